@@ -9,7 +9,7 @@ from pyggml._native.context import Context
 from pyggml._native.model import Model
 from pyggml.generation.engine import Engine
 from pyggml.memory.llm_context import context_options
-from pyggml.memory.planner import taken_by
+from pyggml.memory.planner import memory_used_by
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import LoadOptions
 
@@ -34,7 +34,7 @@ def started(
     try:
         if options.deterministic:
             require_batch_invariance(context)
-        memory = taken_by(context)
+        memory = memory_used_by(context)
         engine = Engine(
             context,
             n_ctx,

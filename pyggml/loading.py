@@ -15,7 +15,7 @@ from pyggml.files.model_files import gguf_at
 from pyggml.hub import is_reference
 from pyggml.importer.cache import imported
 from pyggml.importer.convert import Accept
-from pyggml.memory.estimate import Planner, require_room, resolve
+from pyggml.memory.estimate import Planner, require_memory, resolve
 from pyggml.options import LoadOptions, PlacementOptions
 from pyggml.remote import connected
 from pyggml.source import Source, identify
@@ -138,5 +138,5 @@ def _planned(path: Path, options: LoadOptions, placement: Placement) -> tuple[in
     """Resolves "auto" to numbers, and makes sure that the model fits: the context's size, and where the model goes."""
     with Planner(gguf_at(path), placement) as planner:
         settings = resolve(planner, options)
-        require_room(planner, settings)
+        require_memory(planner, settings)
         return settings.n_ctx, planner.placement_of(settings)

@@ -66,7 +66,7 @@ def locate(source: Source, progress: Progress | None = None) -> Path:
 
 def _answer(source: str | os.PathLike[str], path: Path) -> str:
     """What somebody probably meant by a path at which there is nothing; "" if nothing is near."""
-    meant = hub.reference_meant_by(source)
+    meant = hub.guess_reference(source)
     if meant is not None:
         return f"if that is a repository of the Hugging Face hub, {meant!r} downloads it"
     if path.parts[:1] == ("~",):

@@ -105,9 +105,9 @@ def build_info() -> BuildInfo:
         backends=tuple(_text(lib.ggml_backend_reg_name(registry)) for registry in registries),
         unloaded={kind: each.reason for kind, each in modules.items() if not (each.is_loaded or each.has_no_device)},
         refused={kind: each.reason for kind, each in modules.items() if each.has_no_device},
-        cuda=nvidia.cuda_of(module_dir / KINDS["cuda"].module),
+        cuda=nvidia.cuda_version_of(module_dir / KINDS["cuda"].module),
         capabilities=tuple(
-            nvidia.capability_text(int(arch)) for arch in _features("CUDA").get("ARCHS", "").split(",") if arch
+            nvidia.format_capability(int(arch)) for arch in _features("CUDA").get("ARCHS", "").split(",") if arch
         ),
         module=module_dir,
     )

@@ -15,7 +15,7 @@ from pyggml._core.ffi import ffi, lib
 from pyggml._core.log import logger
 from pyggml._core.owner import ClosableOwner
 from pyggml.gpus import nvidia
-from pyggml.gpus.diagnosis import Build, Machine, explanation, findings, inability
+from pyggml.gpus.diagnosis import Build, Machine, capability_problem, diagnose, explain_missing_device
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
@@ -109,8 +109,8 @@ def no_device(name: str, every: Sequence[Device]) -> errors.DeviceError:
 
 def inability_of(device: Device) -> str | None:
     """Return the reason why a device that the engine sees cannot compute, and the way out; None if it can."""
-    lack = inability(device, _build([device])) if device.capability else None
-    return lack and f"{lack.text}: {lack.remedy}"
+    problem = capability_problem(device, _build([device])) if device.capability else None
+    return problem and f"{problem.text}: {problem.remedy}"
 
 
 def device_advice(name: str) -> str:
@@ -120,7 +120,7 @@ def device_advice(name: str) -> str:
     """
     if not isinstance(name, str):
         raise errors.InvalidParameterError(f"the name of a device was expected, not {shown(name)}")
-    return explanation(parse_device_name(name).kind, _build(devices()), Machine())
+    return explain_missing_device(parse_device_name(name).kind, _build(devices()), Machine())
 
 
 def unused_gpu() -> str | None:
@@ -129,7 +129,7 @@ def unused_gpu() -> str | None:
     seen = [inability_of(gpu) for gpu in local_gpus(every)]
     if seen:
         return None if None in seen else seen[0]
-    faults = [each for each in findings(_build(every), Machine()) if each.status in ("warning", "failed")]
+    faults = [each for each in diagnose(_build(every), Machine()) if each.status in ("warning", "failed")]
     return next((f"{fault.text}: {fault.advice}" for fault in faults), None)
 
 
@@ -156,7 +156,7 @@ def device_of(info: CData) -> Device:
         memory_total=info.memory_total,
         memory_free=info.memory_free,
         device_id=_text(info.device_id),
-        capability=nvidia.capability(_text(info.device_id)) if _text(info.backend) == "CUDA" else None,
+        capability=nvidia.compute_capability(_text(info.device_id)) if _text(info.backend) == "CUDA" else None,
     )
 
 

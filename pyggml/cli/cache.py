@@ -48,7 +48,7 @@ def get(reference: str) -> None:
 
     What is there already is not downloaded again.
     """
-    meant = reference if pyggml.hub.is_reference(reference) else pyggml.hub.reference_meant_by(reference)
+    meant = reference if pyggml.hub.is_reference(reference) else pyggml.hub.guess_reference(reference)
     if meant is None:
         raise click.UsageError(f"{reference} is no model of the Hugging Face hub: those are called hf:org/repo[:file]")
     with progress("downloading") as show:
@@ -63,7 +63,7 @@ def remove(names: tuple[str, ...]) -> None:
     freed = 0
     for name in names:
         imports = [entry for entry in pyggml.cache.cache_entries() if name in (entry.model, entry.path.name)]
-        downloads = [download for download in pyggml.hub.downloads() if download.is_called(name)]
+        downloads = [download for download in pyggml.hub.downloads() if download.matches(name)]
         if not imports and not downloads:
             raise click.ClickException(f"nothing called {name} is there: 'pyggml cache list' shows what is")
         freed += sum(map(pyggml.cache.remove_entry, imports)) + sum(map(pyggml.hub.remove_download, downloads))

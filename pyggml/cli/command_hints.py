@@ -34,9 +34,9 @@ def option_hints(command: str) -> dict[str, str]:
 
 def _filled(placeholder: str, rest: Sequence[str]) -> str:
     if placeholder.startswith("hf:") and rest:
-        from pyggml.hub import is_reference, reference_meant_by
+        from pyggml.hub import guess_reference, is_reference
 
         is_file = len(rest) > 1 and rest[1].endswith(".gguf")  # hf download org/repo model.gguf
         source = ":".join(rest[: 1 + is_file])
-        return source if is_reference(source) else reference_meant_by(source) or placeholder
+        return source if is_reference(source) else guess_reference(source) or placeholder
     return shlex.join(rest) or placeholder

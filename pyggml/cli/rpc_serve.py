@@ -13,7 +13,7 @@ import click
 import pyggml
 from pyggml.cli.arguments.options import ParamType
 from pyggml.cli.command import Command, Option
-from pyggml.remote import DEFAULT_PORT, VARIABLE, Address, default_file, found_key, made_key
+from pyggml.remote import DEFAULT_PORT, KEY_VARIABLE, Address, create_key, default_key_file, find_key
 from pyggml.units import bytes_text, parse_bytes
 
 
@@ -73,7 +73,7 @@ class _Size(ParamType):
     "--key-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=f"The key that clients must have. Without it: {VARIABLE}, or a key that is made and kept.",
+    help=f"The key that clients must have. Without it: {KEY_VARIABLE}, or a key that is made and kept.",
 )
 @click.option(
     "-t",
@@ -97,26 +97,30 @@ def command(
     pyggml rpc-serve                               # this machine's programs only
     pyggml rpc-serve --host 10.0.0.7 --mem 20G --key-file rpc.key
     """
-    from pyggml.remote import Loan, Supervisor, lent_by  # here, because help does without the compiled module
+    from pyggml.remote import (  # here, because help does without the compiled module
+        ExportedDevices,
+        Supervisor,
+        list_exported_devices,
+    )
 
     named = "" if device in (None, "auto") else device
     names = tuple(name.strip() for name in re.split("[,/]", named) if name.strip())
-    loan = Loan(names, mem or Loan.max_bytes, n_threads or 0)
+    exported = ExportedDevices(names, mem or ExportedDevices.max_bytes, n_threads or 0)
     key = _key(key_file)
-    lent = lent_by(loan)
-    with Supervisor(Address(host.strip("[]"), port), loan, key, _say) as supervisor:
+    lent = list_exported_devices(exported)
+    with Supervisor(Address(host.strip("[]"), port), exported, key, _say) as supervisor:
         _say(f"pyggml {pyggml.__version__} lends at {supervisor.address}:")
         for each in lent:
-            free = bytes_text(min(each["memory_free"], loan.max_bytes))
+            free = bytes_text(min(each["memory_free"], exported.max_bytes))
             _say(f"  {each['name']}: {each['description']}, {free} free")
         supervisor.run()
 
 
 def _key(file: Path | None) -> bytes:
-    made = file or default_file()
-    if made.exists() or (file is None and os.environ.get(VARIABLE)):
-        return found_key(file)
-    key = made_key(made)
+    made = file or default_key_file()
+    if made.exists() or (file is None and os.environ.get(KEY_VARIABLE)):
+        return find_key(file)
+    key = create_key(made)
     click.echo(f"pyggml: made a key for clients, in {made}: copy the file to them (rpc_key=FILE)", err=True)
     return key
 

@@ -22,12 +22,12 @@ from pyggml.server import (
     LOAD_DEFAULTS,
     LOADING,
     SERVING,
-    Given,
     ModelSpec,
+    PartialSettings,
     Settings,
-    from_text,
-    hints,
+    foreign_variable_hints,
     is_loopback,
+    parse_text,
     read_settings,
 )
 
@@ -54,7 +54,7 @@ class _Text(ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value; for None, what stands for it until the options have been told from those not given."""
         try:
-            converted = self._field.checked(from_text(self._field, value))
+            converted = self._field.checked(parse_text(self._field, value))
         except pyggml.InvalidParameterError as error:
             self.fail(str(error), param, ctx)
         return _NONE if converted is None else converted
@@ -69,7 +69,7 @@ def _server_options(function: _Function) -> _Function:
     @functools.wraps(function)
     def command(*args: Any, sampling: dict[str, Any], **options: Any) -> Any:
         server, load = (_given(options, table) for table in (SERVING, LOADING))
-        return function(*args, given=Given("", server, load, sampling_values(sampling)), **options)
+        return function(*args, given=PartialSettings("", server, load, sampling_values(sampling)), **options)
 
     command = sampling_options(_SHOWN_DEFAULTS)(command)
     for field in reversed([*SERVING.values(), *LOADING.values()]):
@@ -135,7 +135,7 @@ def command(
     repositories: tuple[str, ...],
     aliases: tuple[str, ...],
     config: str | None,
-    given: Given,
+    given: PartialSettings,
 ) -> None:
     r"""Serve models over HTTP, to clients of OpenAI's, Anthropic's and ollama's APIs and to browsers.
 
@@ -181,7 +181,7 @@ def _say_before(settings: Settings, *, is_open: bool) -> None:
             "--api-key-file FILE or PYGGML_API_KEY sets one",
             err=True,
         )
-    for hint in hints(os.environ):
+    for hint in foreign_variable_hints(os.environ):
         click.echo(f"pyggml: {hint}", err=True)
 
 

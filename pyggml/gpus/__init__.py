@@ -1,4 +1,4 @@
-"""The GPUs of this machine, and why one is not used: hardware, driver, run-time libraries or build.
+"""Detection of GPUs, and diagnosis of unused ones: hardware, driver, run-time libraries or build.
 
-Asks the system, never the engine, so that it works where the engine does not start.
+It queries the system and not the engine, so it works even if the engine does not start.
 """

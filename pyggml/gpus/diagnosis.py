@@ -1,6 +1,6 @@
-"""Why a GPU is not used, in words: which of hardware, driver, run-time libraries and build is missing.
+"""Diagnosis of unused GPUs: missing hardware, drivers, run-time libraries or builds.
 
-The order is that in which to put things right: without the hardware no driver helps, without a driver no build.
+Problems are reported in the order of fixing: without hardware no driver helps, without a driver no build.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _VULKAN_DRIVERS = ("usr/share/vulkan/icd.d", "usr/local/share/vulkan/icd.d", "et
 _VULKAN_VARIABLES = ("VK_DRIVER_FILES", "VK_ADD_DRIVER_FILES", "VK_ICD_FILENAMES")
 _NOT_FOUND = re.compile(r"(lib[\w+-]+\.so[.\d]*): cannot open shared object file")
 _CUDA_LIBRARY = re.compile(r"libcu\w+\.so\.(\d+)")
-# What carries libraries that modules need, by how their names begin.
-_CARRIERS = {
+# By the beginning of a library's name.
+_INSTALL_HINTS = {
     "libvulkan": "install the Vulkan loader (on Debian and Ubuntu: apt install libvulkan1)",
     "libamdhip": "install ROCm's run-time libraries",
     "libhip": "install ROCm's run-time libraries",
@@ -35,7 +35,7 @@ _CARRIERS = {
 }
 
 
-class Seen(Protocol):
+class EngineDevice(Protocol):
     """A device of the engine."""
 
     @property
@@ -50,19 +50,19 @@ class Seen(Protocol):
 
 @dataclass(frozen=True)
 class Build:
-    """What a build of pyggml can do on this machine, as the engine says.
+    """A build of pyggml on this machine, as reported by the engine.
 
     Attributes:
-        backends: the backends that it has and that load, by the engine's names: "CPU", "CUDA" ...
-        devices: those that the engine sees.
-        unloaded: what the system's loader says of modules that do not load, by the kind of their devices.
-        refused: what backends say that find no device, by kind.
-        cuda: the CUDA that it was built with, such as 12; None: not known.
-        capabilities: the compute capabilities that its CUDA code is for, such as "9.0"; () if not known.
+        backends: its backends that load, by the engine's names: "CPU", "CUDA" ...
+        devices: devices of the engine.
+        unloaded: errors of modules that do not load, by the kind of their devices.
+        refused: errors of backends without devices, by kind.
+        cuda: the CUDA version that it was built with, such as 12; None: unknown.
+        capabilities: compute capabilities of its CUDA code, such as "9.0"; (): unknown.
     """
 
     backends: Sequence[str]
-    devices: Sequence[Seen]
+    devices: Sequence[EngineDevice]
     unloaded: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     cuda: int | None = None
@@ -70,20 +70,20 @@ class Build:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """The kinds of its backends, as ``device=`` has them: "cpu", "cuda" ..."""
+        """Kinds of its backends, as in ``device=``: "cpu", "cuda" ..."""
         return [kind_of(backend) for backend in self.backends]
 
     def has(self, kind: str) -> bool:
-        """Whether it was built for a kind of device, though its module may do nothing here."""
+        """Return True if it was built for a kind of device, even if its module does not load."""
         return kind in self.kinds or kind in self.unloaded or kind in self.refused
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it runs.
+    """A machine.
 
     Attributes:
-        root: the folder that stands for "/".
+        root: the root folder, "/" unless in tests.
         environment: the environment variables.
     """
 
@@ -92,63 +92,63 @@ class Machine:
 
     @cached_property
     def gpus(self) -> list[Gpu]:
-        """The GPUs in it."""
+        """The machine's GPUs."""
         return find_gpus(self.root)
 
     @cached_property
     def has_rocm(self) -> bool:
-        """Whether the kernel offers an AMD GPU to ROCm."""
+        """True if the kernel supports an AMD GPU for ROCm."""
         return has_rocm(self.root)
 
 
-class Lack(NamedTuple):
-    """Something that is missing: which part, what was found, and the way out; None: there is none."""
+class Problem(NamedTuple):
+    """A problem with a part, its description, and the fix; None: there is none."""
 
     part: Part
     text: str
     remedy: str | None
 
 
-class Finding(NamedTuple):
-    """How GPUs are used: how that is, in words, and what to do about it; None: nothing."""
+class Diagnosis(NamedTuple):
+    """Diagnosis of a GPU: status, description and advice, if any."""
 
     status: Literal["ok", "note", "warning", "failed"]
     text: str
     advice: str | None = None
 
 
-def is_for_gpus(options: Sequence[str]) -> bool:
-    """Whether a build with these options of CMake's computes on GPUs."""
+def has_gpu_backend(options: Sequence[str]) -> bool:
+    """Return True if a build with these CMake options supports GPUs."""
     return any(kind.option in options for kind in KINDS.values())
 
 
-def explanation(kind: str, build: Build, machine: Machine) -> str:
-    """Why there is no such device, and the way out.
+def explain_missing_device(kind: str, build: Build, machine: Machine) -> str:
+    """Explain why there is no such device, and how to fix it.
 
     Args:
-        kind: the kind that was asked for: "cuda", "gpu" ..., without its number.
-        build: what the engine says.
-        machine: where it runs.
+        kind: the requested kind: "cuda", "gpu" ..., without its index.
+        build: the build.
+        machine: the machine.
     """
     if kind == "gpu":
         seen = [device for device in build.devices if device.kind in KINDS]
-        kind = _first_to_try(machine) if machine.gpus and not seen else kind
+        kind = _preferred_kind(machine) if machine.gpus and not seen else kind
     else:
         seen = [device for device in build.devices if device.kind == kind]
     if seen:
-        return _too_few(kind, seen, machine)
+        return _explain_index(kind, seen, machine)
     if kind in KINDS:
-        return _joined(lacks(kind, build, machine))
+        return _join(find_problems(kind, build, machine))
     if kind == "gpu":
-        return 'this machine has no GPU that pyggml knows; device="auto" takes what there is'
+        return 'this machine has no GPU that pyggml supports; use device="auto"'
     if kind == "rpc":
-        return 'no other host is connected: start "pyggml rpc-serve" there, and name it in rpc=["host:port"]'
+        return 'no other host is connected: start "pyggml rpc-serve" there, and pass rpc=["host:port"]'
     names = ", ".join(f'"{name}"' for name in ("cpu", "gpu", *KINDS))
-    return f'devices are called {names} and "cuda:1"; "pyggml doctor" shows those of this machine'
+    return f'names of devices are {names} and "cuda:1"; "pyggml doctor" lists those of this machine'
 
 
-def lacks(kind: str, build: Build, machine: Machine) -> list[Lack]:
-    """What is missing to have a device of a kind, the first thing to put right first; never nothing."""
+def find_problems(kind: str, build: Build, machine: Machine) -> list[Problem]:
+    """Find out why there is no device of a kind. There is at least one problem; the first is to be fixed first."""
     known = KINDS[kind]
     gpus = [gpu for gpu in machine.gpus if gpu.vendor in known.vendors]
     if not gpus:
@@ -165,215 +165,213 @@ def lacks(kind: str, build: Build, machine: Machine) -> list[Lack]:
     return found or [_unexplained(kind, build, machine)]
 
 
-def inability(device: Seen, build: Build) -> Lack | None:
-    """Why a device that the engine sees cannot compute; None: it can. Code for newer GPUs ends in a failed check."""
-    least = min(map(_number, build.capabilities), default=(0, 0))
-    if device.capability is None or _number(device.capability) >= least:
+def capability_problem(device: EngineDevice, build: Build) -> Problem | None:
+    """Return the problem of a device that is older than the build's CUDA code, which would crash; None: it is not."""
+    oldest = min(map(_parse_capability, build.capabilities), default=(0, 0))
+    if device.capability is None or _parse_capability(device.capability) >= oldest:
         return None
     text = (
-        f"{_shown([device])} has the compute capability {device.capability}, and the CUDA code of this build is for "
-        f"{'.'.join(map(str, least))} and newer"
+        f"{_describe([device])} has the compute capability {device.capability}, but the CUDA code of this build is for "
+        f"{'.'.join(map(str, oldest))} and newer"
     )
     option = f"-DCMAKE_CUDA_ARCHITECTURES={device.capability.replace('.', '')}"
-    return Lack("build", text, f"build it for that GPU, too, {KINDS['cuda'].to_build_with(option)}")
+    return Problem("build", text, f"build it for that GPU too, {KINDS['cuda'].build_command(option)}")
 
 
-def _number(capability: str) -> tuple[int, ...]:
+def _parse_capability(capability: str) -> tuple[int, ...]:
     return tuple(map(int, capability.split(".")))
 
 
-def findings(build: Build, machine: Machine) -> Iterator[Finding]:
-    """How each GPU in the machine is used, or why not."""
-    ready = {
+def diagnose(build: Build, machine: Machine) -> Iterator[Diagnosis]:
+    """Diagnose each GPU in the machine."""
+    usable = {
         vendor: [gpu.name for gpu in machine.gpus if gpu.vendor == vendor and not gpu.missing] for vendor in VENDORS
     }
     for gpu in machine.gpus:
         if gpu.missing:
             text = f"{gpu.name} ({gpu.seen}) cannot be used: {gpu.missing}"
-            yield Finding("note" if ready[gpu.vendor] else "warning", text, gpu.remedy)
-    for vendor, names in ready.items():
+            yield Diagnosis("note" if usable[gpu.vendor] else "warning", text, gpu.remedy)
+    for vendor, names in usable.items():
         if names:
-            yield from _use(vendor, names, build, machine)
+            yield from _diagnose_vendor(vendor, names, build, machine)
 
 
-def _use(vendor: str, names: Sequence[str], build: Build, machine: Machine) -> Iterator[Finding]:
-    """How the engine gets on with the GPUs of a vendor that lack nothing; of those that are hidden, only that."""
+def _diagnose_vendor(vendor: str, names: Sequence[str], build: Build, machine: Machine) -> Iterator[Diagnosis]:
+    """Diagnose the usable GPUs of a vendor. If an environment variable hides them, report only that."""
     known = VENDORS[vendor]
     if in_use := [device for device in build.devices if _is_of(device, known)]:
         rest = f", of {len(names)} {vendor} GPUs" if len(names) > len(in_use) else ""
-        yield Finding("note" if rest else "ok", f"the engine sees {_shown(in_use)}{rest}")
-        unable = filter(None, (inability(device, build) for device in in_use))
-        yield from (Finding("failed", lack.text, lack.remedy) for lack in unable)
+        yield Diagnosis("note" if rest else "ok", f"the engine sees {_describe(in_use)}{rest}")
+        problems = filter(None, (capability_problem(device, build) for device in in_use))
+        yield from (Diagnosis("failed", problem.text, problem.remedy) for problem in problems)
         return
     built = [kind for kind in known.kinds if build.has(kind)]
-    found = lacks(built[0] if built else best_kind(vendor, rocm=machine.has_rocm), build, machine)
-    for lack in [lack for lack in found if lack.part == "settings"] or found:
-        yield Finding(_status(lack, vendor), f"found {', '.join(names)}, but {lack.text}", lack.remedy)
+    found = find_problems(built[0] if built else best_kind(vendor, rocm=machine.has_rocm), build, machine)
+    for problem in [problem for problem in found if problem.part == "settings"] or found:
+        yield Diagnosis(_status(problem, vendor), f"found {', '.join(names)}, but {problem.text}", problem.remedy)
 
 
-def _status(lack: Lack, vendor: str) -> Literal["note", "warning", "failed"]:
-    """What a build was not made for works no worse than it could; what somebody chose is no fault."""
-    # Most of Intel's share the main memory with the processor, and gain little.
-    if lack.part == "settings" or (lack.part == "build" and vendor == "Intel"):
+def _status(problem: Problem, vendor: str) -> Literal["note", "warning", "failed"]:
+    """Return the status for a problem. The user's own settings are no failure, and a missing backend is a warning."""
+    # Most Intel GPUs share the main memory with the CPU, so they gain little.
+    if problem.part == "settings" or (problem.part == "build" and vendor == "Intel"):
         return "note"
-    return "warning" if lack.part == "build" else "failed"
+    return "warning" if problem.part == "build" else "failed"
 
 
-def _is_of(device: Seen, vendor: Vendor) -> bool:
-    """Whether the engine's device is one of the vendor's; Vulkan serves several, so there the description decides."""
+def _is_of(device: EngineDevice, vendor: Vendor) -> bool:
+    """Return True if a device is the vendor's. Vulkan supports several vendors, so its descriptions decide."""
     description = device.description.lower()
     return device.kind in vendor.kinds and (
-        device.kind != "vulkan" or any(word in description for word in vendor.words)
+        device.kind != "vulkan" or any(word in description for word in vendor.keywords)
     )
 
 
-def _first_to_try(machine: Machine) -> str:
-    """The kind of device that would use a GPU in this machine, better one that lacks nothing."""
+def _preferred_kind(machine: Machine) -> str:
+    """Return the preferred kind of device for this machine, if possible for a GPU without problems."""
     gpu = next((gpu for gpu in machine.gpus if not gpu.missing), machine.gpus[0])
     return best_kind(gpu.vendor, rocm=machine.has_rocm)
 
 
-def _too_few(kind: str, seen: Sequence[Seen], machine: Machine) -> str:
-    """Of those that there are, somebody asked for one more."""
+def _explain_index(kind: str, seen: Sequence[EngineDevice], machine: Machine) -> str:
+    """Explain that there are fewer devices of a kind than requested."""
     known = KINDS.get(kind)
-    counted = f'they are counted from 0, so the last is "{kind}:{len(seen) - 1}"'
+    counted = f'devices are numbered from 0; the last is "{kind}:{len(seen) - 1}"'
     others = [gpu for gpu in machine.gpus if known and gpu.vendor in known.vendors][len(seen) :]
     if not known or not others:
         return counted
     missing = next((gpu for gpu in others if gpu.missing), None)
-    variable = next((name for name in known.lists if name in machine.environment), None)
+    variable = next((name for name in known.index_variables if name in machine.environment), None)
     if missing:
         return f"{counted}; {missing.name} ({missing.seen}) cannot be used: {missing.missing}: {missing.remedy}"
     if variable:
-        return f"{counted}; {variable}={machine.environment[variable]} hides others"
+        return f"{counted}; {variable}={machine.environment[variable]} hides the others"
     return counted
 
 
-def _joined(lacking: Sequence[Lack]) -> str:
-    """What is missing in one sentence; without the hardware, nothing else is worth advice."""
+def _join(lacking: Sequence[Problem]) -> str:
+    """Join problems to a sentence. Without the hardware, the other problems get no advice."""
     first, *rest = lacking
     if first.part == "hardware":
-        aside = "".join(f" (and {lack.text}; building it would not help here)" for lack in rest)
-        return f"{first.text}{aside}; {first.remedy}"
-    return "; and ".join(f"{lack.text}: {lack.remedy}" if lack.remedy else lack.text for lack in lacking)
+        others = "".join(f" (also, {problem.text}; building it would not help here)" for problem in rest)
+        return f"{first.text}{others}; {first.remedy}"
+    return "; and ".join(f"{problem.text}: {problem.remedy}" if problem.remedy else problem.text for problem in lacking)
 
 
-def _no_hardware(known: Kind, machine: Machine) -> Lack:
+def _no_hardware(known: Kind, machine: Machine) -> Problem:
     if "NVIDIA" in known.vendors and (machine.root / "dev/dxg").exists():
-        text = "Windows lends its Linux (WSL) no NVIDIA GPU: nvidia-smi lists none"
-        return Lack("hardware", text, "install NVIDIA's driver in Windows, and none in its Linux")
+        text = "WSL has no NVIDIA GPU: nvidia-smi lists none"
+        return Problem("hardware", text, "install NVIDIA's driver in Windows, but not in WSL")
     text = f"this machine has no {known.vendors[0]} GPU" if len(known.vendors) == 1 else "this machine has no GPU"
-    remedy = 'device="auto" takes what there is'
+    remedy = 'use device="auto"'
     if machine.gpus:
         text += f", but {machine.gpus[0].name}"
-        remedy = f'device="{_first_to_try(machine)}" is for that one'
+        remedy = f'use device="{_preferred_kind(machine)}" for it'
     elif known is KINDS["vulkan"] and _has_vulkan_driver(machine, "lvp_icd*"):
-        remedy = "GGML_VK_VISIBLE_DEVICES=0 takes Mesa's driver that computes on the CPU, for tests: it is slow"
-    return Lack("hardware", text, remedy)
+        remedy = "for tests, set GGML_VK_VISIBLE_DEVICES=0 to use Mesa's slow CPU driver"
+    return Problem("hardware", text, remedy)
 
 
 def _has_vulkan_driver(machine: Machine, pattern: str) -> bool:
     return any(True for folder in _VULKAN_DRIVERS for _ in (machine.root / folder).glob(f"{pattern}.json"))
 
 
-def _no_driver(gpus: Sequence[Gpu]) -> Iterator[Lack]:
+def _no_driver(gpus: Sequence[Gpu]) -> Iterator[Problem]:
     if all(gpu.missing for gpu in gpus):
         gpu = gpus[0]
-        yield Lack("driver", f"{gpu.name} ({gpu.seen}) cannot be used: {gpu.missing}", gpu.remedy)
+        yield Problem("driver", f"{gpu.name} ({gpu.seen}) cannot be used: {gpu.missing}", gpu.remedy)
 
 
-def _old_driver(kind: str, build: Build, machine: Machine) -> Iterator[Lack]:
-    known = nvidia.newest_cuda(machine.root) if kind == "cuda" and build.cuda else None
+def _old_driver(kind: str, build: Build, machine: Machine) -> Iterator[Problem]:
+    known = nvidia.max_cuda_version(machine.root) if kind == "cuda" and build.cuda else None
     if build.cuda and known and known[0] < build.cuda:
         version = nvidia.driver_version(machine.root) or "here"
-        text = (
-            f"NVIDIA's driver {version} knows CUDA up to {known[0]}.{known[1]}, and this build needs CUDA {build.cuda}"
-        )
+        supported = f"{known[0]}.{known[1]}"
+        text = f"NVIDIA's driver {version} supports CUDA up to {supported}, but this build needs CUDA {build.cuda}"
         first = nvidia.FIRST_DRIVERS.get(build.cuda)
         newer = f"update the driver to {first} or newer" if first else "update the driver"
-        yield Lack("driver", text, f"{newer}, or take a build for CUDA {known[0]}")
+        yield Problem("driver", text, f"{newer}, or use a build for CUDA {known[0]}")
 
 
-def _no_vulkan_driver(kind: str, machine: Machine) -> Iterator[Lack]:
+def _no_vulkan_driver(kind: str, machine: Machine) -> Iterator[Problem]:
     if kind != "vulkan" or any(name in machine.environment for name in _VULKAN_VARIABLES):
         return
     if not _has_vulkan_driver(machine, "*"):
         remedy = (
-            "install the GPU's own: Mesa's for AMD and Intel (on Debian and Ubuntu: apt install mesa-vulkan-drivers); "
-            "NVIDIA's comes with its driver, and into a container with -e NVIDIA_DRIVER_CAPABILITIES=all"
+            "install Mesa's driver for AMD and Intel (on Debian and Ubuntu: apt install mesa-vulkan-drivers); NVIDIA's "
+            "driver includes one, in a container with -e NVIDIA_DRIVER_CAPABILITIES=all"
         )
-        yield Lack("driver", "no Vulkan driver is installed (there is none in /usr/share/vulkan/icd.d)", remedy)
+        yield Problem("driver", "no Vulkan driver is installed (there is none in /usr/share/vulkan/icd.d)", remedy)
 
 
-def _no_rocm(kind: str, machine: Machine) -> Iterator[Lack]:
+def _no_rocm(kind: str, machine: Machine) -> Iterator[Problem]:
     if kind == "rocm" and not machine.has_rocm:
-        text = "the kernel offers this GPU to no ROCm program (/sys/class/kfd has none): ROCm computes only on some"
-        yield Lack("driver", text, f"use it through Vulkan, {KINDS['vulkan'].to_build}")
+        text = "the kernel does not support this GPU for ROCm (/sys/class/kfd has none)"
+        yield Problem("driver", text, f"use it through Vulkan, {KINDS['vulkan'].build_command()}")
 
 
-def _hidden(known: Kind, n_gpus: int, machine: Machine) -> Iterator[Lack]:
-    """Variables that hide every GPU: their lists end at the first entry that is none."""
-    for name in known.lists:
+def _hidden(known: Kind, n_gpus: int, machine: Machine) -> Iterator[Problem]:
+    """Yield variables that hide every GPU. A list of devices ends at its first invalid entry."""
+    for name in known.index_variables:
         first = machine.environment.get(name, "0").split(",")[0].strip()
         if not (int(first) < n_gpus if first.isdecimal() else re.match("GPU-|MIG-", first)):
-            yield _hiding(known, name, machine)
+            yield _hidden_by(known, name, machine)
 
 
-def _hiding(known: Kind, name: str, machine: Machine) -> Lack:
-    return Lack(
-        "settings", f"{name}={machine.environment[name]} hides it from {known.label}", f"unset {name} to use it"
-    )
+def _hidden_by(known: Kind, name: str, machine: Machine) -> Problem:
+    text = f"{name}={machine.environment[name]} hides it from {known.label}"
+    return Problem("settings", text, f"unset {name} to use it")
 
 
-def _no_libraries(kind: str, build: Build) -> Iterator[Lack]:
+def _no_libraries(kind: str, build: Build) -> Iterator[Problem]:
     if kind not in build.unloaded:
         return
-    words = build.unloaded[kind]
-    label, name = KINDS[kind].label, _NOT_FOUND.search(words)
+    error = build.unloaded[kind]
+    label, name = KINDS[kind].label, _NOT_FOUND.search(error)
     if not name:
-        remedy = f"build it again here, {KINDS[kind].to_build}"
-        yield Lack("libraries", f"the {label} module of this build does not load: {words}", remedy)
+        remedy = f"rebuild it here, {KINDS[kind].build_command()}"
+        yield Problem("libraries", f"the {label} module of this build does not load: {error}", remedy)
     elif name[1] == nvidia.LIBCUDA:
         remedy = "install NVIDIA's driver; in a container: docker run --gpus all"
-        yield Lack("driver", f"the driver's library {name[1]}, which this build needs, was not found", remedy)
+        yield Problem("driver", f"the driver's library {name[1]}, which this build needs, was not found", remedy)
     else:
         text = f"the run-time library {name[1]}, which the {label} module of this build needs, was not found"
-        yield Lack("libraries", text, _carrier(name[1]))
+        yield Problem("libraries", text, _install_hint(name[1]))
 
 
-def _carrier(library: str) -> str:
-    """How to get a run-time library."""
+def _install_hint(library: str) -> str:
+    """Return how to install a run-time library."""
     if cuda := _CUDA_LIBRARY.match(library):
         return f'pip install "pyggml[cuda{cuda[1]}]", or a CUDA {cuda[1]} toolkit'
-    install = (remedy for beginning, remedy in _CARRIERS.items() if library.startswith(beginning))
-    return next(install, f"install what has {library}")
+    install = (remedy for prefix, remedy in _INSTALL_HINTS.items() if library.startswith(prefix))
+    return next(install, f"install the package with {library}")
 
 
-def _not_built(kind: str, build: Build, machine: Machine) -> Iterator[Lack]:
+def _not_built(kind: str, build: Build, machine: Machine) -> Iterator[Problem]:
     if build.has(kind):
         return
     known, toolkit = KINDS[kind], KINDS[kind].toolkit
-    newest = nvidia.newest_cuda(machine.root) if kind == "cuda" else None
+    newest = nvidia.max_cuda_version(machine.root) if kind == "cuda" else None
     if newest and newest[0] < max(nvidia.FIRST_DRIVERS):
         toolkit += f", {newest[0]}.x for this driver"
     text = f"this build cannot use {known.label}: it was built for {', '.join(build.backends) or 'nothing'}"
-    yield Lack("build", text, f"build pyggml with it, {known.to_build}; that needs {toolkit}")
+    yield Problem("build", text, f"build pyggml with it, {known.build_command()}; that needs {toolkit}")
 
 
-def _unexplained(kind: str, build: Build, machine: Machine) -> Lack:
-    """Nothing is missing that can be seen from outside: the driver is asked, then the variables are doubted."""
+def _unexplained(kind: str, build: Build, machine: Machine) -> Problem:
+    """Explain a problem without a visible cause: a startup error of the driver, or else a variable."""
     known = KINDS[kind]
-    refusal = nvidia.refusal(machine.root) if kind == "cuda" else None
-    if refusal:
-        return Lack("driver", f"NVIDIA's driver does not start: {refusal.text}", refusal.remedy)
-    for name in (*known.lists, *known.switches):
+    error = nvidia.startup_error(machine.root) if kind == "cuda" else None
+    if error:
+        return Problem("driver", f"NVIDIA's driver does not start: {error.text}", error.remedy)
+    for name in (*known.index_variables, *known.other_variables):
         if name in machine.environment:
-            return _hiding(known, name, machine)
-    access = ", and that you may open /dev/kfd" if kind == "rocm" else ""
-    said = f": {build.refused[kind]}" if kind in build.refused else ", and gives no reason"
-    text = f"{known.label}, which this build has, finds no device{said}"
-    return Lack("driver", text, f"see that {known.look} lists it{access}")
+            return _hidden_by(known, name, machine)
+    access = ", and that you can open /dev/kfd" if kind == "rocm" else ""
+    reason = f": {build.refused[kind]}" if kind in build.refused else ", and gives no reason"
+    text = f"{known.label}, which this build has, finds no device{reason}"
+    return Problem("driver", text, f"check that {known.list_command} lists it{access}")
 
 
-def _shown(devices: Sequence[Seen]) -> str:
+def _describe(devices: Sequence[EngineDevice]) -> str:
     return ", ".join(f"{device.name} ({device.description})" for device in devices)

@@ -1,4 +1,4 @@
-"""Reads the small files in which the system describes itself."""
+"""Readers of system files, such as those in /proc."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import contextlib
 from pathlib import Path
 
 
-def pairs(file: Path, separator: str) -> dict[str, str]:
-    """The names and values in the lines of a file, of several values the first; empty where it cannot be read."""
-    lines = [line.partition(separator) for line in reversed(text_of(file).splitlines())]
+def read_pairs(file: Path, separator: str) -> dict[str, str]:
+    """Read "name separator value" lines. The first value of a name counts; an unreadable file has none."""
+    lines = [line.partition(separator) for line in reversed(read_text(file).splitlines())]
     return {name.strip(): value.strip() for name, _, value in lines}
 
 
-def text_of(file: Path) -> str:
-    """What is in a file; nothing where it cannot be read."""
+def read_text(file: Path) -> str:
+    """Read a file; return "" if that fails."""
     with contextlib.suppress(OSError):
         return file.read_text(errors="replace")
     return ""

@@ -1,4 +1,4 @@
-"""The GPUs in this machine, and what is missing to use them."""
+"""Detection of the GPUs in this machine, and of missing drivers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyggml.gpus import nvidia
-from pyggml.gpus.files import pairs, text_of
+from pyggml.gpus.files import read_pairs, read_text
 
 
 class Vendor(NamedTuple):
-    """How a vendor's GPUs are recognised and used."""
+    """A vendor of GPUs.
+
+    Attributes:
+        pci_id: the vendor's PCI id.
+        kinds: kinds of device for its GPUs, the preferred one first.
+        keywords: words in the descriptions of its devices, which tell them apart in Vulkan.
+        driver: the required Linux driver; "": any.
+    """
 
     pci_id: str
-    kinds: tuple[str, ...]  # of device that use them, the one to build first
-    words: tuple[str, ...]  # one of them is in the description of its devices: Vulkan serves several vendors
-    driver: str = ""  # of Linux; "": whatever drives them will do
+    kinds: tuple[str, ...]
+    keywords: tuple[str, ...]
+    driver: str = ""
 
 
 VENDORS = {
@@ -29,7 +36,7 @@ VENDORS = {
     "Intel": Vendor("0x8086", ("vulkan", "sycl"), ("intel",)),
     "Apple": Vendor("0x106b", ("metal",), ("apple",)),
 }
-# The files in /dev of each driver, how many of them a program needs, and the options that lend them to a container.
+# By driver: its files in /dev, how many of them a program needs, and the Docker options that pass them on.
 _NODES = {
     "nvidia": (("nvidiactl", "nvidia{}"), 2, "--gpus all"),
     "dxg": (("dxg",), 1, "--gpus all"),
@@ -40,7 +47,15 @@ _SMI_TIMEOUT_S = 20
 
 
 class Gpu(NamedTuple):
-    """A GPU: vendor, product or else PCI ids, where it was seen, what is missing to use it, and what to do about it."""
+    """A GPU in this machine.
+
+    Attributes:
+        vendor: its vendor.
+        name: its product name, or else its PCI ids.
+        seen: the bus address or file by which it was found.
+        missing: what is missing to use it; None: nothing.
+        remedy: the fix.
+    """
 
     vendor: str
     name: str
@@ -50,78 +65,80 @@ class Gpu(NamedTuple):
 
 
 def find_gpus(root: Path = Path("/")) -> list[Gpu]:
-    """The GPUs of this machine that pyggml could be built for, which leaves out a server's display adapter."""
+    """Find the GPUs that pyggml can be built for, without display adapters of servers."""
     if platform.system() == "Darwin":
         return [Gpu("Apple", "Apple GPU", "the processor")] if platform.machine() == "arm64" else []
-    return list(_on_the_bus(root)) or list(_off_the_bus(root))
+    return list(_find_pci_gpus(root)) or list(_find_other_gpus(root))
 
 
 def has_rocm(root: Path = Path("/")) -> bool:
-    """Whether the kernel offers an AMD GPU for computing, which ROCm needs: not every GPU qualifies."""
+    """Return True if the kernel supports an AMD GPU for ROCm."""
     nodes = root.glob("sys/class/kfd/kfd/topology/nodes/*/properties")
-    return any(pairs(node, " ").get("simd_count", "0") != "0" for node in nodes)
+    return any(read_pairs(node, " ").get("simd_count", "0") != "0" for node in nodes)
 
 
-def _on_the_bus(root: Path) -> Iterator[Gpu]:
+def _find_pci_gpus(root: Path) -> Iterator[Gpu]:
     vendors = {vendor.pci_id: name for name, vendor in VENDORS.items()}
     for folder in sorted(root.glob("sys/bus/pci/devices/*")):
-        vendor_id, device_id, kind = (text_of(folder / name).strip() for name in ("vendor", "device", "class"))
+        vendor_id, device_id, kind = (read_text(folder / name).strip() for name in ("vendor", "device", "class"))
         vendor, link = vendors.get(vendor_id), folder / "driver"
-        # Displays are of class 03; the GPUs of data centres call themselves accelerators, 12.
+        # PCI class 03 is for display controllers, 12 for accelerators such as data-centre GPUs.
         if vendor and kind.startswith("0x03" if vendor == "Intel" else ("0x03", "0x12")):
             driver = link.readlink().name if link.is_symlink() else ""
-            about = pairs(root / "proc/driver/nvidia/gpus" / folder.name / "information", ":")
-            name = about.get("Model", f"{vendor} GPU (PCI {vendor_id[2:]}:{device_id[2:]})")
-            seen = f"PCI {folder.name}, {_shown_driver(root, driver)}"
-            missing = _missing(root, vendor, driver, about.get("Device Minor", "[0-9]"))
+            info = read_pairs(root / "proc/driver/nvidia/gpus" / folder.name / "information", ":")
+            name = info.get("Model", f"{vendor} GPU (PCI {vendor_id[2:]}:{device_id[2:]})")
+            seen = f"PCI {folder.name}, {_describe_driver(root, driver)}"
+            missing = _find_problems(root, vendor, driver, info.get("Device Minor", "[0-9]"))
             yield Gpu(vendor, name, seen, *next(missing, ()))
 
 
-def _shown_driver(root: Path, driver: str) -> str:
+def _describe_driver(root: Path, driver: str) -> str:
     version = nvidia.driver_version(root) if driver == "nvidia" else None
     return f"driver {driver} {version or ''}".strip() if driver else "no driver"
 
 
-def _off_the_bus(root: Path) -> Iterator[Gpu]:
-    """NVIDIA's GPUs that are not PCI devices: lent by Windows to its Linux, seen from a sandbox, on Jetson boards."""
+def _find_other_gpus(root: Path) -> Iterator[Gpu]:
+    """Find NVIDIA GPUs that are not PCI devices: in WSL, in sandboxes and on Jetson boards."""
     for name in _smi_names(root) if (root / "dev/dxg").exists() else ():
-        yield Gpu("NVIDIA", name, "nvidia-smi", *next(_missing(root, "NVIDIA", "dxg"), ()))
+        yield Gpu("NVIDIA", name, "nvidia-smi", *next(_find_problems(root, "NVIDIA", "dxg"), ()))
     for node in sorted(root.glob("dev/nvidia[0-9]*")):
         minor = node.name.removeprefix("nvidia")
-        yield Gpu("NVIDIA", "NVIDIA GPU", f"/dev/{node.name}", *next(_missing(root, "NVIDIA", "nvidia", minor), ()))
+        yield Gpu(
+            "NVIDIA", "NVIDIA GPU", f"/dev/{node.name}", *next(_find_problems(root, "NVIDIA", "nvidia", minor), ())
+        )
     if (root / "etc/nv_tegra_release").exists():
-        name = text_of(root / "proc/device-tree/model").strip(" \n\0") or "NVIDIA Jetson"
-        yield Gpu("NVIDIA", name, "/etc/nv_tegra_release", *next(_missing(root, "NVIDIA", "tegra"), ()))
+        name = read_text(root / "proc/device-tree/model").strip(" \n\0") or "NVIDIA Jetson"
+        yield Gpu("NVIDIA", name, "/etc/nv_tegra_release", *next(_find_problems(root, "NVIDIA", "tegra"), ()))
 
 
-def _missing(root: Path, vendor: str, driver: str, minor: str = "") -> Iterator[tuple[str, str]]:
-    """What is missing to use a GPU, and what to do about it, the first thing first."""
+def _find_problems(root: Path, vendor: str, driver: str, minor: str = "") -> Iterator[tuple[str, str]]:
+    """Yield what is missing to use a GPU, and the fix, in the order of fixing."""
     if driver == "vfio-pci":
-        yield "it is set aside for virtual machines (vfio-pci)", "give it back to the host, or use it in the guest"
+        yield "it is reserved for virtual machines (vfio-pci)", "return it to the host, or use it in the guest"
     needed = VENDORS[vendor].driver
     if not needed:
         return
     if driver not in _NODES:
-        instead = f"; {driver} drives it" if driver else ""
-        remedy = f"install {vendor}'s driver on the machine itself, and restart it"
+        instead = f"; the GPU uses {driver}" if driver else ""
+        remedy = f"install {vendor}'s driver on the host, and restart it"
         yield f"{vendor}'s driver, {needed}, is not loaded{instead}", remedy
         return
     patterns, n_needed, docker = _NODES[driver]
-    in_container = f"in a container: docker run {docker}; on the machine itself,"
+    in_container = f"in a container: docker run {docker}; on the host,"
     nodes = [node for pattern in patterns for node in root.glob(f"dev/{pattern.format(minor)}")]
     if len(nodes) < n_needed:
         files = " and ".join(f"/dev/{pattern.format('*')}" for pattern in patterns)
-        yield f"the driver is loaded, but {files} are not there", f"{in_container} load the driver again"
+        yield f"the driver is loaded, but {files} do not exist", f"{in_container} reload the driver"
     for node in nodes:
         if not os.access(node, os.R_OK | os.W_OK):
-            remedy = "join the group that owns it (for AMD, render or video), or ask for access"
+            remedy = "add the user to the group that owns it (for AMD, render or video)"
             yield f"this user may not open /{node.relative_to(root)}", remedy
-    if vendor == "NVIDIA" and (failure := nvidia.libcuda_failure(root)):
-        yield f"the driver's library {failure}", f"{in_container} install the driver again"
+    if vendor == "NVIDIA" and (failure := nvidia.libcuda_error(root)):
+        yield f"the driver's library {failure}", f"{in_container} reinstall the driver"
 
 
 def _smi_names(root: Path) -> list[str]:
-    """What nvidia-smi calls the GPUs; nothing if it is not there, or fails."""
+    """Return the names of GPUs from nvidia-smi; none if it is missing or fails."""
     folders = [f"{root}/{folder}" for folder in ("usr/bin", "usr/local/bin", "usr/lib/wsl/lib")]
     program = shutil.which("nvidia-smi", path=os.pathsep.join(folders)) or ""
     command = [program, "--query-gpu=name", "--format=csv,noheader"]

@@ -1,7 +1,7 @@
-"""Downloads models by reference: ``hf:ORG/REPO[@REVISION][:FILE]``.
+"""Downloads of models by reference: ``hf:ORG/REPO[@REVISION][:FILE]``.
 
-Files go to the cache of huggingface_hub, which is shared with all tools that use it. That package talks to the hub and
-transfers files; pyggml parses references, chooses files and words the messages.
+Files are stored in the cache of huggingface_hub, which other tools share. That package transfers the files; pyggml
+parses references, chooses files and reports errors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from pyggml._native.model import Progress
 from pyggml.errors import MissingPackageError
 from pyggml.hub.cached_model import Download
-from pyggml.hub.reference import Reference, is_reference, parse_reference, reference_meant_by
+from pyggml.hub.reference import Reference, guess_reference, is_reference, parse_reference
 
 __all__ = [
     "Download",
@@ -20,23 +20,23 @@ __all__ = [
     "downloads",
     "downloads_dir",
     "fetch",
+    "guess_reference",
     "is_reference",
     "parse_reference",
-    "reference_meant_by",
     "remove_download",
 ]
 
-_OLDEST = (1, 24)  # earlier versions cannot stop a transfer over Xet
-_INSTALL = f"pip install 'huggingface_hub>={_OLDEST[0]}.{_OLDEST[1]}'"
+_MIN_VERSION = (1, 24)  # earlier versions cannot stop a transfer over Xet
+_INSTALL = f"pip install 'huggingface_hub>={_MIN_VERSION[0]}.{_MIN_VERSION[1]}'"
 
 
 def fetch(source: str, progress: Progress | None = None) -> Path:
-    """Downloads the files of a reference that are not in the cache yet.
+    """Download the files of a reference that are not in the cache yet.
 
     Args:
         source: the reference.
-        progress: called with the fraction downloaded, 0 to 1 (over Xet on another thread); returning False stops.
-            Complete files are kept for the next time.
+        progress: called with the fraction downloaded, 0 to 1 (over Xet on another thread). It returns False to stop;
+            complete files stay in the cache.
 
     Returns:
         The GGUF file (the first of a split set), or the directory of a checkpoint with the files an import needs.
@@ -47,7 +47,7 @@ def fetch(source: str, progress: Progress | None = None) -> Path:
         ModelNotFoundError: the hub has no such repository, revision or file.
         ModelLoadError: the repository holds no model, or several, or ``progress`` stopped it.
         DownloadError: the hub cannot be reached or refuses, or offline mode is on and the files are not in the cache.
-        DiskFullError: the disk has no room for the files.
+        DiskFullError: there is not enough disk space for the files.
     """
     reference = parse_reference(source)
     _require_package(reference)
@@ -57,9 +57,9 @@ def fetch(source: str, progress: Progress | None = None) -> Path:
 
 
 def downloads() -> list[Download]:
-    """Returns the models in the cache of huggingface_hub that pyggml can load, the last used first.
+    """Return the models in the cache of huggingface_hub that pyggml can load, the last used first.
 
-    Tools share that cache: other tools may have downloaded them, or use them. Without huggingface_hub there are none.
+    Other tools share that cache, and may have downloaded them. Without huggingface_hub, there are none.
     """
     if not _has_package():
         return []
@@ -69,7 +69,7 @@ def downloads() -> list[Download]:
 
 
 def downloads_dir() -> Path | None:
-    """Returns the cache's folder, which may not exist yet; None without huggingface_hub."""
+    """Return the cache's folder, which may not exist yet; None without huggingface_hub."""
     if not _has_package():
         return None
     from pyggml.hub.cache import cache_folder
@@ -78,9 +78,9 @@ def downloads_dir() -> Path | None:
 
 
 def remove_download(download: Download) -> int:
-    """Removes one of :func:`downloads` from the cache, and returns the number of bytes freed.
+    """Remove one of :func:`downloads` from the cache, and return the number of bytes freed.
 
-    Data that another revision shares with it stays.
+    Files that another revision shares are not removed.
     """
     from pyggml.hub.cache import remove_model
 
@@ -98,8 +98,8 @@ def _require_package(reference: Reference) -> None:
         raise MissingPackageError(
             f"downloading {reference} needs huggingface_hub, which cannot be imported ({error}): {_INSTALL}"
         ) from None
-    if tuple(map(int, huggingface_hub.__version__.split(".")[:2])) < _OLDEST:
+    if tuple(map(int, huggingface_hub.__version__.split(".")[:2])) < _MIN_VERSION:
         raise MissingPackageError(
-            f"downloading {reference} needs huggingface_hub {_OLDEST[0]}.{_OLDEST[1]} or later, but "
+            f"downloading {reference} needs huggingface_hub {_MIN_VERSION[0]}.{_MIN_VERSION[1]} or later, but "
             f"{huggingface_hub.__version__} is installed: {_INSTALL}"
         )

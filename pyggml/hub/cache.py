@@ -1,4 +1,4 @@
-"""What is in huggingface_hub's cache: models that pyggml can load, whichever tool downloaded them."""
+"""Models in the cache of huggingface_hub that pyggml can load, downloaded by any tool."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pyggml.hub.reference import Reference
 
 
 def cache_folder() -> Path:
-    """The folder, which may not exist yet."""
+    """Return the cache's folder, which may not exist yet."""
     return Path(constants.HF_HUB_CACHE)
 
 
 def cached_models() -> list[Download]:
-    """The models in the cache, the last used first."""
+    """List the models in the cache, the last used first."""
     found = [
         download
         for repository in _repositories()
@@ -33,36 +33,36 @@ def cached_models() -> list[Download]:
 
 
 def remove_model(download: Download) -> int:
-    """Removes a model, and returns the number of bytes freed. What is left of a repository without models goes too."""
+    """Remove a model, and its revision if that has no other model; return the number of bytes freed."""
     if not isinstance(download, Download):
-        raise InvalidParameterError(f"a Download was expected, as from downloads(), not {shown(download)}")
-    kept = {blob for other in cached_models() if other.files != download.files for _, blob in other.files}
+        raise InvalidParameterError(f"download must be a Download from downloads(), not {shown(download)}")
+    shared = {blob for other in cached_models() if other.files != download.files for _, blob in other.files}
     freed = 0
     for link, blob in download.files:
         link.unlink(missing_ok=True)
-        if blob not in kept and blob.is_file():
+        if blob not in shared and blob.is_file():
             freed += blob.stat().st_size
             blob.unlink()
-    return freed + _remove_remains(download)
+    return freed + _remove_empty_revision(download)
 
 
-def _remove_remains(download: Download) -> int:
-    """Removes the revision of a model that is gone, unless there is another model in it."""
+def _remove_empty_revision(download: Download) -> int:
+    """Remove the revision of a removed model, unless it contains another model."""
     for repository in _repositories():
         for revision in repository.revisions:
-            is_it = revision.snapshot_path in (download.path, *download.path.parents)
-            if is_it and not list(_models_in(repository, revision)):
-                _remove_strays(repository, revision)
+            is_own = revision.snapshot_path in (download.path, *download.path.parents)
+            if is_own and not list(_models_in(repository, revision)):
+                _unlink_external_files(repository, revision)
                 strategy = scan_cache_dir(cache_folder()).delete_revisions(revision.commit_hash)
                 strategy.execute()
                 return strategy.expected_freed_size
     return 0
 
 
-def _remove_strays(repository: CachedRepoInfo, revision: CachedRevisionInfo) -> None:
-    """Removes links to files elsewhere: huggingface_hub would remove those files with the revision."""
+def _unlink_external_files(repository: CachedRepoInfo, revision: CachedRevisionInfo) -> None:
+    """Remove links to files outside the cache, which huggingface_hub would remove with the revision."""
     for file in revision.files:
-        if _data(repository, file) == file.file_path:
+        if _blob(repository, file) == file.file_path:
             file.file_path.unlink(missing_ok=True)
 
 
@@ -79,22 +79,22 @@ def _models_in(repository: CachedRepoInfo, revision: CachedRevisionInfo) -> Iter
     if main_weights(files) is not None:
         models[None] = [name for name in files if not name.endswith(".gguf")]
     for main, names in models.items():
-        mine = [files[name] for name in names]
+        members = [files[name] for name in names]
         yield Download(
-            Reference(repository.repo_id, _name_of(revision), main),
+            Reference(repository.repo_id, _revision_name(revision), main),
             revision.snapshot_path / (main or ""),
-            sum(file.size_on_disk for file in mine),
-            max(file.blob_last_accessed for file in mine),
-            tuple((file.file_path, _data(repository, file)) for file in mine),
+            sum(file.size_on_disk for file in members),
+            max(file.blob_last_accessed for file in members),
+            tuple((file.file_path, _blob(repository, file)) for file in members),
         )
 
 
-def _data(repository: CachedRepoInfo, file: CachedFileInfo) -> Path:
-    """What to remove of a file besides its name: nothing else if somebody linked to a file of their own."""
-    is_ours = file.blob_path.is_relative_to(repository.repo_path.resolve())
-    return file.blob_path if is_ours else file.file_path
+def _blob(repository: CachedRepoInfo, file: CachedFileInfo) -> Path:
+    """Return the blob of a file, or its link if that leads outside the cache."""
+    is_cached = file.blob_path.is_relative_to(repository.repo_path.resolve())
+    return file.blob_path if is_cached else file.file_path
 
 
-def _name_of(revision: CachedRevisionInfo) -> str | None:
-    """What a reference calls a revision; None: it is the default branch's."""
+def _revision_name(revision: CachedRevisionInfo) -> str | None:
+    """Return the name of a revision in references; None: the default branch."""
     return None if "main" in revision.refs else next(iter(sorted(revision.refs)), revision.commit_hash)

@@ -1,4 +1,4 @@
-"""A model that was downloaded from the hub."""
+"""A downloaded model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyggml.hub.file_selection import has_type
-from pyggml.hub.reference import Reference, parsed
+from pyggml.hub.reference import Reference, split_reference
 
 
 @dataclass(frozen=True)
@@ -14,11 +14,11 @@ class Download:
     """A model in the cache of huggingface_hub.
 
     Attributes:
-        reference: what loads it.
+        reference: the reference that loads it.
         path: the GGUF file (the first of a split set), or the directory of a checkpoint.
         n_bytes: size of its files on disk.
         used: time of its last use, in seconds since the epoch.
-        files: its files, most of them links, each with the file that it leads to.
+        files: its files, most of them links, and the files that they lead to.
     """
 
     reference: Reference
@@ -27,11 +27,11 @@ class Download:
     used: float
     files: tuple[tuple[Path, Path], ...]
 
-    def is_called(self, name: str) -> bool:
-        """Whether a name means this model: a reference to it or to its repository, or the name of its file."""
-        asked = parsed(name.removeprefix("hf:"))
-        if asked.repo_id != self.reference.repo_id:
+    def matches(self, name: str) -> bool:
+        """Check whether a name is a reference to this model or its repository, or the name of its file."""
+        other = split_reference(name.removeprefix("hf:"))
+        if other.repo_id != self.reference.repo_id:
             return name in (self.path.name, str(self.path))
-        is_revision = asked.revision in (None, self.reference.revision)
+        is_revision = other.revision in (None, self.reference.revision)
         file = self.reference.file
-        return is_revision and (asked.file in (None, file) or (file is not None and has_type(file, str(asked.file))))
+        return is_revision and (other.file in (None, file) or (file is not None and has_type(file, str(other.file))))

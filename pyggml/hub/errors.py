@@ -1,4 +1,4 @@
-"""Translates exceptions from huggingface_hub and its HTTP library to pyggml's."""
+"""Translation of exceptions from huggingface_hub and its HTTP library."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ from pyggml.errors import DiskFullError, DownloadError, InferError, ModelNotFoun
 from pyggml.files.disk import NO_ROOM
 from pyggml.hub.reference import Reference
 
-#: The advice for a full disk.
-ELSEWHERE = "set HF_HOME to keep models elsewhere"
+#: Advice for a full disk.
+DISK_ADVICE = "set HF_HOME to a folder on another disk"
 
-# The base of all errors of the HTTP library, which is httpx or httpx2 depending on huggingface_hub's version.
+# Base class of the HTTP library's errors. The library is httpx or httpx2, depending on huggingface_hub's version.
 _TRANSPORT_ERROR = HfHubHTTPError.__bases__[0]
 
 _LOGIN = "set HF_TOKEN or run 'hf auth login'"
 
 
 @contextmanager
-def translated(reference: Reference) -> Iterator[None]:
-    """Translates exceptions to an :class:`InferError`; put only calls into huggingface_hub inside."""
+def translate_errors(reference: Reference) -> Iterator[None]:
+    """Translate exceptions of calls into huggingface_hub to :class:`InferError`."""
     try:
         yield
     except Exception as error:
-        raise _translation(error, reference) from error
+        raise _translate(error, reference) from error
 
 
-def _translation(error: BaseException, reference: Reference) -> InferError:
-    if isinstance(error, LocalEntryNotFoundError) and error.__cause__ is not None:  # neither on the hub nor here
-        return _translation(error.__cause__, reference)
+def _translate(error: BaseException, reference: Reference) -> InferError:
+    if (
+        isinstance(error, LocalEntryNotFoundError) and error.__cause__ is not None
+    ):  # neither on the hub nor in the cache
+        return _translate(error.__cause__, reference)
     endpoint, repo_id = constants.ENDPOINT, reference.repo_id
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
     if isinstance(error, RevisionNotFoundError):
@@ -55,18 +57,18 @@ def _translation(error: BaseException, reference: Reference) -> InferError:
         return DownloadError(f"{endpoint} requires a valid token for {repo_id}: {_LOGIN}")
     if status is not None:
         is_temporary = status >= 500 or status in (408, 429)
-        return DownloadError(f"{endpoint} answered {status} when asked for {repo_id}", is_temporary=is_temporary)
+        return DownloadError(f"{endpoint} responded with status {status} for {repo_id}", is_temporary=is_temporary)
     if isinstance(error, (_TRANSPORT_ERROR, OfflineModeIsEnabled)):
         return DownloadError(f"{endpoint} cannot be reached: {_first_line(error)}", is_temporary=True)
     if isinstance(error, OSError):
-        return _of_system(error, reference)
-    return DownloadError(f"{endpoint} does not answer like a hub: {_first_line(error)}")
+        return _translate_os_error(error, reference)
+    return DownloadError(f"{endpoint} does not respond like a hub: {_first_line(error)}")
 
 
-def _of_system(error: OSError, reference: Reference) -> InferError:
+def _translate_os_error(error: OSError, reference: Reference) -> InferError:
     cache = constants.HF_HUB_CACHE
     if error.errno in NO_ROOM:
-        return DiskFullError(f"the disk of {cache} became full while downloading {reference}; {ELSEWHERE}")
+        return DiskFullError(f"the disk of {cache} is full, so {reference} could not be downloaded; {DISK_ADVICE}")
     if error.errno is not None:
         return DownloadError(f"{reference} cannot be stored in {cache}: {error}")
     message = f"the download of {reference} from {constants.ENDPOINT} is damaged: {_first_line(error)}"

@@ -1,4 +1,4 @@
-"""Chooses the files of a repository that make up the model of a reference."""
+"""Selection of the files in a repository that make up a model."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from pyggml.files.model_files import (
 )
 from pyggml.hub.reference import Reference
 
-# GGUF files that are not models: vision or audio projectors, and importance matrices.
-_NO_MODELS = ("mmproj", "imatrix")
+# GGUF files that are not models: multimodal projectors and importance matrices.
+_COMPANIONS = ("mmproj", "imatrix")
 _MAX_LISTED = 20
 
 
 class Files(Protocol):
-    """The files of a repository at one revision, wherever they are."""
+    """The files of a repository at one revision, on the hub or in the cache."""
 
     @property
     def names(self) -> Collection[str]:
         """Paths of all files."""
 
     def fetch(self, name: str) -> Path:
-        """Makes one file available and returns its local path."""
+        """Download a file if it is missing, and return its local path."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Choice:
 
 
 def choose(reference: Reference, files: Files) -> Choice:
-    """Chooses the files of ``reference``.
+    """Choose the files of a reference.
 
     Raises:
         ModelNotFoundError: there is no such file, or one of a split set is missing.
@@ -74,12 +74,12 @@ def _shards(reference: Reference, files: Files) -> list[str]:
 
 
 def models_among(names: Collection[str]) -> list[list[str]]:
-    """The GGUF models among files, each with its files in order; incomplete ones, too, but no companions of models."""
+    """Return the files of each GGUF model, in order, even if incomplete, but without companion files."""
     return [files for files in _models(names).values() if not _is_companion(files[0])]
 
 
 def _models(names: Collection[str]) -> dict[str, list[str]]:
-    """The GGUF models: name of the first file, even if missing -> the files that exist, in order."""
+    """Group GGUF files by model: name of the first file, even if missing -> the existing files, in order."""
     models: dict[str, list[str]] = {}
     for name in sorted(name for name in names if name.lower().endswith(".gguf")):
         first, *_ = split_set(name) or [name]
@@ -114,12 +114,12 @@ def _named(reference: Reference, file: str, names: Collection[str]) -> list[str]
 
 
 def has_type(name: str, quantisation: str) -> bool:
-    """Whether a name has the quantisation, as in ``model-Q4_K_M.gguf`` or ``q4_k_m/model-00001-of-00002.gguf``."""
+    """Check whether a file name has a quantisation, as in ``model-Q4_K_M.gguf`` or ``q4_k_m/model.gguf``."""
     return re.search(rf"(?:^|[-._/]){re.escape(quantisation)}(?=[-./]|$)", name, re.IGNORECASE) is not None
 
 
 def _is_companion(name: str) -> bool:
-    return any(word in name.rpartition("/")[2].lower() for word in _NO_MODELS)
+    return any(word in name.rpartition("/")[2].lower() for word in _COMPANIONS)
 
 
 def _complete(reference: Reference, model: list[str]) -> Choice:

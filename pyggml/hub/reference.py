@@ -1,4 +1,4 @@
-"""The grammar of references: ``hf:ORG/REPO[@REVISION][:FILE]``."""
+"""Parser of references: ``hf:ORG/REPO[@REVISION][:FILE]``."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from pyggml.errors import InvalidParameterError
 
 _SCHEME = "hf:"
 _GRAMMAR = "hf:ORG/REPO[@REVISION][:FILE]"
-# An id, or an address as browsers show it, as ollama takes it ("hf.co/org/repo") or as huggingface_hub writes it;
-# and a reference in capitals.
-_MEANT = re.compile(
+# Similar forms: an id, a URL of the hub, ollama's "hf.co/org/repo", huggingface_hub's "hf://", or "HF:".
+_SIMILAR = re.compile(
     r"(?P<address>(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/|(?i:hf):(?://)?)?"
     r"(?!datasets/|spaces/|huggingface\.co/|hf\.co/)(?P<reference>[^/?#]+/[^/?#]+)"
     r"(?:/(?:blob|resolve|raw|tree)/(?P<revision>[^/?#]+))?"
     r"(?:/(?P<path>[^?#]*))?(?:[?#].*)?"
 )
-#: How the names of files end, which no repository's does.
-_FILES = (".gguf", ".safetensors", ".json", ".bin")
+# Suffixes of files, which names of repositories do not have.
+_FILE_SUFFIXES = (".gguf", ".safetensors", ".json", ".bin")
 
-# As the hub allows them: https://huggingface.co/docs/huggingface_hub/package_reference/utilities#validate_repo_id
+# As allowed by the hub: https://huggingface.co/docs/huggingface_hub/package_reference/utilities#validate_repo_id
 _NAME = re.compile(r"(?![-.])[A-Za-z0-9._-]+(?<![-.])")
 _MAX_REPO_ID = 96
-# As git allows them: no control characters, none of " ~^:?*[\", no ".." and no empty part.
+# As allowed by git: no control characters, none of " ~^:?*[\", no ".." and no empty part.
 _REVISION = re.compile(r"(?!.*(?:\.\.|//|@\{))[^\x00-\x20\x7f~^:?*\[\\/][^\x00-\x20\x7f~^:?*\[\\]*(?<!/)")
 
 
@@ -54,52 +53,53 @@ class Reference:
 
 
 def is_reference(source: object) -> bool:
-    """Whether a source is a reference, well-formed or not, rather than a path."""
+    """Return True if a source is a reference, even a malformed one, and not a path."""
     return isinstance(source, (str, os.PathLike)) and str(source).startswith(_SCHEME)
 
 
-def reference_meant_by(source: object) -> str | None:
-    """The reference that a source probably stands for: an id as transformers takes it, or an address on the hub.
-
-    None: it is nothing of that form.
-    """
-    found = _MEANT.fullmatch(source) if isinstance(source, str) else None
+def guess_reference(source: object) -> str | None:
+    """Guess the reference for a source that is an id, as in transformers, or a URL of the hub; None: it is neither."""
+    found = _SIMILAR.fullmatch(source) if isinstance(source, str) else None
     if found is None or not (found["address"] or (found["revision"] is None and not found["path"])):
         return None
-    meant, revision, path = parsed(found["reference"]), unquote(found["revision"] or ""), unquote(found["path"] or "")
+    guess, revision, path = (
+        split_reference(found["reference"]),
+        unquote(found["revision"] or ""),
+        unquote(found["path"] or ""),
+    )
     if revision not in ("", "main"):
-        meant = replace(meant, revision=revision)
+        guess = replace(guess, revision=revision)
     if path.endswith(".gguf"):
-        meant = replace(meant, file=path)
-    return None if meant.repo_id.endswith(_FILES) or _flaw(meant) else str(meant)
+        guess = replace(guess, file=path)
+    return None if guess.repo_id.endswith(_FILE_SUFFIXES) or _find_error(guess) else str(guess)
 
 
 def parse_reference(source: str) -> Reference:
-    """Parses a reference.
+    """Parse a reference.
 
     Raises:
-        InvalidParameterError: it is malformed; the message says how.
+        InvalidParameterError: it is malformed.
     """
     if not isinstance(source, str):
         raise InvalidParameterError(f"a reference such as {_SCHEME}org/repo was expected, not {shown(source)}")
     rest = source.removeprefix(_SCHEME)
-    reference = parsed(rest)
-    flaw = f"there are slashes after {_SCHEME}" if rest.startswith("//") else _flaw(reference)
-    if flaw:
-        meant = reference_meant_by("hf://" + rest.lstrip("/"))
-        form = f"{_GRAMMAR}, here probably {meant}" if meant else _GRAMMAR
-        raise InvalidParameterError(f"{source!r} is not a valid reference: {flaw}; the form is {form}")
+    reference = split_reference(rest)
+    error = f"there are slashes after {_SCHEME}" if rest.startswith("//") else _find_error(reference)
+    if error:
+        guess = guess_reference("hf://" + rest.lstrip("/"))
+        form = f"{_GRAMMAR}, here probably {guess}" if guess else _GRAMMAR
+        raise InvalidParameterError(f"{source!r} is not a valid reference: {error}; the form is {form}")
     return reference
 
 
-def parsed(text: str) -> Reference:
-    """The parts of a reference without "hf:", which may be wrong."""
+def split_reference(text: str) -> Reference:
+    """Split a reference without "hf:" into its parts, without validation."""
     location, has_file, file = text.partition(":")
     repo_id, has_revision, revision = location.partition("@")
     return Reference(repo_id, revision if has_revision else None, file if has_file else None)
 
 
-def _flaw(reference: Reference) -> str | None:
+def _find_error(reference: Reference) -> str | None:
     names = reference.repo_id.split("/")
     if len(names) != 2:
         return f"{reference.repo_id!r} does not name an organisation and a repository"
@@ -116,6 +116,6 @@ def _flaw(reference: Reference) -> str | None:
 
 
 def is_plain_path(path: str) -> bool:
-    """Whether a relative path stays inside its directory and means the same on every system."""
+    """Return True if a relative path stays inside its directory and is the same on every system."""
     is_inside = all(part not in ("", ".", "..") for part in path.split("/"))
     return is_inside and not any(character in "\\:" or character < " " for character in path)

@@ -1,16 +1,16 @@
-"""An LLM whose model and engine are in a process of their own: ``load(..., isolate=True)``.
+"""An LLM whose model and engine run in a separate process: ``load(..., isolate=True)``.
 
-An assertion on one of the engine's compute threads, a fault in a driver or the system's killer of large processes then
-ends that process, and not the program: the requests in flight get an EngineError, and the next call starts another.
+A failed assertion on a compute thread, a driver fault or the out-of-memory killer then crashes that process and not the
+program: the requests in flight get an EngineError, and the next call starts another process.
 
-- :mod:`~pyggml.isolation.supervisor`: the process, started again when needed;
-- :mod:`~pyggml.isolation.process`: one of them;
+- :mod:`~pyggml.isolation.supervisor`: starts the process, and restarts it after a crash;
+- :mod:`~pyggml.isolation.process`: one such process;
 - :mod:`~pyggml.isolation.isolated_engine`, :mod:`~pyggml.isolation.isolated_embedding` and
-  :mod:`~pyggml.isolation.isolated_model`: the stand-ins for an Engine, for the contexts of an Embedder and for a Model;
-- :mod:`~pyggml.isolation.messages`: what the two sides tell each other;
-- :mod:`~pyggml.isolation.worker`: the other side.
+  :mod:`~pyggml.isolation.isolated_model`: proxies of an Engine, the contexts of an Embedder and a Model;
+- :mod:`~pyggml.isolation.protocol`: requests and replies;
+- :mod:`~pyggml.isolation.worker`: the program of the process.
 
-What runs for each token is native (``csrc/isolation/``).
+The work for each token is native (``csrc/isolation/``).
 """
 
 from pyggml.isolation.supervisor import Isolated

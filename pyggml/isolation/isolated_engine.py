@@ -1,4 +1,4 @@
-"""The face of an engine in another process."""
+"""Proxy of an engine in a separate process."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from pyggml._core.c_values import int32_array
 from pyggml._core.checks import flag
 from pyggml.errors import EngineError
 from pyggml.generation.engine import Engine, Prepared, TokenIds
-from pyggml.isolation import messages
+from pyggml.isolation import protocol
 from pyggml.types import EngineStats
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
     from pyggml.generation.waker import Waker
-    from pyggml.isolation.process import Process
+    from pyggml.isolation.process import EngineProcess
     from pyggml.isolation.supervisor import Isolated
 
 _COUNTERS = {field.name: field.type for field in dataclasses.fields(EngineStats)}
-_OURS = ("not_batch_invariant", "n_restarts")
+_LOCAL_COUNTERS = ("not_batch_invariant", "n_restarts")
 
 
 class IsolatedEngine(Engine):
-    """An engine in a process of its own. As :class:`pyggml.Engine`, with these differences.
+    """Proxy of an engine in a separate process, with these differences from :class:`pyggml.Engine`.
 
-    A request is checked here and queued there without waiting for an answer. If the process has ended, whatever needs
-    it starts another. Prompts for :meth:`logits` are not counted by ``max_queue``.
+    A request is validated here and queued there, without waiting for a reply. If the process has exited, the next
+    request starts another. Prompts for :meth:`logits` do not count towards ``max_queue``.
     """
 
     def __init__(self, isolated: Isolated, n_parallel: int, stop_token_ids: Iterable[int]) -> None:
-        """Computes with a process.
+        """Create a proxy.
 
         Args:
             isolated: the process.
-            n_parallel: number of requests computed together.
+            n_parallel: maximum number of requests in a batch.
             stop_token_ids: tokens that end every generation.
         """
         self.model = isolated.model
@@ -50,32 +50,32 @@ class IsolatedEngine(Engine):
 
     @property
     def starts_slowly(self) -> bool:
-        """Whether the process has to be started first."""
-        return self._isolated.last.is_gone()
+        """True if the process has to be started first."""
+        return self._isolated.last.has_exited()
 
     def ask_for_room(self, waker: Waker, tag: int = 0) -> None:
-        """As the base class."""
+        """See the base class."""
         self._isolated.process().ask_for_room(waker, tag)
 
     def logits(self, token_ids: TokenIds, *, waits: bool = False) -> npt.NDArray[np.float32]:
-        """As the base class."""
+        """See the base class."""
         flag("waits", waits)
         prompt = int32_array("the prompt", token_ids)
         n_bytes = self._rows_of_logits(len(prompt)) * self.n_vocab * 4
-        _, data = self._isolated.process().call(messages.said(do="logits"), prompt, n_bytes)
-        return matrix_of(data, len(prompt), self.n_vocab)
+        _, data = self._isolated.process().call(protocol.encode_request("logits"), prompt, n_bytes)
+        return decode_matrix(data, len(prompt), self.n_vocab)
 
     def reset(self) -> None:
-        """As the base class."""
-        self._isolated.process().call(messages.said(do="reset"))
+        """See the base class."""
+        self._isolated.process().call(protocol.encode_request("reset"))
 
     def stats(self) -> EngineStats:
-        """The counters of the running process; all 0 while there is none."""
-        counted = self._counted(self._isolated.last)
+        """Return the counters of the running process; all 0 if there is none."""
+        counters = self._read_counters(self._isolated.last)
         numbers: dict[str, Any] = {
-            name: (float if kind == "float" else int)(counted.get(name, 0))
+            name: (float if kind == "float" else int)(counters.get(name, 0))
             for name, kind in _COUNTERS.items()
-            if name not in _OURS
+            if name not in _LOCAL_COUNTERS
         }
         return EngineStats(
             **numbers | {"n_parallel": self.n_parallel},
@@ -84,41 +84,41 @@ class IsolatedEngine(Engine):
         )
 
     def close(self) -> None:
-        """Ends the process, and with it every request (their readers get ClosedError). Safe to call again."""
+        """End the process and all requests, whose readers get ClosedError. Safe to call again."""
         self._isolated.close()
         self._is_closed = True
 
-    def _counted(self, process: Process) -> dict[str, Any]:
-        if process.is_gone():
+    def _read_counters(self, process: EngineProcess) -> dict[str, Any]:
+        if process.has_exited():
             return {}
         try:
-            return process.call(messages.said(do="stats"))[0]
+            return process.call(protocol.encode_request("stats"))[0]
         except EngineError:
-            if not process.is_ending():
+            if not process.is_exiting():
                 raise
             return {}
 
     def _queued(self, prepared: Prepared, options: CData, timeout_s: float | None, watched: bool) -> CData:
-        said = messages.asking(prepared, timeout_s, watched)
+        request = protocol.encode_generation(prepared, timeout_s, watched)
         process = self._isolated.process()
         try:
-            return self._queued_with(process, prepared, options, said)
+            return self._submit_to(process, prepared, options, request)
         except EngineError:
-            if not process.is_ending():
+            if not process.is_exiting():
                 raise
-        # It ended before it was told, so that nothing has been computed.
-        return self._queued_with(self._isolated.process(), prepared, options, said)
+        # The process exited before it received the request, so it is safe to submit it again.
+        return self._submit_to(self._isolated.process(), prepared, options, request)
 
-    def _queued_with(self, process: Process, prepared: Prepared, options: CData, said: bytes) -> CData:
-        return process.submit(self.model._handle, self.n_ctx, prepared.token_ids, options, said)
+    def _submit_to(self, process: EngineProcess, prepared: Prepared, options: CData, request: bytes) -> CData:
+        return process.submit(self.model._handle, self.n_ctx, prepared.token_ids, options, request)
 
 
-def matrix_of(data: memoryview, n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:
-    """The array of an answer: float32, (n_rows, n_columns), which shares the answer's memory.
+def decode_matrix(data: memoryview, n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:
+    """Return the array of a reply: float32, (n_rows, n_columns). It shares the reply's memory.
 
     Raises:
-        EngineError: it has another size.
+        EngineError: the array has another size.
     """
     if len(data) != n_rows * n_columns * 4:
-        raise EngineError("the engine's process sent what makes no sense (the size of an array)")
+        raise EngineError("the engine's process sent an invalid reply (size of the array)")
     return np.frombuffer(data, np.float32).reshape(n_rows, n_columns)

@@ -1,4 +1,4 @@
-"""The model of an isolated LLM, as far as it is in the program: vocabulary, metadata and properties, no weights."""
+"""Proxy of a model in the engine's process: vocabulary, metadata and properties, without weights."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pyggml.errors import EngineError, InvalidParameterError
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
 
-# The properties that only the whole model knows, and their types.
-_FACTS: dict[str, type] = {
+# Properties that a model without weights lacks, and their types.
+_PROPERTIES: dict[str, type] = {
     "desc": str,
     **dict.fromkeys(("n_ctx_train", "n_embd", "n_embd_out", "n_layer", "n_head", "n_head_kv", "n_swa"), int),
     **dict.fromkeys(("n_cls_out", "n_params", "size_bytes", "ftype", "rope_type"), int),
@@ -22,28 +22,28 @@ _FACTS: dict[str, type] = {
 
 
 class IsolatedModel(Model):
-    """A model whose weights are in another process. What needs them, such as a Context, refuses it."""
+    """A model whose weights are in another process. A Context, for example, cannot use it."""
 
-    def __init__(self, path: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
-        """Reads the vocabulary and the metadata.
+    def __init__(self, path: str | os.PathLike[str], properties: Mapping[str, Any]) -> None:
+        """Read the vocabulary and the metadata.
 
         Args:
             path: the model's file.
-            facts: what :func:`facts_of` says of the whole model.
+            properties: the :func:`model_properties` of the whole model.
 
         Raises:
-            As :class:`pyggml.Model`; EngineError: the facts are none.
+            As :class:`pyggml.Model`; EngineError: a property is missing or has another type.
         """
         super().__init__(path, device="cpu", vocab_only=True)
-        for name, kind in _FACTS.items():
-            value = facts.get(name)
+        for name, kind in _PROPERTIES.items():
+            value = properties.get(name)
             if type(value) is not kind:
-                raise EngineError(f"the engine's process sent what makes no sense ({name} of the model)")
+                raise EngineError(f"the engine's process sent an invalid reply ({name} of the model)")
             setattr(self, name, value)
 
     @property
     def handle(self) -> CData:
-        """There is none here.
+        """The native handle, which does not exist in this process.
 
         Raises:
             InvalidParameterError: always.
@@ -51,7 +51,7 @@ class IsolatedModel(Model):
         self.require_weights()
 
     def require_weights(self) -> NoReturn:
-        """Says that they are elsewhere.
+        """Refuse, since the weights are in another process.
 
         Raises:
             InvalidParameterError: always.
@@ -62,6 +62,6 @@ class IsolatedModel(Model):
         )
 
 
-def facts_of(model: Model) -> dict[str, Any]:
-    """The properties of a whole model that are not in its metadata, as JSON values."""
-    return {name: kind(getattr(model, name)) for name, kind in _FACTS.items()}
+def model_properties(model: Model) -> dict[str, Any]:
+    """Return the properties of a model that its metadata do not contain, as JSON values."""
+    return {name: kind(getattr(model, name)) for name, kind in _PROPERTIES.items()}

@@ -1,4 +1,4 @@
-"""The process of an engine: started, listened to by one thread, and seen off."""
+"""One process with an engine, started and waited for by a thread."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from pyggml._core.ffi import ffi, lib
 from pyggml.child_process import child_command
 from pyggml.errors import EngineError
 from pyggml.generation.waker import SIGNAL_CHECK_S
-from pyggml.isolation import messages
+from pyggml.isolation import protocol
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
     from pyggml.generation.waker import Waker
 
 _WORKER = "pyggml.isolation.worker"
-# A process that has gone silent is ending: until then the system closes its files, and its status is not there yet.
-_ENDING_S = 2.0
-_LAST_WORDS_BYTES = 4096
-_LAST_LINES = 3
-_SMALL_BYTES = 1 << 20
+# Timeout for the exit status of a process whose socket is closed.
+_EXIT_TIMEOUT_S = 2.0
+_STDERR_TAIL_BYTES = 4096
+_STDERR_TAIL_LINES = 3
+_MAX_FIELDS_BYTES = 1 << 20
 
 
-class Process:
+class EngineProcess:
     """One process with an engine. Any thread may call its methods.
 
-    A thread of its own starts it, because Linux ends it with the thread that started it, and waits for its end. That
-    thread also makes everything that would have to be given back: no handler of a signal can raise there.
+    A dedicated thread starts the process, because Linux ends it with the thread that started it, and waits for its
+    exit. That thread also acquires all resources, since signal handlers cannot raise exceptions there.
 
     Attributes:
-        has_loaded: whether its model is loaded, which says what to do when it ends.
+        has_loaded: True if its model is loaded. Error messages depend on it.
     """
 
     has_loaded = False
 
     def __init__(self, n_parallel: int, max_queue: int | None) -> None:
-        """Holds nothing until :meth:`start`.
+        """Acquire nothing until :meth:`start`.
 
         Args:
-            n_parallel: number of requests that its engine will compute together.
+            n_parallel: maximum number of requests in a batch of its engine.
             max_queue: maximum number of waiting requests; None: no limit.
         """
         self._owner = os.getpid()
@@ -62,13 +62,13 @@ class Process:
         self._has_started = threading.Event()
         self._failure: Exception | None = None
         self._child: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._attend, name="pyggml-isolated", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pyggml-isolated", daemon=True)
 
     def start(self) -> None:
-        """Starts it, without a model. Whatever this raises, Ctrl-C too, :meth:`close` it.
+        """Start the process, without a model. After any exception, even KeyboardInterrupt, :meth:`close` it.
 
         Raises:
-            EngineError: it cannot be started.
+            EngineError: the process cannot be started.
         """
         try:
             self._thread.start()
@@ -80,29 +80,29 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its number in the system; 0 if it could not be started."""
+        """Process id; 0 if the process could not be started."""
         return 0 if self._child is None else self._child.pid
 
-    def is_gone(self) -> bool:
-        """Whether it has ended.
+    def has_exited(self) -> bool:
+        """Return True if the process has exited.
 
         Raises:
-            EngineError: this is a forked child, and the process is its parent's.
-            ClosedError: it was closed.
+            EngineError: this is a forked child, and the process belongs to its parent.
+            ClosedError: the process was closed.
         """
         out = ffi.new("bool *")
         c_calls.call(lib.pyg_relay_is_gone, self._handle, out)
         return bool(out[0])
 
-    def is_ending(self) -> bool:
-        """Whether it has ended or does so now; in that case, returns when it has."""
-        self._thread.join(_ENDING_S)
+    def is_exiting(self) -> bool:
+        """Return True if the process exits within a short timeout, once it has."""
+        self._thread.join(_EXIT_TIMEOUT_S)
         return not self._thread.is_alive()
 
-    # --- what it does -------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------
 
-    def submit(self, model: CData, n_ctx: int, prompt: npt.NDArray[np.int32], options: CData, said: bytes) -> CData:
-        """Queues a generation; see ``pyg_relay_submit``. Returns the native request."""
+    def submit(self, model: CData, n_ctx: int, prompt: npt.NDArray[np.int32], options: CData, request: bytes) -> CData:
+        """Queue a generation and return the native request; see ``pyg_relay_submit``."""
         return c_calls.create(
             "pyg_request",
             lib.pyg_request_free,
@@ -113,66 +113,66 @@ class Process:
             pointer("int32_t[]", prompt),
             len(prompt),
             options,
-            said,
-            len(said),
+            request,
+            len(request),
         )
 
     def ask_for_room(self, waker: Waker, tag: int) -> None:
-        """As :meth:`Engine.ask_for_room <pyggml.Engine.ask_for_room>`."""
+        """See :meth:`Engine.ask_for_room <pyggml.Engine.ask_for_room>`."""
         c_calls.call(lib.pyg_relay_ask_for_room, self._handle, waker.handle, tag)
 
     def call(
-        self, said: bytes, numbers: npt.NDArray[np.int32] | None = None, n_bytes: int = 0
+        self, request: bytes, token_ids: npt.NDArray[np.int32] | None = None, n_bytes: int = 0
     ) -> tuple[dict[str, Any], memoryview]:
-        """Asks for something, and returns the answer: fields and the bytes of an array. Waits without the GIL.
+        """Send a request and return the reply: fields and the bytes of an array. Waits without the GIL.
 
         Args:
-            said: what to do, from :func:`messages.said`.
-            numbers: numbers that go with it.
-            n_bytes: size of the array.
+            request: the request, from :func:`protocol.encode_request`.
+            token_ids: its tokens, if it has any.
+            n_bytes: size of the reply's array.
 
         Raises:
-            InferError: it cannot be done; EngineError: the process ended.
+            InferError: the request failed; EngineError: the process exited.
         """
-        *_, answer = self.messages(said, numbers, n_bytes)
-        return answer
+        *_, reply = self.stream_replies(request, token_ids, n_bytes)
+        return reply
 
-    def messages(
-        self, said: bytes, numbers: npt.NDArray[np.int32] | None = None, n_bytes: int = 0
+    def stream_replies(
+        self, request: bytes, token_ids: npt.NDArray[np.int32] | None = None, n_bytes: int = 0
     ) -> Iterator[tuple[dict[str, Any], memoryview]]:
-        """As :meth:`call`, for answers of several messages."""
-        numbers = np.empty(0, np.int32) if numbers is None else numbers
-        number, last = ffi.new("uint64_t *"), ffi.new("bool *")
+        """As :meth:`call`, for requests with several replies."""
+        token_ids = np.empty(0, np.int32) if token_ids is None else token_ids
+        call_id, last = ffi.new("uint64_t *"), ffi.new("bool *")
         try:
             c_calls.call(
                 lib.pyg_relay_call,
                 self._handle,
-                pointer("int32_t[]", numbers),
-                len(numbers),
-                said,
-                len(said),
-                n_bytes + _SMALL_BYTES,
-                number,
+                pointer("int32_t[]", token_ids),
+                len(token_ids),
+                request,
+                len(request),
+                n_bytes + _MAX_FIELDS_BYTES,
+                call_id,
             )
             while not last[0]:
-                if (data := self._reply(number[0], last)) is not None:
-                    yield messages.taken_apart(data)
+                if (data := self._receive(call_id[0], last)) is not None:
+                    yield protocol.decode_reply(data)
         finally:
-            lib.pyg_relay_forget(self._handle, number[0])
+            lib.pyg_relay_forget(self._handle, call_id[0])
 
-    def _reply(self, number: int, last: CData) -> memoryview | None:
-        """The next message of an answer; None if there is none yet."""
+    def _receive(self, call_id: int, last: CData) -> memoryview | None:
+        """Return the next reply to a request; None if there is none yet."""
         n_data = ffi.new("size_t *")
 
-        def take(out: CData, err: CData) -> int:
-            status: int = lib.pyg_relay_reply(self._handle, number, SIGNAL_CHECK_S, out, n_data, last, err)
+        def receive(out: CData, err: CData) -> int:
+            status: int = lib.pyg_relay_reply(self._handle, call_id, SIGNAL_CHECK_S, out, n_data, last, err)
             return status
 
-        data = c_calls.create("char", lib.pyg_string_free, take)
+        data = c_calls.create("char", lib.pyg_string_free, receive)
         return None if data == ffi.NULL else memoryview(ffi.buffer(data, n_data[0]))
 
     def close(self) -> None:
-        """Ends it, and waits until the system has its memory back. Safe to call again, and in a forked child."""
+        """End the process and wait until its memory is free. Safe to call again, and in a forked child."""
         if os.getpid() != self._owner:
             return
         self._is_closing = True
@@ -189,50 +189,47 @@ class Process:
 
     # --- the thread ---------------------------------------------------------------------------------------------
 
-    def _attend(self) -> None:
-        with contextlib.ExitStack() as kept:
+    def _run(self) -> None:
+        with contextlib.ExitStack() as stack:
             try:
-                said = kept.enter_context(tempfile.TemporaryFile(prefix="pyggml-"))
-                child = self._begin(said)
-            except (OSError, errors.InferError) as error:  # too many processes or files, no memory or room on the disk
+                stderr = stack.enter_context(tempfile.TemporaryFile(prefix="pyggml-"))
+                child = self._spawn(stderr)
+            except (OSError, errors.InferError) as error:  # too many processes or files, out of memory, disk full
                 self._failure = error
                 return
             finally:
                 self._has_started.set()
-            if self._is_closing:  # meanwhile, and what there is now may not have been stopped
+            if self._is_closing:  # close() may not have seen the new process
                 self._stop()
-            reason = self._listen()
-            status = self._seen_off(child)
-            why = reason or _how(status, _last_words(said))
+            reason = self._relay()
+            status = self._wait(child)
+            why = reason or _exit_reason(status, _stderr_tail(stderr))
             with contextlib.suppress(errors.ClosedError):
                 why += ": the next call starts another" if self.has_loaded else ", while it loaded the model"
                 c_calls.call(lib.pyg_relay_lose, self._handle, why.encode())
 
-    def _begin(self, said: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _spawn(self, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         memory, socket = ffi.new("int32_t *"), ffi.new("int32_t *")
         self._handle = c_calls.create("pyg_relay", lib.pyg_relay_free, lib.pyg_relay_new, *self._limits, memory, socket)
         try:
-            self._child = self._spawned(memory[0], socket[0], said)
+            task = {"memory": memory[0], "socket": socket[0], "parent": os.getpid()}
+            # In a session of its own, so that a terminal's Ctrl-C reaches only the program.
+            self._child = subprocess.Popen(
+                child_command(_WORKER, json.dumps(task)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=(memory[0], socket[0]),
+                env={**os.environ, "GGML_NO_BACKTRACE": "1"},  # otherwise upstream starts a debugger
+                start_new_session=True,
+            )
         finally:
             os.close(memory[0])
             os.close(socket[0])
         return self._child
 
-    def _spawned(self, memory: int, socket: int, said: IO[bytes]) -> subprocess.Popen[bytes]:
-        task = {"memory": memory, "socket": socket, "parent": os.getpid()}
-        # In a session of its own, a terminal's Ctrl-C is the program's alone.
-        return subprocess.Popen(
-            child_command(_WORKER, json.dumps(task)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            pass_fds=(memory, socket),
-            env={**os.environ, "GGML_NO_BACKTRACE": "1"},  # for which upstream would start a debugger
-            start_new_session=True,
-        )
-
-    def _listen(self) -> str | None:
-        """Returns when the process ends, or sends what makes no sense, and then why it has to end."""
+    def _relay(self) -> str | None:
+        """Relay messages until the process exits, or sends an invalid one; then return the error."""
         try:
             c_calls.call(lib.pyg_relay_run, self._handle)
         except errors.ClosedError:
@@ -241,19 +238,19 @@ class Process:
             return str(error)
         return None
 
-    def _seen_off(self, child: subprocess.Popen[bytes]) -> int:
-        """Its status, once it has ended."""
+    def _wait(self, child: subprocess.Popen[bytes]) -> int:
+        """Wait for the process to exit, kill it if necessary, and return its status."""
         if not self._is_closing:
             try:
-                return child.wait(_ENDING_S)
+                return child.wait(_EXIT_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 pass
         child.kill()
         return child.wait()
 
 
-def _how(status: int, last_words: str) -> str:
-    """How the process ended, for a message."""
+def _exit_reason(status: int, output: str) -> str:
+    """Describe how the process ended."""
     if status >= 0:
         how = f"with status {status}"
     else:
@@ -263,15 +260,15 @@ def _how(status: int, last_words: str) -> str:
             name = f"signal {-status}"
         how = f"by {name}"
         if -status == signal.SIGKILL:
-            how += ", as the system does when memory runs out"
-    said = f", and said: {last_words}" if last_words else ""
-    return f"the process of the engine was ended {how}{said}"
+            how += " (possibly out of memory)"
+    quoted = f"; its last output: {output}" if output else ""
+    return f"the engine's process was ended {how}{quoted}"
 
 
-def _last_words(said: IO[bytes]) -> str:
-    """The last lines that it wrote on its standard error."""
-    size = said.seek(0, os.SEEK_END)
-    said.seek(max(0, size - _LAST_WORDS_BYTES))
-    text = said.read(_LAST_WORDS_BYTES).decode(errors="replace")
+def _stderr_tail(stderr: IO[bytes]) -> str:
+    """Return the last lines of the process's standard error."""
+    size = stderr.seek(0, os.SEEK_END)
+    stderr.seek(max(0, size - _STDERR_TAIL_BYTES))
+    text = stderr.read(_STDERR_TAIL_BYTES).decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip() and line.isprintable()]
-    return "; ".join(lines[-_LAST_LINES:])
+    return "; ".join(lines[-_STDERR_TAIL_LINES:])

@@ -1,4 +1,4 @@
-"""The process with a model and its engine, which is started again when it has ended."""
+"""Supervisor of the engine's process: starts it, and restarts it after a crash."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pyggml._core.locks import NonReentrantLock
 from pyggml._core.log import logger
 from pyggml._native.model import Progress
 from pyggml.errors import ClosedError, EngineError, ModelLoadError
-from pyggml.isolation import messages
+from pyggml.isolation import protocol
 from pyggml.isolation.isolated_embedding import IsolatedPasses
 from pyggml.isolation.isolated_engine import IsolatedEngine
 from pyggml.isolation.isolated_model import IsolatedModel
-from pyggml.isolation.process import Process
+from pyggml.isolation.process import EngineProcess
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import LoadOptions
 
@@ -28,80 +28,80 @@ T = TypeVar("T")
 
 
 class Isolated:
-    """A model and its engine in a process of their own. Any thread may call its methods.
+    """A model and its engine in a separate process. Any thread may call its methods.
 
     Attributes:
-        model: what of the model is in this process: vocabulary, metadata and properties.
+        model: the model's vocabulary, metadata and properties in this process.
         n_ctx: context size in tokens.
-        memory: what model and context take on each device.
+        memory: memory of the model and the context on each device.
         not_batch_invariant: as in :class:`~pyggml.types.EngineStats`.
-        n_restarts: how often the process was started again.
+        n_restarts: number of restarts of the process.
     """
 
     def __init__(self, path: Path, options: LoadOptions) -> None:
-        """Starts the process and loads the model there.
+        """Start the process and load the model there.
 
         Args:
             path: the GGUF file.
-            options: as for :func:`pyggml.load`; ``source`` and what concerns only texts are not looked at.
+            options: as for :func:`pyggml.load`; ``source`` and options for texts are ignored.
 
         Raises:
-            As :func:`pyggml.load`; EngineError: the process ended while it was loading.
+            As :func:`pyggml.load`; EngineError: the process exited while loading.
         """
         self._path, self._options = path, options
-        self._starting = NonReentrantLock("a method that starts the engine's process again")
+        self._restart_lock = NonReentrantLock("a method that starts the engine's process again")
         self._is_closed = False
         self.n_restarts = 0
-        self._running = [Process(options.n_parallel, options.max_queue)]
+        self._running = [EngineProcess(options.n_parallel, options.max_queue)]
         self._end = weakref.finalize(self, _close_all, self._running)
         try:
-            about = self._load(self.last, options.progress)
-            self.model = IsolatedModel(path, _checked(about, "model", dict))
-            self.n_ctx = _checked(about, "n_ctx", int)
-            self.memory = tuple(DeviceMemory(**fields) for fields in _checked(about, "memory", list))
-            self.not_batch_invariant = tuple(map(str, _checked(about, "not_batch_invariant", list)))
+            info = self._load(self.last, options.progress)
+            self.model = IsolatedModel(path, _checked(info, "model", dict))
+            self.n_ctx = _checked(info, "n_ctx", int)
+            self.memory = tuple(DeviceMemory(**fields) for fields in _checked(info, "memory", list))
+            self.not_batch_invariant = tuple(map(str, _checked(info, "not_batch_invariant", list)))
         except BaseException:
             self.close()
             raise
-        self._options = dataclasses.replace(options, n_ctx=self.n_ctx, progress=None)  # the same size again
+        self._options = dataclasses.replace(options, n_ctx=self.n_ctx, progress=None)  # the same size after a restart
 
     def engine(self, stop_token_ids: Iterable[int]) -> IsolatedEngine:
-        """An engine's face for the process."""
+        """Create a proxy of the engine."""
         return IsolatedEngine(self, self._options.n_parallel, stop_token_ids)
 
     def passes(self, pooling: Kind) -> Passes:
-        """The forward passes that embed."""
+        """Create a proxy of the contexts for embedding."""
         return IsolatedPasses(self, pooling)
 
     @property
-    def last(self) -> Process:
-        """The process that was started last, which may have ended."""
+    def last(self) -> EngineProcess:
+        """The process that was started last. It may have exited."""
         return self._running[-1]
 
-    def process(self) -> Process:
-        """The process, with the model loaded; another, if the last has ended.
+    def process(self) -> EngineProcess:
+        """Return the process, with the model loaded; restart it if it has exited.
 
         Raises:
             As the constructor; EngineError: this is a forked child; ClosedError: it was closed;
-            InvalidParameterError: this interrupts a call that is starting another.
+            InvalidParameterError: this interrupts a call that is restarting the process.
         """
         process = self.last
-        if not process.is_gone():
+        if not process.has_exited():
             return process
-        with self._starting.hold():
+        with self._restart_lock.hold():
             if self._is_closed:
                 raise ClosedError("the model was closed")
-            if self.last.is_gone():
-                self._start_again()
+            if self.last.has_exited():
+                self._restart()
             return self.last
 
     def close(self) -> None:
-        """Ends the process, and with it every request (their readers get ClosedError). Safe to call again."""
+        """End the process and all requests, whose readers get ClosedError. Safe to call again."""
         self._is_closed = True
         self._end()
 
-    def _start_again(self) -> None:
-        process = Process(self._options.n_parallel, self._options.max_queue)
+    def _restart(self) -> None:
+        process = EngineProcess(self._options.n_parallel, self._options.max_queue)
         try:
             self._load(process, None)
         except BaseException:
@@ -112,28 +112,28 @@ class Isolated:
         if self._is_closed:
             process.close()
 
-    def _load(self, process: Process, progress: Progress | None) -> dict[str, Any]:
-        """Starts it and loads the model there; returns what it says about it."""
+    def _load(self, process: EngineProcess, progress: Progress | None) -> dict[str, Any]:
+        """Start a process, load the model there and return its reply."""
         process.start()
-        options = messages.loading(self._options)
-        said = messages.said(do="load", path=str(self._path), options=options, level=logger.getEffectiveLevel())
-        about: dict[str, Any] = {}
-        for about, _ in process.messages(said):
-            if "log" in about:
-                logger.log(_checked(about, "level", int), "%s", _checked(about, "log", str))
-            elif progress is not None and "progress" in about and progress(float(about["progress"])) is False:
+        options, level = protocol.load_options(self._options), logger.getEffectiveLevel()
+        request = protocol.encode_request("load", path=str(self._path), options=options, level=level)
+        info: dict[str, Any] = {}
+        for info, _ in process.stream_replies(request):
+            if "log" in info:
+                logger.log(_checked(info, "level", int), "%s", _checked(info, "log", str))
+            elif progress is not None and "progress" in info and progress(float(info["progress"])) is False:
                 raise ModelLoadError(f"loading {self._path} was stopped by its progress callback")
         process.has_loaded = True
-        return about
+        return info
 
 
-def _close_all(running: list[Process]) -> None:
+def _close_all(running: list[EngineProcess]) -> None:
     for process in running:
         process.close()
 
 
-def _checked(about: dict[str, Any], name: str, kind: type[T]) -> T:
-    value = about.get(name)
+def _checked(info: dict[str, Any], name: str, kind: type[T]) -> T:
+    value = info.get(name)
     if type(value) is not kind:
-        raise EngineError(f"the engine's process sent what makes no sense ({name})")
+        raise EngineError(f"the engine's process sent an invalid reply ({name})")
     return value

@@ -1,4 +1,4 @@
-"""The process of an engine, seen from inside: started by :mod:`pyggml.isolation.process`, serves one program."""
+"""The program of the engine's process, started by :mod:`pyggml.isolation.process`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from pyggml.errors import InferError, UnsupportedArchitectureError
 from pyggml.generation.embedding_batches import Kind, Passes, passes_of
 from pyggml.generation.engine import Engine
 from pyggml.generation.request_options import request_options
-from pyggml.isolation import messages
-from pyggml.isolation.isolated_model import facts_of
+from pyggml.isolation import protocol
+from pyggml.isolation.isolated_model import model_properties
 from pyggml.loading import open_model
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.options import LoadOptions
@@ -41,97 +41,98 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Ids = npt.NDArray[np.int32]
 
-# What may take longer than a moment has threads of its own, so that requests, cancels and statistics need not wait.
-_SLOW_THREADS = 4
-_FAILED = 70
+# Threads for slow requests, so that new requests, cancellations and statistics do not wait for them.
+_N_SLOW_THREADS = 4
 
 
 def main() -> int:
-    """Serves the program that started this process, and ends with it."""
+    """Serve the program that started this process, and exit when it does."""
     task = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lib.pyg_end_with_parent(task["parent"])
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
     out = ffi.new("pyg_feed **")
     c_calls.call(lib.pyg_feed_new, task["memory"], task["socket"], out)
-    _Worker(_Feed(out[0])).run()
+    _Worker(_ReplyChannel(out[0])).run()
 
 
-class _Feed:
-    """What goes to the program."""
+class _ReplyChannel:
+    """Sends replies to the program."""
 
     def __init__(self, handle: CData) -> None:
         self.handle = handle
 
-    def reply(self, call: int, fields: dict[str, object], array: Any = b"", *, last: bool = True) -> None:
-        self._send(call, messages.message(fields, array), last)
+    def reply(self, call_id: int, fields: dict[str, object], array: Any = b"", *, last: bool = True) -> None:
+        self._send(call_id, protocol.encode_reply(fields, array), last)
 
-    def refuse(self, call: int, error: InferError) -> None:
-        self._send(call, messages.failed(error), last=True)
+    def reply_error(self, call_id: int, error: InferError) -> None:
+        self._send(call_id, protocol.encode_error(error), last=True)
 
-    def _send(self, call: int, message: bytes, last: bool) -> None:
-        c_calls.call(lib.pyg_feed_reply, self.handle, call, message, len(message), last)
+    def _send(self, call_id: int, message: bytes, last: bool) -> None:
+        c_calls.call(lib.pyg_feed_reply, self.handle, call_id, message, len(message), last)
 
 
 class _Worker:
-    """Carries out what the program asks for, in the order in which it asks; what is slow, beside it."""
+    """Executes the program's requests in their order, slow ones on other threads."""
 
-    def __init__(self, feed: _Feed) -> None:
-        self._feed = feed
-        self._slow = ThreadPoolExecutor(_SLOW_THREADS)
-        self._served: _Served | None = None
+    def __init__(self, replies: _ReplyChannel) -> None:
+        self._replies = replies
+        self._slow = ThreadPoolExecutor(_N_SLOW_THREADS)
+        self._model: _LoadedModel | None = None
 
     def run(self) -> NoReturn:
-        threading.Thread(target=lib.pyg_feed_run, args=(self._feed.handle,), daemon=True).start()
+        threading.Thread(target=lib.pyg_feed_run, args=(self._replies.handle,), daemon=True).start()
         frame = ffi.new("pyg_frame *")
         while True:
-            c_calls.call(lib.pyg_feed_next, self._feed.handle, frame)
+            c_calls.call(lib.pyg_feed_next, self._replies.handle, frame)
             if frame.kind == lib.PYG_FRAME_NONE:
                 os._exit(0)  # the system frees everything, and faster
             data = ffi.gc(frame.data, lib.pyg_string_free)
             content = memoryview(ffi.buffer(data, frame.n_numbers * 4 + frame.n_bytes))
-            numbers = np.frombuffer(content, np.int32, frame.n_numbers)
-            self._take(frame.kind, frame.id, numbers, bytes(content[frame.n_numbers * 4 :]))
+            token_ids = np.frombuffer(content, np.int32, frame.n_numbers)
+            self._dispatch(frame.kind, frame.id, token_ids, bytes(content[frame.n_numbers * 4 :]))
 
-    def _take(self, kind: int, number: int, numbers: _Ids, said: bytes) -> None:
+    def _dispatch(self, kind: int, call_id: int, token_ids: _Ids, data: bytes) -> None:
         if kind == lib.PYG_FRAME_SUBMIT:
-            asked = messages.asked(said)
-            submit = self._beside if asked.params.grammar is not None or asked.params.dry_multiplier else _at_once
-            submit(lambda: self._loaded().submit(number, numbers, asked))
-            return
-        fields = messages.heard(said)
-        do = fields.pop("do")
-        run = self._beside if do in ("logits", "vectors") else _at_once
-        run(lambda: self._answer(number, do, numbers, fields))
+            request = protocol.decode_generation(data)
+            is_slow = request.params.grammar is not None or bool(request.params.dry_multiplier)
+            self._execute(lambda: self._loaded().submit(call_id, token_ids, request), is_slow=is_slow)
+        else:
+            method, arguments = protocol.decode_request(data)
+            is_slow = method in ("logits", "embed")
+            self._execute(lambda: self._call(call_id, method, token_ids, arguments), is_slow=is_slow)
 
-    def _answer(self, call: int, do: str, numbers: _Ids, fields: dict[str, Any]) -> None:
+    def _call(self, call_id: int, method: str, token_ids: _Ids, arguments: dict[str, Any]) -> None:
         try:
-            if do == "load":
-                self._served = _Served(self._feed, call, **fields)
-                self._feed.reply(call, self._served.about())
+            if method == "load":
+                self._model = _LoadedModel(self._replies, call_id, **arguments)
+                self._replies.reply(call_id, self._model.info())
             else:
-                self._feed.reply(call, *getattr(self._loaded(), do)(numbers, **fields))
+                self._replies.reply(call_id, *getattr(self._loaded(), method)(token_ids, **arguments))
         except InferError as error:
-            self._feed.refuse(call, error)
+            self._replies.reply_error(call_id, error)
 
-    def _loaded(self) -> _Served:
-        assert self._served is not None, "the program loads first"
-        return self._served
+    def _loaded(self) -> _LoadedModel:
+        assert self._model is not None, "the program loads first"
+        return self._model
 
-    def _beside(self, work: Callable[[], None]) -> None:
-        self._slow.submit(_or_die, work)
+    def _execute(self, work: Callable[[], None], *, is_slow: bool) -> None:
+        if is_slow:
+            self._slow.submit(_exit_on_error, work)
+        else:
+            work()
 
 
-class _Served:
-    """The loaded model, and what is done with it; the public methods are what calls name."""
+class _LoadedModel:
+    """The loaded model. Its public methods execute requests, which name them."""
 
-    def __init__(self, feed: _Feed, call: int, path: str, options: dict[str, Any], level: int) -> None:
-        self._feed = feed
-        self._vectors = threading.Lock()
+    def __init__(self, replies: _ReplyChannel, call_id: int, path: str, options: dict[str, Any], level: int) -> None:
+        self._replies = replies
+        self._embed_lock = threading.Lock()
         given = LoadOptions(
-            path, **options, progress=lambda fraction: feed.reply(call, {"progress": fraction}, last=False)
+            path, **options, progress=lambda fraction: replies.reply(call_id, {"progress": fraction}, last=False)
         )
-        with _Telling(feed, call, level):
+        with _LogForwarder(replies, call_id, level):
             opened = open_model(Path(path), given)
             self._model: Model = opened.model
             self._n_ctx = checked_n_ctx(opened.model, opened.n_ctx)
@@ -142,56 +143,56 @@ class _Served:
         new_passes = passes_of(self._model, self._n_ctx, given.n_threads, deterministic=given.deterministic)
         self._passes: dict[Kind, Passes] = {"none": new_passes("none"), "rank": new_passes("rank")}
 
-    def about(self) -> dict[str, object]:
+    def info(self) -> dict[str, object]:
         invariant = () if self._engine is None else self._engine.stats().not_batch_invariant
         return {
-            "model": facts_of(self._model),
+            "model": model_properties(self._model),
             "n_ctx": self._n_ctx,
             "memory": [asdict(device) for device in self._memory],
             "not_batch_invariant": list(invariant),
         }
 
-    def submit(self, number: int, prompt: _Ids, asked: messages.Asked) -> None:
-        options, borrowed = request_options(asked.params, asked.stop_token_ids, watched=asked.watched)
-        options.timeout_s = -1.0 if asked.timeout_s is None else asked.timeout_s
-        engine = self._generating()._handle
+    def submit(self, call_id: int, prompt: _Ids, request: protocol.GenerationRequest) -> None:
+        options, borrowed = request_options(request.params, request.stop_token_ids, watched=request.watched)
+        options.timeout_s = -1.0 if request.timeout_s is None else request.timeout_s
+        engine = self._require_engine()._handle
         ids = pointer("int32_t[]", prompt)
-        c_calls.call(lib.pyg_feed_submit, self._feed.handle, engine, number, ids, len(prompt), options)
+        c_calls.call(lib.pyg_feed_submit, self._replies.handle, engine, call_id, ids, len(prompt), options)
         del borrowed  # native code has copied it
 
     def stats(self, _: _Ids) -> tuple[dict[str, object]]:
-        return (self._generating().stats().to_dict(),)
+        return (self._require_engine().stats().to_dict(),)
 
     def reset(self, _: _Ids) -> tuple[dict[str, object]]:
-        self._generating().reset()
+        self._require_engine().reset()
         return ({},)
 
     def logits(self, prompt: _Ids) -> tuple[dict[str, object], memoryview]:
-        return {}, _bytes_of(self._generating().logits(prompt))
+        return {}, _bytes_of(self._require_engine().logits(prompt))
 
-    def vectors(self, numbers: _Ids, pooling: Kind, lengths: list[int]) -> tuple[dict[str, object], memoryview]:
-        texts = np.split(numbers, np.cumsum(lengths)[:-1])
+    def embed(self, token_ids: _Ids, pooling: Kind, lengths: list[int]) -> tuple[dict[str, object], memoryview]:
+        texts = np.split(token_ids, np.cumsum(lengths)[:-1])
         passes = self._passes[pooling]
-        with self._vectors:
+        with self._embed_lock:
             found = passes.of_sequences(texts) if pooling == "rank" else np.concatenate(passes.of_tokens(texts))
         return {}, _bytes_of(found)
 
-    def _generating(self) -> Engine:
+    def _require_engine(self) -> Engine:
         if self._engine is None:
             raise UnsupportedArchitectureError(f"{self._model.desc} does not generate text token by token")
         return self._engine
 
 
-class _Telling(logging.Handler):
-    """Passes on, while the model loads, what the program's logger wants to know. A context manager."""
+class _LogForwarder(logging.Handler):
+    """Forwards log messages to the program while the model loads. A context manager."""
 
-    def __init__(self, feed: _Feed, call: int, level: int) -> None:
+    def __init__(self, replies: _ReplyChannel, call_id: int, level: int) -> None:
         super().__init__(level)
-        self._feed, self._call = feed, call
+        self._replies, self._call_id = replies, call_id
 
     def emit(self, record: logging.LogRecord) -> None:
         fields: dict[str, object] = {"log": record.getMessage(), "level": record.levelno}
-        self._feed.reply(self._call, fields, last=False)
+        self._replies.reply(self._call_id, fields, last=False)
 
     def __enter__(self) -> None:
         logger.addHandler(self)
@@ -208,14 +209,10 @@ def _bytes_of(array: npt.NDArray[np.float32]) -> memoryview:
     return np.ascontiguousarray(array, np.float32).data.cast("B")
 
 
-def _at_once(work: Callable[[], None]) -> None:
-    work()
-
-
-def _or_die(work: Callable[[], None]) -> None:
-    """Ends the process where nobody would see the exception, and the program would wait forever."""
+def _exit_on_error(work: Callable[[], None]) -> None:
+    """End the process on an exception, for which the program would otherwise wait forever."""
     try:
         work()
     except BaseException:
         traceback.print_exc()
-        os._exit(_FAILED)
+        os._exit(os.EX_SOFTWARE)

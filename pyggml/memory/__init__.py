@@ -1,1 +1,1 @@
-"""How much memory a model takes, and what would fit."""
+"""Memory planning: the memory that a model needs, and options that fit."""

@@ -1,4 +1,4 @@
-"""Will it fit? How much memory a model takes, and what to change if that is too much."""
+"""Estimates of the memory that a model needs, and suggestions if it does not fit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from pyggml.memory.planner import Planner
 from pyggml.memory.search import (
     CELL_PAD,
     DeviceMemory,
-    Settings,
+    ResolvedOptions,
     Suggestions,
     largest_n_ctx,
     place_layers,
@@ -29,31 +29,24 @@ __all__ = [
     "DeviceMemory",
     "MemoryEstimate",
     "Planner",
-    "Settings",
+    "ResolvedOptions",
     "Suggestions",
     "estimate",
-    "require_room",
+    "require_memory",
     "resolve",
 ]
 
 
 @option_class
 @dataclass(frozen=True, kw_only=True)
-class MemoryEstimate(Settings, JSONReady):
-    """How much memory a model and its context would take, as planned by the engine without loading the weights.
+class MemoryEstimate(ResolvedOptions, JSONReady):
+    """The memory that a model and its context need, as planned by the engine without loading the weights.
+
+    Its other attributes are those of :class:`~pyggml.memory.search.ResolvedOptions`.
 
     Attributes:
-        device: where the model would go.
-        n_gpu_layers: number of layers on the GPU; -1: all of them.
-        n_cpu_moe: number of layers whose experts stay in main memory.
-        n_ctx: context size in tokens.
-        n_parallel: number of requests computed together.
-        n_batch: maximum number of tokens in a forward pass.
-        n_ubatch: maximum number of tokens computed at once within a forward pass; n_parallel, if that is more.
-        cache_type: element type of the key-value cache.
-        outtype: type that the weights would be converted to; "auto": they are not converted.
         devices: main memory first, then the GPUs.
-        suggestions: what would fit.
+        suggestions: changes that would make the model fit.
     """
 
     devices: tuple[DeviceMemory, ...]
@@ -63,22 +56,22 @@ class MemoryEstimate(Settings, JSONReady):
 
     @property
     def weights_bytes(self) -> int:
-        """Weights, summed over all devices like the properties below."""
+        """Size of the weights, summed over all devices like the properties below."""
         return sum(device.weights_bytes for device in self.devices)
 
     @property
     def cache_bytes(self) -> int:
-        """Keys and values, recurrent states, and the engine's bookkeeping for them."""
+        """Size of the KV cache, the recurrent states and their metadata."""
         return sum(device.cache_bytes for device in self.devices)
 
     @property
     def compute_bytes(self) -> int:
-        """Scratch space of a forward pass, and its output."""
+        """Size of the compute buffers and outputs."""
         return sum(device.compute_bytes for device in self.devices)
 
     @property
     def total_bytes(self) -> int:
-        """Everything that has to fit, including the vocabulary."""
+        """Required memory, including the vocabulary."""
         return sum(device.total_bytes for device in self.devices)
 
     @property
@@ -88,23 +81,23 @@ class MemoryEstimate(Settings, JSONReady):
 
     @property
     def resident_bytes(self) -> int:
-        """Growth of the process's resident memory: main memory's share, and originals of repacked weights that stay."""
+        """Growth of the process's resident memory, including mapped originals of repacked weights."""
         return self.devices[0].total_bytes + self.devices[0].originals_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether every device has room for its share."""
+        """True if every device has enough memory."""
         return all(device.fits for device in self.devices)
 
     @property
     def advice(self) -> str:
-        """The suggestions as text, which says so if nothing would fit."""
+        """The suggestions as text."""
         return _advice(self.suggestions)
 
 
 @takes(EstimateOptions)
 def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
-    """How much memory :func:`pyggml.load` with these arguments would take.
+    """Estimate the memory that :func:`pyggml.load` needs with these arguments.
 
     Args:
         source: a model's file, directory or reference. A directory is not imported. None: the model that ships with
@@ -129,7 +122,7 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
     Raises:
         ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.
         DeviceError: there is no such device, or a host cannot be used.
-        HostLostError: a host went away.
+        HostLostError: the connection to a host was lost.
         InvalidParameterError: an argument is out of range.
         OutOfMemoryError: with ``n_ctx="auto"``, not even the smallest context fits.
     """
@@ -145,11 +138,11 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
         )
 
 
-def resolve(planner: Planner, options: MemoryOptions, outtype: str = "auto") -> Settings:
-    """Resolves options to settings for a model.
+def resolve(planner: Planner, options: MemoryOptions, outtype: str = "auto") -> ResolvedOptions:
+    """Resolve "auto" and defaults for a model.
 
-    If n_ctx and n_gpu_layers are both "auto", layers are placed on the GPU first, assuming a context of the default
-    size, which is then made as large as fits. n_gpu_layers="auto" chooses n_cpu_moe too, unless that is given.
+    If n_ctx and n_gpu_layers are both "auto", layers are placed first, assuming the default n_ctx, and n_ctx is then
+    maximised. n_gpu_layers="auto" also chooses n_cpu_moe, unless that is given.
 
     Raises:
         As :func:`estimate`.
@@ -162,7 +155,7 @@ def resolve(planner: Planner, options: MemoryOptions, outtype: str = "auto") -> 
         "n_cpu_moe": model.n_layer if n_cpu_moe == "all" else min(n_cpu_moe or 0, model.n_layer),
         "outtype": outtype,
     }
-    settings = Settings(**{**shared(options, Settings), **decided})
+    settings = ResolvedOptions(**{**shared(options, ResolvedOptions), **decided})
     if n_gpu_layers == "auto":
         n_layers = planner.limits(settings).n_layers
         settings = place_layers(settings, planner.memory_of, n_layers, move_experts=n_cpu_moe is None)
@@ -171,48 +164,48 @@ def resolve(planner: Planner, options: MemoryOptions, outtype: str = "auto") -> 
     return settings
 
 
-def require_room(planner: Planner, settings: Settings) -> None:
-    """Refuses a model so large that the kernel would kill the process.
+def require_memory(planner: Planner, settings: ResolvedOptions) -> None:
+    """Check that a model fits, so that the kernel does not kill the process.
 
-    Weights that are mapped from the file and not repacked do not count: the system can drop and reread their pages.
+    Weights that are mapped from the file and not repacked do not count, because the kernel can evict their pages.
 
     Raises:
-        OutOfMemoryError: names required and available bytes, and what would fit.
+        OutOfMemoryError: it does not fit; the message contains the sizes and suggestions.
     """
     model = planner.model(settings)
     if not model.placement.devices and not generates(model):
-        return  # its contexts are created on demand, no larger than needed
+        return  # its contexts are created on demand, as small as possible
     memories = planner.memory_of(settings)
-    lasting = _lasting_bytes(memories) if generates(model) else [0, *(gpu.weights_bytes for gpu in memories[1:])]
-    for memory, required in zip(memories, lasting, strict=True):
+    needed = _unevictable_bytes(memories) if generates(model) else [0, *(gpu.weights_bytes for gpu in memories[1:])]
+    for memory, required in zip(memories, needed, strict=True):
         if required > memory.available_bytes:
-            how = " besides its mapped weights" if memory is memories[0] else ""
-            raise _out_of_memory(planner, settings, memory, required, how)
+            detail = " besides its mapped weights" if memory is memories[0] else ""
+            raise _out_of_memory(planner, settings, memory, required, detail)
 
 
-def _lasting_bytes(memories: Sequence[DeviceMemory]) -> list[int]:
+def _unevictable_bytes(memories: Sequence[DeviceMemory]) -> list[int]:
     main, *gpus = memories
     mapped = main.weights_bytes - main.repacked_bytes
     return [main.total_bytes - mapped, *(gpu.total_bytes for gpu in gpus)]
 
 
-def _largest_n_ctx(planner: Planner, settings: Settings) -> int:
+def _largest_n_ctx(planner: Planner, settings: ResolvedOptions) -> int:
     limit = planner.limits(settings).n_ctx
     n_ctx = largest_n_ctx(settings, planner.memory_of, limit)
     if n_ctx is None:
         smallest = replace(settings, n_ctx=min(CELL_PAD, limit))
         memory = tightest(planner.memory_of(smallest))
-        raise _out_of_memory(planner, smallest, memory, memory.total_bytes, " with a tenth to spare")
+        raise _out_of_memory(planner, smallest, memory, memory.total_bytes, " plus 10% headroom")
     return n_ctx
 
 
 def _out_of_memory(
-    planner: Planner, settings: Settings, memory: DeviceMemory, required: int, how: str
+    planner: Planner, settings: ResolvedOptions, memory: DeviceMemory, required: int, detail: str
 ) -> OutOfMemoryError:
-    place = "" if memory.name == "CPU" else f" on {memory.name}"
+    where = "" if memory.name == "CPU" else f" on {memory.name}"
     advice = _advice(suggest(settings, planner.memory_of, planner.limits(settings)))
     return OutOfMemoryError(
-        f"{display_name(planner.path)} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{place}{how}, but "
+        f"{display_name(planner.path)} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{where}{detail}, but "
         f"{bytes_text(memory.available_bytes)} is available; {advice}",
         required,
         memory.available_bytes,
@@ -220,14 +213,14 @@ def _out_of_memory(
 
 
 def _advice(suggestions: Suggestions) -> str:
-    ways = [
+    changes = [
         "" if suggestions.n_ctx is None else f"n_ctx={suggestions.n_ctx}",
         "" if suggestions.cache_type is None else f'cache_type="{suggestions.cache_type}"',
-        "" if suggestions.outtype is None else f"weights quantised as {suggestions.outtype}",
+        "" if suggestions.outtype is None else f"weights quantised to {suggestions.outtype}",
         "" if suggestions.n_gpu_layers is None else f'n_gpu_layers={suggestions.n_gpu_layers} (or "auto")',
         "" if suggestions.n_cpu_moe is None else f"n_cpu_moe={suggestions.n_cpu_moe}",
     ]
-    found = [way for way in ways if way]
+    found = [change for change in changes if change]
     if not found:
         return "no smaller context, cache or quantisation would fit either"
-    return f"what fits: {', or '.join(found)}"
+    return f"use {', or '.join(found)}"

@@ -1,4 +1,4 @@
-"""Headers of GGUF files without the vocabulary, for a model converted to any type: all that planning needs."""
+"""GGUF headers for memory planning: without the vocabulary, for weights converted to any type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyggml.quant import GGMLType
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a file: its name, its shape with rows last, and its type."""
+    """Name, shape (with the row length last) and type of a tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,7 +40,7 @@ class GGUFHeader:
     tensors: Sequence[Tensor]
 
     def write(self, target: Path) -> None:
-        """Writes a file with this header, whose data takes no disk space."""
+        """Write a file with this header and sparse data, which needs no disk space."""
         with GGUFWriter(target) as writer:
             for key, value in self.metadata.items():
                 writer.set(key, value)
@@ -49,16 +49,16 @@ class GGUFHeader:
             writer.finish_without_data()
 
 
-def header_of(files: ModelFiles, outtype: str) -> GGUFHeader:
-    """The header of the model with its weights converted to a type.
+def build_header(files: ModelFiles, outtype: str) -> GGUFHeader:
+    """Build the header of a model with its weights converted to a type.
 
     Raises:
         As :func:`pyggml.convert`, except for tokenizers.
     """
-    return _of_directory(files, outtype) if files.format == "huggingface" else _of_gguf(files, outtype)
+    return _directory_header(files, outtype) if files.format == "huggingface" else _gguf_header(files, outtype)
 
 
-def _of_directory(files: ModelFiles, outtype: str) -> GGUFHeader:
+def _directory_header(files: ModelFiles, outtype: str) -> GGUFHeader:
     plan = as_stored(read_plan(files)) if outtype == "auto" else read_plan(files)
     types, file_type = choose_types(require_outtype(outtype), plan.layout, plan.sizes, plan.tensors)
     metadata = {**plan.metadata, "general.file_type": file_type}
@@ -66,20 +66,20 @@ def _of_directory(files: ModelFiles, outtype: str) -> GGUFHeader:
     return GGUFHeader({key: value for key, value in metadata.items() if not _is_empty(value)}, tensors)
 
 
-def _of_gguf(files: ModelFiles, outtype: str) -> GGUFHeader:
+def _gguf_header(files: ModelFiles, outtype: str) -> GGUFHeader:
     metadata: dict[str, Any] = {}
     tensors: list[Tensor] = []
     for part in files.files:
         with GGUFReader(part, header_only=True) as reader:
             pairs = reader.metadata
-            metadata |= {key: pairs[key] for key in pairs if not _is_left_out(key, metadata)}
+            metadata |= {key: pairs[key] for key in pairs if not _is_omitted(key, metadata)}
             tensors += [Tensor(info.name, info.shape, info.type) for info in reader.tensors.values()]
     file_type = FILE_TYPES[require_outtype(outtype)]
     metadata = {key: value for key, value in metadata.items() if not _is_empty(value)}
     return GGUFHeader({**metadata, "general.file_type": file_type}, _quantized(files.path, tensors, file_type))
 
 
-def _is_left_out(key: str, known: Mapping[str, Any]) -> bool:
+def _is_omitted(key: str, known: Mapping[str, Any]) -> bool:
     return key.startswith(("tokenizer.", "split.")) or key == "general.alignment" or key in known
 
 
@@ -88,7 +88,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _quantized(path: Path, tensors: Sequence[Tensor], file_type: int) -> list[Tensor]:
-    """The tensors with the types that the engine's quantiser would choose."""
+    """Return the tensors with the types that the engine's quantiser would choose."""
     floats = [
         TensorToQuantize(tensor.name, tensor.shape, GGMLType.F16 if tensor.type.is_quantized else tensor.type)
         for tensor in tensors

@@ -1,4 +1,4 @@
-"""The options of the context that an LLM creates, for loading and for planning."""
+"""Options of an LLM's context, for loading and planning."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from pyggml._native.model import Model
 from pyggml.errors import InvalidParameterError
 from pyggml.options import MemoryOptions
 
-# The longest default context. At today's training lengths the cache would take gigabytes, which few prompts fill.
+# Maximum default context size. At typical training lengths, the KV cache would take gigabytes that few prompts use.
 _DEFAULT_N_CTX = 8192
-# Rows of logits that LLM.logits computes at once; each costs n_vocab floats of scratch for the whole session.
+# Rows of logits in a batch of LLM.logits; each needs n_vocab floats as long as the context exists.
 _N_OUTPUTS_MAX = 32
-# Key that the importer writes: the longest context for which the engine's results match the original model.
+# Key that the importer writes: the maximum context size with results that match the original model.
 _CONTEXT_LIMIT = "pyggml.context_limit"
 
 
 def generates(model: Model) -> bool:
-    """Whether the model continues a text token by token; encoders and models that fill in gaps do not."""
+    """Return True if the model is autoregressive, unlike encoders and diffusion models."""
     return model.has_decoder and not model.has_encoder and model.is_causal
 
 
 def default_n_ctx(model: Model) -> int:
-    """The default context size, in tokens."""
+    """Return the default context size in tokens."""
     metadata = model.metadata
-    # In a context longer than the original one, longrope rotates all positions differently, even in short texts.
+    # With a context beyond the original length, longrope rotates all positions differently, even in short texts.
     is_longrope = metadata.get(f"{model.arch}.rope.scaling.type") == "longrope"
     original = metadata.get(f"{model.arch}.rope.scaling.original_context_length") if is_longrope else None
     return min(model.n_ctx_train, _DEFAULT_N_CTX, _number(original) or _DEFAULT_N_CTX)
 
 
 def n_ctx_limit(model: Model) -> int | None:
-    """The longest context for which the engine's results match the original model; None: no limit."""
+    """Return the maximum context size with results that match the original model; None: no limit."""
     return _number(model.metadata.get(_CONTEXT_LIMIT))
 
 
 def _number(value: str | None) -> int | None:
-    """The value as a number of tokens, or None."""
+    """Parse a positive number of tokens; return None for other values."""
     return int(value) or None if value is not None and value.isdecimal() else None
 
 
 def longest_n_ctx(model: Model) -> int:
-    """The longest context that a request can use: the model's training length, within the engine's limit."""
+    """Return the maximum context size of a request: the model's training length, within the engine's limit."""
     limit = n_ctx_limit(model)
     return model.n_ctx_train if limit is None else min(model.n_ctx_train, limit)
 
 
 def checked_n_ctx(model: Model, n_ctx: int | None) -> int:
-    """The context size, in tokens, that the caller asked for; None: the default.
+    """Check a context size in tokens; None: return the default.
 
     Raises:
-        InvalidParameterError: the size is out of range, or more than the engine can compute correctly.
+        InvalidParameterError: the size is out of range, or beyond the limit for correct results.
     """
     if n_ctx is None:
         return default_n_ctx(model)
@@ -66,7 +66,7 @@ def checked_n_ctx(model: Model, n_ctx: int | None) -> int:
 
 
 def context_options(options: MemoryOptions, n_ctx: int) -> ContextOptions:
-    """The options of a Context with ``n_ctx`` cells that computes ``n_parallel`` requests together."""
+    """Return the options of a Context with ``n_ctx`` cells for batches of ``n_parallel`` requests."""
     values = shared(options, ContextOptions) | {
         "n_ctx": n_ctx,
         "n_seq_max": options.n_parallel,

@@ -1,4 +1,4 @@
-"""Asks the engine how much memory a model would take, without loading the weights."""
+"""Memory planning by the engine, without loading the weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml._core import c_calls
@@ -18,24 +17,22 @@ from pyggml._native.placement import Placement
 from pyggml.files.model_files import ModelFiles
 from pyggml.generation import embedding_batches
 from pyggml.importer.encoding import require_outtype
-from pyggml.memory.gguf_header import header_of
+from pyggml.memory.gguf_header import build_header
 from pyggml.memory.llm_context import context_options, generates, longest_n_ctx
-from pyggml.memory.search import OUTTYPES, DeviceMemory, Limits, Settings
+from pyggml.memory.search import OUTTYPES, DeviceMemory, Limits, ResolvedOptions
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml._core.ffi import CData
 
 
-class Planner:
-    """Answers how much memory a model would take. A context manager, for use by one thread.
+class Planner(contextlib.AbstractContextManager["Planner"]):
+    """Plans the memory of a model. A context manager, for use by one thread.
 
-    The engine itself plans each answer, with the model as it would load it, but without the weights.
+    The engine itself plans, with the model as it would load it, but without the weights.
     """
 
     def __init__(self, files: ModelFiles, placement: Placement) -> None:
-        """Plans for a model in a place; settings say only how many of its layers go there."""
+        """Plan for a model with a placement, in which settings replace n_gpu_layers and n_cpu_moe."""
         self.path = files.path
         self._source = files
         self._placement = placement
@@ -44,8 +41,8 @@ class Planner:
         self._files: dict[str, Path] = {"auto": files.path} if files.format == "gguf" else {}
         self._models: dict[tuple[Placement, str], Model] = {}
 
-    def model(self, settings: Settings | None = None, outtype: str = "auto") -> Model:
-        """The model without weights, as the settings place and convert it; without settings, of the type ``outtype``.
+    def model(self, settings: ResolvedOptions | None = None, outtype: str = "auto") -> Model:
+        """Return the model without weights, placed and converted as in the settings, else converted to ``outtype``.
 
         Raises:
             As :func:`pyggml.load`.
@@ -57,12 +54,12 @@ class Planner:
             self._models[key] = self._stack.enter_context(model)
         return self._models[key]
 
-    def placement_of(self, settings: Settings) -> Placement:
-        """Where the model goes with these settings."""
+    def placement_of(self, settings: ResolvedOptions) -> Placement:
+        """Return the model's placement with these settings."""
         return dataclasses.replace(self._placement, n_gpu_layers=settings.n_gpu_layers, n_cpu_moe=settings.n_cpu_moe)
 
-    def memory_of(self, settings: Settings) -> tuple[DeviceMemory, ...]:
-        """How much memory the model takes with these settings, in main memory and on each GPU.
+    def memory_of(self, settings: ResolvedOptions) -> tuple[DeviceMemory, ...]:
+        """Plan the model's memory with these settings, in main memory and on each GPU.
 
         Raises:
             InvalidParameterError: a setting is out of range.
@@ -73,39 +70,34 @@ class Planner:
         c_calls.call(lib.pyg_context_estimate, model._handle, options, memory)
         return device_memories(memory)
 
-    def limits(self, settings: Settings) -> Limits:
-        """The limits of a search for settings that fit."""
+    def limits(self, settings: ResolvedOptions) -> Limits:
+        """Return the limits of a search for settings that fit."""
         model = self.model(settings)
         return Limits(longest_n_ctx(model), model.n_layer + 1, OUTTYPES)
 
     def close(self) -> None:
-        """Closes the models and removes temporary files. Safe to call again."""
+        """Close the models and remove temporary files. Safe to call again."""
         self._stack.close()
         self._models.clear()
 
     def _file(self, outtype: str) -> Path:
         if outtype not in self._files:
-            target = self._scratch() / f"{outtype}.gguf"
-            header_of(self._source, outtype).write(target)
+            target = self._temporary_folder() / f"{outtype}.gguf"
+            build_header(self._source, outtype).write(target)
             self._files[outtype] = target
         return self._files[outtype]
 
-    def _scratch(self) -> Path:
+    def _temporary_folder(self) -> Path:
         if self._folder is None:
             self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pyggml-")))
         return self._folder
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def taken_by(context: Context) -> tuple[DeviceMemory, ...]:
-    """What a context and its model take in the engine's buffers, main memory first; the vocabulary is not known.
+def memory_used_by(context: Context) -> tuple[DeviceMemory, ...]:
+    """Return the size of the engine's buffers for a context and its model, main memory first, without the vocabulary.
 
     Raises:
         ClosedError: the context was closed.
@@ -116,7 +108,7 @@ def taken_by(context: Context) -> tuple[DeviceMemory, ...]:
 
 
 def device_memories(memory: CData) -> tuple[DeviceMemory, ...]:
-    """Converts a ``pyg_memory *``."""
+    """Convert a ``pyg_memory *``."""
     return tuple(
         DeviceMemory(
             name=ffi.string(share.name).decode(errors="replace"),
@@ -132,8 +124,8 @@ def device_memories(memory: CData) -> tuple[DeviceMemory, ...]:
     )
 
 
-def _context_options(model: Model, settings: Settings) -> ContextOptions:
-    """The options of the context that an LLM creates or, for other models, of the largest for embedding or ranking."""
+def _context_options(model: Model, settings: ResolvedOptions) -> ContextOptions:
+    """Return the options of an LLM's context or, for other models, of the largest embedding or reranking context."""
     if generates(model):
         return context_options(settings, settings.n_ctx)
     return embedding_batches.context_options(

@@ -1,4 +1,4 @@
-"""Settings, the memory they take, and the search for settings that fit. Independent of models and devices."""
+"""Search for options that fit into memory. Independent of models and devices."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -9,13 +9,13 @@ from pyggml._core.fields import option_class
 from pyggml.errors import InvalidParameterError
 from pyggml.options import MemoryOptions
 
-#: The fraction of the available memory to leave free when choosing or suggesting settings.
+#: The fraction of the available memory to leave free when choosing or suggesting options.
 HEADROOM = 0.1
 
 #: Context sizes are rounded up to a multiple of this.
 CELL_PAD = 256
 
-#: Cache types worth trying, from most exact to smallest.
+#: Cache types to try, from most exact to smallest.
 SMALLER_CACHES = ("f16", "q8_0", "q5_0", "q4_0")
 
 #: Types that need no importance matrix, from most exact to smallest.
@@ -26,17 +26,17 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """The memory that a model and its context take on one device.
+    """The memory that a model and its context need on one device.
 
     Attributes:
-        name: name of the device, as in :func:`pyggml.devices`: "CPU" for main memory, "CUDA0" ...
+        name: the device, as in :func:`pyggml.devices`: "CPU" for main memory, "CUDA0" ...
         weights_bytes: weights, including those mapped from the file.
-        cache_bytes: keys and values, recurrent states, and the engine's bookkeeping for them.
-        compute_bytes: scratch space of a forward pass, and its output.
+        cache_bytes: KV cache, recurrent states and their metadata.
+        compute_bytes: compute buffers and outputs.
         vocabulary_bytes: the vocabulary, which is always in main memory.
         repacked_bytes: weights copied to a layout that is faster on the CPU, part of ``weights_bytes``.
-        originals_bytes: what such copies were made from, where it stays mapped, and counts as resident, until the
-            system needs the room. pyggml's own layout lets go of it.
+        originals_bytes: originals of such copies that stay mapped, and count as resident until the kernel evicts
+            them. pyggml's own layout unmaps them.
         available_bytes: memory not used by other programs.
     """
 
@@ -51,24 +51,24 @@ class DeviceMemory:
 
     @property
     def total_bytes(self) -> int:
-        """Everything that has to fit."""
+        """Required memory."""
         return self.weights_bytes + self.cache_bytes + self.compute_bytes + self.vocabulary_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether there is enough memory."""
+        """True if there is enough memory."""
         return self.total_bytes <= self.available_bytes
 
     @property
-    def leaves_room(self) -> bool:
-        """Whether there is enough memory, with a tenth to spare."""
+    def has_headroom(self) -> bool:
+        """True if there is enough memory, and a tenth of it stays free."""
         return self.total_bytes <= (1 - HEADROOM) * self.available_bytes
 
 
 @option_class
 @dataclass(frozen=True, kw_only=True)
-class Settings(MemoryOptions):
-    """How a model would be loaded, with "auto" and defaults resolved.
+class ResolvedOptions(MemoryOptions):
+    """Options for loading a model, with "auto" and defaults resolved.
 
     Attributes:
         n_ctx: context size in tokens.
@@ -83,16 +83,16 @@ class Settings(MemoryOptions):
     outtype: str = "auto"
 
 
-#: Returns the memory that settings would take, main memory first.
-MemoryOf = Callable[[Settings], Sequence[DeviceMemory]]
+#: Returns the memory that options need, main memory first.
+MemoryOf = Callable[[ResolvedOptions], Sequence[DeviceMemory]]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a search may go.
+    """Limits of a search.
 
     Attributes:
-        n_ctx: the longest context that a request can use.
+        n_ctx: the maximum context size of a request.
         n_layers: number of layers that can go on a GPU, including the output.
         outtypes: types to try for the weights, from most exact to smallest.
     """
@@ -104,15 +104,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Changes that would each, alone, make the model fit with a tenth of the memory to spare.
+    """Alternative changes, each of which makes the model fit with a tenth of the memory to spare.
 
     Attributes:
-        n_ctx: the largest context, up to the training length. None: not even the smallest context fits.
+        n_ctx: the largest context, up to the training length. None: no context fits.
         cache_type: the most exact type for the cache. None: it fits already, or none would.
         outtype: the most exact type for the weights. None: it fits already, or none would.
         n_gpu_layers: the largest number of layers that fit on the GPUs. None: there is no GPU.
         n_cpu_moe: the smallest number of layers with their experts in main memory, if all layers then fit on the GPUs.
-            None: there is no GPU, the model is no mixture of experts, it fits already, or it would not.
+            None: there is no GPU, the model has no experts, it fits already, or no number is enough.
     """
 
     n_ctx: int | None
@@ -122,18 +122,18 @@ class Suggestions:
     n_cpu_moe: int | None = None
 
 
-def fits_well(memories: Sequence[DeviceMemory]) -> bool:
-    """Whether every device has enough memory, with a tenth to spare."""
-    return all(memory.leaves_room for memory in memories)
+def all_have_headroom(memories: Sequence[DeviceMemory]) -> bool:
+    """Return True if every device has enough memory, with a tenth to spare."""
+    return all(memory.has_headroom for memory in memories)
 
 
 def tightest(memories: Sequence[DeviceMemory]) -> DeviceMemory:
-    """The device that lacks the most memory, or has the least to spare."""
+    """Return the device that lacks the most memory, or has the least to spare."""
     return max(memories, key=lambda memory: memory.total_bytes - memory.available_bytes)
 
 
-def suggest(settings: Settings, memory_of: MemoryOf, limits: Limits) -> Suggestions:
-    """Searches for changes that would make the model fit."""
+def suggest(settings: ResolvedOptions, memory_of: MemoryOf, limits: Limits) -> Suggestions:
+    """Search for changes that make the model fit."""
     memories = memory_of(settings)
     is_fine = all(memory.fits for memory in memories)
     caches, outtypes = ((), ()) if is_fine else (SMALLER_CACHES, limits.outtypes)
@@ -146,26 +146,26 @@ def suggest(settings: Settings, memory_of: MemoryOf, limits: Limits) -> Suggesti
     )
 
 
-def largest_n_ctx(settings: Settings, memory_of: MemoryOf, limit: int) -> int | None:
-    """The largest context that fits, up to a limit; None if not even the smallest does."""
-    # A file may claim any limit, so sizes are searched lazily: a list could have billions.
+def largest_n_ctx(settings: ResolvedOptions, memory_of: MemoryOf, limit: int) -> int | None:
+    """Return the largest context that fits, up to a limit; None: no context fits."""
+    # A file may claim any training length, so the candidates are a lazy range.
     pads = _first(
         range(-(-limit // CELL_PAD), 0, -1), lambda n: _fits(settings, memory_of, n_ctx=min(n * CELL_PAD, limit))
     )
     return None if pads is None else min(pads * CELL_PAD, limit)
 
 
-def most_gpu_layers(settings: Settings, memory_of: MemoryOf, n_layers: int) -> int:
-    """The largest number of layers that fit on the GPUs, whether or not the rest fits in main memory."""
+def most_gpu_layers(settings: ResolvedOptions, memory_of: MemoryOf, n_layers: int) -> int:
+    """Return the largest number of layers that fit on the GPUs, even if the others do not fit in main memory."""
 
     def fit(n_gpu_layers: int) -> bool:
-        return fits_well(memory_of(dataclasses.replace(settings, n_gpu_layers=n_gpu_layers))[1:])
+        return all_have_headroom(memory_of(dataclasses.replace(settings, n_gpu_layers=n_gpu_layers))[1:])
 
     return _first(range(n_layers, 0, -1), fit) or 0
 
 
-def fewest_cpu_experts(settings: Settings, memory_of: MemoryOf, n_layers: int) -> int | None:
-    """The smallest number of layers whose experts must stay in main memory for all else to fit on the GPUs.
+def fewest_cpu_experts(settings: ResolvedOptions, memory_of: MemoryOf, n_layers: int) -> int | None:
+    """Return the smallest number of layers whose experts must stay in main memory for the rest to fit on the GPUs.
 
     None: no number is enough, there is no GPU, or the model has no experts there.
     """
@@ -175,13 +175,16 @@ def fewest_cpu_experts(settings: Settings, memory_of: MemoryOf, n_layers: int) -
 
     if weights_of(gpus(n_layers)) == weights_of(gpus(0)):
         return None
-    return _first(range(n_layers + 1), lambda n_cpu_moe: fits_well(gpus(n_cpu_moe)))
+    return _first(range(n_layers + 1), lambda n_cpu_moe: all_have_headroom(gpus(n_cpu_moe)))
 
 
-def place_layers(settings: Settings, memory_of: MemoryOf, n_layers: int, *, move_experts: bool) -> Settings:
-    """Puts as many layers on the GPUs as fit; with ``move_experts``, rather experts in main memory than whole layers.
+def place_layers(
+    settings: ResolvedOptions, memory_of: MemoryOf, n_layers: int, *, move_experts: bool
+) -> ResolvedOptions:
+    """Place as many layers on the GPUs as fit.
 
-    A token uses few of a layer's experts, so the CPU has little to compute with them.
+    With ``move_experts``, move experts to main memory before whole layers: a token uses few of a layer's experts, so
+    the CPU computes little.
     """
     if len(memory_of(settings)) == 1:
         return settings  # there is no GPU
@@ -194,21 +197,21 @@ def place_layers(settings: Settings, memory_of: MemoryOf, n_layers: int, *, move
 
 
 def weights_of(memories: Sequence[DeviceMemory]) -> int:
-    """The bytes of weights on some devices together."""
+    """Return the total size of the weights on some devices."""
     return sum(memory.weights_bytes for memory in memories)
 
 
-def _fits(settings: Settings, memory_of: MemoryOf, **change: Any) -> bool:
+def _fits(settings: ResolvedOptions, memory_of: MemoryOf, **change: Any) -> bool:
     try:
-        return fits_well(memory_of(dataclasses.replace(settings, **change)))
+        return all_have_headroom(memory_of(dataclasses.replace(settings, **change)))
     except InvalidParameterError:
         return False  # not every model's cache can be quantised
 
 
 def _first(candidates: Sequence[_T], is_good: Callable[[_T], bool]) -> _T | None:
-    """The first good candidate. Each needs less memory than the one before: if one is good, so are all after it."""
+    """Return the first good candidate by binary search. Each needs less memory than the one before."""
     if not candidates or not is_good(candidates[-1]):
-        return None  # none is good; the most frequent cases are none and all
+        return None  # the most frequent results are none and all, so they are checked first
     if is_good(candidates[0]):
         return candidates[0]
     bad, good = 0, len(candidates) - 1

@@ -1,4 +1,4 @@
-"""Quantises GGUF files, measures the loss, and computes importance matrices."""
+"""Quantisation of GGUF files, perplexities and importance matrices."""
 
 from pyggml.quantization.importance_matrix import compute_imatrix
 from pyggml.quantization.quantizer import quantize

@@ -1,4 +1,4 @@
-"""Reads a GGUF file, or a split set of them, as the source of another file."""
+"""A GGUF file or split set as the source of another file."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,27 +18,23 @@ from pyggml.files.weights import Floats, Rows, Weight
 from pyggml.gguf import GGUFReader, MetadataValue, TensorInfo, ValueType
 from pyggml.importer.plan import PlannedTensor
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-
-# Keys about a file's layout, which the writer sets itself.
+# Keys of a file's layout, which the writer sets itself.
 _LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.count")
 _SPLIT_COUNT = "split.count"
-_MOST_SPLITS = 2**16 - 1  # the engine refuses more
+_MAX_SPLITS = 2**16 - 1  # limit of the engine
 
 
-class GGUFSource:
+class GGUFSource(contextlib.AbstractContextManager["GGUFSource"]):
     """The metadata and tensors of one model. A context manager.
 
     Attributes:
         path: the file, or the first of a split set.
         paths: all files of the set.
-        tensors: all tensors in the order in which upstream's quantiser writes them: layer by layer, by name.
+        tensors: all tensors, in the order of upstream's quantiser: by layer, then by name.
     """
 
     def __init__(self, files: ModelFiles) -> None:
-        """Reads the headers, not the data.
+        """Read the headers.
 
         Raises:
             ModelNotFoundError: there is no such file, or one of the set is missing.
@@ -51,7 +45,7 @@ class GGUFSource:
             self._first = stack.enter_context(GGUFReader(self.path))
             self.paths = [self.path, *_other_splits(self._first, files)]
             readers = [self._first, *(stack.enter_context(_open_split(other, self.path)) for other in self.paths[1:])]
-            self.tensors = sorted(_tensors(readers), key=lambda tensor: _place(tensor.name))
+            self.tensors = sorted(_tensors(readers), key=lambda tensor: _sort_key(tensor.name))
             self._open = stack.pop_all()
 
     @property
@@ -60,25 +54,20 @@ class GGUFSource:
         return str(self._first.metadata.get("general.architecture", ""))
 
     def metadata(self) -> Iterator[tuple[str, MetadataValue, ValueType]]:
-        """Yields keys, values and their stored types, except those about the files' layout."""
+        """Yield keys, values and their stored types, except keys of the files' layout."""
         for key, value in self._first.metadata.items():
             if key not in _LAYOUT_KEYS:
                 yield key, value, self._first.value_type(key)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
 
-class Stored(Weight):
+class StoredTensor(Weight):
     """A tensor of a file as one matrix: leading dimensions are merged into the rows."""
 
     def __init__(self, path: Path, info: TensorInfo) -> None:
-        """Stores its location. Rows are read on demand, so that few are in memory at a time."""
+        """Store its location. Rows are read on demand, so that few are in memory at a time."""
         self.n_rows, self.n_cols = math.prod(info.shape[:-1]), info.shape[-1]
         self.type = info.type
         self._path, self._offset = path, info.offset
@@ -90,7 +79,7 @@ class Stored(Weight):
         return quant.dequantize(raw, self.type, (len(raw), self.n_cols))
 
     def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
-        """Some rows as stored in the file: uint8, (n, bytes per row)."""
+        """Read rows as stored in the file: uint8, (n, bytes per row)."""
         if not isinstance(rows, slice):
             raise TypeError("rows of a file must be read with a slice")
         start, stop, _ = rows.indices(self.n_rows)
@@ -103,7 +92,7 @@ class Stored(Weight):
 
 def _other_splits(first: GGUFReader, files: ModelFiles) -> tuple[Path, ...]:
     n_splits = _integer(first.metadata, _SPLIT_COUNT)
-    if not 2 <= n_splits <= _MOST_SPLITS:
+    if not 2 <= n_splits <= _MAX_SPLITS:
         return ()
     if _integer(first.metadata, "split.no") != 0:
         raise ModelLoadError(f"{first.path} is one of {n_splits} files of a model; pass the first one")
@@ -134,9 +123,9 @@ def _tensors(readers: list[GGUFReader]) -> Iterator[PlannedTensor]:
             if info.name in seen:
                 raise ModelLoadError(f"tensor {info.name!r} is in both {seen[info.name]} and {reader.path}")
             seen[info.name] = reader.path
-            yield PlannedTensor(info.name, info.shape, Stored(reader.path, info), is_float=False)
+            yield PlannedTensor(info.name, info.shape, StoredTensor(reader.path, info), is_float=False)
 
 
-def _place(name: str) -> tuple[int, bytes]:
+def _sort_key(name: str) -> tuple[int, bytes]:
     layer = re.match(r"blk\.(\d+)", name)
     return (int(layer[1]) if layer else -1, name.encode("utf-8", "surrogateescape"))

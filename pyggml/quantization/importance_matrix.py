@@ -1,15 +1,14 @@
-"""Computes importance matrices: sums of squared activations for each column of the weights, over a text."""
+"""Importance matrices: sums of squared activations for each column of the weights, over a text."""
 
 from __future__ import annotations
 
 import os
 
 from pyggml._native.activation_collector import Collector
-from pyggml._native.context import Context
 from pyggml._native.imatrix import Importance, ImportanceMatrix
 from pyggml._native.model import Progress
 from pyggml.llm import LLM
-from pyggml.quantization.text_chunks import PASS_TOKENS, Text, chunks_of, n_together, opened, passes
+from pyggml.quantization.text_chunks import Text, batch_context, batches, open_model, tokenize_chunks
 from pyggml.source import Source
 
 
@@ -24,18 +23,18 @@ def compute_imatrix(
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> ImportanceMatrix:
-    """Runs a model over a text and sums up the squared inputs of each weight column, as ``llama-imatrix`` does.
+    """Run a model over a text and sum the squared inputs of each weight column, as ``llama-imatrix`` does.
 
     Args:
         source: as for :func:`pyggml.load`, or a loaded model.
         text: a text of at least ``n_ctx`` tokens; a path object (not a str) names a file.
         n_ctx: tokens per chunk.
         n_chunks: number of chunks to read; None: all.
-        process_output: also collect for the output matrix, for which most mixtures need no importances.
+        process_output: also collect for the output matrix, for which most quantisation mixes need no importances.
         device: as for :func:`pyggml.load`; ignored for a loaded model.
         n_threads: number of compute threads; None: one per core.
-        progress: called with the fraction done, 0 to 1, first while a model is downloaded or imported; returning False
-            stops.
+        progress: called with the fraction done, 0 to 1, first while a model is downloaded or imported. It returns False
+            to stop.
 
     Raises:
         As :func:`pyggml.load`, and
@@ -43,21 +42,14 @@ def compute_imatrix(
         EngineError: ``progress`` stopped it, or an activation was NaN.
     """
     collector = Collector(process_output=process_output)
-    with opened(source, device, progress) as (model, tokenizer):
-        chunks = chunks_of(text, model, tokenizer, n_ctx, n_chunks)
-        # All tokens are outputs: for others, the engine skips the last layer's end and the output matrix.
-        with Context(
-            model,
-            n_ctx=n_together(chunks) * chunks.shape[1],
-            n_batch=PASS_TOKENS,
-            n_seq_max=n_together(chunks),
-            n_threads=n_threads,
-            collector=collector,
-        ) as context:
-            for each in passes(chunks, progress, "computing an importance matrix"):
-                if each.is_first:
+    with open_model(source, device, progress) as (model, tokenizer):
+        chunks = tokenize_chunks(text, model, tokenizer, n_ctx, n_chunks)
+        # All tokens are outputs, because the engine skips parts of the last layer and the output matrix for others.
+        with batch_context(model, chunks, n_threads, collector) as context:
+            for batch in batches(chunks, progress, "computing an importance matrix"):
+                if batch.is_first:
                     context.memory_clear(data=False)
-                context.decode(each.token_ids.reshape(-1), seq_id=each.seq_ids, output="all")
+                context.decode(batch.token_ids.reshape(-1), seq_id=batch.seq_ids, output="all")
     entries = {
         name: Importance(squares, counts, activations)
         for name, (squares, activations, counts) in collector.sums().items()

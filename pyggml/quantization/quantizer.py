@@ -1,4 +1,4 @@
-"""Quantises a GGUF file, one tensor at a time."""
+"""Quantisation of a GGUF file, one tensor at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -46,25 +45,24 @@ def quantize(
     n_threads: int | None = None,
     dry_run: bool = False,
 ) -> Conversion:
-    """Writes a GGUF file with its weights in another mixture of types, byte for byte as ``llama-quantize`` does.
+    """Write a GGUF file with another quantisation mix, byte for byte as ``llama-quantize`` does.
 
-    Only a few rows are in memory at a time. The file is written under a temporary name in the same folder; it gets its
-    final name, replacing any existing file, once it is complete. If anything fails, the temporary file is removed.
+    Only a few rows are in memory at a time. The file is written under a temporary name in the same folder and renamed
+    once it is complete, replacing any existing file. After an error, the temporary file is removed.
 
     Args:
         src: a GGUF file, the first file of a split set, or a reference, ``hf:org/repo:file.gguf``.
         dst: the file to write.
-        ftype: any mixture that the engine's quantiser supports: "q8_0", "q4_k_m", "iq2_xs", "f16" ...
+        ftype: any quantisation mix that the engine supports: "q8_0", "q4_k_m", "iq2_xs", "f16" ...
         imatrix: importances of the weights: from :func:`pyggml.compute_imatrix`, or a file's path.
-        tensor_types: regular expression -> element type such as "q6_k", to override the mixture for matching tensors.
-            An expression matches anywhere in a tensor's name, and the first match wins. Vectors and the like are never
-            quantised.
-        keep: regular expressions; tensors with a match in their names keep their type.
-        requantize: allow sources that are already quantised, although their losses add up.
-        progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor;
-            returning False stops.
+        tensor_types: regular expression -> element type such as "q6_k", to override the mix for matching tensors.
+            An expression matches anywhere in a tensor's name, and the first match wins. Vectors are never quantised.
+        keep: regular expressions; tensors with a matching name keep their type.
+        requantize: allow sources that are already quantised, although the losses add up.
+        progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor. It
+            returns False to stop.
         n_threads: number of encoding threads; None: one per core.
-        dry_run: write nothing, and only return what would be written.
+        dry_run: write nothing; only return the report.
 
     Raises:
         ModelNotFoundError: there is no such file, or one of a split set is missing.
@@ -72,13 +70,13 @@ def quantize(
         UnsupportedArchitectureError: the engine does not support the architecture.
         DiskFullError: the file does not fit; the unfinished file is removed.
         DownloadError, MissingPackageError: for a reference, as in :func:`~pyggml.load`.
-        InvalidParameterError: an argument is invalid, the mixture needs importances that were not given, or the source
-            is already quantised.
+        InvalidParameterError: an argument is invalid, the mix needs importances that were not given, or the source is
+            already quantised.
     """
     name = file_type("ftype", ftype)
     threads = encodings.n_threads(checked_threads(n_threads))
     target, dry_run = target_path("dst", dst), flag("dry_run", dry_run)
-    wishes = _Wishes({} if tensor_types is None else tensor_types, keep)
+    overrides = _TypeOverrides({} if tensor_types is None else tensor_types, keep)
     matrix = open_imatrix(imatrix)
     path = locate(src, progress)
     if path.is_dir():
@@ -86,32 +84,26 @@ def quantize(
             f"{path} is a directory; a .gguf file was expected: convert takes directories, to any type"
         )
     with GGUFSource(gguf_at(path)) as source:
-        _require_another(target, source)
-        choices = _choose(source, name, wishes, matrix)
+        _require_other_file(target, source)
+        choices = _choose(source, name, overrides, matrix)
         types = [choice.type for choice in choices]
-        _require_related(matrix, source)
+        _require_matching_imatrix(matrix, source)
         encodings.require_importances(name, choices, source.tensors, matrix)
         _require_encodable(source, types, requantize)
         if dry_run:
             with closing(GGUFWriter(target)) as writer:
-                _declare(writer, source, types, name, matrix)
+                _write_header(writer, source, types, name, matrix)
                 return _report(target, source, types, matrix, writer.n_bytes)
         with GGUFWriter(target) as writer:
-            _declare(writer, source, types, name, matrix)
+            _write_header(writer, source, types, name, matrix)
             with room_for(target, writer.n_bytes):
-                _write(writer, source, types, matrix, threads, progress)
+                _write_data(writer, source, types, matrix, threads, progress)
                 writer.finish()
         return _report(target, source, types, matrix, target.stat().st_size)
 
 
-@dataclass(frozen=True)
-class _Wish:
-    pattern: re.Pattern[str]
-    type: GGMLType | None  # None: unchanged
-
-
-class _Wishes:
-    """The caller's overrides of the mixture."""
+class _TypeOverrides:
+    """The caller's overrides of a quantisation mix."""
 
     def __init__(self, tensor_types: Mapping[str, str], keep: Iterable[str]) -> None:
         if isinstance(keep, str) or not isinstance(keep, Iterable):
@@ -120,24 +112,25 @@ class _Wishes:
             raise InvalidParameterError(
                 f"tensor_types must map regular expressions to types, not be {shown(tensor_types)}"
             )
-        kept = [_Wish(_pattern(expression), None) for expression in keep]
-        typed = [_Wish(_pattern(expression), _element_type(type)) for expression, type in tensor_types.items()]
-        self._wishes = [*kept, *typed]
+        self._types: list[tuple[re.Pattern[str], GGMLType | None]] = [
+            *((_pattern(expression), None) for expression in keep),  # None: unchanged
+            *((_pattern(expression), _element_type(type)) for expression, type in tensor_types.items()),
+        ]
 
     def type_of(self, tensor: PlannedTensor) -> GGMLType | None:
-        """The type that the caller wants for a tensor; None: the mixture's choice."""
-        for wish in self._wishes:
-            if wish.pattern.search(tensor.name):
-                return tensor.weight.type if wish.type is None else wish.type
+        """Return the overriding type for a tensor; None: the mix decides."""
+        for pattern, type in self._types:
+            if pattern.search(tensor.name):
+                return tensor.weight.type if type is None else type
         return None
 
-    def require_all_found(self, tensors: Sequence[PlannedTensor], choices: Sequence[Choice]) -> None:
-        """Raises InvalidParameterError for an expression that matches no tensor, for example because of a typo."""
+    def require_matches(self, tensors: Sequence[PlannedTensor], choices: Sequence[Choice]) -> None:
+        """Check that every expression matches a tensor, to catch typos."""
         names = [tensor.name for tensor, choice in zip(tensors, choices, strict=True) if choice.is_mixed]
-        for wish in self._wishes:
-            if not any(wish.pattern.search(name) for name in names):
+        for pattern, _ in self._types:
+            if not any(pattern.search(name) for name in names):
                 raise InvalidParameterError(
-                    f"{wish.pattern.pattern!r} matches no tensor that can be quantised; those are called "
+                    f"{pattern.pattern!r} matches no tensor that can be quantised; their names are "
                     + ", ".join(sorted({re.sub(r"\d+", "0", name) for name in names}))
                 )
 
@@ -159,21 +152,21 @@ def _element_type(name: object) -> GGMLType:
     return type
 
 
-def _require_another(target: Path, source: GGUFSource) -> None:
+def _require_other_file(target: Path, source: GGUFSource) -> None:
     if target.exists() and any(target.samefile(path) for path in source.paths):
         raise InvalidParameterError(f"{target} is the source model; write to another file")
 
 
-def _choose(source: GGUFSource, name: str, wishes: _Wishes, matrix: ImportanceMatrix | None) -> list[Choice]:
-    mixable = [TensorToQuantize(t.name, t.shape, t.weight.type, wishes.type_of(t)) for t in source.tensors]
+def _choose(source: GGUFSource, name: str, overrides: _TypeOverrides, matrix: ImportanceMatrix | None) -> list[Choice]:
+    mixable = [TensorToQuantize(t.name, t.shape, t.weight.type, overrides.type_of(t)) for t in source.tensors]
     choices = quantization_mix.types_for_file(
         source.path, quantization_mix.FILE_TYPES[name], mixable, matrix is not None
     )
-    wishes.require_all_found(source.tensors, choices)
+    overrides.require_matches(source.tensors, choices)
     return choices
 
 
-def _require_related(matrix: ImportanceMatrix | None, source: GGUFSource) -> None:
+def _require_matching_imatrix(matrix: ImportanceMatrix | None, source: GGUFSource) -> None:
     if matrix is not None and not any(tensor.name in matrix.entries for tensor in source.tensors):
         raise InvalidParameterError(
             f"the importance matrix belongs to another model: none of its {len(matrix.entries)} tensors is in "
@@ -193,14 +186,14 @@ def _require_encodable(source: GGUFSource, types: Sequence[GGMLType], requantize
         if stored.is_quantized and type.is_quantized and not requantize:
             raise InvalidParameterError(
                 f"{source.path} is already quantised: tensor {tensor.name!r} is {stored.name}, and converting it to "
-                f"{type.name} would lose precision again. Start from an unquantised file, or say requantize=True"
+                f"{type.name} would lose precision again. Start from an unquantised file, or pass requantize=True"
             )
 
 
-def _declare(
+def _write_header(
     writer: GGUFWriter, source: GGUFSource, types: Sequence[GGMLType], name: str, matrix: ImportanceMatrix | None
 ) -> None:
-    # In upstream's order: the keys that it sets itself come last.
+    # In upstream's order, with the keys that it sets last.
     new = {
         "general.quantization_version": (quant.QUANTIZATION_VERSION, ValueType.UINT32),
         "general.file_type": (quantization_mix.FILE_TYPES[name], ValueType.UINT32),
@@ -215,7 +208,7 @@ def _declare(
         writer.add_tensor(tensor.name, tensor.shape, element)
 
 
-def _write(
+def _write_data(
     writer: GGUFWriter,
     source: GGUFSource,
     types: Sequence[GGMLType],
@@ -242,20 +235,18 @@ def _report(
         types=dict(sorted(names.items())),
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in source.tensors),
         n_bytes=n_bytes,
-        notes=_without_importances(source, types, matrix),
+        notes=_imatrix_notes(source, types, matrix),
     )
 
 
-def _without_importances(
-    source: GGUFSource, types: Sequence[GGMLType], matrix: ImportanceMatrix | None
-) -> tuple[str, ...]:
+def _imatrix_notes(source: GGUFSource, types: Sequence[GGMLType], matrix: ImportanceMatrix | None) -> tuple[str, ...]:
     if matrix is None:
         return ()
-    without = [
+    missing = [
         tensor.name
         for tensor, type in zip(source.tensors, types, strict=True)
         if type.is_quantized and type != tensor.weight.type and encodings.importances(tensor, matrix) is None
     ]
-    if not without:
+    if not missing:
         return ()
-    return (f"the importance matrix has no entry for {len(without)} quantised tensors: {', '.join(without[:5])}",)
+    return (f"the importance matrix has no entry for {len(missing)} quantised tensors: {', '.join(missing[:5])}",)

@@ -1,4 +1,4 @@
-"""Computes perplexities."""
+"""Perplexities."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pyggml._core.json_forms import JSONReady
 from pyggml._native.context import Context
 from pyggml._native.model import Progress
 from pyggml.llm import LLM
-from pyggml.quantization.text_chunks import PASS_TOKENS, Ids, Pass, Text, chunks_of, n_together, opened, passes
+from pyggml.quantization.text_chunks import Batch, Ids, Text, batch_context, batches, open_model, tokenize_chunks
 from pyggml.source import Source
 
 
 @dataclass(frozen=True)
 class Perplexity(JSONReady):
-    """How well a model predicts a text; lower is better.
+    """A model's perplexity on a text; lower is better.
 
     Attributes:
         value: e to the mean negative log-likelihood of the scored tokens.
@@ -45,7 +45,7 @@ def perplexity(
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Perplexity:
-    """Measures how well a model predicts a text, defined as in ``llama-perplexity`` so that numbers are comparable.
+    """Compute a model's perplexity on a text, defined as in ``llama-perplexity``.
 
     The text is read in independent chunks of ``n_ctx`` tokens, and the second half of each is scored. If the vocabulary
     adds BOS, it replaces the first token of each chunk.
@@ -57,38 +57,34 @@ def perplexity(
         n_chunks: number of chunks to read; None: all.
         device: as for :func:`pyggml.load`; ignored for a loaded model.
         n_threads: number of compute threads; None: one per core.
-        progress: called with the fraction done, 0 to 1, first while a model is downloaded or imported; returning False
-            stops.
+        progress: called with the fraction done, 0 to 1, first while a model is downloaded or imported. It returns False
+            to stop.
 
     Raises:
         As :func:`pyggml.load`, and
         InvalidParameterError: the text has too few tokens, or an argument is invalid.
         EngineError: ``progress`` stopped it.
     """
-    with opened(source, device, progress) as (model, tokenizer):
-        chunks = chunks_of(text, model, tokenizer, n_ctx, n_chunks)
-        with Context(
-            model,
-            n_ctx=n_together(chunks) * chunks.shape[1],
-            n_batch=PASS_TOKENS,
-            n_seq_max=n_together(chunks),
-            n_threads=n_threads,
-        ) as context:
-            logprobs = [_logprobs(context, chunks, each) for each in passes(chunks, progress, "computing a perplexity")]
+    with open_model(source, device, progress) as (model, tokenizer):
+        chunks = tokenize_chunks(text, model, tokenizer, n_ctx, n_chunks)
+        with batch_context(model, chunks, n_threads) as context:
+            logprobs = [
+                _logprobs(context, chunks, batch) for batch in batches(chunks, progress, "computing a perplexity")
+            ]
     return _perplexity(-np.concatenate(logprobs).astype(np.float64), chunks)
 
 
-def _logprobs(context: Context, chunks: Ids, each: Pass) -> npt.NDArray[np.float32]:
-    """The log probabilities of the scored tokens that follow a pass's tokens."""
+def _logprobs(context: Context, chunks: Ids, batch: Batch) -> npt.NDArray[np.float32]:
+    """Return the log probabilities of the scored tokens that follow a batch's tokens."""
     n_ctx = chunks.shape[1]
-    positions = np.arange(each.positions.start, each.positions.stop)
+    positions = np.arange(batch.positions.start, batch.positions.stop)
     is_scored = (positions >= n_ctx // 2) & (positions < n_ctx - 1)
-    if each.is_first:
+    if batch.is_first:
         context.memory_clear(data=False)
-    context.decode(each.token_ids.reshape(-1), seq_id=each.seq_ids, output=np.tile(is_scored, len(each.token_ids)))
+    context.decode(batch.token_ids.reshape(-1), seq_id=batch.seq_ids, output=np.tile(is_scored, len(batch.token_ids)))
     if not is_scored.any():
         return np.empty(0, np.float32)
-    return context.logprobs(chunks[each.chunks][:, positions[is_scored] + 1].reshape(-1))
+    return context.logprobs(chunks[batch.chunks][:, positions[is_scored] + 1].reshape(-1))
 
 
 def _perplexity(losses: npt.NDArray[np.float64], chunks: Ids) -> Perplexity:

@@ -1,4 +1,4 @@
-"""Runs a model over a text in independent chunks, several at a time if they are short."""
+"""Batches of independent chunks of a text."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from pyggml._core.c_values import INT32_MAX, int32_array, integer
 from pyggml._core.checks import callback
+from pyggml._native.activation_collector import Collector
+from pyggml._native.context import Context
 from pyggml._native.model import Model, Progress
 from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.llm import LLM
@@ -27,22 +29,22 @@ from pyggml.tokenizer.hugging_face import tokenizer_for
 Text = str | os.PathLike[str] | Sequence[int] | npt.NDArray[np.integer[Any]]
 Ids = npt.NDArray[np.int32]
 
-#: Tokens per forward pass. More would not be faster, and each may need n_vocab floats.
-PASS_TOKENS = 512
+#: Tokens per batch. More would not be faster, and each may need n_vocab floats.
+BATCH_TOKENS = 512
 
-# Upstream collects nothing from passes with fewer tokens.
-_LEAST_N_CTX = 16
+# Upstream collects no activations from smaller batches.
+_MIN_N_CTX = 16
 
 
 @dataclass(frozen=True)
-class Pass:
-    """Some positions of some chunks, computed in one forward pass.
+class Batch:
+    """Positions of some chunks that are computed together.
 
     Attributes:
-        chunks: the chunks; they are computed as sequences 0, 1, ...
+        chunks: the chunks, as sequences 0, 1, ...
         positions: the positions in each chunk.
         token_ids: (n_chunks, n_positions).
-        is_first: whether these chunks begin here, so that the memory must be cleared first.
+        is_first: the chunks begin here, so the KV cache must be cleared.
     """
 
     chunks: slice
@@ -57,8 +59,8 @@ class Pass:
 
 
 @contextlib.contextmanager
-def opened(source: Source | LLM, device: str, progress: Progress | None) -> Iterator[tuple[Model, Tokenizer]]:
-    """Opens a source's model and tokenizer; an already loaded model is not closed.
+def open_model(source: Source | LLM, device: str, progress: Progress | None) -> Iterator[tuple[Model, Tokenizer]]:
+    """Open a model and its tokenizer. An already loaded model is not closed.
 
     Args:
         source: as for :func:`pyggml.load`, or a loaded model.
@@ -79,49 +81,62 @@ def opened(source: Source | LLM, device: str, progress: Progress | None) -> Iter
         yield model, tokenizer_for(model, None)
 
 
-def chunks_of(text: Text, model: Model, tokenizer: Tokenizer, n_ctx: int, n_chunks: int | None) -> Ids:
-    """Cuts a text into whole chunks, (n_chunks, n_ctx); BOS replaces each first token if the vocabulary adds BOS.
+def tokenize_chunks(text: Text, model: Model, tokenizer: Tokenizer, n_ctx: int, n_chunks: int | None) -> Ids:
+    """Split a text into whole chunks, (n_chunks, n_ctx). BOS replaces each first token if the vocabulary adds BOS.
 
     Raises:
         InvalidParameterError: the text has fewer than ``n_ctx`` tokens, or an argument is invalid.
         ModelNotFoundError: there is no such file.
     """
     n_ctx = _checked_n_ctx(model, n_ctx)
-    wanted = INT32_MAX if n_chunks is None else integer("n_chunks", n_chunks, 1, INT32_MAX)
+    limit = INT32_MAX if n_chunks is None else integer("n_chunks", n_chunks, 1, INT32_MAX)
     ids = _token_ids(text, tokenizer)
     if len(ids) < n_ctx:
         raise InvalidParameterError(
             f"the text has {len(ids)} token{'s' * (len(ids) != 1)}, too few for a chunk of n_ctx={n_ctx}: use a longer "
-            f"text or a smaller n_ctx (at least {_LEAST_N_CTX})"
+            f"text or a smaller n_ctx (at least {_MIN_N_CTX})"
         )
-    n = min(len(ids) // n_ctx, wanted)
+    n = min(len(ids) // n_ctx, limit)
     chunks: Ids = ids[: n * n_ctx].reshape(n, n_ctx).copy()
     if model.vocab.add_bos and model.vocab.bos is not None:
         chunks[:, 0] = model.vocab.bos
     return chunks
 
 
-def n_together(chunks: Ids) -> int:
-    """Number of chunks computed together."""
-    return min(max(PASS_TOKENS // int(chunks.shape[1]), 1), len(chunks))
+def chunks_per_batch(chunks: Ids) -> int:
+    """Return the number of chunks in a batch."""
+    return min(max(BATCH_TOKENS // int(chunks.shape[1]), 1), len(chunks))
 
 
-def passes(chunks: Ids, progress: Progress | None, what: str) -> Iterator[Pass]:
-    """Yields all chunks in passes, and reports progress after each.
+def batch_context(model: Model, chunks: Ids, n_threads: int | None, collector: Collector | None = None) -> Context:
+    """Create a context for batches of chunks."""
+    n_seq = chunks_per_batch(chunks)
+    return Context(
+        model,
+        n_ctx=n_seq * chunks.shape[1],
+        n_batch=BATCH_TOKENS,
+        n_seq_max=n_seq,
+        n_threads=n_threads,
+        collector=collector,
+    )
+
+
+def batches(chunks: Ids, progress: Progress | None, task: str) -> Iterator[Batch]:
+    """Yield all chunks in batches, and report progress after each.
 
     Raises:
         EngineError: ``progress`` stopped it.
     """
     n_chunks, n_ctx = chunks.shape
-    step = n_together(chunks)
+    step = chunks_per_batch(chunks)
     for first in range(0, n_chunks, step):
         together = slice(first, min(first + step, n_chunks))
-        for start in range(0, n_ctx, PASS_TOKENS):
-            positions = slice(start, min(start + PASS_TOKENS, n_ctx))
-            yield Pass(together, positions, chunks[together, positions], is_first=start == 0)
+        for start in range(0, n_ctx, BATCH_TOKENS):
+            positions = slice(start, min(start + BATCH_TOKENS, n_ctx))
+            yield Batch(together, positions, chunks[together, positions], is_first=start == 0)
             done = first * n_ctx + (together.stop - first) * positions.stop
             if progress is not None and progress(done / chunks.size) is False:
-                raise EngineError(f"{what} was stopped by its progress callback")
+                raise EngineError(f"{task} was stopped by its progress callback")
 
 
 def _require_generating(model: Model) -> None:
@@ -132,7 +147,7 @@ def _require_generating(model: Model) -> None:
 
 
 def _checked_n_ctx(model: Model, n_ctx: int) -> int:
-    n_ctx = integer("n_ctx", n_ctx, _LEAST_N_CTX, INT32_MAX)
+    n_ctx = integer("n_ctx", n_ctx, _MIN_N_CTX, INT32_MAX)
     limit = n_ctx_limit(model)
     if limit is not None and n_ctx > limit:
         raise InvalidParameterError(
@@ -144,7 +159,7 @@ def _checked_n_ctx(model: Model, n_ctx: int) -> int:
 def _token_ids(text: Text, tokenizer: Tokenizer) -> Ids:
     if isinstance(text, os.PathLike):
         text = _read(Path(text))
-    # As upstream's programs: special tokens that a corpus spells are text.
+    # As in upstream's programs, special tokens in a corpus are plain text.
     ids = tokenizer.encode(text, parse_special=False) if isinstance(text, str) else text
     return int32_array("the text", ids)
 

@@ -16,7 +16,7 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import pyggml
-from pyggml.remote import Address, Loan, Supervisor
+from pyggml.remote import Address, ExportedDevices, Supervisor
 
 #: How a placement group lies on nodes: no two parts of a model on one.
 STRATEGY = "STRICT_SPREAD"
@@ -83,7 +83,7 @@ async def lent_by(hosts: Hosts) -> AsyncIterator[Lent]:
     key = secrets.token_hex(32)
     group = ray.util.get_current_placement_group()
     n_cpus, n_gpus = hosts.resources.get("CPU", 0), hosts.resources.get("GPU", 0)
-    loan = Loan(hosts.devices, n_threads=int(n_cpus))
+    loan = ExportedDevices(hosts.devices, n_threads=int(n_cpus))
     lenders = [
         ray.remote(_Lender)
         .options(
@@ -109,7 +109,7 @@ async def lent_by(hosts: Hosts) -> AsyncIterator[Lent]:
 class _Lender:
     """The actor on a host. Ray ends it with the replica, and the processes that it starts end with it."""
 
-    def __init__(self, key: str, loan: Loan) -> None:
+    def __init__(self, key: str, loan: ExportedDevices) -> None:
         here = Address(ray.util.get_node_ip_address(), 0)
         self._supervisor = Supervisor(here, loan, key.encode())
         threading.Thread(target=self._supervisor.run, name="pyggml-rpc", daemon=True).start()

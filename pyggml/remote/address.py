@@ -1,4 +1,4 @@
-"""Addresses of hosts."""
+"""Addresses of hosts that export devices."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from typing import NamedTuple
 
 from pyggml._core.checks import refused, shown
 
-#: The port of upstream's rpc-server, which people have opened in their firewalls.
+#: The port of upstream's rpc-server, which firewalls may already allow.
 DEFAULT_PORT = 50052
 
 
 class Address(NamedTuple):
-    """Where a host listens."""
+    """The address of a host."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: object) -> Address:
-        """Reads "host:port", "host" (the default port), or "[::1]:port".
+        """Parse "host:port", "host" (the default port), or "[::1]:port".
 
         Raises:
-            InvalidParameterError: it is none of these.
+            InvalidParameterError: the text is not an address.
         """
         if not isinstance(text, str) or not text.strip() or "\0" in text:
-            raise refused(f'a host is named by a text such as "gpu-box:{DEFAULT_PORT}", not {shown(text)}')
+            raise refused(f'a host must be a string such as "gpu-box:{DEFAULT_PORT}", not {shown(text)}')
         host, colon, port = text.strip().rpartition(":")
         if not colon or port.endswith("]") or (":" in host and not host.endswith("]")):
             host, port = text.strip(), str(DEFAULT_PORT)  # a name or an IPv6 address without a port
         if not host.strip("[]") or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
-            raise refused(f'{shown(text)} is no address of a host; "gpu-box:{DEFAULT_PORT}" is one')
+            raise refused(f'{shown(text)} is not the address of a host, such as "gpu-box:{DEFAULT_PORT}"')
         return cls(host.strip("[]"), int(port))
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def addresses_of(hosts: str | Sequence[str] | None) -> list[Address]:
-    """The addresses in ``rpc=``: one text, with commas between them, or a sequence.
+def parse_addresses(hosts: str | Sequence[str] | None) -> list[Address]:
+    """Parse the addresses in ``rpc=``: a string, separated by commas, or a sequence.
 
     Raises:
-        InvalidParameterError: one is no address, or is named twice.
+        InvalidParameterError: an address is malformed or occurs twice.
     """
     if hosts is None:
         return []
     given = hosts.split(",") if isinstance(hosts, str) else hosts
     if not isinstance(given, (list, tuple)):
-        raise refused(f'rpc names hosts, such as ["gpu-box:{DEFAULT_PORT}"], not {shown(hosts)}')
+        raise refused(f'rpc must be a list of hosts such as ["gpu-box:{DEFAULT_PORT}"], not {shown(hosts)}')
     addresses = [Address.parse(each) for each in given]
     for index, address in enumerate(addresses):
         if address in addresses[:index]:
-            raise refused(f"rpc names {address} twice; a host that lends several devices needs one address")
+            raise refused(f"rpc names {address} twice; one address is enough for all devices of a host")
     return addresses

@@ -1,4 +1,4 @@
-"""What a server lends."""
+"""The devices that a server exports."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pyggml.errors import DeviceError
 
 
 @dataclass(frozen=True)
-class Loan:
-    """What a server lends.
+class ExportedDevices:
+    """The devices that a server exports.
 
     Attributes:
-        devices: names as for :func:`pyggml.load`; (): the GPUs that "auto" takes, or the CPU if there are none.
-        max_bytes: memory for each client on each device.
-        n_threads: compute threads for devices that compute on the CPU; 0: one per core.
+        devices: names as for :func:`pyggml.load`; (): the GPUs of "auto", or the CPU if there are none.
+        max_bytes: memory limit of each client on each device.
+        n_threads: number of compute threads of CPU devices; 0: one per core.
     """
 
     devices: tuple[str, ...] = ()
     max_bytes: int = 2**63
     n_threads: int = 0
 
-    def found(self) -> list[Device]:
-        """The devices.
+    def find(self) -> list[Device]:
+        """Find the devices.
 
         Raises:
             DeviceError: there is no such device, or this build has no code for it.

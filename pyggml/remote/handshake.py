@@ -1,4 +1,4 @@
-"""How the ends of a connection prove that they know the key, and find out whether they fit.
+"""Handshake of a connection: mutual authentication by a shared key, and a check of versions.
 
 ::
 
@@ -6,12 +6,12 @@
     server -> client   MAGIC, 32 random bytes
     client -> server   HMAC-SHA256(key, "client" + both random parts)
     server -> client   1 byte (1: accepted), HMAC-SHA256(key, "server" + both random parts)
-    client -> server   what it is (JSON)
-    server -> client   what it is, and what it lends (JSON)
+    client -> server   PeerInfo (JSON)
+    server -> client   PeerInfo, with the exported devices (JSON)
 
-The key is never sent. A recording of one handshake is of no use in another, since each end has chosen half of what is
-signed, and neither end's proof can be sent back to it as the other's. What follows is neither encrypted nor signed:
-that takes a tunnel (docs/how-to/split-a-model-across-hosts.md).
+The key is never sent. Replay attacks fail, since each peer chooses half of the signed bytes, and reflection attacks,
+since the proofs of client and server differ. The connection after the handshake is neither encrypted nor signed; use a
+tunnel for that (docs/how-to/split-a-model-across-hosts.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import secrets
 import socket
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from pyggml._core.ffi import ffi, lib
 
@@ -32,26 +31,26 @@ MAGIC = b"pyggml-rpc\0\1"
 _RANDOM_BYTES = 32
 _PROOF_BYTES = 32
 _ACCEPTED = b"\1"
-_REFUSED = b"\0"
+_REJECTED = b"\0"
 _MAX_MESSAGE = 64 * 1024
 
 
 class HandshakeError(Exception):
-    """The other end did not do its part. The message is what to say of it."""
+    """The peer violated the protocol, timed out or disconnected. Messages begin with "it" for the peer."""
 
 
 class WrongKeyError(HandshakeError):
-    """The other end knows another key, or none."""
+    """The peer has another key, or none."""
 
 
 @dataclass(frozen=True)
-class About:
-    """What one end is.
+class PeerInfo:
+    """Version and devices of a peer.
 
     Attributes:
-        version: of pyggml.
-        engine: upstream's build; the wire format and the graphs' operations are its own.
-        devices: what a server lends: the devices' names on that host and their descriptions.
+        version: pyggml's version.
+        engine: upstream's build, which determines the wire format and the operations of graphs.
+        devices: names and descriptions of the devices that a server exports.
     """
 
     version: str
@@ -59,100 +58,102 @@ class About:
     devices: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def this(cls, devices: tuple[tuple[str, str], ...] = ()) -> About:
-        """This process."""
+    def this(cls, devices: tuple[tuple[str, str], ...] = ()) -> PeerInfo:
+        """Return the info of this process."""
         version, engine = (ffi.string(text).decode() for text in (lib.pyg_version(), lib.pyg_engine_build()))
         return cls(version, engine, devices)
 
-    def require_same_engine(self, other: About) -> None:
-        """Refuses another build of the engine.
+    def require_same_engine(self, other: PeerInfo) -> None:
+        """Check that the peer has the same build of the engine.
 
         Raises:
-            HandshakeError: says which builds.
+            HandshakeError: it has another.
         """
         if self.engine != other.engine:
             raise HandshakeError(
                 f"it has engine {other.engine} (pyggml {other.version}), and this is engine {self.engine} "
-                f"(pyggml {self.version}): both ends need the same one"
+                f"(pyggml {self.version}): both ends need the same build"
             )
 
 
 class Wire:
-    """A socket with one deadline for everything that is read and written."""
+    """A socket with one deadline for all reads and writes."""
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:
         self._socket = connection
         self._deadline = time.monotonic() + seconds
 
     def send(self, data: bytes) -> None:
-        """Sends all of it."""
-        self._limit_time()
+        """Send all of the data."""
+        self._set_timeout()
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise HandshakeError(_words(error)) from None
+            raise HandshakeError(_describe(error)) from None
 
     def receive(self, n_bytes: int) -> bytes:
-        """Receives exactly so much."""
+        """Receive exactly ``n_bytes`` bytes."""
         data = b""
         while len(data) < n_bytes:
-            self._limit_time()
+            self._set_timeout()
             try:
                 part = self._socket.recv(n_bytes - len(data))
             except OSError as error:
-                raise HandshakeError(_words(error)) from None
+                raise HandshakeError(_describe(error)) from None
             if not part:
                 raise HandshakeError("it has closed the connection")
             data += part
         return data
 
-    def send_about(self, about: About) -> None:
-        """Says what this end is."""
-        data = json.dumps(asdict(about)).encode()
+    def send_info(self, info: PeerInfo) -> None:
+        """Send the info of this process."""
+        data = json.dumps(asdict(info)).encode()
         self.send(len(data).to_bytes(4, "big") + data)
 
-    def receive_about(self) -> About:
-        """What the other end is."""
+    def receive_info(self) -> PeerInfo:
+        """Receive the peer's info."""
         size = int.from_bytes(self.receive(4), "big")
         if size > _MAX_MESSAGE:
-            raise HandshakeError("what it sends makes no sense")
+            raise HandshakeError("it sent an invalid message")
         try:
-            return _about(json.loads(self.receive(size)))
+            fields = json.loads(self.receive(size))
+            devices = tuple((str(name), str(description)) for name, description in fields["devices"])
+            return PeerInfo(str(fields["version"]), str(fields["engine"]), devices)
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise HandshakeError("what it sends makes no sense") from None
+            raise HandshakeError("it sent an invalid message") from None
 
-    def _limit_time(self) -> None:
+    def _set_timeout(self) -> None:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise HandshakeError("it takes too long to answer")
+            raise HandshakeError("it takes too long to respond")
         self._socket.settimeout(left)
 
 
-def prove_as_client(wire: Wire, key: bytes) -> None:
-    """The client's side, up to where both have proved that they know the key.
+def authenticate_as_client(wire: Wire, key: bytes) -> None:
+    """Authenticate both peers, as the client.
 
     Raises:
-        HandshakeError: the other end is no server of ours, or goes away.
+        HandshakeError: the peer is not a pyggml server, or disconnected.
         WrongKeyError: the keys differ.
     """
     mine = secrets.token_bytes(_RANDOM_BYTES)
     wire.send(MAGIC + mine)
-    theirs = _random_part(wire)
+    theirs = _receive_random(wire)
     wire.send(_proof(key, b"client", mine, theirs))
     if wire.receive(1) != _ACCEPTED:
         raise WrongKeyError("it has another key")
     if not hmac.compare_digest(wire.receive(_PROOF_BYTES), _proof(key, b"server", mine, theirs)):
-        raise WrongKeyError("it does not know the key, whatever it says: it is not the server it should be")
+        raise WrongKeyError("it does not know the key, although it accepted ours: it is not the expected server")
 
 
-def prove_as_server(wire: Wire, key: bytes) -> None:
-    """The server's side. A refusal is left to the caller, who may take its time: see :func:`refuse`.
+def authenticate_as_server(wire: Wire, key: bytes) -> None:
+    """Authenticate both peers, as the server. The caller rejects a wrong key with :func:`reject`, after a delay.
 
     Raises:
-        HandshakeError: the other end is no client of ours, or goes away.
+        HandshakeError: the peer is not a pyggml client, or disconnected.
         WrongKeyError: the keys differ.
     """
-    theirs = _random_part(wire)
+    theirs = _receive_random(wire)
     mine = secrets.token_bytes(_RANDOM_BYTES)
     wire.send(MAGIC + mine)
     if not hmac.compare_digest(wire.receive(_PROOF_BYTES), _proof(key, b"client", theirs, mine)):
@@ -160,16 +161,16 @@ def prove_as_server(wire: Wire, key: bytes) -> None:
     wire.send(_ACCEPTED + _proof(key, b"server", theirs, mine))
 
 
-def refuse(connection: socket.socket) -> None:
-    """Tells a client that it does not know the key, if it still listens."""
+def reject(connection: socket.socket) -> None:
+    """Tell a client that its key is wrong, unless it has disconnected."""
     try:
-        connection.send(_REFUSED)
+        connection.send(_REJECTED)
     except OSError:
         return
 
 
-def _random_part(wire: Wire) -> bytes:
-    # The end of MAGIC comes last, so that garbage is refused at once and not when enough of it has come.
+def _receive_random(wire: Wire) -> bytes:
+    # The version byte of MAGIC is read last, so that garbage is rejected as soon as possible.
     if wire.receive(len(MAGIC) - 1) != MAGIC[:-1]:
         raise HandshakeError("it does not speak pyggml's protocol (is it llama.cpp's rpc-server, or another program?)")
     if wire.receive(1) != MAGIC[-1:]:
@@ -177,14 +178,9 @@ def _random_part(wire: Wire) -> bytes:
     return wire.receive(_RANDOM_BYTES)
 
 
-def _proof(key: bytes, who: bytes, of_client: bytes, of_server: bytes) -> bytes:
-    return hmac.digest(key, who + of_client + of_server, "sha256")
+def _proof(key: bytes, role: bytes, client_random: bytes, server_random: bytes) -> bytes:
+    return hmac.digest(key, role + client_random + server_random, "sha256")
 
 
-def _about(message: Any) -> About:
-    devices = tuple((str(name), str(description)) for name, description in message["devices"])
-    return About(str(message["version"]), str(message["engine"]), devices)
-
-
-def _words(error: OSError) -> str:
-    return "it takes too long to answer" if isinstance(error, TimeoutError) else str(error.strerror or error)
+def _describe(error: OSError) -> str:
+    return "it takes too long to respond" if isinstance(error, TimeoutError) else str(error.strerror or error)

@@ -1,4 +1,4 @@
-"""A host that this process has connected to, to compute on its devices."""
+"""A connected host, on whose devices this process computes."""
 
 from __future__ import annotations
 
@@ -6,59 +6,54 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 from pyggml import errors
 from pyggml._core import c_calls
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import Owner
 from pyggml._native.backend import Device, device_of
-from pyggml.remote.address import Address, addresses_of
-from pyggml.remote.handshake import About, HandshakeError, Wire, prove_as_client
-from pyggml.remote.keys import found_key
+from pyggml.remote.address import Address, parse_addresses
+from pyggml.remote.handshake import HandshakeError, PeerInfo, Wire, authenticate_as_client
+from pyggml.remote.keys import find_key
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-#: How long a host may take to accept a connection, and then to start a worker for it.
+#: Timeouts for connecting to a host, and for the start of its worker.
 CONNECT_S = 10.0
 START_S = 60.0
 
-#: How long a host may show no sign of life, of which it gives one a second, while this process waits for it.
+#: Timeout for a host's heartbeats, which it sends every second while this process waits for it.
 SILENCE_S = 20.0
 
 
 def connect(address: str, key: bytes) -> Host:
-    """Connects to a host that runs ``pyggml rpc-serve``.
+    """Connect to a host that runs ``pyggml rpc-serve``.
 
     Args:
         address: "host:port", or "host" for the default port.
-        key: the key that the server has, from :func:`found_key`.
+        key: the server's key, from :func:`find_key`.
 
     Raises:
         DeviceError: the host cannot be reached, has another key or another build of the engine.
-        InvalidParameterError: it is no address.
-        HostLostError: it went away in the meantime.
+        InvalidParameterError: the address is malformed.
+        HostLostError: the connection was lost in the meantime.
     """
     return Host(Address.parse(address), key)
 
 
-class Host(Owner):
-    """A connected host. Its devices can be named as long as it is open; what uses them keeps the connection.
+class Host(Owner, contextlib.AbstractContextManager["Host"]):
+    """A connected host. Its devices have names until it is closed; models on them keep the connection open.
 
     Attributes:
-        address: where it listens.
-        about: what it is.
-        devices: its devices, by their names in this process, as they were when it was connected.
+        address: the host's address.
+        info: its version and devices.
+        devices: its devices at the time of connecting, with their names in this process.
     """
 
     _instead_of_a_copy = "connect again"
 
     def __init__(self, address: Address, key: bytes) -> None:
-        """Connects; see :func:`connect`."""
+        """Connect; see :func:`connect`."""
         self.address = address
-        connection, self.about = _connected(address, key)
+        connection, self.info = _open_connection(address, key)
         connection.settimeout(None)
         self._handle = c_calls.create(
             "pyg_remote",
@@ -68,37 +63,32 @@ class Host(Owner):
             str(address).encode(),
             SILENCE_S,
         )
-        self.devices = self._found()
+        self.devices = self._list_devices()
 
     def check(self) -> None:
-        """Raises an exception if the host is known to be lost. Does not wait for it.
+        """Check that the host is not known to be lost, without waiting.
 
         Raises:
-            HostLostError: it is.
+            HostLostError: the host is lost.
             ClosedError: the connection was closed here.
         """
         c_calls.call(lib.pyg_remote_require, self._handle)
 
     def close(self) -> None:
-        """Gives the devices' names back, and the connection as soon as no model uses it. Can be called repeatedly."""
+        """Release the devices' names, and the connection as soon as no model uses it. Safe to call again."""
         c_calls.call(lib.pyg_remote_close, self._handle)
         self._is_closed = True
 
-    def _found(self) -> tuple[Device, ...]:
-        n_devices, about = ffi.new("int32_t *"), ffi.new("pyg_device *")
+    def _list_devices(self) -> tuple[Device, ...]:
+        n_devices, device = ffi.new("int32_t *"), ffi.new("pyg_device *")
         c_calls.call(lib.pyg_remote_device_count, self._handle, n_devices)
         devices = []
         for index in range(n_devices[0]):
-            c_calls.call(lib.pyg_remote_device_get, self._handle, index, about)
-            devices.append(device_of(about))
+            c_calls.call(lib.pyg_remote_device_get, self._handle, index, device)
+            devices.append(device_of(device))
         return tuple(devices)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -111,35 +101,35 @@ class Host(Owner):
 def connected(
     hosts: str | Sequence[str] | None, key_file: str | os.PathLike[str] | None
 ) -> Iterator[tuple[Device, ...]]:
-    """Connects to hosts while a model is placed on their devices, which it yields, and loaded.
+    """Yield the devices of hosts. The connections close at the end, unless a loaded model uses them.
 
     Args:
-        hosts: addresses, as one text with commas or in a sequence; None: none.
-        key_file: as for :func:`found_key`.
+        hosts: addresses, as a string separated by commas or a sequence; None: none.
+        key_file: as for :func:`find_key`.
 
     Raises:
-        As :func:`connect`, and as :func:`found_key`.
+        As :func:`connect`, and as :func:`find_key`.
     """
-    addresses = addresses_of(hosts)
-    key = found_key(key_file) if addresses else b""
+    addresses = parse_addresses(hosts)
+    key = find_key(key_file) if addresses else b""
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(Host(address, key)) for address in addresses]
         yield tuple(device for host in connections for device in host.devices)
 
 
-def _connected(address: Address, key: bytes) -> tuple[socket.socket, About]:
+def _open_connection(address: Address, key: bytes) -> tuple[socket.socket, PeerInfo]:
     try:
         connection = socket.create_connection(address, CONNECT_S)
-    except (OSError, UnicodeError) as error:  # the latter of a name that no network has, such as "a..b"
-        reason = "it does not answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or error
+    except (OSError, UnicodeError) as error:  # UnicodeError: an invalid name such as "a..b"
+        reason = "it does not respond" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or error
         raise errors.DeviceError(
-            f'the host {address} cannot be reached ({reason}): does "pyggml rpc-serve" run there, and is the port open?'
+            f'the host {address} cannot be reached ({reason}). Check that it runs "pyggml rpc-serve" on an open port'
         ) from None
     try:
-        prove_as_client(Wire(connection, CONNECT_S), key)
-        wire, mine = Wire(connection, START_S), About.this()
-        wire.send_about(mine)
-        theirs = wire.receive_about()
+        authenticate_as_client(Wire(connection, CONNECT_S), key)
+        wire, mine = Wire(connection, START_S), PeerInfo.this()
+        wire.send_info(mine)
+        theirs = wire.receive_info()
         mine.require_same_engine(theirs)
         return connection, theirs
     except HandshakeError as error:

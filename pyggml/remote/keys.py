@@ -1,71 +1,72 @@
-"""The key that the two ends of a connection have in common."""
+"""The shared key of a connection."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
 
 from pyggml._core.checks import is_path, refused
 
-#: The environment variable that holds the key itself.
-VARIABLE = "PYGGML_RPC_KEY"
+#: The environment variable with the key itself.
+KEY_VARIABLE = "PYGGML_RPC_KEY"
 
-# Whoever listens in can try keys against what was said, at home and as fast as they like.
-_SHORTEST = 16
+# An eavesdropper can guess keys offline, so they must be long.
+_MIN_BYTES = 16
 
 
-def default_file() -> Path:
-    """Where ``pyggml rpc-serve`` keeps the key that it makes, and where clients of the same user find it."""
+def default_key_file() -> Path:
+    """Return the file in which ``pyggml rpc-serve`` stores its key, and clients of the same user find it."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "pyggml" / "rpc-key"
 
 
-def found_key(file: str | os.PathLike[str] | None = None) -> bytes:
-    """The key in a file, else in PYGGML_RPC_KEY, else in the file that this user's server has made.
+def find_key(file: str | os.PathLike[str] | None = None) -> bytes:
+    """Find the key in ``file``, else in PYGGML_RPC_KEY, else in :func:`default_key_file`.
 
     Raises:
-        InvalidParameterError: there is none, it is too short, or ``file`` is no path.
+        InvalidParameterError: there is no key, it is too short, or ``file`` is not a path.
     """
-    if file is None and os.environ.get(VARIABLE):
-        return key_of(os.fsencode(os.environ[VARIABLE]), VARIABLE)
+    if file is None and os.environ.get(KEY_VARIABLE):
+        return parse_key(os.fsencode(os.environ[KEY_VARIABLE]), KEY_VARIABLE)
     if file is not None and not is_path(file):
-        raise refused(f"rpc_key must be the path of a file with the key, not {type(file).__name__}")
-    path = default_file() if file is None else Path(file)
+        raise refused(f"rpc_key must be the path of a key file, not {type(file).__name__}")
+    path = default_key_file() if file is None else Path(file)
     try:
-        return key_of(path.read_bytes(), str(path))
+        return parse_key(path.read_bytes(), str(path))
     except OSError as error:
-        way_out = f'rpc_key="FILE" or {VARIABLE} names the key that "pyggml rpc-serve" on that host has'
-        raise refused(f"the key {path} cannot be read ({error.strerror}): {way_out}") from None
+        raise refused(
+            f'the key {path} cannot be read ({error.strerror}). Copy the key of "pyggml rpc-serve" from the host, and '
+            f'set rpc_key="FILE" or {KEY_VARIABLE}'
+        ) from None
 
 
-def made_key(path: Path) -> bytes:
-    """Makes a key and writes it to a new file that only this user can read. If the file exists, its key is returned.
+def create_key(path: Path) -> bytes:
+    """Create a key in a new file that only this user can read. If the file exists, return its key.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
         InvalidParameterError: the file exists, and its key is too short.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
+    with contextlib.suppress(FileExistsError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return key_of(path.read_bytes(), str(path))
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32) + "\n")
-    return key_of(path.read_bytes(), str(path))
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+    return parse_key(path.read_bytes(), str(path))
 
 
-def key_of(text: bytes, where: str) -> bytes:
-    """The key that a file or variable holds: everything but the white space around it.
+def parse_key(text: bytes, where: str) -> bytes:
+    """Strip white space from the key in a file or variable.
 
     Raises:
-        InvalidParameterError: it is too short.
+        InvalidParameterError: the key is too short.
     """
     key = text.strip()
-    if len(key) < _SHORTEST:
+    if len(key) < _MIN_BYTES:
         raise refused(
-            f"the key in {where} has {len(key)} bytes, and needs {_SHORTEST} at least: "
-            "openssl rand -hex 32 makes a good one"
+            f"the key in {where} has {len(key)} bytes; it needs at least {_MIN_BYTES}. To generate one, run "
+            "openssl rand -hex 32"
         )
     return key

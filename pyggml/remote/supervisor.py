@@ -1,4 +1,4 @@
-"""The server that lends this machine's devices: it listens, asks for the key, and starts a worker for each client."""
+"""The server that exports this machine's devices: it authenticates clients and starts a worker for each."""
 
 from __future__ import annotations
 
@@ -10,55 +10,53 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyggml.child_process import child_command
 from pyggml.errors import DeviceError
 from pyggml.remote.address import Address
-from pyggml.remote.exported_devices import Loan
-from pyggml.remote.handshake import HandshakeError, Wire, WrongKeyError, prove_as_server, refuse
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from pyggml.remote.exported_devices import ExportedDevices
+from pyggml.remote.handshake import HandshakeError, Wire, WrongKeyError, authenticate_as_server, reject
 
 _HANDSHAKE_S = 10.0
-_MAX_STRANGERS = 16  # connections that have not proved anything yet
+_MAX_UNAUTHENTICATED = 16  # connections
 _BACKLOG = 64
 
-# The wait before a wrong key is refused, which grows with each one that comes from the same address.
-_FIRST_WAIT_S = 0.25
-_LONGEST_WAIT_S = 8.0
-_MAX_REMEMBERED = 1024
+# Delay before a wrong key is rejected. It doubles with each wrong key from the same address.
+_MIN_DELAY_S = 0.25
+_MAX_DELAY_S = 8.0
+_MAX_FAILED_HOSTS = 1024
 
 
-def _say_nothing(line: str) -> None:
-    del line
-
-
-class Supervisor:
-    """Listens as long as it is open. A context manager.
+class Supervisor(contextlib.AbstractContextManager["Supervisor"]):
+    """Exports devices until it is closed. A context manager.
 
     Attributes:
-        address: where it listens.
+        address: the address on which it listens.
     """
 
-    def __init__(self, address: Address, loan: Loan, key: bytes, say: Callable[[str], None] = _say_nothing) -> None:
-        """Starts to listen; :meth:`run` answers.
+    def __init__(
+        self,
+        address: Address,
+        exported: ExportedDevices,
+        key: bytes,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Listen; :meth:`run` accepts clients.
 
         Args:
-            address: where to listen; port 0 takes any that is free.
-            loan: what to lend.
-            key: what clients have to know.
-            say: called with a line about each event, from any thread.
+            address: address to listen on; port 0: any free port.
+            exported: the devices to export.
+            key: the key that clients need.
+            report: called with a line about each event, from any thread.
 
         Raises:
             DeviceError: there is no such device.
-            OSError: the address cannot be listened on.
+            OSError: it cannot listen on the address.
         """
-        self._loan, self._key, self._say = loan, key, say
-        self._strangers = threading.BoundedSemaphore(_MAX_STRANGERS)
-        self._failures = _Failures()
+        self._exported, self._key, self._report = exported, key, report
+        self._unauthenticated = threading.BoundedSemaphore(_MAX_UNAUTHENTICATED)
+        self._failures = _FailedAttempts()
         self._lock = threading.Lock()
         self._workers: set[subprocess.Popen[bytes]] = set()
         self._closing = threading.Event()
@@ -67,7 +65,7 @@ class Supervisor:
         self.address = Address(*self._socket.getsockname()[:2])
 
     def run(self) -> None:
-        """Answers clients until :meth:`close`, which another thread or a signal's handler may call."""
+        """Accept clients until :meth:`close`, which another thread or a signal handler may call."""
         while not self._closing.is_set():
             try:
                 connection, peer = self._socket.accept()
@@ -76,14 +74,14 @@ class Supervisor:
                     continue
                 return
             client = Address(*peer[:2])
-            if not self._strangers.acquire(blocking=False):
+            if not self._unauthenticated.acquire(blocking=False):
                 connection.close()
-                self._say(f"{client}: turned away, {_MAX_STRANGERS} others are being asked for the key")
+                self._report(f"{client}: rejected, {_MAX_UNAUTHENTICATED} others are being authenticated")
                 continue
-            threading.Thread(target=self._answer, args=(connection, client), daemon=True).start()
+            threading.Thread(target=self._serve, args=(connection, client), daemon=True).start()
 
     def close(self) -> None:
-        """Stops to listen and ends the workers. Can be called repeatedly."""
+        """Stop listening and end the workers. Safe to call again."""
         self._closing.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept()
@@ -95,32 +93,32 @@ class Supervisor:
         for worker in workers:
             worker.wait()
 
-    def _answer(self, connection: socket.socket, client: Address) -> None:
+    def _serve(self, connection: socket.socket, client: Address) -> None:
         with connection:
             try:
-                prove_as_server(Wire(connection, _HANDSHAKE_S), self._key)
+                authenticate_as_server(Wire(connection, _HANDSHAKE_S), self._key)
             except WrongKeyError as error:
-                self._say(f"{client}: refused: {error}")
-                self._closing.wait(self._failures.wait_after(client.host))
-                refuse(connection)
+                self._report(f"{client}: rejected: {error}")
+                self._closing.wait(self._failures.add(client.host))
+                reject(connection)
                 return
             except HandshakeError as error:
-                self._say(f"{client}: refused: {error}")
+                self._report(f"{client}: rejected: {error}")
                 return
             finally:
-                self._strangers.release()
-            self._failures.forget(client.host)
-            worker = self._start(connection, client)
+                self._unauthenticated.release()
+            self._failures.clear(client.host)
+            worker = self._start_worker(connection, client)
         if worker is not None:
-            self._see_off(worker, client)
+            self._wait_for(worker, client)
 
-    def _start(self, connection: socket.socket, client: Address) -> subprocess.Popen[bytes] | None:
+    def _start_worker(self, connection: socket.socket, client: Address) -> subprocess.Popen[bytes] | None:
         with self._lock:
             if self._closing.is_set():
                 return None
-            task = {**asdict(self._loan), "socket": connection.fileno(), "client": str(client)}
+            task = {**asdict(self._exported), "socket": connection.fileno(), "client": str(client)}
             try:
-                # In a session of its own, a terminal's Ctrl-C does not reach it before us.
+                # In a session of its own, so that a terminal's Ctrl-C reaches only the supervisor.
                 worker = subprocess.Popen(
                     _command(task),
                     stdin=subprocess.PIPE,
@@ -129,14 +127,14 @@ class Supervisor:
                     pass_fds=[connection.fileno()],
                     start_new_session=True,
                 )
-            except OSError as error:  # too many processes or files, or no memory
-                self._say(f"{client}: no worker could be started: {error}")
+            except OSError as error:  # too many processes or files, or out of memory
+                self._report(f"{client}: no worker could be started: {error}")
                 return None
             self._workers.add(worker)
-        self._say(f"{client}: connected, worker {worker.pid}")
+        self._report(f"{client}: connected, worker {worker.pid}")
         return worker
 
-    def _see_off(self, worker: subprocess.Popen[bytes], client: Address) -> None:
+    def _wait_for(self, worker: subprocess.Popen[bytes], client: Address) -> None:
         assert worker.stdin is not None
         assert worker.stderr is not None
         last = ""
@@ -147,53 +145,47 @@ class Supervisor:
         with self._lock:
             self._workers.discard(worker)
         if not self._closing.is_set():
-            how = "" if status == 0 else f", worker ended with {status}: {last}"
-            self._say(f"{client}: gone{how}")
+            reason = "" if status == 0 else f", worker ended with {status}: {last}"
+            self._report(f"{client}: disconnected{reason}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class _Failures:
-    """How many wrong keys came from each address lately."""
+class _FailedAttempts:
+    """Number of recent wrong keys from each host."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: OrderedDict[str, int] = OrderedDict()
 
-    def wait_after(self, host: str) -> float:
-        """Notes one more; returns how long to wait before answering, in seconds."""
+    def add(self, host: str) -> float:
+        """Count a wrong key; return the delay before it is rejected, in seconds."""
         with self._lock:
             count = self._counts.pop(host, 0)
             self._counts[host] = count + 1
-            if len(self._counts) > _MAX_REMEMBERED:
+            if len(self._counts) > _MAX_FAILED_HOSTS:
                 self._counts.popitem(last=False)
-        return min(_FIRST_WAIT_S * 2.0 ** min(count, 10), _LONGEST_WAIT_S)
+        return min(_MIN_DELAY_S * 2.0 ** min(count, 10), _MAX_DELAY_S)
 
-    def forget(self, host: str) -> None:
+    def clear(self, host: str) -> None:
         with self._lock:
             self._counts.pop(host, None)
 
 
-def lent_by(loan: Loan) -> list[dict[str, Any]]:
-    """The devices that a worker would lend, as :class:`pyggml.Device` has them.
+def list_exported_devices(exported: ExportedDevices) -> list[dict[str, Any]]:
+    """List the devices that a worker would export, with the fields of :class:`pyggml.Device`.
 
-    A process of its own asks: a GPU's driver keeps some of its memory for whoever has asked, and the supervisor lives
-    long.
+    A separate process queries the devices, because a GPU's driver reserves memory for every process that does.
 
     Raises:
         DeviceError: there is no such device.
     """
-    task = {**asdict(loan), "socket": None, "client": ""}
-    answer = subprocess.run(_command(task), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
-        raise DeviceError(answer.stderr.strip().rpartition("\n")[2] or f"a worker ended with {answer.returncode}")
-    devices: list[dict[str, Any]] = json.loads(answer.stdout)
+    task = {**asdict(exported), "socket": None, "client": ""}
+    done = subprocess.run(_command(task), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise DeviceError(done.stderr.strip().rpartition("\n")[2] or f"a worker ended with {done.returncode}")
+    devices: list[dict[str, Any]] = json.loads(done.stdout)
     return devices
 
 

@@ -6,10 +6,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 from pyggml.server.http.addresses import is_loopback
-from pyggml.server.settings.environment import hints
+from pyggml.server.settings.environment import foreign_variable_hints
 from pyggml.server.settings.options import LOAD_DEFAULTS, LOADING, SERVING, ModelSpec, Settings
 from pyggml.server.settings.reader import read_settings
-from pyggml.server.settings.sources import Given, from_text
+from pyggml.server.settings.tables import PartialSettings, parse_text
 
 if TYPE_CHECKING:
     from pyggml.server.app import create_app, settings_of
@@ -22,16 +22,16 @@ __all__ = [
     "LOAD_DEFAULTS",
     "SERVING",
     "Forwarded",
-    "Given",
     "ModelSpec",
+    "PartialSettings",
     "Relay",
     "Settings",
     "answers",
     "configure_logs",
     "create_app",
-    "from_text",
-    "hints",
+    "foreign_variable_hints",
     "is_loopback",
+    "parse_text",
     "read_settings",
     "run",
     "settings_of",

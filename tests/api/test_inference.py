@@ -446,7 +446,7 @@ def test_gpus_of_other_kinds(paths: dict[str, Path]) -> None:
 def test_cuda(paths: dict[str, Path]) -> None:
     with pyggml.Inference.cuda().use_phi3(paths["phi3"]) as model:
         assert model.generate("Once", max_tokens=3).token_ids
-    with pytest.raises(pyggml.DeviceError, match="counted from 0"):
+    with pytest.raises(pyggml.DeviceError, match="numbered from 0"):
         pyggml.Inference.cuda(len(CUDA_DEVICES))
 
 

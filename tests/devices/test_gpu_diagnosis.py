@@ -18,7 +18,7 @@ from support.machine_tree import MadeUp, compile_library
 import pyggml
 from pyggml._native import backend, placement
 from pyggml.gpus import nvidia
-from pyggml.gpus.diagnosis import Build, Finding, explanation, findings, inability, lacks
+from pyggml.gpus.diagnosis import Build, Diagnosis, capability_problem, diagnose, explain_missing_device, find_problems
 from pyggml.gpus.hardware import Gpu, find_gpus, has_rocm
 from pyggml.gpus.kinds import KINDS
 
@@ -65,7 +65,9 @@ class TestFindingGpus:
         assert (gpu.name, gpu.seen) == ("NVIDIA GPU (PCI 10de:2335)", "PCI 0000:01:00.0, no driver")
         assert gpu.missing == "NVIDIA's driver, nvidia, is not loaded"
 
-    @pytest.mark.parametrize(("driver", "words"), [("nouveau", "nouveau drives it"), ("vfio-pci", "virtual machines")])
+    @pytest.mark.parametrize(
+        ("driver", "words"), [("nouveau", "the GPU uses nouveau"), ("vfio-pci", "virtual machines")]
+    )
     def test_nvidia_with_another_driver(self, made_up: MadeUp, driver: str, words: str) -> None:
         made_up.pci("0x10de", "0x2335", "0x030000", driver)
         assert words in (find_gpus(made_up.root)[0].missing or "")
@@ -100,7 +102,7 @@ class TestFindingGpus:
         assert second.name == "NVIDIA A100"
         assert "/dev" in (second.missing or "")
         in_use = Build(["CPU", "CUDA"], [CUDA0])
-        statuses = [found.status for found in findings(in_use, made_up.machine) if "A100" in found.text]
+        statuses = [found.status for found in diagnose(in_use, made_up.machine) if "A100" in found.text]
         assert statuses == ["note"]
 
     def test_nvidia_smi_tells_names(self, made_up: MadeUp) -> None:
@@ -185,94 +187,94 @@ class TestTheDriver:
         assert find_gpus(made_up.root)[0].seen == "PCI 0000:01:00.0, driver nvidia 535.129.03"
 
     def test_the_cuda_that_it_knows(self, made_up: MadeUp) -> None:
-        assert nvidia.newest_cuda(made_up.root) is None
+        assert nvidia.max_cuda_version(made_up.root) is None
         made_up.file("usr/lib/x86_64-linux-gnu/libcuda.so.1", "no library")
-        assert nvidia.newest_cuda(made_up.root) is None
+        assert nvidia.max_cuda_version(made_up.root) is None
         made_up.libcuda(12020)
-        assert nvidia.newest_cuda(made_up.root) == (12, 2)
+        assert nvidia.max_cuda_version(made_up.root) == (12, 2)
 
     def test_what_it_says_when_it_does_not_start(self, made_up: MadeUp) -> None:
-        assert nvidia.refusal(made_up.root) is None
+        assert nvidia.startup_error(made_up.root) is None
         made_up.libcuda(12020, 802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized")
-        refusal = nvidia.refusal(made_up.root)
+        refusal = nvidia.startup_error(made_up.root)
         assert refusal is not None
-        assert refusal.text.endswith("not set up yet (CUDA_ERROR_SYSTEM_NOT_READY, 802)")
+        assert refusal.text.endswith("not initialised yet (CUDA_ERROR_SYSTEM_NOT_READY, 802)")
         assert "nvidia-fabricmanager" in (refusal.remedy or "")
 
     def test_words_of_its_own(self, made_up: MadeUp) -> None:
         made_up.libcuda(12020, 46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "devices are busy or unavailable")
         text = "devices are busy or unavailable (CUDA_ERROR_DEVICE_UNAVAILABLE, 46)"
-        assert nvidia.refusal(made_up.root) == (text, None)
+        assert nvidia.startup_error(made_up.root) == (text, None)
 
     def test_capability(self, made_up: MadeUp) -> None:
-        assert nvidia.capability("0000:01:00.0", made_up.root) is None
+        assert nvidia.compute_capability("0000:01:00.0", made_up.root) is None
         made_up.libcuda(13000)
-        assert nvidia.capability("0000:01:00.0", made_up.root) == "9.0"
-        assert nvidia.capability("0000:02:00.0", made_up.root) is None
+        assert nvidia.compute_capability("0000:01:00.0", made_up.root) == "9.0"
+        assert nvidia.compute_capability("0000:02:00.0", made_up.root) is None
 
     @pytest.mark.parametrize(("arch", "text"), [(500, "5.0"), (750, "7.5"), (900, "9.0"), (1210, "12.1")])
     def test_capabilities_as_the_compiler_counts_them(self, arch: int, text: str) -> None:
-        assert nvidia.capability_text(arch) == text
+        assert nvidia.format_capability(arch) == text
 
     def test_the_cuda_of_a_module(self, tmp_path: Path) -> None:
         module = tmp_path / "libggml-cuda.so"
-        assert nvidia.cuda_of(module) is None
+        assert nvidia.cuda_version_of(module) is None
         for content, version in ((b"", None), (b"\0libggml-base.so\0", None), (b"x\0libcudart.so.12\0y", 12)):
             module.write_bytes(content)
-            assert nvidia.cuda_of(module) == version
+            assert nvidia.cuda_version_of(module) == version
 
     def test_here(self) -> None:
         """The system's own loader is asked here, and not the files."""
         try:
             ctypes.CDLL("libcuda.so.1")
         except OSError:
-            assert nvidia.libcuda_failure() == "libcuda.so.1 was not found"
-            assert (nvidia.newest_cuda(), nvidia.refusal(), nvidia.capability("0000:01:00.0")) == (None, None, None)
+            assert nvidia.libcuda_error() == "libcuda.so.1 was not found"
+            assert (nvidia.max_cuda_version(), nvidia.startup_error(), nvidia.compute_capability("0000:01:00.0")) == (
+                None,
+                None,
+                None,
+            )
         else:
-            assert nvidia.libcuda_failure() is None
-            assert nvidia.newest_cuda() > (10, 0)  # type: ignore[operator]
+            assert nvidia.libcuda_error() is None
+            assert nvidia.max_cuda_version() > (10, 0)  # type: ignore[operator]
 
 
 def why(kind: str, build: Build, made_up: MadeUp) -> str:
-    return explanation(kind, build, made_up.machine)
+    return explain_missing_device(kind, build, made_up.machine)
 
 
 class TestWhyThereIsNoDevice:
     """What a DeviceError ends with: each part that may be missing, and several at once."""
 
     def test_no_hardware(self, made_up: MadeUp) -> None:
-        assert why("cuda", CUDA_BUILD, made_up) == 'this machine has no NVIDIA GPU; device="auto" takes what there is'
-        assert (
-            why("gpu", CUDA_BUILD, made_up)
-            == 'this machine has no GPU that pyggml knows; device="auto" takes what there is'
-        )
+        assert why("cuda", CUDA_BUILD, made_up) == 'this machine has no NVIDIA GPU; use device="auto"'
+        assert why("gpu", CUDA_BUILD, made_up) == 'this machine has no GPU that pyggml supports; use device="auto"'
 
     def test_no_hardware_but_a_driver_without(self, made_up: MadeUp) -> None:
         """The engine leaves Mesa's software driver out unless it is named."""
         made_up.file("usr/share/vulkan/icd.d/lvp_icd.x86_64.json", "{}")
         assert why("vulkan", Build(["CPU", "Vulkan"], []), made_up) == (
-            "this machine has no GPU; GGML_VK_VISIBLE_DEVICES=0 takes Mesa's driver that computes on the CPU, for "
-            "tests: it is slow"
+            "this machine has no GPU; for tests, set GGML_VK_VISIBLE_DEVICES=0 to use Mesa's slow CPU driver"
         )
 
     def test_no_hardware_and_no_build(self, made_up: MadeUp) -> None:
         """Hardware first: who has none need not build."""
         assert why("cuda", CPU_BUILD, made_up) == (
-            "this machine has no NVIDIA GPU (and this build cannot use CUDA: it was built for CPU; building it would "
-            'not help here); device="auto" takes what there is'
+            "this machine has no NVIDIA GPU (also, this build cannot use CUDA: it was built for CPU; building it would "
+            'not help here); use device="auto"'
         )
 
     def test_other_hardware(self, made_up: MadeUp) -> None:
         made_up.nvidia()
         assert why("rocm", Build(["CPU", "ROCm"], []), made_up) == (
-            'this machine has no AMD GPU, but NVIDIA H200; device="cuda" is for that one'
+            'this machine has no AMD GPU, but NVIDIA H200; use device="cuda" for it'
         )
 
     def test_no_driver(self, made_up: MadeUp) -> None:
         made_up.pci("0x10de", "0x2335", "0x030200", "nouveau")
         assert why("cuda", CUDA_BUILD, made_up) == (
             "NVIDIA GPU (PCI 10de:2335) (PCI 0000:01:00.0, driver nouveau) cannot be used: NVIDIA's driver, nvidia, is "
-            "not loaded; nouveau drives it: install NVIDIA's driver on the machine itself, and restart it"
+            "not loaded; the GPU uses nouveau: install NVIDIA's driver on the host, and restart it"
         )
 
     def test_no_driver_and_no_build(self, made_up: MadeUp) -> None:
@@ -292,7 +294,7 @@ class TestWhyThereIsNoDevice:
             (made_up.root / "dev" / node).unlink()
         (made_up.root / "usr/lib/x86_64-linux-gnu/libcuda.so.1").unlink()
         text = why("cuda", CUDA_BUILD, made_up)
-        assert "the driver is loaded, but /dev/nvidiactl and /dev/nvidia* are not there: " in text
+        assert "the driver is loaded, but /dev/nvidiactl and /dev/nvidia* do not exist: " in text
         assert "in a container: docker run --gpus all;" in text
 
     def test_a_sandbox_without_the_bus(self, made_up: MadeUp) -> None:
@@ -307,8 +309,7 @@ class TestWhyThereIsNoDevice:
     def test_wsl(self, made_up: MadeUp) -> None:
         made_up.file("dev/dxg")
         assert why("cuda", CUDA_BUILD, made_up) == (
-            "Windows lends its Linux (WSL) no NVIDIA GPU: nvidia-smi lists none; install NVIDIA's driver in Windows, "
-            "and none in its Linux"
+            "WSL has no NVIDIA GPU: nvidia-smi lists none; install NVIDIA's driver in Windows, but not in WSL"
         )
 
     @pytest.mark.parametrize("value", ["", "-1", " -1,0", "1", "none"])
@@ -323,24 +324,24 @@ class TestWhyThereIsNoDevice:
     def test_not_hidden(self, made_up: MadeUp, value: str) -> None:
         made_up.nvidia()
         made_up.environment["CUDA_VISIBLE_DEVICES"] = value
-        assert [lack.part for lack in lacks("cuda", CPU_BUILD, made_up.machine)] == ["build"]
+        assert [problem.part for problem in find_problems("cuda", CPU_BUILD, made_up.machine)] == ["build"]
 
     def test_an_old_driver(self, made_up: MadeUp) -> None:
         made_up.nvidia()
         made_up.libcuda(12020)
         made_up.file("proc/driver/nvidia/version", TestTheDriver.VERSION)
         assert why("cuda", Build(["CPU", "CUDA"], [], cuda=13), made_up) == (
-            "NVIDIA's driver 535.129.03 knows CUDA up to 12.2, and this build needs CUDA 13: update the driver to 580 "
-            "or newer, or take a build for CUDA 12"
+            "NVIDIA's driver 535.129.03 supports CUDA up to 12.2, but this build needs CUDA 13: update the driver to "
+            "580 or newer, or use a build for CUDA 12"
         )
         assert "that needs NVIDIA's CUDA toolkit, 12.x for this driver" in why("cuda", CPU_BUILD, made_up)
 
     def test_a_driver_of_the_same_major_version_will_do(self, made_up: MadeUp) -> None:
         made_up.nvidia()
         made_up.libcuda(12020, 999, "CUDA_ERROR_UNKNOWN", "unknown error")
-        (lack,) = lacks("cuda", CUDA_BUILD, made_up.machine)
-        assert lack.text == "NVIDIA's driver does not start: it gives no reason (CUDA_ERROR_UNKNOWN, 999)"
-        assert "modprobe nvidia_uvm" in (lack.remedy or "")
+        (problem,) = find_problems("cuda", CUDA_BUILD, made_up.machine)
+        assert problem.text == "NVIDIA's driver does not start: it gives no reason (CUDA_ERROR_UNKNOWN, 999)"
+        assert "modprobe nvidia_uvm" in (problem.remedy or "")
 
     @pytest.mark.parametrize(
         ("library", "found", "remedy"),
@@ -349,7 +350,7 @@ class TestWhyThereIsNoDevice:
             ("libcublas.so.13", "the run-time library libcublas.so.13", 'pip install "pyggml[cuda13]"'),
             ("libcuda.so.1", "the driver's library libcuda.so.1", "install NVIDIA's driver"),
             ("libvulkan.so.77", "the run-time library libvulkan.so.77", "apt install libvulkan1"),
-            ("libstrange.so.5", "the run-time library libstrange.so.5", "install what has libstrange.so.5"),
+            ("libstrange.so.5", "the run-time library libstrange.so.5", "install the package with libstrange.so.5"),
         ],
     )
     def test_no_libraries(self, made_up: MadeUp, library: str, found: str, remedy: str) -> None:
@@ -370,7 +371,7 @@ class TestWhyThereIsNoDevice:
         made_up.nvidia()
         words = "/lib/libc.so.6: version `GLIBC_2.38' not found (required by libggml-cuda.so)"
         assert why("cuda", Build(["CPU"], [], {"cuda": words}), made_up) == (
-            f"the CUDA module of this build does not load: {words}: build it again here, in the folder of pyggml's "
+            f"the CUDA module of this build does not load: {words}: rebuild it here, in the folder of pyggml's "
             f"source: {TO_BUILD}"
         )
 
@@ -378,7 +379,7 @@ class TestWhyThereIsNoDevice:
         made_up.nvidia()
         refused = {"cuda": "failed to initialize CUDA: out of memory"}
         assert why("cuda", Build(["CPU", "CUDA"], [], refused=refused), made_up) == (
-            "CUDA, which this build has, finds no device: failed to initialize CUDA: out of memory: see that "
+            "CUDA, which this build has, finds no device: failed to initialize CUDA: out of memory: check that "
             "nvidia-smi lists it"
         )
 
@@ -389,18 +390,18 @@ class TestWhyThereIsNoDevice:
         made_up.environment["CUDA_VISIBLE_DEVICES"] = "-1"
         (made_up.root / "dev/nvidia0").unlink()
         words = "libcudart.so.13: cannot open shared object file: No such file or directory"
-        found = lacks("cuda", Build(["CPU"], [], {"cuda": words}, cuda=13), made_up.machine)
-        assert [lack.part for lack in found] == ["driver", "driver", "settings", "libraries"]
+        found = find_problems("cuda", Build(["CPU"], [], {"cuda": words}, cuda=13), made_up.machine)
+        assert [problem.part for problem in found] == ["driver", "driver", "settings", "libraries"]
 
     def test_more_than_there_are(self, made_up: MadeUp) -> None:
         made_up.nvidia()
         build = Build(["CPU", "CUDA"], [CUDA0], cuda=12)
-        counted = 'they are counted from 0, so the last is "{}:0"'
+        counted = 'devices are numbered from 0; the last is "{}:0"'
         assert why("cuda", build, made_up) == counted.format("cuda")
         assert why("gpu", build, made_up) == counted.format("gpu")
         made_up.nvidia("NVIDIA A100", 1, "0000:02:00.0")
         made_up.environment["CUDA_VISIBLE_DEVICES"] = "0"
-        assert why("cuda", build, made_up) == f"{counted.format('cuda')}; CUDA_VISIBLE_DEVICES=0 hides others"
+        assert why("cuda", build, made_up) == f"{counted.format('cuda')}; CUDA_VISIBLE_DEVICES=0 hides the others"
         (made_up.root / "dev/nvidia1").unlink()
         assert "; NVIDIA A100 (PCI 0000:02:00.0, driver nvidia) cannot be used: " in why("cuda", build, made_up)
 
@@ -408,8 +409,8 @@ class TestWhyThereIsNoDevice:
         made_up.amd()
         assert "-DGGML_HIP=ON" in why("gpu", CPU_BUILD, made_up)
         assert why("rocm", Build(["CPU", "ROCm"], []), made_up) == (
-            "ROCm, which this build has, finds no device, and gives no reason: see that rocminfo lists it, and that "
-            "you may open /dev/kfd"
+            "ROCm, which this build has, finds no device, and gives no reason: check that rocminfo lists it, and that "
+            "you can open /dev/kfd"
         )
         made_up.environment["ROCR_VISIBLE_DEVICES"] = "-1"
         assert "ROCR_VISIBLE_DEVICES=-1 hides it from ROCm" in why("rocm", Build(["CPU", "ROCm"], []), made_up)
@@ -418,7 +419,7 @@ class TestWhyThereIsNoDevice:
         made_up.amd()
         made_up.file("sys/class/kfd/kfd/topology/nodes/1/properties", "simd_count 0\n")
         assert "-DGGML_VULKAN=ON" in why("gpu", CPU_BUILD, made_up)
-        assert "offers this GPU to no ROCm program" in why("rocm", CPU_BUILD, made_up)
+        assert "does not support this GPU for ROCm" in why("rocm", CPU_BUILD, made_up)
 
     def test_vulkan(self, made_up: MadeUp) -> None:
         made_up.nvidia()
@@ -426,7 +427,7 @@ class TestWhyThereIsNoDevice:
         assert why("vulkan", build, made_up).startswith("no Vulkan driver is installed ")
         assert "NVIDIA_DRIVER_CAPABILITIES=all" in why("vulkan", build, made_up)
         made_up.file("usr/share/vulkan/icd.d/nvidia_icd.json", "{}")
-        assert "see that vulkaninfo lists it" in why("vulkan", build, made_up)
+        assert "check that vulkaninfo lists it" in why("vulkan", build, made_up)
         made_up.environment["GGML_DISABLE_VULKAN"] = "1"
         assert "GGML_DISABLE_VULKAN=1 hides it from Vulkan" in why("vulkan", build, made_up)
 
@@ -438,7 +439,7 @@ class TestWhyThereIsNoDevice:
     @pytest.mark.parametrize("kind", KINDS)
     def test_every_kind_has_a_command(self, kind: str) -> None:
         """It is one that a shell and pip understand."""
-        words = shlex.split(KINDS[kind].to_build.partition(": ")[2])
+        words = shlex.split(KINDS[kind].build_command().partition(": ")[2])
         assert words == [
             f"CMAKE_ARGS=-D{KINDS[kind].option}=ON",
             *["pip", "install", "--force-reinstall", "--no-deps", "."],
@@ -446,8 +447,8 @@ class TestWhyThereIsNoDevice:
 
 
 class TestHowGpusAreUsed:
-    def found(self, build: Build, made_up: MadeUp) -> list[Finding]:
-        return [*findings(build, made_up.machine)]
+    def found(self, build: Build, made_up: MadeUp) -> list[Diagnosis]:
+        return [*diagnose(build, made_up.machine)]
 
     def test_a_build_that_cannot_use_it(self, made_up: MadeUp) -> None:
         made_up.nvidia()
@@ -471,13 +472,13 @@ class TestHowGpusAreUsed:
         seen, old = self.found(Build(["CPU", "CUDA"], [p40], capabilities=("7.5", "10.0")), made_up)
         assert (seen.status, old.status) == ("ok", "failed")
         assert old.text == (
-            "CUDA0 (Tesla P40) has the compute capability 6.1, and the CUDA code of this build is for 7.5 and newer"
+            "CUDA0 (Tesla P40) has the compute capability 6.1, but the CUDA code of this build is for 7.5 and newer"
         )
         assert 'CMAKE_ARGS="-DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=61" pip install' in (old.advice or "")
         for capability in ("7.5", "8.9", "12.0"):
             device = SimpleNamespace(**{**vars(p40), "capability": capability})
-            assert inability(device, Build(["CUDA"], [device], capabilities=("7.5", "10.0"))) is None
-        assert inability(p40, Build(["CUDA"], [p40])) is None
+            assert capability_problem(device, Build(["CUDA"], [device], capabilities=("7.5", "10.0"))) is None
+        assert capability_problem(p40, Build(["CUDA"], [p40])) is None
 
     def test_one_of_two(self, made_up: MadeUp) -> None:
         made_up.nvidia()

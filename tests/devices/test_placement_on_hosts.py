@@ -21,11 +21,11 @@ from pyggml._native.backend import Device
 from pyggml._native.context import Context
 from pyggml._native.placement import ALL, resolve_placement
 from pyggml.files.model_files import gguf_at
-from pyggml.memory.estimate import Planner, require_room, resolve
-from pyggml.memory.planner import taken_by
+from pyggml.memory.estimate import Planner, require_memory, resolve
+from pyggml.memory.planner import memory_used_by
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import MemoryOptions, PlacementOptions
-from pyggml.remote import Loan, connect
+from pyggml.remote import ExportedDevices, connect
 
 N_LAYERS = 8
 SIZE = family_models.Size(n_layer=N_LAYERS, n_embd=256, n_ff=512)
@@ -158,10 +158,10 @@ def test_everything_of_a_model_is_where_the_model_is(devices: Sequence[Device], 
     with loaded(paths["llama"], devices, tensor_split=[1, 1]) as llm:
         places = {"the engine": llm.memory}
         with Context(llm.model, n_ctx=512) as context:
-            places["a context"] = taken_by(context)
+            places["a context"] = memory_used_by(context)
         vectors = llm.embed(["one", "two"])
         with llm._embedder._tokens._context as context:  # type: ignore[attr-defined]
-            places["embeddings"] = taken_by(context)
+            places["embeddings"] = memory_used_by(context)
         for what, memory in places.items():
             assert cached(memory) == [0, 5, 3], what
             assert all(share.compute_bytes > 0 for share in memory), what
@@ -212,7 +212,7 @@ def test_a_later_plan_divides_as_the_model_was(devices: Sequence[Device], paths:
     with loaded(paths["llama"], shrunk) as llm:
         assert cached(llm.memory) == [0, 7, 1]
         with Context(llm.model, n_ctx=1024) as context:  # planned on another copy of the model
-            assert cached(taken_by(context)) == [0, 7, 1]
+            assert cached(memory_used_by(context)) == [0, 7, 1]
 
 
 def test_an_estimate_asks_the_hosts(paths: dict[str, Path], tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def small(paths: dict[str, Path]) -> Iterator[Sequence[Device]]:
     wanted = MemoryOptions(device="cpu", n_ctx=512, n_parallel=1)
     with Planner(gguf_at(paths["mixtral"]), resolve_placement(wanted)) as planner:
         main = planner.memory_of(resolve(planner, wanted))[0]
-    loan = Loan(("cpu",), max_bytes=int((main.total_bytes - 2 * EXPERTS) / 0.9), n_threads=1)
+    loan = ExportedDevices(("cpu",), max_bytes=int((main.total_bytes - 2 * EXPERTS) / 0.9), n_threads=1)
     with server(loan) as running, connect(running.address, KEY) as host:
         yield host.devices
 
@@ -249,9 +249,9 @@ def test_auto_moves_experts_before_layers(
         settings = resolve(planner, wanted)
         assert settings.n_gpu_layers == ALL
         assert 1 <= settings.n_cpu_moe <= 4
-        assert planner.memory_of(settings)[1].leaves_room
+        assert planner.memory_of(settings)[1].has_headroom
         fewer = dataclasses.replace(settings, n_cpu_moe=settings.n_cpu_moe - 1)
-        assert not planner.memory_of(fewer)[1].leaves_room
+        assert not planner.memory_of(fewer)[1].has_headroom
         without = resolve(planner, dataclasses.replace(wanted, n_cpu_moe=0))
         assert 0 < without.n_gpu_layers < N_LAYERS
         assert without.n_cpu_moe == 0
@@ -263,9 +263,9 @@ def test_auto_moves_experts_before_layers(
 def test_no_room_names_the_device_and_what_would_fit(small: Sequence[Device], paths: dict[str, Path]) -> None:
     wanted = MemoryOptions(n_ctx=2048, n_parallel=1)
     with Planner(gguf_at(paths["mixtral"]), resolve_placement(wanted, small)) as planner:
-        said = rf"needs .* on {small[0].name}, but .*what fits: .*n_gpu_layers=\d .*or n_cpu_moe=\d"
+        said = rf"needs .* on {small[0].name}, but .*use .*n_gpu_layers=\d .*or n_cpu_moe=\d"
         with pytest.raises(pyggml.OutOfMemoryError, match=said):
-            require_room(planner, resolve(planner, wanted))
+            require_memory(planner, resolve(planner, wanted))
 
 
 # --- within layers -------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from support.device_kinds import FOLLOWING, PROMPT, UNDISPUTED, Placed, Shelf, d
 import pyggml
 from pyggml._native.context import Context
 from pyggml.memory.estimate import estimate
-from pyggml.memory.planner import taken_by
+from pyggml.memory.planner import memory_used_by
 
 # One request at a time, and nothing reused: the order of sums is the same in every run.
 ALONE: dict[str, Any] = {"n_ctx": 512, "n_parallel": 1, "prefix_cache": False}
@@ -170,7 +170,7 @@ def test_the_cache_can_stay_in_main_memory(placed: Placed, shelf: Shelf) -> None
         there = logits_of(llm, PROMPT)
         here = logits_of(llm, PROMPT, offload_kqv=False)
         with Context(llm.model, n_ctx=512, offload_kqv=False) as context:
-            main, *others = taken_by(context)
+            main, *others = memory_used_by(context)
     assert main.cache_bytes > 0
     assert all(memory.cache_bytes == 0 for memory in others)
     assert difference(there, here) < TOLERANCE["f16"]

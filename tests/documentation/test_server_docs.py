@@ -17,7 +17,7 @@ import pytest
 from support.paths import ROOT
 from support.servers.servers import ServerProcess, serving
 
-from pyggml.server import Given, create_app, read_settings
+from pyggml.server import PartialSettings, create_app, read_settings
 
 TEXT = (ROOT / "docs" / "reference" / "server.md").read_text()
 ADDRESS = "http://127.0.0.1:8080"
@@ -75,7 +75,7 @@ def test_the_file_can_be_used(tmp_path: Path) -> None:
     path.write_text(blocks("toml")[0])
     (tmp_path / "keys.txt").write_text("sk-1\n")
     (tmp_path / "model.gguf").touch()
-    settings = read_settings(Given(), {}, path)
+    settings = read_settings(PartialSettings(), {}, path)
     assert settings.read_api_keys() == ("sk-1",)
     assert [model.source for model in settings.models] == ["hf:Qwen/Qwen3-0.6B-GGUF", str(tmp_path / "model.gguf")]
     assert settings.load_options(settings.models[1]) == {"max_queue": 512, "n_ctx": 4096, "n_parallel": 8}

@@ -20,7 +20,7 @@ from pyggml.errors import InferError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
 from pyggml.memory import gguf_header
 from pyggml.memory.estimate import estimate
-from pyggml.memory.search import DeviceMemory, Settings, largest_n_ctx
+from pyggml.memory.search import DeviceMemory, ResolvedOptions, largest_n_ctx
 from pyggml.quantization.scoring import _perplexity
 
 GENERATE = """
@@ -187,10 +187,10 @@ def test_the_cells_of_a_state_are_as_many_as_sequences(mamba_path: Path) -> None
 
 
 def test_absurd_training_lengths_are_searched_without_a_list_of_them() -> None:
-    def memory_of(settings: Settings) -> list[DeviceMemory]:
+    def memory_of(settings: ResolvedOptions) -> list[DeviceMemory]:
         return [DeviceMemory("CPU", 0, settings.n_ctx, 0, 0, 0, 0, 10**6)]
 
-    settings = Settings(n_ctx=512)
+    settings = ResolvedOptions(n_ctx=512)
     assert largest_n_ctx(settings, memory_of, 2**62) == 900_000 // 256 * 256
     assert largest_n_ctx(settings, memory_of, 1000) == 1000
     assert largest_n_ctx(settings, memory_of, 100) == 100
@@ -198,7 +198,7 @@ def test_absurd_training_lengths_are_searched_without_a_list_of_them() -> None:
 
 def test_plans_of_other_types_have_the_usual_alignment() -> None:
     """The writer makes no other, and the model's own does not change what it takes."""
-    assert gguf_header._is_left_out("general.alignment", {})
+    assert gguf_header._is_omitted("general.alignment", {})
 
 
 def test_a_perplexity_beyond_all_numbers() -> None:

@@ -67,7 +67,9 @@ def test_a_signal_to_the_program_while_it_loads(number: signal.Signals) -> None:
 
 def test_a_process_that_ends_before_it_says_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyggml.isolation.process._WORKER", "pyggml.no_such_module")
-    with pytest.raises(pyggml.EngineError, match=r"ended with status 1, and said: .*no_such_module.* while it loaded"):
+    with pytest.raises(
+        pyggml.EngineError, match=r"ended with status 1; its last output: .*no_such_module.* while it loaded"
+    ):
         pyggml.load(isolate=True)
 
 

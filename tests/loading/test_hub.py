@@ -433,7 +433,7 @@ def test_errors_that_pass(gguf: HubServer) -> None:
 
 def test_errors_that_do_not_pass(gguf: HubServer, cache: Path) -> None:
     gguf.faults.answers[f"/cdn/tiny/stories/{gguf.repositories['tiny/stories'].refs['main']}/{NAME}"] = [503] * 99
-    with pytest.raises(DownloadError, match="answered 503 when asked for tiny/stories") as raised:
+    with pytest.raises(DownloadError, match="responded with status 503 for tiny/stories") as raised:
         identify("hf:tiny/stories")
     assert raised.value.is_temporary
     assert not list(cache.rglob("*.gguf"))
@@ -494,7 +494,7 @@ def test_a_disk_that_gets_full(cache: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000)); identify('hf:tiny/stories')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert f"DiskFullError: the disk of {cache} became full while downloading hf:tiny/stories" in done.stderr
+    assert f"DiskFullError: the disk of {cache} is full, so hf:tiny/stories could not be downloaded" in done.stderr
     assert not list(cache.rglob("*.incomplete"))
     assert identify("hf:tiny/stories").read_bytes() == SHIPPED
 
@@ -687,13 +687,13 @@ def test_a_hub_that_is_not_there(gguf: HubServer, caplog: pytest.LogCaptureFixtu
 
 def test_a_hub_that_fails(gguf: HubServer, caplog: pytest.LogCaptureFixture) -> None:
     gguf.faults.answers["api"] = [500]
-    with pytest.raises(DownloadError, match=f"{gguf.url} answered 500 when asked for tiny/stories"):
+    with pytest.raises(DownloadError, match=f"{gguf.url} responded with status 500 for tiny/stories"):
         identify("hf:tiny/stories")
     path = identify("hf:tiny/stories")
     gguf.faults.answers["api"] = [503]
     with caplog.at_level("WARNING", "pyggml"):
         assert identify("hf:tiny/stories") == path
-    assert "answered 503" in caplog.text
+    assert "responded with status 503" in caplog.text
 
 
 def test_a_hub_that_does_not_answer(gguf: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -717,7 +717,7 @@ def test_what_is_not_there(gguf: HubServer) -> None:
 @pytest.mark.parametrize("page", [b"<html>Please log in to this network</html>", b"[]", b"{}", b'{"id": 1}', b""])
 def test_something_that_is_no_hub(gguf: HubServer, page: bytes) -> None:
     gguf.faults.not_a_hub = page
-    with pytest.raises(DownloadError, match="does not answer like a hub"):
+    with pytest.raises(DownloadError, match="does not respond like a hub"):
         identify("hf:tiny/stories")
 
 

@@ -43,7 +43,7 @@ from pyggml.memory.search import (
     SMALLER_CACHES,
     DeviceMemory,
     Limits,
-    Settings,
+    ResolvedOptions,
     Suggestions,
     largest_n_ctx,
     most_gpu_layers,
@@ -146,7 +146,7 @@ def lay(path: Path, file_type: str, n_layer: int = 2) -> None:
     metadata |= models.real_vocabulary("llama-spm")
     gguf_header.GGUFHeader(metadata, tensors).write(path)
     if file_type != "f16":
-        gguf_header.GGUFHeader(metadata, gguf_header.header_of(gguf_at(path), file_type).tensors).write(path)
+        gguf_header.GGUFHeader(metadata, gguf_header.build_header(gguf_at(path), file_type).tensors).write(path)
 
 
 @pytest.mark.parametrize("file_type", ["f16", "q8_0", "q4_0", "q4_k_m"])
@@ -401,7 +401,7 @@ class World:
     cell: int
     fixed: int
 
-    def memory_of(self, settings: Settings) -> Sequence[DeviceMemory]:
+    def memory_of(self, settings: ResolvedOptions) -> Sequence[DeviceMemory]:
         on_gpu = min(settings.n_gpu_layers, self.n_layer) if settings.n_gpu_layers >= 0 else self.n_layer
         on_gpu = on_gpu if self.gpus else 0
         layer = self.layer // (1 + (0 if settings.outtype == "auto" else 1 + OUTTYPES.index(settings.outtype)))
@@ -422,7 +422,7 @@ class World:
             for i, (n, available) in enumerate(zip(counts, (self.main, *self.gpus), strict=True))
         ]
 
-    def is_good(self, settings: Settings, devices: slice = slice(None)) -> bool:
+    def is_good(self, settings: ResolvedOptions, devices: slice = slice(None)) -> bool:
         return all(m.total_bytes <= (1 - HEADROOM) * m.available_bytes for m in self.memory_of(settings)[devices])
 
 
@@ -437,10 +437,10 @@ def random_world(rng: random.Random) -> World:
     )
 
 
-SETTINGS = Settings(n_ctx=1000)
+SETTINGS = ResolvedOptions(n_ctx=1000)
 
 
-def changed(**change: Any) -> Settings:
+def changed(**change: Any) -> ResolvedOptions:
     return dataclasses.replace(SETTINGS, **change)
 
 
@@ -478,7 +478,7 @@ def test_a_small_gpu_takes_some_layers() -> None:
 def test_types_the_engine_refuses_are_not_suggested() -> None:
     world = World(main=100_000, gpus=(), n_layer=1, layer=0, cell=1000, fixed=0)
 
-    def memory_of(settings: Settings) -> Sequence[DeviceMemory]:
+    def memory_of(settings: ResolvedOptions) -> Sequence[DeviceMemory]:
         if settings.cache_type == "q8_0":
             raise InvalidParameterError("no such cache for this model")
         return world.memory_of(settings)
@@ -575,7 +575,7 @@ try:
     raise SystemExit("it fitted")
 except pyggml.OutOfMemoryError as error:
     assert error.required_bytes > 0.9 * error.available_bytes > 0, error
-    assert "fits: weights quantised as" in str(error), error
+    assert "use weights quantised to" in str(error), error
 """
     run_limited(program, lay_wide("f16"), 250 * MB)
 

@@ -294,7 +294,7 @@ def test_kept_as_they_are(tmp_path: Path) -> None:
     [
         (
             {"tensor_types": {"ffn_dwn": "q8_0"}},
-            "'ffn_dwn' matches no tensor that can be quantised; those are called blk.0.attn_k.weight, ",
+            "'ffn_dwn' matches no tensor that can be quantised; their names are blk.0.attn_k.weight, ",
         ),
         ({"tensor_types": {"_norm": "q8_0"}}, "'_norm' matches no tensor that can be quantised"),
         ({"tensor_types": {"ffn_up": "q4_k_m"}}, "'q4_k_m' is not an element type; choose one of f32, f16"),

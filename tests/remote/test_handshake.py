@@ -15,16 +15,16 @@ import pyggml
 from pyggml.remote.address import Address
 from pyggml.remote.handshake import (
     MAGIC,
-    About,
     HandshakeError,
+    PeerInfo,
     Wire,
     WrongKeyError,
-    prove_as_client,
-    prove_as_server,
-    refuse,
+    authenticate_as_client,
+    authenticate_as_server,
+    reject,
 )
-from pyggml.remote.keys import default_file, found_key, made_key
-from pyggml.server.settings.environment import given_by
+from pyggml.remote.keys import create_key, default_key_file, find_key
+from pyggml.server.settings.environment import read_environment
 
 KEY = b"the key of these tests, 32 bytes"
 OTHER = b"another key, just as long as one"
@@ -54,15 +54,15 @@ def meet(client_key: bytes, server_key: bytes) -> tuple[Exception | None, Except
 
         def serve() -> None:
             try:
-                prove_as_server(Wire(server, LIMIT_S), server_key)
+                authenticate_as_server(Wire(server, LIMIT_S), server_key)
                 ends["server"] = None
             except WrongKeyError as error:
-                refuse(server)
+                reject(server)
                 ends["server"] = error
 
         thread = threading.Thread(target=serve)
         thread.start()
-        ends["client"] = outcome(lambda: prove_as_client(Wire(client, LIMIT_S), client_key), client)
+        ends["client"] = outcome(lambda: authenticate_as_client(Wire(client, LIMIT_S), client_key), client)
         thread.join()
     return ends["client"], ends["server"]
 
@@ -81,7 +81,7 @@ def test_the_key_is_never_sent() -> None:
     with pair() as (client, server):
         server.sendall(MAGIC + bytes(32) + b"\1" + bytes(32))
         with pytest.raises(WrongKeyError, match="does not know the key"):
-            prove_as_client(Wire(client, LIMIT_S), KEY)
+            authenticate_as_client(Wire(client, LIMIT_S), KEY)
         sent = server.recv(4096)
     assert sent.startswith(MAGIC)
     assert KEY not in sent
@@ -104,11 +104,11 @@ def recorded() -> bytes:
 
         threads = [
             threading.Thread(target=relay),
-            threading.Thread(target=lambda: prove_as_server(Wire(server, LIMIT_S), KEY)),
+            threading.Thread(target=lambda: authenticate_as_server(Wire(server, LIMIT_S), KEY)),
         ]
         for thread in threads:
             thread.start()
-        prove_as_client(Wire(client, LIMIT_S), KEY)
+        authenticate_as_client(Wire(client, LIMIT_S), KEY)
         for thread in threads:
             thread.join()
         return said
@@ -120,7 +120,7 @@ def test_a_recording_is_of_no_use() -> None:
     with pair() as (client, server):
         client.sendall(said)
         with pytest.raises(WrongKeyError):
-            prove_as_server(Wire(server, LIMIT_S), KEY)
+            authenticate_as_server(Wire(server, LIMIT_S), KEY)
 
 
 def test_a_proof_cannot_be_sent_back() -> None:
@@ -134,7 +134,7 @@ def test_a_proof_cannot_be_sent_back() -> None:
         thread = threading.Thread(target=reflect)
         thread.start()
         with pytest.raises(WrongKeyError):
-            prove_as_client(Wire(client, LIMIT_S), KEY)
+            authenticate_as_client(Wire(client, LIMIT_S), KEY)
         thread.join()
 
 
@@ -148,7 +148,7 @@ def test_random_bytes_are_refused(is_server: bool) -> None:
         with pair() as (peer, own):
             peer.sendall(data)
             peer.shutdown(socket.SHUT_WR)
-            prove = prove_as_server if is_server else prove_as_client
+            prove = authenticate_as_server if is_server else authenticate_as_client
             with pytest.raises(HandshakeError):
                 prove(Wire(own, LIMIT_S), KEY)
 
@@ -162,7 +162,7 @@ def test_malformed_messages_are_refused(data: bytes) -> None:
         peer.sendall(data)
         peer.shutdown(socket.SHUT_WR)
         with pytest.raises(HandshakeError):
-            Wire(own, LIMIT_S).receive_about()
+            Wire(own, LIMIT_S).receive_info()
 
 
 def test_deep_messages_are_refused() -> None:
@@ -170,7 +170,7 @@ def test_deep_messages_are_refused() -> None:
     with pair() as (peer, own):
         peer.sendall(len(data).to_bytes(4, "big") + data)
         with pytest.raises(HandshakeError):
-            Wire(own, LIMIT_S).receive_about()
+            Wire(own, LIMIT_S).receive_info()
 
 
 def test_the_deadline_holds_for_everything_together() -> None:
@@ -187,21 +187,21 @@ def test_the_deadline_holds_for_everything_together() -> None:
         thread = threading.Thread(target=dawdle)
         thread.start()
         with pytest.raises(HandshakeError, match="too long"):
-            prove_as_server(Wire(own, 0.2), KEY)
+            authenticate_as_server(Wire(own, 0.2), KEY)
         over.set()
         thread.join()
 
 
 def test_what_an_end_is_travels_whole() -> None:
-    about = About.this((("CPU", "AMD EPYC"),))
+    about = PeerInfo.this((("CPU", "AMD EPYC"),))
     with pair() as (one, other):
-        Wire(one, LIMIT_S).send_about(about)
-        assert Wire(other, LIMIT_S).receive_about() == about
+        Wire(one, LIMIT_S).send_info(about)
+        assert Wire(other, LIMIT_S).receive_info() == about
 
 
 def test_another_engine_is_refused_by_name() -> None:
     with pytest.raises(HandshakeError, match=r"b1 .*b2 "):
-        About("0.2", "b2").require_same_engine(About("0.1", "b1"))
+        PeerInfo("0.2", "b2").require_same_engine(PeerInfo("0.1", "b1"))
 
 
 @pytest.mark.parametrize(
@@ -228,22 +228,22 @@ def test_bad_addresses_are_refused(text: object) -> None:
 
 def test_a_made_key_is_its_owners_alone(tmp_path: Path) -> None:
     file = tmp_path / "new" / "key"
-    key = made_key(file)
+    key = create_key(file)
     assert file.stat().st_mode & 0o777 == 0o600
     assert len(key) == 64
-    assert made_key(file) == key == found_key(file)
+    assert create_key(file) == key == find_key(file)
 
 
 def test_where_a_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("PYGGML_RPC_KEY", raising=False)
     with pytest.raises(pyggml.InvalidParameterError, match="rpc_key"):
-        found_key()
-    own = made_key(default_file())
-    assert found_key() == own
+        find_key()
+    own = create_key(default_key_file())
+    assert find_key() == own
     monkeypatch.setenv("PYGGML_RPC_KEY", KEY.decode())
-    assert found_key() == KEY
-    assert given_by({"PYGGML_RPC_KEY": KEY.decode()}).load == {}  # the key itself, where rpc_key names a file
+    assert find_key() == KEY
+    assert read_environment({"PYGGML_RPC_KEY": KEY.decode()}).load == {}  # the key itself, where rpc_key names a file
     (tmp_path / "short").write_text("short\n")
     with pytest.raises(pyggml.InvalidParameterError, match="5 bytes"):
-        found_key(tmp_path / "short")
+        find_key(tmp_path / "short")

@@ -23,7 +23,7 @@ from pyggml._native.context import Context
 from pyggml._native.model import Model
 from pyggml._native.placement import resolve_placement
 from pyggml.options import PlacementOptions
-from pyggml.remote import Loan, connect, host
+from pyggml.remote import ExportedDevices, connect, host
 
 PROMPT = "Once upon a time"
 
@@ -105,7 +105,7 @@ def test_the_state_of_a_context_is_saved_and_restored(two: tuple[Server, Server]
 
 def test_layers_go_where_they_fit(key_file: Path) -> None:
     """With "auto", a host that lends too little for the whole model gets what fits."""
-    with server(Loan(("cpu",), max_bytes=4_000_000, n_threads=1)) as small:
+    with server(ExportedDevices(("cpu",), max_bytes=4_000_000, n_threads=1)) as small:
         with pyggml.load(
             rpc=small.address, rpc_key=key_file, n_gpu_layers="auto", n_ctx=256, n_threads=1, n_batch=64, n_ubatch=64
         ) as llm:
@@ -127,11 +127,11 @@ def test_a_device_may_be_named(two: tuple[Server, Server], key_file: Path) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rpc": "a:b"}, "no address"),
-        ({"rpc": 7}, "rpc names hosts"),
+        ({"rpc": "a:b"}, "not the address"),
+        ({"rpc": 7}, "rpc must be a list of hosts"),
         ({"rpc": ["x:1", "x:1"]}, "twice"),
         ({"rpc": "localhost:1", "rpc_key": "/nonexistent/key"}, "cannot be read"),
-        ({"rpc": "localhost:1", "rpc_key": 7}, "rpc_key must be the path of a file with the key, not int"),
+        ({"rpc": "localhost:1", "rpc_key": 7}, "rpc_key must be the path of a key file, not int"),
         ({"rpc": "localhost:1", "rpc_key": "a\0b"}, "rpc_key must be the path"),
     ],
 )
@@ -276,7 +276,7 @@ def test_nothing_is_left_behind(load: Callable[..., pyggml.LLM], two: tuple[Serv
 
     with load() as first:
         greedy(first, 1)
-    assert until(lambda: all(sum("gone" in line for line in each.lines) == len(each.workers) for each in two))
+    assert until(lambda: all(sum("disconnected" in line for line in each.lines) == len(each.workers) for each in two))
     before = counts()
     for is_lost in (False, True):
         over = load()

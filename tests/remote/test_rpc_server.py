@@ -21,9 +21,9 @@ import pyggml
 from pyggml._native.model import Model
 from pyggml._native.placement import resolve_placement
 from pyggml.options import PlacementOptions
-from pyggml.remote import Loan, Supervisor, connect, found_key, host, lent_by, supervisor
+from pyggml.remote import ExportedDevices, Supervisor, connect, find_key, host, list_exported_devices, supervisor
 from pyggml.remote.address import Address
-from pyggml.remote.handshake import MAGIC, About, HandshakeError, Wire, prove_as_client
+from pyggml.remote.handshake import MAGIC, HandshakeError, PeerInfo, Wire, authenticate_as_client
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +48,8 @@ def talk(address: str, *pieces: bytes) -> bytes:
 def test_a_client_sees_what_is_lent(one: Server) -> None:
     with connect(one.address, KEY) as client:
         assert len(client.devices) == 1
-        assert client.about.devices[0][0] == "CPU"
-        assert client.about.engine == About.this().engine
+        assert client.info.devices[0][0] == "CPU"
+        assert client.info.engine == PeerInfo.this().engine
         assert one.address in repr(client)
         client.check()
 
@@ -57,18 +57,18 @@ def test_a_client_sees_what_is_lent(one: Server) -> None:
 def test_a_wrong_key_is_refused(one: Server) -> None:
     with pytest.raises(pyggml.DeviceError, match=rf"{re.escape(one.address)} .*another key"):
         connect(one.address, KEY[:-1] + b"!")
-    assert one.said("refused: it does not know the key")
+    assert one.said("rejected: it does not know the key")
     connect(one.address, KEY).close()
 
 
 def test_each_wrong_key_waits_longer() -> None:
-    failures = supervisor._Failures()
-    waits = [failures.wait_after("a") for _ in range(20)]
+    failures = supervisor._FailedAttempts()
+    waits = [failures.add("a") for _ in range(20)]
     assert waits == sorted(waits)
     assert waits[0] < waits[3] < waits[-1] == 8.0
-    assert failures.wait_after("b") == waits[0]
-    failures.forget("a")
-    assert failures.wait_after("a") == waits[0]
+    assert failures.add("b") == waits[0]
+    failures.clear("a")
+    assert failures.add("a") == waits[0]
 
 
 def test_garbage_and_half_handshakes_leave_the_server_alive(one: Server) -> None:
@@ -88,11 +88,11 @@ def test_garbage_and_half_handshakes_leave_the_server_alive(one: Server) -> None
 
 def test_strangers_have_a_limit_and_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_HANDSHAKE_S", 0.5)
-    monkeypatch.setattr(supervisor, "_MAX_STRANGERS", 3)
+    monkeypatch.setattr(supervisor, "_MAX_UNAUTHENTICATED", 3)
     with server() as running:
         name, _, port = running.address.rpartition(":")
         silent = [socket.create_connection((name, int(port)), 5) for _ in range(6)]
-        assert running.said("turned away, 3 others")
+        assert running.said("rejected, 3 others")
         assert until(lambda: sum("too long" in line for line in running.lines) == 3)
         for each in silent:
             each.close()
@@ -110,10 +110,10 @@ def test_garbage_from_whoever_has_the_key_ends_only_its_worker(one: Server, seed
     draw = random.Random(seed)
     name, _, port = one.address.rpartition(":")
     with socket.create_connection((name, int(port)), 5) as connection:
-        prove_as_client(Wire(connection, 5), KEY)
+        authenticate_as_client(Wire(connection, 5), KEY)
         wire = Wire(connection, 30)
-        wire.send_about(About.this())
-        wire.receive_about()
+        wire.send_info(PeerInfo.this())
+        wire.receive_info()
         body = draw.randbytes(draw.randrange(400))
         command = draw.choice([bytes([draw.randrange(24)]) + len(body).to_bytes(8, "little"), b""])
         with suppress(HandshakeError):
@@ -127,21 +127,21 @@ def test_garbage_from_whoever_has_the_key_ends_only_its_worker(one: Server, seed
 
 def test_a_request_larger_than_the_loan_is_not_waited_for() -> None:
     """Upstream makes room for a request as soon as it knows its size."""
-    with server(Loan(("cpu",), max_bytes=1_000_000, n_threads=1)) as running:
+    with server(ExportedDevices(("cpu",), max_bytes=1_000_000, n_threads=1)) as running:
         name, _, port = running.address.rpartition(":")
         with socket.create_connection((name, int(port)), 5) as connection:
-            prove_as_client(Wire(connection, 5), KEY)
+            authenticate_as_client(Wire(connection, 5), KEY)
             wire = Wire(connection, 30)
-            wire.send_about(About.this())
-            wire.receive_about()
+            wire.send_info(PeerInfo.this())
+            wire.receive_info()
             wire.send(hello() + b"\x06" + (1 << 30).to_bytes(8, "little"))
             assert until(lambda: not is_alive(running.workers[-1]))
         connect(running.address, KEY).close()
 
 
 def test_another_build_of_the_engine_is_refused(one: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = About.this()
-    monkeypatch.setattr(About, "this", lambda: About("9.9", "b1"))
+    real = PeerInfo.this()
+    monkeypatch.setattr(PeerInfo, "this", lambda: PeerInfo("9.9", "b1"))
     with pytest.raises(pyggml.DeviceError, match=rf"{re.escape(one.address)} .*{real.engine} .*b1 "):
         connect(one.address, KEY)
     assert one.said("ended with 1: .*b1 .*both ends need the same")
@@ -181,7 +181,10 @@ def test_a_name_that_no_network_has(name: str) -> None:
 
 def test_memory_is_limited_as_stated(tiny_path: Path) -> None:
     """What the device says it has is what the client may allocate."""
-    with server(Loan(("cpu",), max_bytes=100_000, n_threads=1)) as small, connect(small.address, KEY) as client:
+    with (
+        server(ExportedDevices(("cpu",), max_bytes=100_000, n_threads=1)) as small,
+        connect(small.address, KEY) as client,
+    ):
         with pytest.raises(pyggml.OutOfMemoryError):
             Model(tiny_path, placement=resolve_placement(PlacementOptions(), client.devices))
         client.check()  # a refusal does not lose the host
@@ -208,13 +211,13 @@ def test_workers_go_with_their_clients(one: Server) -> None:
 
 def test_an_unknown_device_is_named_at_the_start() -> None:
     with pytest.raises(pyggml.DeviceError, match="cuda:77"):
-        lent_by(Loan(("cuda:77",)))
-    assert [each["name"] for each in lent_by(Loan(("cpu",)))] == ["CPU"]
+        list_exported_devices(ExportedDevices(("cuda:77",)))
+    assert [each["name"] for each in list_exported_devices(ExportedDevices(("cpu",)))] == ["CPU"]
 
 
 def test_a_port_in_use_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
-        Supervisor(Address(*taken.getsockname()), Loan(), KEY)
+        Supervisor(Address(*taken.getsockname()), ExportedDevices(), KEY)
 
 
 def test_no_worker_can_be_started(one: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +233,7 @@ def test_no_worker_can_be_started(one: Server, monkeypatch: pytest.MonkeyPatch) 
 def test_workers_take_nothing_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit(3)")
     monkeypatch.chdir(tmp_path)
-    assert [each["name"] for each in lent_by(Loan(("cpu",)))] == ["CPU"]
+    assert [each["name"] for each in list_exported_devices(ExportedDevices(("cpu",)))] == ["CPU"]
 
 
 @contextmanager
@@ -264,7 +267,7 @@ def test_the_command_and_its_workers_end(tmp_path: Path, number: signal.Signals)
         file = tmp_path / "pyggml" / "rpc-key"
         assert str(file) in said
         assert file.stat().st_mode & 0o777 == 0o600
-        client = connect(address_in(said), found_key(file))
+        client = connect(address_in(said), find_key(file))
         assert process.stderr is not None
         worker = int(process.stderr.readline().rpartition(" ")[2])
         assert is_alive(worker)

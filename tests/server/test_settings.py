@@ -11,7 +11,7 @@ import pytest
 import pyggml
 from pyggml.options import LoadOptions, fields_of
 from pyggml.sampling import SamplingParams
-from pyggml.server import LOADING, SERVING, Given, ModelSpec, Settings, hints, read_settings
+from pyggml.server import LOADING, SERVING, ModelSpec, PartialSettings, Settings, foreign_variable_hints, read_settings
 from pyggml.units import parse_bytes
 
 SERVER = Path(pyggml.__file__).parent / "server"
@@ -58,11 +58,11 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def read(command_line: Given | None = None, config: Path | None = None, **variables: str) -> Settings:
-    return read_settings(command_line or Given(), variables, config)
+def read(command_line: PartialSettings | None = None, config: Path | None = None, **variables: str) -> Settings:
+    return read_settings(command_line or PartialSettings(), variables, config)
 
 
-def refusal(*, config: Path | None = None, given: Given | None = None, **variables: str) -> str:
+def refusal(*, config: Path | None = None, given: PartialSettings | None = None, **variables: str) -> str:
     with pytest.raises(pyggml.InvalidParameterError) as refused:
         read(given, config, **variables)
     return str(refused.value)
@@ -227,7 +227,9 @@ def test_the_environment_goes_before_the_file(config: Path) -> None:
 
 
 def test_the_command_line_goes_before_both(config: Path) -> None:
-    given = Given(server={"port": 9002, "request_timeout": 7.0}, load={"n_ctx": 512}, sampling={"temperature": 0.0})
+    given = PartialSettings(
+        server={"port": 9002, "request_timeout": 7.0}, load={"n_ctx": 512}, sampling={"temperature": 0.0}
+    )
     settings = read(given, config, PYGGML_PORT="9001", PYGGML_TEMPERATURE="0.9", PYGGML_DRAIN_TIMEOUT="6")
     assert (settings.port, settings.request_timeout, settings.drain_timeout) == (9002, 7.0, 6.0)
     assert settings.sampling["temperature"] == 0.0
@@ -237,17 +239,17 @@ def test_the_command_line_goes_before_both(config: Path) -> None:
 def test_the_strongest_place_names_the_models(config: Path) -> None:
     assert [each.source for each in read(config=config).models] == ["small.gguf", "hf:org/repo"]
     assert [each.source for each in read(config=config, PYGGML_MODEL="a.gguf, b.gguf").models] == ["a.gguf", "b.gguf"]
-    given = Given(models=[ModelSpec("c.gguf")])
+    given = PartialSettings(models=[ModelSpec("c.gguf")])
     assert [each.source for each in read(given, config, PYGGML_MODEL="a.gguf").models] == ["c.gguf"]
 
 
 def test_aliases_name_the_models_in_their_order() -> None:
     models = [ModelSpec("a.gguf"), ModelSpec("b.gguf")]
-    named = read(Given(models=models, names=[["x", "y"], ["z"]])).models
+    named = read(PartialSettings(models=models, names=[["x", "y"], ["z"]])).models
     assert [(each.name, each.aliases) for each in named] == [("x", ("y",)), ("z", ())]
-    assert read(Given(names=[["x"]])).models == (ModelSpec(name="x"),)
+    assert read(PartialSettings(names=[["x"]])).models == (ModelSpec(name="x"),)
     assert read(PYGGML_ALIAS="x,y", PYGGML_MODEL="a.gguf").models == (ModelSpec("a.gguf", "x", ("y",)),)
-    assert "aliases for 2 models, but 1" in refusal(given=Given(names=[["x"], ["y"]]))
+    assert "aliases for 2 models, but 1" in refusal(given=PartialSettings(names=[["x"], ["y"]]))
 
 
 def test_the_environment_names_the_file(config: Path) -> None:
@@ -320,7 +322,7 @@ def test_variables_are_texts() -> None:
 )
 def test_a_wrong_variable_is_refused(variable: str, value: str, message: str) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match=re.escape(message)):
-        read_settings(Given(), {variable: value})
+        read_settings(PartialSettings(), {variable: value})
 
 
 def test_variables_of_others_are_left_alone() -> None:
@@ -338,6 +340,7 @@ def test_variables_of_others_are_left_alone() -> None:
 
 
 def test_variables_of_other_servers_are_answered() -> None:
+    hints = foreign_variable_hints
     assert hints({"OLLAMA_HOST": "0.0.0.0"}) == ["OLLAMA_HOST is not read here; set PYGGML_HOST and PYGGML_PORT"]
     assert hints({"LLAMA_ARG_CTX_SIZE": "5"}) == ["LLAMA_ARG_CTX_SIZE is not read here; set PYGGML_N_CTX"]
     assert hints({"LLAMA_ARG_PORT": "5"}) == ["LLAMA_ARG_PORT is not read here; set PYGGML_PORT"]

@@ -65,10 +65,10 @@ def placed(kind: str) -> Iterator[Placed]:
 
 @contextmanager
 def _two_hosts() -> Iterator[Placed]:
-    from pyggml.remote import Loan
+    from pyggml.remote import ExportedDevices
     from support.servers.remote_servers import KEY, server
 
-    loan = Loan(("cpu",), max_bytes=LENT_BYTES, n_threads=1)
+    loan = ExportedDevices(("cpu",), max_bytes=LENT_BYTES, n_threads=1)
     with TemporaryDirectory() as folder, server(loan) as one, server(loan) as other:
         key = Path(folder) / "key"
         key.write_bytes(KEY)

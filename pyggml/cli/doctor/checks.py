@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from pyggml.cli.doctor.machine import FEATURES
-from pyggml.gpus.diagnosis import Build, Finding, Machine, findings, is_for_gpus
+from pyggml.gpus.diagnosis import Build, Diagnosis, Machine, diagnose, has_gpu_backend
 from pyggml.units import bytes_text, counted
 
 _Finding = tuple[str, ...]  # a check without its name
@@ -60,7 +60,7 @@ def _processor(build: dict[str, Any], used: list[str], has: list[str] | None) ->
     if not unused:
         return "ok", f"the build uses everything it can of this processor: {_list(used)}"
     advice = f'it was built for processors in general: CMAKE_ARGS="-DGGML_NATIVE=ON" {_INSTALL}'
-    if build["portable"] and is_for_gpus(build["options"]):
+    if build["portable"] and has_gpu_backend(build["options"]):
         return "note", f"this processor has {_list(unused)}, which builds with a GPU do not use"
     if build["portable"]:
         advice = f'build for this processor alone: CMAKE_ARGS="-DPYGGML_PORTABLE=OFF" {_INSTALL}'
@@ -69,18 +69,18 @@ def _processor(build: dict[str, Any], used: list[str], has: list[str] | None) ->
     return "warning", f"this processor has {_list(unused)}, which the build does not use", advice
 
 
-def _gpus(facts: dict[str, Any], machine: Machine) -> Iterator[Finding]:
+def _gpus(facts: dict[str, Any], machine: Machine) -> Iterator[Diagnosis]:
     if "devices" not in facts:
         if machine.gpus:
             names = _list([gpu.name for gpu in machine.gpus])
-            yield Finding("note", f"found {names}, but the engine has to start first")
+            yield Diagnosis("note", f"found {names}, but the engine has to start first")
     elif machine.gpus:
         known = ("backends", "unloaded", "refused", "cuda", "capabilities")
         devices = [SimpleNamespace(**device) for device in facts["devices"]]
-        yield from findings(Build(devices=devices, **{name: facts["build"][name] for name in known}), machine)
+        yield from diagnose(Build(devices=devices, **{name: facts["build"][name] for name in known}), machine)
     else:
         seen = [device for device in facts["devices"] if device["type"] in ("gpu", "igpu")]
-        yield Finding("ok", f"the engine sees {_names(seen)}" if seen else "none was found in this machine")
+        yield Diagnosis("ok", f"the engine sees {_names(seen)}" if seen else "none was found in this machine")
 
 
 def _memory(memory: dict[str, Any]) -> _Finding:

@@ -10,7 +10,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from pyggml.gpus.files import pairs
+from pyggml.gpus.files import read_pairs
 
 _PACKAGES = ("numpy", "cffi", "tokenizers", "huggingface_hub", "click", "rich", "prompt_toolkit", "matplotlib")
 # Settings that change what pyggml does. None of their values is secret; of the others, only that they are set is shown.
@@ -32,7 +32,7 @@ FEATURES = {name: set(flags.split(",")) for name, flags in (feature.split("=") f
 
 def processor(root: Path = Path("/")) -> dict[str, Any]:
     """The processor: its "model", and those of its "features" that the engine can use; None: the system hides them."""
-    found = pairs(root / "proc/cpuinfo", ":")
+    found = read_pairs(root / "proc/cpuinfo", ":")
     flags = (found.get("flags") or found.get("Features") or "").split()
     features = [name for name, needed in FEATURES.items() if needed.issubset(flags)] if flags else None
     return {"model": found.get("model name") or platform.processor() or None, "features": features}
@@ -51,7 +51,7 @@ def versions() -> dict[str, str | None]:
     """The system, Python, and the packages that matter; None: not installed."""
     containers = {"/.dockerenv": "docker", "/run/.containerenv": "podman", "/dev/dxg": "WSL"}
     return {
-        "system": pairs(Path("/etc/os-release"), "=").get("PRETTY_NAME", platform.system()).strip('"'),
+        "system": read_pairs(Path("/etc/os-release"), "=").get("PRETTY_NAME", platform.system()).strip('"'),
         "kernel": f"{platform.release()} {platform.machine()}",
         "libc": " ".join(platform.libc_ver()).strip() or None,
         "container": next((name for file, name in containers.items() if Path(file).exists()), None),

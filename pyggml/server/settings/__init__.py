@@ -1,1 +1,1 @@
-"""The server's settings: options, and where they are read from."""
+"""The server's settings: their options, and reading them from the command line, the environment and a file."""

@@ -1,7 +1,7 @@
-"""What a server is told before it starts: its own options, each declared once with its type, default and range.
+"""Server options, each declared once with its type, default and range.
 
-To add an option, add a field to :class:`Settings`: the command, the environment and the configuration file have it by
-that name. The options of :func:`pyggml.load` and of sampling stay where they are declared.
+To add an option, add a field to :class:`Settings`: the command, the environment and the configuration file accept it
+under that name. Options of :func:`pyggml.load` and sampling parameters are declared in :mod:`pyggml.options`.
 """
 
 import os
@@ -17,21 +17,21 @@ from pyggml.sampling import SamplingParams
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
-#: Options of :func:`pyggml.load` whose default is another one in a server: more than this many requests had better ask
-#: elsewhere.
+#: Options of :func:`pyggml.load` that have another default in a server.
 LOAD_DEFAULTS: Mapping[str, Any] = {"max_queue": 512}
 
-#: The options of :func:`pyggml.load` that a server passes on. It names the models itself, and never waits for room.
+#: The options of :func:`pyggml.load` that a server passes on. It chooses the models itself, and rejects requests when
+#: the queue is full.
 LOADING = {
     name: each for name, each in fields_of(LoadOptions).items() if name not in ("source", "progress", "queue_full")
 }
 
-#: The sampling parameters for which a server may have defaults.
+#: The sampling parameters that can have defaults in a server.
 SAMPLING = {name: each for name, each in fields_of(SamplingParams).items() if not each.hidden}
 
 
-def _of_another_table(table: str, names: Iterable[str]) -> dict[str, str]:
-    """Answers to those who pass options of a table one by one."""
+def _table_hints(table: str, names: Iterable[str]) -> dict[str, str]:
+    """Return hints for options of a table that are passed one by one."""
     return {name: f"it is an option of {table}: {table}={{'{name}': ...}}" for name in names}
 
 
@@ -44,12 +44,12 @@ class ModelSpec:
     """A model that a server offers.
 
     Attributes:
-        source: its file, directory or reference; None: the model that ships with pyggml. Or an open model, which the
-            server neither unloads nor closes; ``load`` does not concern it.
-        name: what requests and answers call it; None: after its file or repository.
-        aliases: what requests may call it, too.
-        load: options of :func:`pyggml.load` for this model, before the server's.
-        sampling: fields of SamplingParams for requests for this model that do not set them, before the server's.
+        source: its file, directory or reference; None: the model that ships with pyggml. Or a loaded model, which the
+            server neither unloads nor closes, and to which ``load`` does not apply.
+        name: its name in requests and responses; None: derived from its file or repository.
+        aliases: other names that requests may use.
+        load: options of :func:`pyggml.load` for this model. They take precedence over the server's.
+        sampling: default sampling parameters of requests for this model. They take precedence over the server's.
     """
 
     source: "str | os.PathLike[str] | pyggml.LLM | None" = None
@@ -76,45 +76,45 @@ class ModelSpec:
 @option_class
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a server serves.
+    """Settings of a server.
 
     Attributes:
-        models: the models, the first being the default. (): the one that ships with pyggml.
+        models: the models; the first is the default. (): the model that ships with pyggml.
         load: options of :func:`pyggml.load` for every model.
-        sampling: fields of SamplingParams for requests that do not set them.
-        host: address to listen on. 127.0.0.1 is this machine only, 0.0.0.0 all its networks.
+        sampling: default sampling parameters.
+        host: address to listen on. 127.0.0.1 accepts connections from this machine only, 0.0.0.0 from all networks.
         port: port to listen on; 0: any free one.
         root_path: path under which a proxy offers the server, such as /llm.
-        api_keys: the keys of which requests must have one, besides those in ``api_key_file``. (): none is asked for.
-        api_key_file: file with the keys of which requests must have one, a line each.
-        request_timeout: seconds after which a request ends with what it has; none: never.
-        header_timeout: seconds that a client may take to send a request's headers.
-        body_timeout: seconds that a client may take to send a body, beyond what 10 kB/s need.
-        send_timeout: seconds after which a client that reads nothing of its answer is cut off.
-        keep_alive_timeout: seconds after which a connection without requests is closed.
-        drain_timeout: seconds that running requests have to end after SIGTERM.
-        ping_s: seconds of silence after which a stream gets a comment, so that proxies keep it open.
-        max_connections: maximum number of open connections; those without a request make room for new ones.
-        max_body_bytes: size of the largest body that is read, such as 8MB.
-        max_header_bytes: size of the largest headers that are read.
+        api_keys: accepted API keys, in addition to those in ``api_key_file``. (): no key is required.
+        api_key_file: file of accepted API keys, one per line.
+        request_timeout: seconds after which generation stops and the text so far is returned; none: never.
+        header_timeout: timeout in seconds for reading a request's headers.
+        body_timeout: timeout in seconds for reading a request's body, in addition to its size at 10 kB/s.
+        send_timeout: seconds after which a client that reads nothing of its response is disconnected.
+        keep_alive_timeout: seconds after which an idle connection is closed.
+        drain_timeout: seconds that running requests have to finish after SIGTERM.
+        ping_s: interval in seconds of the comments that keep a silent stream open through proxies.
+        max_connections: maximum number of open connections; idle ones are closed to accept new ones.
+        max_body_bytes: maximum size of a request's body, such as 8MB.
+        max_header_bytes: maximum size of a request's headers.
         max_messages: maximum number of messages in a conversation.
-        max_tokens_limit: maximum number of tokens of an answer, whatever its request says. None: no limit.
-        max_choices: maximum number of answers that a request may ask for, over all its prompts.
-        load_all: load all models at the start, as far as there is room. Otherwise the first; the others when asked for.
-        load_timeout: seconds that a request waits for its model to be loaded, and for room for it.
-        max_loaded_models: maximum number of models in memory; the least recently used one goes first. None: no limit.
-        max_memory: bytes that models may take together, such as 12GB. None: what is free.
-        cors_origins: origins whose pages may ask, such as https://example.com, or * for all.
-        allowed_hosts: names of this server that requests may use besides those of loopback, or * for all.
-        log_level: how much is logged.
-        log_format: text for people, or json, an object a line.
-        log_prompts: log prompts and answers too.
-        page: offer the page for chatting, at /.
+        max_tokens_limit: maximum number of generated tokens, even if a request sets a higher one. None: no limit.
+        max_choices: maximum number of choices in a request, over all its prompts.
+        load_all: load all models at startup, as far as memory allows. Otherwise the first; the others on demand.
+        load_timeout: seconds that a request waits for its model to be loaded, and for the memory it needs.
+        max_loaded_models: maximum number of loaded models; the least recently used is unloaded first. None: no limit.
+        max_memory: memory budget of all models in bytes, such as 12GB. None: the free memory.
+        cors_origins: origins whose pages may send requests, such as https://example.com, or * for all.
+        allowed_hosts: accepted Host headers in addition to loopback names, or * for all.
+        log_level: minimum level of log messages.
+        log_format: text, or json for one object per line.
+        log_prompts: log prompts and responses too.
+        page: serve the chat page at /.
     """
 
     HINTS: ClassVar[Mapping[str, str]] = {
-        **_of_another_table("load", LOADING),
-        **_of_another_table("sampling", SAMPLING),
+        **_table_hints("load", LOADING),
+        **_table_hints("sampling", SAMPLING),
         **hints("server"),
     }
     LISTED_BY: ClassVar[str] = "'pyggml serve --help'"
@@ -166,44 +166,44 @@ class Settings:
             check_sampling(self.sampling_options(model))
 
     def load_options(self, model: ModelSpec) -> dict[str, Any]:
-        """The options with which a model is loaded."""
+        """Return the options for loading a model."""
         return {**LOAD_DEFAULTS, **self.load, **model.load}
 
     def sampling_options(self, model: ModelSpec) -> dict[str, Any]:
-        """The fields of SamplingParams for requests for a model that do not set them."""
+        """Return the default sampling parameters of requests for a model."""
         return {**self.sampling, **model.sampling}
 
     def read_api_keys(self) -> tuple[str, ...]:
-        """The keys of which requests must have one, with those in the file; (): none is asked for.
+        """Return the accepted API keys, including those in the file; (): no key is required.
 
         Raises:
-            InvalidParameterError: the file cannot be read, has no key, or something in it cannot be one.
+            InvalidParameterError: the file cannot be read, has no keys, or a line is not a valid key.
         """
         return self.api_keys if self.api_key_file is None else (*self.api_keys, *_keys_in(self.api_key_file))
 
 
-#: The options that servers have of their own. The others in :class:`Settings` come from tables of theirs.
+#: The server's own options, without those of the other tables.
 SERVING = {name: each for name, each in fields_of(Settings).items() if not each.hidden}
 
 
 def check_load(options: Mapping[str, Any]) -> None:
-    """Checks options of :func:`pyggml.load`.
+    """Check options of :func:`pyggml.load`.
 
     Raises:
-        InvalidParameterError: one is invalid, or there is none of that name.
+        InvalidParameterError: an option is invalid or does not exist.
     """
     require_known(LoadOptions, options, known=LOADING)
     LoadOptions(**options)
 
 
 def check_sampling(options: Mapping[str, Any]) -> None:
-    """Checks defaults for sampling.
+    """Check default sampling parameters.
 
     Raises:
-        InvalidParameterError: one is invalid, or there is none of that name.
+        InvalidParameterError: a parameter is invalid or does not exist.
     """
     require_known(SamplingParams, options, known=SAMPLING)
-    SamplingParams(**{"temperature": 1.0, **options})  # others ask for one, which the model may bring
+    SamplingParams(**{"temperature": 1.0, **options})  # other parameters require one, which may be the model's own
 
 
 def _set(settings: object, **fields: object) -> None:
@@ -245,20 +245,22 @@ def _keys_in(path: Path) -> list[str]:
     except OSError as error:
         raise pyggml.InvalidParameterError(f"the api_key_file {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise pyggml.InvalidParameterError(f"the api_key_file {path} is not text: it has a key in each line") from None
+        raise pyggml.InvalidParameterError(
+            f"the api_key_file {path} is not text: it must have one key per line"
+        ) from None
     keys = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
     if not keys:
-        raise pyggml.InvalidParameterError(f"the api_key_file {path} has no key: it needs one in each line")
+        raise pyggml.InvalidParameterError(f"the api_key_file {path} has no key: it must have one per line")
     for number, key in keys:
         check_key(key, f"line {number} of {path}")
     return [key for _, key in keys]
 
 
 def check_key(key: str, where: str) -> None:
-    """Refuses a key that no header can carry, without showing it: it is a secret.
+    """Check that a header can carry a key. The message does not show the key.
 
     Raises:
-        InvalidParameterError: it cannot be a key.
+        InvalidParameterError: it cannot.
     """
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise pyggml.InvalidParameterError(f"{where}: a key has printable ASCII characters and no spaces")

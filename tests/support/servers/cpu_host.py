@@ -12,7 +12,7 @@ from typing import Any
 import pyggml
 from pyggml._native.placement import Placement, resolve_placement
 from pyggml.options import PlacementOptions
-from pyggml.remote import Loan, connect
+from pyggml.remote import ExportedDevices, connect
 from support.servers.remote_servers import KEY, Server, server
 
 
@@ -44,7 +44,7 @@ def lent_cpu(max_bytes: int = 1 << 40) -> Iterator[LentCPU]:
     """
     with (
         TemporaryDirectory() as directory,
-        server(Loan(("cpu",), max_bytes=max_bytes, n_threads=1)) as lending,
+        server(ExportedDevices(("cpu",), max_bytes=max_bytes, n_threads=1)) as lending,
         connect(lending.address, KEY) as host,
     ):
         key_file = Path(directory, "key")

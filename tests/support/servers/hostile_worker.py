@@ -12,7 +12,7 @@ import time
 
 from pyggml._core import c_calls
 from pyggml._core.ffi import ffi, lib
-from pyggml.isolation import messages
+from pyggml.isolation import protocol
 
 _N_WRITTEN, _BYTES = 0, 384  # where they are in the shared memory: csrc/isolation/ring_buffer.cpp
 _EVENT = struct.Struct("<IIQQ")
@@ -53,12 +53,12 @@ def _answer(task: dict[str, int], how: str) -> None:
         "no json": b"\x05\0\0\0{oops",
         "no length": b"\x05",
         "long length": b"\xff\xff\xff\xff{}",
-        "no object": messages.message({})[:4] + b"[]",
-        "no facts": messages.message({"model": {}, "n_ctx": 5, "memory": [], "not_batch_invariant": []}),
-        "wrong type": messages.message({"model": {}, "n_ctx": "5", "memory": [], "not_batch_invariant": []}),
+        "no object": protocol.encode_reply({})[:4] + b"[]",
+        "no facts": protocol.encode_reply({"model": {}, "n_ctx": 5, "memory": [], "not_batch_invariant": []}),
+        "wrong type": protocol.encode_reply({"model": {}, "n_ctx": "5", "memory": [], "not_batch_invariant": []}),
         "endless answer": bytes(2 << 20),
-        "no error of ours": messages.message({"error": "SystemExit", "text": "boo"}),
-        "deep json": messages.message({})[:4] + b"[" * 100_000,
+        "no error of ours": protocol.encode_reply({"error": "SystemExit", "text": "boo"}),
+        "deep json": protocol.encode_reply({})[:4] + b"[" * 100_000,
     }[how]
     if how == "deep json":
         message = struct.pack("<I", 100_000) + b"[" * 100_000

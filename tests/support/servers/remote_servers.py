@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyggml.remote import Address, Loan, Supervisor
+from pyggml.remote import Address, ExportedDevices, Supervisor
 
 KEY = b"the key of these tests, 32 bytes"
 
@@ -57,10 +57,10 @@ def until(is_so: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 
 @contextmanager
-def server(loan: Loan | None = None) -> Iterator[Server]:
+def server(loan: ExportedDevices | None = None) -> Iterator[Server]:
     """A running server that lends the CPU, with one compute thread."""
     lines: list[str] = []
-    lent = loan or Loan(("cpu",), n_threads=1)
+    lent = loan or ExportedDevices(("cpu",), n_threads=1)
     with Supervisor(Address("127.0.0.1", 0), lent, KEY, lines.append) as supervisor:
         thread = threading.Thread(target=supervisor.run)
         thread.start()
