@@ -541,7 +541,7 @@ class TestAGpuThatIsNotUsed:
     def test_load_says_so_once(self, here: MadeUp, caplog: pytest.LogCaptureFixture) -> None:
         here.nvidia()
         (line,) = self.said(caplog)
-        assert line.startswith('the CPU computes, as it does with device="cpu", though this machine has a GPU: ')
+        assert line.startswith('running on the CPU, as with device="cpu", although this machine has a GPU: ')
         assert "found NVIDIA H200, but this build cannot use CUDA" in line
         assert TO_BUILD in line
         assert len(self.said(caplog)) == 1
@@ -585,7 +585,7 @@ def test_a_device_older_than_the_build(monkeypatch: pytest.MonkeyPatch, caplog: 
     with caplog.at_level(logging.WARNING, "pyggml"), pyggml.load(n_ctx=256) as llm:
         assert llm.where == "on CPU"
     (line,) = [record.getMessage() for record in caplog.records if "compute capability 6.1" in record.getMessage()]
-    assert line.startswith("the CPU computes")
+    assert line.startswith("running on the CPU")
 
 
 def test_where_a_model_is() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyggml._core import log
 from pyggml._core.ffi import ffi, lib
@@ -93,6 +93,19 @@ def call(function: Callable[..., int], *args: object) -> None:
     """Call a guarded native function, whose last parameter is the ``pyg_error *``, and check it."""
     err = ffi.new("pyg_error *")
     check(function(*args, err), err)
+
+
+def call_for_value(ctype: str, function: Callable[..., int], *args: object) -> Any:
+    """Call a guarded function that writes a number or pointer, and return that.
+
+    Args:
+        ctype: the value's C type, such as "int32_t".
+        function: takes ``args``, a pointer to the value, and the ``pyg_error *``.
+        *args: the function's first arguments.
+    """
+    out = ffi.new(f"{ctype} *")
+    call(function, *args, out)
+    return out[0]
 
 
 def call_for_text(function: Callable[..., int], *args: object) -> bytes | None:

@@ -1,10 +1,15 @@
-"""The base class of objects that cannot be copied."""
+"""Base classes of objects that own native memory."""
 
 from __future__ import annotations
 
-from typing import ClassVar, NoReturn, SupportsIndex
+from abc import abstractmethod
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, NoReturn, SupportsIndex
 
 from pyggml.errors import CopyError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Owner:
@@ -26,3 +31,19 @@ class Owner:
             CopyError: always.
         """
         raise CopyError(f"{type(self).__name__} objects cannot be copied or pickled: {self._instead_of_a_copy}")
+
+
+class ClosableOwner(Owner):
+    """An owner with a method ``close``, which the end of a ``with`` block calls."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the object's memory. Can be called repeatedly."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml import errors, system
@@ -14,13 +13,11 @@ from pyggml._core.checks import integer, shown
 from pyggml._core.device_names import find_named, kind_of, parse_device_name, split_device_names
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.log import logger
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml.gpus import nvidia
 from pyggml.gpus.diagnosis import Build, Machine, explanation, findings, inability
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml._core.ffi import CData
 
 _TYPE_NAMES: dict[int, str] = {
@@ -78,7 +75,7 @@ def find_device(name: str) -> Device:
     """
     names = split_device_names(name)
     if len(names) > 1:
-        raise errors.InvalidParameterError(f"one device was expected, not {len(names)}: {name!r}")
+        raise errors.InvalidParameterError(f"expected one device, not {len(names)}: {name!r}")
     every = devices()
     device = find_named(names[0], every, local_gpus(every))
     if device is None:
@@ -141,7 +138,7 @@ def warn_of_unused_gpu() -> None:
     """Log :func:`unused_gpu`, once per process."""
     reason = unused_gpu()
     if reason is not None:
-        logger.warning('the CPU computes, as it does with device="cpu", though this machine has a GPU: %s', reason)
+        logger.warning('running on the CPU, as with device="cpu", although this machine has a GPU: %s', reason)
 
 
 def _build(every: Sequence[Device]) -> Build:
@@ -168,7 +165,7 @@ def _text(field: CData) -> str:
     return text
 
 
-class Backend(Owner):
+class Backend(ClosableOwner):
     """A device opened for raw ggml graphs.
 
     Graphs are built with ``pyggml.lib``; ``examples/raw_ggml_graph.py`` shows how. Thread-safe: computations run one
@@ -202,9 +199,7 @@ class Backend(Owner):
         Raises:
             ClosedError: the backend is closed.
         """
-        out = ffi.new("struct ggml_backend **")
-        c_calls.call(lib.pyg_backend_get, self._handle, out)
-        handle: CData = out[0]
+        handle: CData = c_calls.call_for_value("struct ggml_backend *", lib.pyg_backend_get, self._handle)
         return handle
 
     def compute(self, graph: CData) -> None:
@@ -226,11 +221,3 @@ class Backend(Owner):
     def close(self) -> None:
         """Free the backend once a running computation ends. Can be called repeatedly."""
         c_calls.call(lib.pyg_backend_close, self._handle)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

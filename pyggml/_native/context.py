@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
@@ -17,14 +16,12 @@ from pyggml._core.c_values import INT32_MAX, int32_array, integer, pointer
 from pyggml._core.checks import flag
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.fields import takes
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml._native.batch import Batch, Output, seq_number
 from pyggml._native.context_options import POOLING_NAMES, ContextOptions, native_options
 from pyggml._native.model import Model
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml._core.ffi import CData
 
 _EVERY_SEQ = -1
@@ -32,7 +29,7 @@ _EVERY_SEQ = -1
 _open_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
-class Context(Owner):
+class Context(ClosableOwner):
     """Batches of token ids run through a model, and their KV cache as numbered sequences.
 
     Thread-safe: calls run one at a time, without the GIL, and :meth:`cancel` interrupts them. Output rows belong to the
@@ -125,9 +122,7 @@ class Context(Owner):
         Raises:
             ClosedError: the context was closed.
         """
-        out = ffi.new("struct llama_context **")
-        c_calls.call(lib.pyg_context_get, self._handle, out)
-        context: CData = out[0]
+        context: CData = c_calls.call_for_value("struct llama_context *", lib.pyg_context_get, self._handle)
         return context
 
     # --- computing ------------------------------------------------------------------------------------------
@@ -259,9 +254,8 @@ class Context(Owner):
         Returns:
             False if the memory cannot remove a part (a recurrent state cannot); it is then unchanged.
         """
-        removed = ffi.new("bool *")
-        c_calls.call(lib.pyg_context_seq_rm, self._handle, _every_or(seq_id), _pos("p0", p0), _pos("p1", p1), removed)
-        return bool(removed[0])
+        positions = _pos("p0", p0), _pos("p1", p1)
+        return bool(c_calls.call_for_value("bool", lib.pyg_context_seq_rm, self._handle, _every_or(seq_id), *positions))
 
     def seq_cp(self, src: SupportsIndex, dst: SupportsIndex, p0: int = -1, p1: int = -1) -> None:
         """Copy positions [p0, p1) of sequence ``src`` to ``dst``; clear that first with :meth:`seq_rm`.
@@ -269,14 +263,8 @@ class Context(Owner):
         With ``kv_unified``, both share the cells, which costs nothing. Otherwise, and for recurrent models, only a
         whole sequence can be copied; it replaces ``dst``.
         """
-        c_calls.call(
-            lib.pyg_context_seq_cp,
-            self._handle,
-            seq_number(src),
-            seq_number(dst),
-            _pos("p0", p0),
-            _pos("p1", p1),
-        )
+        source, target, positions = seq_number(src), seq_number(dst), (_pos("p0", p0), _pos("p1", p1))
+        c_calls.call(lib.pyg_context_seq_cp, self._handle, source, target, *positions)
 
     def seq_keep(self, seq_id: SupportsIndex) -> None:
         """Remove all other sequences."""
@@ -284,15 +272,8 @@ class Context(Owner):
 
     def seq_add(self, seq_id: SupportsIndex, p0: int, p1: int, delta: int) -> None:
         """Move positions [p0, p1) by ``delta``; those below 0 are removed. Takes effect in the next decode."""
-        moved_by = integer("delta", delta, -INT32_MAX, INT32_MAX)
-        c_calls.call(
-            lib.pyg_context_seq_add,
-            self._handle,
-            seq_number(seq_id),
-            _pos("p0", p0),
-            _pos("p1", p1),
-            moved_by,
-        )
+        offset = integer("delta", delta, -INT32_MAX, INT32_MAX)
+        c_calls.call(lib.pyg_context_seq_add, self._handle, seq_number(seq_id), _pos("p0", p0), _pos("p1", p1), offset)
 
     def seq_div(self, seq_id: SupportsIndex, p0: int, p1: int, d: int) -> None:
         """Divide positions [p0, p1) by ``d``, rounding down. Takes effect in the next decode."""
@@ -402,9 +383,7 @@ class Context(Owner):
         output: Output | npt.ArrayLike,
     ) -> int:
         batch = Batch(token_ids, pos, seq_id, output)
-        n_outputs = ffi.new("int32_t *")
-        c_calls.call(function, self._handle, batch.native, n_outputs)
-        return int(n_outputs[0])
+        return int(c_calls.call_for_value("int32_t", function, self._handle, batch.native))
 
     def _rows(self, function: Callable[..., int], first: int, n: int | None, n_columns: int) -> npt.NDArray[np.float32]:
         left = self.n_outputs
@@ -414,14 +393,6 @@ class Context(Owner):
         rows = np.empty((n_rows if start + n_rows <= left else 0, n_columns), np.float32)
         c_calls.call(function, self._handle, start, n_rows, pointer("float[]", rows))
         return rows
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Context(n_ctx={self.n_ctx}, n_seq_max={self.n_seq_max}, {self.model!r}{', closed' * self._is_closed})"

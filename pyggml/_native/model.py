@@ -15,7 +15,7 @@ from pyggml._core import c_calls, log
 from pyggml._core.c_values import INT32_MAX, c_string, integer
 from pyggml._core.checks import callback, flag, is_path, shown
 from pyggml._core.ffi import ffi, lib
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml._native.placement import Placement, resolve_placement
 from pyggml._native.placement_options import PlacementOptions
 from pyggml._native.vocab import Vocab
@@ -34,7 +34,7 @@ TOKENIZER_JSON = "tokenizer.huggingface.json"
 _KEY_BYTES = 512
 
 
-class Model(Owner):
+class Model(ClosableOwner):
     """A GGUF model in memory.
 
     Thread-safe. Contexts and samplers created from it keep it alive. Close it, or use it as a context manager; the
@@ -169,9 +169,7 @@ class Model(Owner):
         Raises:
             ClosedError: the model was closed.
         """
-        out = ffi.new("struct llama_model **")
-        c_calls.call(lib.pyg_model_get, self._handle, out)
-        model: CData = out[0]
+        model: CData = c_calls.call_for_value("struct llama_model *", lib.pyg_model_get, self._handle)
         return model
 
     @property
@@ -219,9 +217,7 @@ class Model(Owner):
 
     def _metadata_pairs(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
         """Yield the pairs whose keys are wanted. The values of others, which may be large, are not copied."""
-        count = ffi.new("int32_t *")
-        c_calls.call(lib.pyg_model_meta_count, self._handle, count)
-        for index in range(count[0]):
+        for index in range(c_calls.call_for_value("int32_t", lib.pyg_model_meta_count, self._handle)):
             key, n_value = self._metadata_key(index)
             if wanted(key):
                 yield key, self._metadata_value(index, n_value)
@@ -246,14 +242,6 @@ class Model(Owner):
         )
         found: bytes = ffi.string(value)
         return found
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         desc = self.desc or self.arch  # without the weights' shapes there is no description

@@ -172,21 +172,21 @@ def _require_effect(hosts: Sequence[Device], chosen: Sequence[Device], options: 
     """Reject options without an effect on the chosen devices."""
     if hosts and not any(device.kind == RPC for device in chosen):
         raise refused(
-            f'rpc names hosts, and device={options.device!r} takes none of their devices: leave device at "auto", or '
+            f'rpc connects hosts, but device={options.device!r} uses none of their devices: leave device at "auto", or '
             'add "rpc:0" to it'
         )
     if not chosen:
         for name in ("tensor_split", "main_gpu"):
             if getattr(options, name) is not None:
-                raise refused(f"{name} is for GPUs, and the model goes to the CPU here; pyggml.devices() lists them")
+                raise refused(f"{name} needs GPUs, and this model runs on the CPU; pyggml.devices() lists the devices")
 
 
 def _split(options: PlacementOptions, chosen: Sequence[Device]) -> tuple[float, ...]:
     split: Sequence[float] | None = options.tensor_split  # type: ignore[assignment]
     if split is not None and len(split) != len(chosen):
         raise refused(
-            f"tensor_split has {len(split)} number{'s' * (len(split) != 1)}, and the model goes to "
-            f"{', '.join(device.name for device in chosen)}: give one for each device, 0 for one that takes nothing"
+            f"tensor_split has {len(split)} number{'s' * (len(split) != 1)}, but the model's devices are "
+            f"{', '.join(device.name for device in chosen)}: give one number for each, 0 for none of the model"
         )
     if split is not None:
         return tuple(split)
@@ -201,7 +201,7 @@ def _main(options: PlacementOptions, chosen: Sequence[Device]) -> Device:
     index = options.main_gpu or 0
     if index >= len(chosen):
         names = ", ".join(device.name for device in chosen)
-        raise refused(f"main_gpu is {index}, and the devices are 0 to {len(chosen) - 1} ({names})")
+        raise refused(f"main_gpu={index} must be from 0 to {len(chosen) - 1} ({names})")
     return chosen[index]
 
 
@@ -213,7 +213,7 @@ def _overrides(
     for pattern, device in pairs:
         if device.type != "cpu" and device not in chosen:
             raise refused(
-                f"override_tensor sends {pattern!r} to {device.name}, which is not among the model's devices "
+                f"override_tensor places {pattern!r} on {device.name}, which is not among the model's devices "
                 f"({', '.join(each.name for each in chosen) or 'the CPU alone'}): name it in device, too"
             )
     return tuple((pattern, device.name) for pattern, device in pairs)

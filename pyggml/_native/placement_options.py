@@ -53,7 +53,7 @@ class PlacementOptions:
 
     def _require_agreement(self) -> None:
         if self.split_mode == "none" and self.tensor_split is not None:
-            raise refused('split_mode is "none", which puts the model on one device: tensor_split has nothing to split')
+            raise refused('split_mode="none" puts the model on one device: leave out tensor_split')
         if self.split_mode != "none" and self.main_gpu is not None:
             raise refused(
                 f'main_gpu has an effect only with split_mode="none"; device="cuda:{self.main_gpu}" alone names one GPU'
@@ -68,7 +68,7 @@ def _parts(split: str | Sequence[float]) -> tuple[float, ...]:
         given = items("tensor_split", split, "a number for each device, such as [3, 1]")
     parts = tuple(finite(f"tensor_split[{index}]", part, 0) for index, part in enumerate(given))  # type: ignore[arg-type]
     if not any(parts):
-        raise refused("tensor_split gives no device anything: one of its numbers must be above 0")
+        raise refused("tensor_split needs at least one number above 0")
     return parts
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +14,9 @@ from pyggml._core import c_calls, c_values
 from pyggml._core.c_values import INT32_MAX, c_string, float32_array, int32_array, integer, pointer, real
 from pyggml._core.checks import items
 from pyggml._core.ffi import ffi, lib
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml._native.context import Context
 from pyggml._native.model import Model
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _SIZE_MAX = 2**63 - 1
 _DRY_BREAKERS = ("\n", ":", '"', "*")
@@ -43,7 +39,7 @@ class Candidates:
     selected: int | None
 
 
-class Sampler(Owner):
+class Sampler(ClosableOwner):
     """A chain of samplers: each filters or reweights the candidates, and the last one chooses a token.
 
     >>> sampler = Sampler(model).top_k(40).top_p(0.95).temp(0.8).dist(seed=1)
@@ -293,10 +289,8 @@ class Sampler(Owner):
         """
         if not isinstance(context, Context):
             raise errors.InvalidParameterError(f"a Context was expected, not {type(context).__name__}")
-        token_id = ffi.new("int32_t *")
         index = integer("row", row, -INT32_MAX, INT32_MAX)
-        c_calls.call(lib.pyg_sampler_sample, self._handle, context._handle, index, token_id)
-        return int(token_id[0])
+        return int(c_calls.call_for_value("int32_t", lib.pyg_sampler_sample, self._handle, context._handle, index))
 
     def accept(self, token_id: SupportsIndex) -> None:
         """Record that a token was chosen; :meth:`sample` does this itself.
@@ -373,9 +367,8 @@ class Sampler(Owner):
     @property
     def seed(self) -> int | None:
         """The seed of the last sampler that reports one (dist, mirostat); None if there is none."""
-        seed = ffi.new("uint32_t *")
-        c_calls.call(lib.pyg_sampler_seed, self._handle, seed)
-        return None if seed[0] == lib.LLAMA_DEFAULT_SEED else int(seed[0])
+        seed = int(c_calls.call_for_value("uint32_t", lib.pyg_sampler_seed, self._handle))
+        return None if seed == lib.LLAMA_DEFAULT_SEED else seed
 
     def close(self) -> None:
         """Free the chain once a running call ends. Can be called repeatedly."""
@@ -386,20 +379,10 @@ class Sampler(Owner):
         return self
 
     def __len__(self) -> int:
-        count = ffi.new("int32_t *")
-        c_calls.call(lib.pyg_sampler_count, self._handle, count)
-        return int(count[0])
+        return int(c_calls.call_for_value("int32_t", lib.pyg_sampler_count, self._handle))
 
     def __bool__(self) -> bool:
         return True  # an empty chain is a chain
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         try:

@@ -125,9 +125,7 @@ class Vocab(Owner):
         Raises:
             ClosedError: the model was closed.
         """
-        out = ffi.new("const struct llama_vocab **")
-        c_calls.call(lib.pyg_model_get_vocab, self._handle, out)
-        vocab: CData = out[0]
+        vocab: CData = c_calls.call_for_value("const struct llama_vocab *", lib.pyg_model_get_vocab, self._handle)
         return vocab
 
     def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = True) -> list[int]:
@@ -150,17 +148,8 @@ class Vocab(Owner):
         add_special, parse_special = flag("add_special", add_special), flag("parse_special", parse_special)
 
         def call(ids: CData, n_max: int, n_out: CData) -> None:
-            c_calls.call(
-                lib.pyg_vocab_tokenize,
-                self._handle,
-                data,
-                len(data),
-                add_special,
-                parse_special,
-                ids,
-                n_max,
-                n_out,
-            )
+            flags = add_special, parse_special
+            c_calls.call(lib.pyg_vocab_tokenize, self._handle, data, len(data), *flags, ids, n_max, n_out)
 
         # Rarely more tokens than bytes: special tokens around the text, and a space that some vocabularies prepend.
         return _ids(call, min(len(data) + 8, INT32_MAX))
@@ -285,9 +274,7 @@ class Vocab(Owner):
         if self.type == "none":
             return None
         data = utf8("the text", text)
-        out = ffi.new("int32_t *")
-        c_calls.call(lib.pyg_vocab_find, self._handle, data, len(data), out)
-        return _id_or_none(out[0])
+        return _id_or_none(c_calls.call_for_value("int32_t", lib.pyg_vocab_find, self._handle, data, len(data)))
 
     def score(self, token_id: SupportsIndex) -> float:
         """Return the token's score, which orders merges in some vocabularies."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,17 +16,15 @@ from pyggml._core import c_calls
 from pyggml._core.checks import c_string, flag, is_path, shown
 from pyggml._core.ffi import lib
 from pyggml._core.mapped_file import MappedFile
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner, Owner
 from pyggml.gguf._tensors import TensorInfo, tensor_infos
 from pyggml.gguf.values import MetadataValue, ValueType, decode, read_value, value_type
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml._core.ffi import CData
 
 
-class GGUFReader(Owner):
+class GGUFReader(ClosableOwner):
     """An open GGUF file. Thread-safe; also a context manager.
 
     Arrays from :meth:`tensor` stay valid after :meth:`close`. Do not truncate the file while one is in use: bytes
@@ -138,14 +136,6 @@ class GGUFReader(Owner):
         """Close the file. Can be called repeatedly."""
         self._metadata.close()
         self._mapped = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _find(self, name: str) -> TensorInfo:
         info = self._tensors.get(name) if isinstance(name, str) else None

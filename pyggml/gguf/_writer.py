@@ -278,10 +278,9 @@ class GGUFWriter(Owner):
 
 def _meta_data(handle: CData) -> bytes:
     """Return the part of the file before the tensor data."""
-    size = ffi.new("size_t *")
-    c_calls.call(lib.pyg_gguf_meta_size, handle, size)
-    block = ffi.new("char[]", size[0])
-    c_calls.call(lib.pyg_gguf_meta_data, handle, block, size[0])
+    size = c_calls.call_for_value("size_t", lib.pyg_gguf_meta_size, handle)
+    block = ffi.new("char[]", size)
+    c_calls.call(lib.pyg_gguf_meta_data, handle, block, size)
     return bytes(ffi.buffer(block))
 
 
