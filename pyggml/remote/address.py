@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyggml._core.checks import refused, shown
+from pyggml._core.checks import invalid, shown
 
 #: The port of upstream's rpc-server, which people have opened in their firewalls.
 DEFAULT_PORT = 50052
@@ -25,12 +25,12 @@ class Address(NamedTuple):
             InvalidParameterError: it is none of these.
         """
         if not isinstance(text, str) or not text.strip() or "\0" in text:
-            raise refused(f'a host is named by a text such as "gpu-box:{DEFAULT_PORT}", not {shown(text)}')
+            raise invalid(f'a host is named by a text such as "gpu-box:{DEFAULT_PORT}", not {shown(text)}')
         host, colon, port = text.strip().rpartition(":")
         if not colon or port.endswith("]") or (":" in host and not host.endswith("]")):
             host, port = text.strip(), str(DEFAULT_PORT)  # a name or an IPv6 address without a port
         if not host.strip("[]") or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
-            raise refused(f'{shown(text)} is no address of a host; "gpu-box:{DEFAULT_PORT}" is one')
+            raise invalid(f'{shown(text)} is no address of a host; "gpu-box:{DEFAULT_PORT}" is one')
         return cls(host.strip("[]"), int(port))
 
     def __str__(self) -> str:
@@ -47,9 +47,9 @@ def addresses_of(hosts: str | Sequence[str] | None) -> list[Address]:
         return []
     given = hosts.split(",") if isinstance(hosts, str) else hosts
     if not isinstance(given, (list, tuple)):
-        raise refused(f'rpc names hosts, such as ["gpu-box:{DEFAULT_PORT}"], not {shown(hosts)}')
+        raise invalid(f'rpc names hosts, such as ["gpu-box:{DEFAULT_PORT}"], not {shown(hosts)}')
     addresses = [Address.parse(each) for each in given]
     for index, address in enumerate(addresses):
         if address in addresses[:index]:
-            raise refused(f"rpc names {address} twice; a host that lends several devices needs one address")
+            raise invalid(f"rpc names {address} twice; a host that lends several devices needs one address")
     return addresses

@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from pyggml._core.checks import is_path, refused
+from pyggml._core.checks import invalid, is_path
 
 #: The environment variable that holds the key itself.
 VARIABLE = "PYGGML_RPC_KEY"
@@ -30,13 +30,13 @@ def found_key(file: str | os.PathLike[str] | None = None) -> bytes:
     if file is None and os.environ.get(VARIABLE):
         return key_of(os.fsencode(os.environ[VARIABLE]), VARIABLE)
     if file is not None and not is_path(file):
-        raise refused(f"rpc_key must be the path of a file with the key, not {type(file).__name__}")
+        raise invalid(f"rpc_key must be the path of a file with the key, not {type(file).__name__}")
     path = default_file() if file is None else Path(file)
     try:
         return key_of(path.read_bytes(), str(path))
     except OSError as error:
         way_out = f'rpc_key="FILE" or {VARIABLE} names the key that "pyggml rpc-serve" on that host has'
-        raise refused(f"the key {path} cannot be read ({error.strerror}): {way_out}") from None
+        raise invalid(f"the key {path} cannot be read ({error.strerror}): {way_out}") from None
 
 
 def made_key(path: Path) -> bytes:
@@ -64,7 +64,7 @@ def key_of(text: bytes, where: str) -> bytes:
     """
     key = text.strip()
     if len(key) < _SHORTEST:
-        raise refused(
+        raise invalid(
             f"the key in {where} has {len(key)} bytes, and needs {_SHORTEST} at least: "
             "openssl rand -hex 32 makes a good one"
         )
