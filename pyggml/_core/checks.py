@@ -17,7 +17,7 @@ INT32_MAX = 2**31 - 1
 UINT32_MAX = 2**32 - 1
 
 
-def refused(message: str) -> Exception:
+def invalid(message: str) -> Exception:
     """Return an InvalidParameterError, imported late because its module loads the compiled one."""
     from pyggml.errors import InvalidParameterError
 
@@ -55,13 +55,13 @@ def integer(name: str, value: SupportsIndex, low: float, high: float, way_out: s
         InvalidParameterError: the value is not an integer (bools are rejected), or out of range.
     """
     if type(value).__name__ in ("bool", "bool_"):  # numpy's too
-        raise refused(f"{name} must be an integer, not {shown(value)}")
+        raise invalid(f"{name} must be an integer, not {shown(value)}")
     try:
         number = operator.index(value)
     except TypeError:
-        raise refused(f"{name} must be an integer, not {shown(value)}{way_out}") from None
+        raise invalid(f"{name} must be an integer, not {shown(value)}{way_out}") from None
     if not low <= number <= high:
-        raise refused(f"{name} must be between {low} and {high}, not {shown(number)}{way_out}")
+        raise invalid(f"{name} must be between {low} and {high}, not {shown(number)}{way_out}")
     return number
 
 
@@ -74,7 +74,7 @@ def flag(name: str, value: object) -> bool:
     if not isinstance(value, (str, bytes)):
         with contextlib.suppress(TypeError, ValueError):  # such as an array of several
             return bool(value)
-    raise refused(f"{name} must be True or False, not {shown(value)}")
+    raise invalid(f"{name} must be True or False, not {shown(value)}")
 
 
 def callback(name: str, value: object) -> None:
@@ -84,7 +84,7 @@ def callback(name: str, value: object) -> None:
         InvalidParameterError: it is neither None nor callable.
     """
     if value is not None and not callable(value):
-        raise refused(f"{name} must be a function or None, not {shown(value)}")
+        raise invalid(f"{name} must be a function or None, not {shown(value)}")
 
 
 def items(name: str, values: object, what: str = "a list") -> list[Any]:
@@ -106,7 +106,7 @@ def iterate(name: str, values: object, what: str = "a list") -> Iterator[Any]:
     if not isinstance(values, (str, bytes, bytearray, Mapping)) and isinstance(values, Iterable):
         with contextlib.suppress(TypeError):  # some raise only now, such as an array of no dimensions
             return iter(values)
-    raise refused(f"{name} must be {what}, not {shown(values)}")
+    raise invalid(f"{name} must be {what}, not {shown(values)}")
 
 
 def require_countable(name: str, values: object) -> None:
@@ -122,7 +122,7 @@ def require_countable(name: str, values: object) -> None:
     except OverflowError:
         few = False
     if not few:
-        raise refused(f"{name} has more than {INT32_MAX} items: {shown(values)}")
+        raise invalid(f"{name} has more than {INT32_MAX} items: {shown(values)}")
 
 
 def real(name: str, value: float) -> float:
@@ -132,11 +132,11 @@ def real(name: str, value: float) -> float:
         InvalidParameterError: the value is not a number, or an integer beyond all floats.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise refused(f"{name} must be a number, not {shown(value)}")
+        raise invalid(f"{name} must be a number, not {shown(value)}")
     try:
         return float(value)
     except OverflowError:
-        raise refused(f"{name} must be a number that a float can hold") from None
+        raise invalid(f"{name} must be a number that a float can hold") from None
 
 
 def finite(
@@ -152,7 +152,7 @@ def finite(
         return number
     least = f" above {low:g}" if above_low else f" of at least {low:g}"
     bounds = "" if math.isinf(low) else least if math.isinf(high) else f" from {low:g} to {high:g}"
-    raise refused(f"{name} must be a finite number{bounds}, not {shown(value)}")
+    raise invalid(f"{name} must be a finite number{bounds}, not {shown(value)}")
 
 
 def choice(name: str, value: str, choices: dict[str, int]) -> int:
@@ -163,7 +163,7 @@ def choice(name: str, value: str, choices: dict[str, int]) -> int:
     """
     if isinstance(value, str) and value in choices:
         return choices[value]
-    raise refused(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}")
+    raise invalid(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}")
 
 
 def c_string(name: str, text: str | bytes) -> bytes:
@@ -173,10 +173,10 @@ def c_string(name: str, text: str | bytes) -> bytes:
         InvalidParameterError: the value is not text, or contains a NUL or an unpaired surrogate.
     """
     if not isinstance(text, (str, bytes)):
-        raise refused(f"{name} must be text, not {type(text).__name__}")
+        raise invalid(f"{name} must be text, not {type(text).__name__}")
     data = utf8(name, text)
     if b"\0" in data:
-        raise refused(f"{name} contains a NUL character at byte {data.index(0)}: remove it")
+        raise invalid(f"{name} contains a NUL character at byte {data.index(0)}: remove it")
     return data
 
 
@@ -187,9 +187,9 @@ def device_name(device: str) -> bytes:
         InvalidParameterError: it is empty, which the engine would take for "auto"; or as :func:`c_string`.
     """
     if not isinstance(device, str):
-        raise refused(f"device must be text, not {type(device).__name__}")
+        raise invalid(f"device must be text, not {type(device).__name__}")
     if not device:
-        raise refused('device is empty: "auto" lets pyggml choose; "cpu", "gpu", "cuda:1" ... name one')
+        raise invalid('device is empty: "auto" lets pyggml choose; "cpu", "gpu", "cuda:1" ... name one')
     return c_string("device", device)
 
 
@@ -202,10 +202,10 @@ def utf8(name: str, text: str | bytes) -> bytes:
     if isinstance(text, bytes):
         return text
     if not isinstance(text, str):
-        raise refused(f"{name} must be text, not {type(text).__name__}")
+        raise invalid(f"{name} must be text, not {type(text).__name__}")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise refused(
+        raise invalid(
             f"{name} contains an unpaired surrogate at index {error.start}, which UTF-8 cannot encode"
         ) from None

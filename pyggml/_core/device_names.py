@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from pyggml._core.checks import device_name, items, refused
+from pyggml._core.checks import device_name, invalid, items
 
 AUTO = "auto"
 CPU = "cpu"
@@ -94,13 +94,13 @@ def split_device_names(device: str | Sequence[str]) -> tuple[str, ...]:
     else:
         given = items("device", device, 'a name such as "cuda:1", or a list of names')
     if not given:
-        raise refused('device is an empty list: "cpu" computes without a GPU')
+        raise invalid('device is an empty list: "cpu" computes without a GPU')
     names = tuple(name.strip() if isinstance(name, str) else name for name in given)
     for name in names:
         device_name(name)
     alone = [name for name in names if parse_device_name(name).kind in (AUTO, CPU)]
     if alone and len(names) > 1:
-        raise refused(
+        raise invalid(
             f"device names {alone[0]!r} and others: name only the devices that take layers; n_gpu_layers, n_cpu_moe "
             "and override_tensor keep weights in main memory"
         )

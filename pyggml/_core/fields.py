@@ -33,7 +33,7 @@ from typing import (
     overload,
 )
 
-from pyggml._core.checks import UINT32_MAX, choice, finite, flag, integer, refused, shown
+from pyggml._core.checks import UINT32_MAX, choice, finite, flag, integer, invalid, shown
 from pyggml._core.hints import Hints, closest_name
 
 _P = ParamSpec("_P")
@@ -94,7 +94,7 @@ class Field:
         if (value is None and types.NoneType in self.types) or (isinstance(value, str) and value in self.words):
             return value
         if self.is_size and isinstance(value, str):
-            raise refused(f"{self.name} must be a number of bytes, such as 512MB or 12GiB, not {shown(value)}")
+            raise invalid(f"{self.name} must be a number of bytes, such as 512MB or 12GiB, not {shown(value)}")
         if int in self.types:
             return integer(self.name, value, self.low, self.high, self.without and f"; {self.without}")
         if float in self.types:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, overload
 
-from pyggml._core.checks import refused, shown
+from pyggml._core.checks import invalid, shown
 from pyggml._core.hints import Record
 
 if TYPE_CHECKING:
@@ -101,13 +101,13 @@ class Result(Record):
             InvalidParameterError: there is no such form, or the plain one was requested with an envelope.
         """
         if not isinstance(form, str):
-            raise refused(f"form must be 'plain' or 'openai', not {shown(form)}")
+            raise invalid(f"form must be 'plain' or 'openai', not {shown(form)}")
         if form == "openai":
             return self._in_openais_form(**envelope)
         if form != "plain":
-            raise refused(f"form must be 'plain' or 'openai', not {form!r}")
+            raise invalid(f"form must be 'plain' or 'openai', not {form!r}")
         if envelope:
-            raise refused(f"{', '.join(envelope)} are for to_dict('openai')")
+            raise invalid(f"{', '.join(envelope)} are for to_dict('openai')")
         return plain_fields(self)
 
     def _in_openais_form(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pyggml._core.c_values import UINT32_MAX
-from pyggml._core.checks import refused, shown
+from pyggml._core.checks import invalid, shown
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.fields import CACHE_TYPES, CacheType, Field, Size, Threads, check, option_class
 from pyggml._native.activation_collector import Collector
@@ -76,7 +76,7 @@ class ContextOptions:
     def __post_init__(self) -> None:
         check(self)
         if self.collector is not None and not isinstance(self.collector, Collector):
-            raise refused(f"collector must be a Collector or None, not {shown(self.collector)}")
+            raise invalid(f"collector must be a Collector or None, not {shown(self.collector)}")
 
 
 def native_options(options: ContextOptions) -> "CData":

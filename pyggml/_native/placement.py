@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyggml._core.checks import INT32_MAX, c_string, choice, device_name, finite, integer, items, refused, shown
+from pyggml._core.checks import INT32_MAX, c_string, choice, device_name, finite, integer, invalid, items, shown
 from pyggml._core.device_names import AUTO, CPU, RPC, find_named, parse_device_name, split_device_names
 from pyggml._core.ffi import ffi, lib
 from pyggml._native.backend import (
@@ -69,9 +69,9 @@ class Placement:
         integer("n_cpu_moe", self.n_cpu_moe, ALL, INT32_MAX)
         if len(self.devices) > MAX_DEVICES:
             n = len(self.devices)
-            raise refused(f"device names {n} devices; a model can use at most {MAX_DEVICES}: name fewer")
+            raise invalid(f"device names {n} devices; a model can use at most {MAX_DEVICES}: name fewer")
         if self.tensor_split and len(self.tensor_split) != len(self.devices):
-            raise refused(f"tensor_split has {len(self.tensor_split)} numbers for {len(self.devices)} devices")
+            raise invalid(f"tensor_split has {len(self.tensor_split)} numbers for {len(self.devices)} devices")
 
     def native(self) -> list[Any]:
         """Return a ``pyg_placement *``, and the objects that it points to, which must live as long."""
@@ -99,7 +99,7 @@ class Placement:
 def _override(pair: object) -> tuple[str, str]:
     texts = items("an override", pair)
     if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
-        raise refused(f"an override is a pattern and the name of a device, not {shown(pair)}")
+        raise invalid(f"an override is a pattern and the name of a device, not {shown(pair)}")
     for text in texts:
         c_string("a text of overrides", text)
     return texts[0], texts[1]
@@ -154,9 +154,9 @@ class _AvailableDevices:
         picked = [self.named(name) for name in names]
         for name, device in zip(names, picked, strict=True):
             if device.type == "accel":
-                raise refused(f'{name!r} assists the CPU: device="cpu" uses it')
+                raise invalid(f'{name!r} assists the CPU: device="cpu" uses it')
             if picked.count(device) > 1:
-                raise refused(f"device names {device.name} twice")
+                raise invalid(f"device names {device.name} twice")
         return [device for device in picked if device.type != "cpu"]
 
     def named(self, name: str) -> Device:
@@ -171,20 +171,20 @@ class _AvailableDevices:
 def _require_effect(hosts: Sequence[Device], chosen: Sequence[Device], options: PlacementOptions) -> None:
     """Reject options without an effect on the chosen devices."""
     if hosts and not any(device.kind == RPC for device in chosen):
-        raise refused(
+        raise invalid(
             f'rpc connects hosts, but device={options.device!r} uses none of their devices: leave device at "auto", or '
             'add "rpc:0" to it'
         )
     if not chosen:
         for name in ("tensor_split", "main_gpu"):
             if getattr(options, name) is not None:
-                raise refused(f"{name} needs GPUs, and this model runs on the CPU; pyggml.devices() lists the devices")
+                raise invalid(f"{name} needs GPUs, and this model runs on the CPU; pyggml.devices() lists the devices")
 
 
 def _split(options: PlacementOptions, chosen: Sequence[Device]) -> tuple[float, ...]:
     split: Sequence[float] | None = options.tensor_split  # type: ignore[assignment]
     if split is not None and len(split) != len(chosen):
-        raise refused(
+        raise invalid(
             f"tensor_split has {len(split)} number{'s' * (len(split) != 1)}, but the model's devices are "
             f"{', '.join(device.name for device in chosen)}: give one number for each, 0 for none of the model"
         )
@@ -201,7 +201,7 @@ def _main(options: PlacementOptions, chosen: Sequence[Device]) -> Device:
     index = options.main_gpu or 0
     if index >= len(chosen):
         names = ", ".join(device.name for device in chosen)
-        raise refused(f"main_gpu={index} must be from 0 to {len(chosen) - 1} ({names})")
+        raise invalid(f"main_gpu={index} must be from 0 to {len(chosen) - 1} ({names})")
     return chosen[index]
 
 
@@ -212,7 +212,7 @@ def _overrides(
     pairs = [(pattern, available.named(name)) for pattern, name in wanted.items()]
     for pattern, device in pairs:
         if device.type != "cpu" and device not in chosen:
-            raise refused(
+            raise invalid(
                 f"override_tensor places {pattern!r} on {device.name}, which is not among the model's devices "
                 f"({', '.join(each.name for each in chosen) or 'the CPU alone'}): name it in device, too"
             )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pyggml._core.checks import INT32_MAX, c_string, finite, items, refused, shown
+from pyggml._core.checks import INT32_MAX, c_string, finite, invalid, items, shown
 from pyggml._core.device_names import split_device_names
 from pyggml._core.fields import Field, check, option_class
 
@@ -53,9 +53,9 @@ class PlacementOptions:
 
     def _require_agreement(self) -> None:
         if self.split_mode == "none" and self.tensor_split is not None:
-            raise refused('split_mode="none" puts the model on one device: leave out tensor_split')
+            raise invalid('split_mode="none" puts the model on one device: leave out tensor_split')
         if self.split_mode != "none" and self.main_gpu is not None:
-            raise refused(
+            raise invalid(
                 f'main_gpu has an effect only with split_mode="none"; device="cuda:{self.main_gpu}" alone names one GPU'
             )
 
@@ -68,7 +68,7 @@ def _parts(split: str | Sequence[float]) -> tuple[float, ...]:
         given = items("tensor_split", split, "a number for each device, such as [3, 1]")
     parts = tuple(finite(f"tensor_split[{index}]", part, 0) for index, part in enumerate(given))  # type: ignore[arg-type]
     if not any(parts):
-        raise refused("tensor_split needs at least one number above 0")
+        raise invalid("tensor_split needs at least one number above 0")
     return parts
 
 
@@ -89,14 +89,14 @@ def _pairs(overrides: str | Mapping[str, str] | Sequence[str]) -> dict[str, str]
         pairs = [_pair(text) for text in items("override_tensor", overrides)]
     for pattern, device in pairs:
         if len(c_string("a pattern of override_tensor", pattern)) > _MAX_PATTERN:
-            raise refused(f"a pattern of override_tensor is longer than {_MAX_PATTERN} bytes")
+            raise invalid(f"a pattern of override_tensor is longer than {_MAX_PATTERN} bytes")
         if not pattern or len(split_device_names(device)) != 1:
-            raise refused(f"override_tensor takes one device for each pattern, not {shown((pattern, device))}")
+            raise invalid(f"override_tensor takes one device for each pattern, not {shown((pattern, device))}")
     return dict(pairs)
 
 
 def _pair(text: object) -> tuple[str, str]:
     pattern, equals, device = text.rpartition("=") if isinstance(text, str) else ("", "", "")
     if not equals:
-        raise refused(f'override_tensor takes pairs such as "ffn_.*_exps=cpu", not {shown(text)}')
+        raise invalid(f'override_tensor takes pairs such as "ffn_.*_exps=cpu", not {shown(text)}')
     return pattern.strip(), device.strip()

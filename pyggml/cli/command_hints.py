@@ -1,4 +1,4 @@
-"""Hints for commands and options of other tools, from the table of :mod:`pyggml._core.hints`.
+"""Hints for commands and options of other tools, from the table of hints.
 
 Other libraries' names of parameters (``HINTS`` of the classes of options) work as options, unless the table has a hint
 for the option.
@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from pyggml._core.hints import hints
+from pyggml.options import hints
 
 #: Group of commands -> another name of one of its commands -> its own.
 ALIASES = {group: hints(f"alias {group}") for group in ("pyggml", "cache")}

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from pyggml._core.checks import refused, shown
+from pyggml._core.checks import invalid, shown
 
 #: Ordered by size, largest first.
 FILE_TYPES = (
@@ -36,7 +36,7 @@ def file_type(name: str, given: object, known: Iterable[str] = FILE_TYPES) -> st
     text = given.lower() if isinstance(given, str) else ""
     if text in known:
         return text
-    raise refused(f"{name} is {shown(given)}; " + (suggestion(text) or f"choose one of {', '.join(known)}"))
+    raise invalid(f"{name} is {shown(given)}; " + (suggestion(text) or f"choose one of {', '.join(known)}"))
 
 
 def suggestion(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pyggml._core.checks import UINT32_MAX, refused
+from pyggml._core.checks import UINT32_MAX, invalid
 from pyggml._core.fields import CacheType, Field, Threads, check, fields_of, option_class, require_known
 from pyggml._core.hints import hints
 from pyggml._native.placement_options import All, Auto, PlacementOptions, SplitMode
@@ -71,7 +71,7 @@ class MemoryOptions(PlacementOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_batch < self.n_parallel:
-            raise refused(
+            raise invalid(
                 f"n_batch is {self.n_batch} and n_parallel is {self.n_parallel}: n_batch must be at least n_parallel, "
                 "since a forward pass takes one token from each running request"
             )

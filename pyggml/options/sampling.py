@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Annotated, Any, ClassVar
 
-from pyggml._core.checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, real, refused, shown
+from pyggml._core.checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, invalid, real, shown
 from pyggml._core.fields import Field, check, fields_of, option_class
 from pyggml._core.hints import hints
 
@@ -60,16 +60,16 @@ class Grammar:
         _require_text("the grammar's root", self.root)
         _require_text("the grammar's prefix", self.prefix)
         if self.prefix and flag("lazy", self.lazy):
-            raise refused("a grammar cannot have both lazy=True and a prefix: a lazy grammar starts at its trigger")
+            raise invalid("a grammar cannot have both lazy=True and a prefix: a lazy grammar starts at its trigger")
         if isinstance(self.trigger_patterns, str) or not isinstance(self.trigger_patterns, Sequence):
-            raise refused("trigger_patterns must be a sequence of regular expressions")
+            raise invalid("trigger_patterns must be a sequence of regular expressions")
         for pattern in self.trigger_patterns:
             _require_text("a trigger pattern", pattern)
         object.__setattr__(self, "trigger_patterns", tuple(self.trigger_patterns))
         token_ids = _token_ids("trigger_tokens", self.trigger_tokens)
         object.__setattr__(self, "trigger_tokens", token_ids)
         if flag("lazy", self.lazy) != bool(self.trigger_patterns or token_ids):
-            raise refused("lazy=True needs trigger_patterns or trigger_tokens, and triggers need lazy=True")
+            raise invalid("lazy=True needs trigger_patterns or trigger_tokens, and triggers need lazy=True")
 
 
 @option_class
@@ -205,33 +205,33 @@ class SamplingParams:
         """Refuses a grammar or a JSON schema beside ``response_format``."""
         if self.grammar is not None or self.json_schema is not None:
             other = "json_schema" if self.grammar is None else "grammar"
-            raise refused(f"response_format and {other} were both given: choose one")
+            raise invalid(f"response_format and {other} were both given: choose one")
 
     def _require_one_form(self) -> None:
         """Accepts a grammar or a JSON schema, not both, and neither with ``ignore_eos``."""
         if self.grammar is not None and self.json_schema is not None:
-            raise refused("grammar and json_schema were both given: choose one")
+            raise invalid("grammar and json_schema were both given: choose one")
         if self.ignore_eos and (self.grammar is not None or self.json_schema is not None):
-            raise refused("ignore_eos does not work with a grammar or json_schema, which decides where the output ends")
+            raise invalid("ignore_eos does not work with a grammar or json_schema, which decides where the output ends")
         if self.grammar is not None and not isinstance(self.grammar, Grammar):
             _require_text("grammar", self.grammar)
 
     def _require_consistent_samplers(self) -> None:
         """Refuses samplers that are turned on but would have no effect."""
         if self.dynatemp_range > 0 and self.temperature == 0:
-            raise refused("dynatemp_range has no effect with a temperature of 0: set temperature too")
+            raise invalid("dynatemp_range has no effect with a temperature of 0: set temperature too")
         if self.mirostat and self.adaptive_target is not None:
-            raise refused("mirostat and adaptive_target were both given: choose one")
+            raise invalid("mirostat and adaptive_target were both given: choose one")
         on = self._samplers_on
         if self.mirostat:
             idle = [name for name in on if name not in BESIDE_MIROSTAT]
             if idle or self.samplers is not None:
-                raise refused(f"mirostat replaces {', '.join(idle) or 'samplers'}: use one or the other")
+                raise invalid(f"mirostat replaces {', '.join(idle) or 'samplers'}: use one or the other")
         if self.samplers is not None:
             on += ["temperature"] if self.temperature not in (0.0, 1.0) else []
             missing = [name for name in dict.fromkeys(on) if name not in self.samplers]
             if missing:
-                raise refused(
+                raise invalid(
                     f"samplers leaves out {', '.join(missing)}, which other parameters turn on: add it to samplers, or "
                     "reset those parameters"
                 )
@@ -259,7 +259,7 @@ def _schema_of(response_format: Mapping[str, Any] | type) -> Any:
     form = form.get("json_schema", form)
     if kind == "json_schema" and isinstance(form, Mapping) and form.get("schema") is not None:
         return form["schema"]
-    raise refused(
+    raise invalid(
         "response_format must be {'type': 'text'}, {'type': 'json_object'} or {'type': 'json_schema', 'json_schema': "
         f"{{'schema': ...}}}}, not {shown(response_format)}"
     )
@@ -267,7 +267,7 @@ def _schema_of(response_format: Mapping[str, Any] | type) -> Any:
 
 def _require_text(name: str, text: object) -> None:
     if not isinstance(text, str):
-        raise refused(f"{name} must be text, not {type(text).__name__}")
+        raise invalid(f"{name} must be text, not {type(text).__name__}")
     c_string(name, text)
 
 
@@ -287,13 +287,13 @@ def _stop_strings(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(stop, str):
         stop = (stop,)
     if not isinstance(stop, Sequence) or not all(isinstance(string, str) and string for string in stop):
-        raise refused(f"stop must be a non-empty string or a sequence of non-empty strings, not {shown(stop)}")
+        raise invalid(f"stop must be a non-empty string or a sequence of non-empty strings, not {shown(stop)}")
     return tuple(stop)
 
 
 def _logit_bias(bias: Mapping[int, float]) -> dict[int, float]:
     if not isinstance(bias, Mapping):
-        raise refused(f"logit_bias must be a mapping from token ids to numbers, not {type(bias).__name__}")
+        raise invalid(f"logit_bias must be a mapping from token ids to numbers, not {type(bias).__name__}")
     return {
         integer("a token id of logit_bias", token_id, 0, INT32_MAX): real("a value of logit_bias", value)
         for token_id, value in bias.items()
@@ -302,11 +302,11 @@ def _logit_bias(bias: Mapping[int, float]) -> dict[int, float]:
 
 def _breakers(breakers: Sequence[str]) -> tuple[str, ...]:
     if isinstance(breakers, str) or not isinstance(breakers, Sequence):
-        raise refused(f"dry_sequence_breakers must be a sequence of strings, not {shown(breakers)}")
+        raise invalid(f"dry_sequence_breakers must be a sequence of strings, not {shown(breakers)}")
     for breaker in breakers:
         _require_text("a string of dry_sequence_breakers", breaker)
         if not 1 <= len(c_string("a string of dry_sequence_breakers", breaker)) <= _MAX_BREAKER_BYTES:
-            raise refused(
+            raise invalid(
                 f"dry_sequence_breakers must be 1 to {_MAX_BREAKER_BYTES} bytes long each, not {shown(breaker)}"
             )
     return tuple(breakers)
@@ -314,10 +314,10 @@ def _breakers(breakers: Sequence[str]) -> tuple[str, ...]:
 
 def _sampler_names(names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise refused(f"samplers must be a sequence of names, not {shown(names)}")
+        raise invalid(f"samplers must be a sequence of names, not {shown(names)}")
     for i, name in enumerate(names):
         if name not in DEFAULT_SAMPLERS:
-            raise refused(f"unknown sampler {shown(name)}; known are {', '.join(DEFAULT_SAMPLERS)}")
+            raise invalid(f"unknown sampler {shown(name)}; known are {', '.join(DEFAULT_SAMPLERS)}")
         if name in names[:i]:
-            raise refused(f"samplers lists {name!r} twice")
+            raise invalid(f"samplers lists {name!r} twice")
     return tuple(names)

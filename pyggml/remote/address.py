@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyggml._core.checks import refused, shown
+from pyggml._core.checks import invalid, shown
 
 #: The port of upstream's rpc-server, which firewalls may already allow.
 DEFAULT_PORT = 50052
@@ -25,12 +25,12 @@ class Address(NamedTuple):
             InvalidParameterError: the text is not an address.
         """
         if not isinstance(text, str) or not text.strip() or "\0" in text:
-            raise refused(f'a host must be a string such as "gpu-box:{DEFAULT_PORT}", not {shown(text)}')
+            raise invalid(f'a host must be a string such as "gpu-box:{DEFAULT_PORT}", not {shown(text)}')
         host, colon, port = text.strip().rpartition(":")
         if not colon or port.endswith("]") or (":" in host and not host.endswith("]")):
             host, port = text.strip(), str(DEFAULT_PORT)  # a name or an IPv6 address without a port
         if not host.strip("[]") or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
-            raise refused(f'{shown(text)} is not the address of a host, such as "gpu-box:{DEFAULT_PORT}"')
+            raise invalid(f'{shown(text)} is not the address of a host, such as "gpu-box:{DEFAULT_PORT}"')
         return cls(host.strip("[]"), int(port))
 
     def __str__(self) -> str:
@@ -47,9 +47,9 @@ def parse_addresses(hosts: str | Sequence[str] | None) -> list[Address]:
         return []
     given = hosts.split(",") if isinstance(hosts, str) else hosts
     if not isinstance(given, (list, tuple)):
-        raise refused(f'rpc must be a list of hosts such as ["gpu-box:{DEFAULT_PORT}"], not {shown(hosts)}')
+        raise invalid(f'rpc must be a list of hosts such as ["gpu-box:{DEFAULT_PORT}"], not {shown(hosts)}')
     addresses = [Address.parse(each) for each in given]
     for index, address in enumerate(addresses):
         if address in addresses[:index]:
-            raise refused(f"rpc names {address} twice; one address is enough for all devices of a host")
+            raise invalid(f"rpc names {address} twice; one address is enough for all devices of a host")
     return addresses

@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from pyggml._core.checks import is_path, refused
+from pyggml._core.checks import invalid, is_path
 
 #: The environment variable with the key itself.
 KEY_VARIABLE = "PYGGML_RPC_KEY"
@@ -31,12 +31,12 @@ def find_key(file: str | os.PathLike[str] | None = None) -> bytes:
     if file is None and os.environ.get(KEY_VARIABLE):
         return parse_key(os.fsencode(os.environ[KEY_VARIABLE]), KEY_VARIABLE)
     if file is not None and not is_path(file):
-        raise refused(f"rpc_key must be the path of a key file, not {type(file).__name__}")
+        raise invalid(f"rpc_key must be the path of a key file, not {type(file).__name__}")
     path = default_key_file() if file is None else Path(file)
     try:
         return parse_key(path.read_bytes(), str(path))
     except OSError as error:
-        raise refused(
+        raise invalid(
             f'the key {path} cannot be read ({error.strerror}). Copy the key of "pyggml rpc-serve" from the host, and '
             f'set rpc_key="FILE" or {KEY_VARIABLE}'
         ) from None
@@ -65,7 +65,7 @@ def parse_key(text: bytes, where: str) -> bytes:
     """
     key = text.strip()
     if len(key) < _MIN_BYTES:
-        raise refused(
+        raise invalid(
             f"the key in {where} has {len(key)} bytes; it needs at least {_MIN_BYTES}. To generate one, run "
             "openssl rand -hex 32"
         )
