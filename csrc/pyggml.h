@@ -101,7 +101,7 @@ enum pyg_handle_kind {
     PYG_HANDLE_IMATRIX,
     PYG_HANDLE_REMOTE,
     PYG_HANDLE_MAPPED_FILE,
-    PYG_HANDLE_RELAY,
+    PYG_HANDLE_ENGINE_CLIENT,
     PYG_HANDLE_KINDS,
 };
 
@@ -208,7 +208,8 @@ typedef struct pyg_remote pyg_remote;
 // sign of life for `silence_s` seconds while this process waits for it; then what was computed with it fails with
 // PYG_ERR_HOST_LOST. A pyg_placement may name its devices until the handle is closed. Whatever uses them keeps the
 // connection.
-pyg_status pyg_remote_connect(int32_t socket, const char * name, double silence_s, pyg_remote ** out, pyg_error * err);
+pyg_status pyg_remote_connect(int32_t socket, const char * name, double heartbeat_timeout_s, pyg_remote ** out,
+                              pyg_error * err);
 pyg_status pyg_remote_close(pyg_remote * remote, pyg_error * err);
 void       pyg_remote_free(pyg_remote * remote);
 
@@ -245,7 +246,7 @@ pyg_status pyg_quantize(int32_t type, const float * src, int64_t n_rows, int64_t
 pyg_status pyg_dequantize(int32_t type, const void * src, size_t src_size, int64_t n, float * dst, pyg_error * err);
 
 // What the engine's choice of mixed types depends on.
-typedef struct pyg_mixture_model {
+typedef struct pyg_quantization_mix_model {
     const char * architecture;  // as in a GGUF file
     uint32_t     n_embd;
     uint32_t     n_ff;
@@ -254,28 +255,28 @@ typedef struct pyg_mixture_model {
     uint32_t     n_head_kv;
     uint32_t     n_expert;
     uint32_t     n_embd_head;
-} pyg_mixture_model;
+} pyg_quantization_mix_model;
 
 // A tensor to encode.
-typedef struct pyg_mixture_tensor {
+typedef struct pyg_quantization_mix_tensor {
     const char * name;
     int64_t      ne[4];          // innermost first; 1 for dimensions it does not have
     int32_t      type;           // enum ggml_type; in: what it is now, out: the mixture's choice
     int32_t      wanted;         // the type to use instead of the mixture's choice, if it is mixed; -1: none
     bool         is_mixed;       // out: false for vectors and the like, which keep their type
     bool         needs_imatrix;  // out: without importances its values would become useless
-} pyg_mixture_tensor;
+} pyg_quantization_mix_tensor;
 
 // The types the engine's quantiser would give to a model's tensors. `tensors` must be all of them, in the order they
 // are stored. `ftype` is an enum llama_ftype; some mixtures spend fewer bits when there are importances. A tensor whose
 // rows are not whole blocks of its type gets another type. PYG_ERR_UNSUPPORTED_ARCH for an architecture the engine does
 // not know, PYG_ERR_INVALID_PARAMETER for other values it has no rules for.
-pyg_status pyg_mixture_types(const pyg_mixture_model * model, int32_t ftype, bool has_imatrix,
-                             pyg_mixture_tensor * tensors, size_t n_tensors, pyg_error * err);
+pyg_status pyg_quantization_mix_types(const pyg_quantization_mix_model * model, int32_t ftype, bool has_imatrix,
+                                      pyg_quantization_mix_tensor * tensors, size_t n_tensors, pyg_error * err);
 
 // The same for the model in a GGUF file (the first of a split set), whose metadata is read. PYG_ERR_MODEL_LOAD.
-pyg_status pyg_mixture_types_of_file(const char * path, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors,
-                                     size_t n_tensors, pyg_error * err);
+pyg_status pyg_quantization_mix_types_of_file(const char * path, int32_t ftype, bool has_imatrix,
+                                              pyg_quantization_mix_tensor * tensors, size_t n_tensors, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
 // Mapped files
@@ -393,8 +394,8 @@ pyg_status pyg_model_new(const char * path, const pyg_model_options * options, p
 //             innermost first; the first 256
 //   unknown   names of tensors that this kind of model does not have
 // Files without any tensor are treated as vocabularies: nothing counts as missing.
-pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** about,
-                            pyg_model ** out, pyg_error * err);
+pyg_status pyg_model_check_metadata(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** about,
+                                    pyg_model ** out, pyg_error * err);
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err);
 void       pyg_model_free(pyg_model * model);
 
@@ -748,7 +749,7 @@ void       pyg_chat_templates_free(pyg_chat_templates * templates);
 // A JSON object: "source"; "abilities", an object of bools; "arguments", how the template writes a call's arguments:
 // "as one" JSON object, "one by one", or "" if it has no format for calls that follows a schema. *out is *owned*:
 // pyg_string_free.
-pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err);
+pyg_status pyg_chat_templates_info(pyg_chat_templates * templates, char ** out, pyg_error * err);
 
 // Renders a conversation. `request_json` is an object:
 //   messages                array of {"role", "content", ...} as OpenAI's chat API has them
@@ -901,7 +902,7 @@ typedef struct pyg_request_options {
     int32_t n_logprobs;
     int32_t n_prompt_logprobs;
     // Nobody reads the tokens one by one: they may come late and many at once if all are done sooner.
-    bool unwatched;
+    bool prefer_throughput;
 } pyg_request_options;
 
 // Greedy, up to 256 tokens; every sampler off, with default parameters for when it is switched on.
@@ -920,7 +921,8 @@ pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt,
 
 // Sends `tag` to the waker once there is room in the queue, perhaps at once, or when the engine closes. The room is not
 // reserved: submit again, and if another request was faster, ask again.
-pyg_status pyg_engine_ask_for_room(pyg_engine * engine, pyg_waker * waker, uint64_t tag, pyg_error * err);
+pyg_status pyg_engine_notify_when_queue_has_capacity(pyg_engine * engine, pyg_waker * waker, uint64_t tag,
+                                                     pyg_error * err);
 
 // Forgets the sequences kept for their prefixes. Does not disturb running requests and does not wait.
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err);
@@ -1005,50 +1007,51 @@ pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg
 // The program's side. Requests go to the process through a socket, and what comes of them comes back through shared
 // memory, to requests like those of an engine: pyg_request_wait, pyg_request_logprobs, pyg_request_cancel and wakers
 // work as always. What the process sends is checked like any input.
-typedef struct pyg_relay pyg_relay;
+typedef struct pyg_engine_client pyg_engine_client;
 
 // `memory` and `socket` are descriptors for the process to inherit, *owned*: close them when it has been started.
 // `max_queue` as in pyg_engine_options, for an engine that computes `n_parallel` requests at once and has no limit.
-pyg_status pyg_relay_new(uint32_t n_parallel, uint32_t max_queue, int32_t * memory, int32_t * socket, pyg_relay ** out,
-                         pyg_error * err);
+pyg_status pyg_engine_client_new(uint32_t n_parallel, uint32_t max_queue, int32_t * memory, int32_t * socket,
+                                 pyg_engine_client ** out, pyg_error * err);
 
 // Passes on what the process says, until it is gone or pyg_relay_close. Call it once, on a thread for it.
 // PYG_ERR_ENGINE when what it says makes no sense: end it.
-pyg_status pyg_relay_run(pyg_relay * relay, pyg_error * err);
+pyg_status pyg_engine_client_run(pyg_engine_client * client, pyg_error * err);
 
 // As pyg_engine_submit. `model` checks the request here, and a vocabulary is enough for that; `bytes` say to the
 // process what `options` say. PYG_ERR_ENGINE, too, when the process is gone.
-pyg_status pyg_relay_submit(pyg_relay * relay, pyg_model * model, uint32_t n_ctx, const int32_t * prompt,
-                            int32_t n_prompt, const pyg_request_options * options, const char * bytes, size_t n_bytes,
-                            pyg_request ** out, pyg_error * err);
+pyg_status pyg_engine_client_submit(pyg_engine_client * client, pyg_model * model, uint32_t n_ctx,
+                                    const int32_t * prompt, int32_t n_prompt, const pyg_request_options * options,
+                                    const char * bytes, size_t n_bytes, pyg_request ** out, pyg_error * err);
 
 // As pyg_engine_ask_for_room; it is told, too, when the process is gone.
-pyg_status pyg_relay_ask_for_room(pyg_relay * relay, pyg_waker * waker, uint64_t tag, pyg_error * err);
+pyg_status pyg_engine_client_notify_when_queue_has_capacity(pyg_engine_client * client, pyg_waker * waker, uint64_t tag,
+                                                            pyg_error * err);
 
 // Asks the process for something else. Its answer comes in one message or several, of which at most `max_bytes` may
 // wait to be taken. PYG_ERR_ENGINE when it is gone.
-pyg_status pyg_relay_call(pyg_relay * relay, const int32_t * numbers, uint32_t n_numbers, const char * bytes,
-                          size_t n_bytes, size_t max_bytes, uint64_t * id, pyg_error * err);
+pyg_status pyg_engine_client_call(pyg_engine_client * client, const int32_t * numbers, uint32_t n_numbers,
+                                  const char * bytes, size_t n_bytes, size_t max_bytes, uint64_t * id, pyg_error * err);
 
 // The next message of an answer, *owned*: pyg_string_free. NULL if none has come after `timeout_s` (negative: no
 // limit).
-pyg_status pyg_relay_reply(pyg_relay * relay, uint64_t id, double timeout_s, char ** data, size_t * n_bytes,
-                           bool * last, pyg_error * err);
+pyg_status pyg_engine_client_reply(pyg_engine_client * client, uint64_t id, double timeout_s, char ** data,
+                                   size_t * n_bytes, bool * last, pyg_error * err);
 
 // Nobody takes the rest of an answer.
-void pyg_relay_forget(pyg_relay * relay, uint64_t id);
+void pyg_engine_client_discard(pyg_engine_client * client, uint64_t id);
 
-pyg_status pyg_relay_is_gone(pyg_relay * relay, bool * out, pyg_error * err);
+pyg_status pyg_engine_client_has_exited(pyg_engine_client * client, bool * out, pyg_error * err);
 
 // The process is gone: ends its requests and calls with PYG_ERR_ENGINE, for the reason given.
-pyg_status pyg_relay_lose(pyg_relay * relay, const char * why, pyg_error * err);
+pyg_status pyg_engine_client_fail(pyg_engine_client * client, const char * why, pyg_error * err);
 
 // Ends its requests and calls as pyg_engine_close does. Does not wait: pyg_relay_run returns soon after.
-pyg_status pyg_relay_close(pyg_relay * relay, pyg_error * err);
-void       pyg_relay_free(pyg_relay * relay);
+pyg_status pyg_engine_client_close(pyg_engine_client * client, pyg_error * err);
+void       pyg_engine_client_free(pyg_engine_client * client);
 
 // The side of the process; lives as long as that.
-typedef struct pyg_feed pyg_feed;
+typedef struct pyg_engine_server pyg_engine_server;
 
 enum pyg_frame_kind {
     PYG_FRAME_NONE,    // the program is gone
@@ -1065,20 +1068,22 @@ typedef struct pyg_frame {
 } pyg_frame;
 
 // Takes over the descriptors of pyg_relay_new.
-pyg_status pyg_feed_new(int32_t memory, int32_t socket, pyg_feed ** out, pyg_error * err);
+pyg_status pyg_engine_server_new(int32_t memory, int32_t socket, pyg_engine_server ** out, pyg_error * err);
 
 // Passes on what comes of the requests. Never returns; call it on a thread for it.
-void pyg_feed_run(pyg_feed * feed);
+void pyg_engine_server_run(pyg_engine_server * server);
 
 // Waits for the next thing to do. Only one thread may call it.
-pyg_status pyg_feed_next(pyg_feed * feed, pyg_frame * out, pyg_error * err);
+pyg_status pyg_engine_server_next(pyg_engine_server * server, pyg_frame * out, pyg_error * err);
 
 // Queues the request of a frame. What is wrong with it goes to the program.
-pyg_status pyg_feed_submit(pyg_feed * feed, pyg_engine * engine, uint64_t id, const int32_t * prompt, int32_t n_prompt,
-                           const pyg_request_options * options, pyg_error * err);
+pyg_status pyg_engine_server_submit(pyg_engine_server * server, pyg_engine * engine, uint64_t id,
+                                    const int32_t * prompt, int32_t n_prompt, const pyg_request_options * options,
+                                    pyg_error * err);
 
 // Sends a message of the answer to a call; `last`: no other comes.
-pyg_status pyg_feed_reply(pyg_feed * feed, uint64_t id, const char * data, size_t n_bytes, bool last, pyg_error * err);
+pyg_status pyg_engine_server_reply(pyg_engine_server * server, uint64_t id, const char * data, size_t n_bytes,
+                                   bool last, pyg_error * err);
 
 // From now on this process ends when the thread that started it does (Linux), and at once if process `parent` is no
 // longer its parent.

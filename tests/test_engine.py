@@ -98,7 +98,7 @@ class TestInThreads:
 
         def spy(type: str, free: Any, new: Any, *arguments: Any) -> Any:
             if new is lib.pyg_engine_submit:
-                unwatched.append(arguments[-1].unwatched)
+                unwatched.append(arguments[-1].prefer_throughput)
             return create(type, free, new, *arguments)
 
         monkeypatch.setattr(errors, "create", spy)

@@ -34,11 +34,11 @@ struct GpuModule {
 
 std::shared_mutex g_backends;  // the engine's lists
 std::mutex        g_loading;   // everything below
-bool              g_gpus_loaded                 = false;
-const char *      g_no_kernels                  = nullptr;  // why there are none
-bool (*g_kernels_cover)(const ggml_tensor * op) = nullptr;
-void (*g_kernels_try)(bool is_trial)            = nullptr;
-bool (*g_compute_thread_may_throw)()            = nullptr;
+bool              g_gpus_loaded                              = false;
+const char *      g_no_kernels                               = nullptr;  // why there are none
+bool (*g_has_batch_invariant_kernel)(const ggml_tensor * op) = nullptr;
+void (*g_set_kernels_dry_run)(bool is_dry_run)               = nullptr;
+bool (*g_compute_thread_may_throw)()                         = nullptr;
 fs::path               g_module_dir;
 std::vector<fs::path>  g_search_path;
 std::vector<GpuModule> g_gpu_modules;
@@ -100,8 +100,8 @@ std::vector<fs::path> gpu_modules() {
 class Library {
   public:
     explicit Library(const fs::path & path) : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-        const char * const words = handle_ ? nullptr : dlerror();
-        refusal_                 = handle_ ? "" : words ? words : "the system's loader gave no reason";
+        const char * const messages = handle_ ? nullptr : dlerror();
+        refusal_                    = handle_ ? "" : messages ? messages : "the system's loader gave no reason";
     }
     ~Library() {
         if (handle_) {
@@ -156,8 +156,8 @@ void register_kernels(const fs::path & module) {
     const auto tries  = pyg_kernels_try;
 #endif
     add();
-    g_kernels_cover = covers;
-    g_kernels_try   = tries;
+    g_has_batch_invariant_kernel = covers;
+    g_set_kernels_dry_run        = tries;
     if (exist()) {
         g_no_kernels = nullptr;
     }
@@ -231,10 +231,10 @@ bool load_from_packages(const std::string & name) {
 std::string refusal(const fs::path & module) {
     std::string previous;
     while (true) {
-        const std::string words = Library(module).refusal();
-        const std::string name  = missing_library(words);
+        const std::string messages = Library(module).refusal();
+        const std::string name     = missing_library(messages);
         if (name.empty() || name == previous || !load_from_packages(name)) {
-            return words;
+            return messages;
         }
         previous = name;
     }
@@ -247,14 +247,14 @@ GpuModule load(const fs::path & path) {
     if (!module.reason.empty()) {
         return module;
     }
-    pyg::LogHeld held;  // that there is no GPU is no news to those who did not ask for one
-    pyg_error    err;
-    const auto   status = pyg::guard(&err, [&] {
+    pyg::LogBuffer held;  // that there is no GPU is no news to those who did not ask for one
+    pyg_error      err;
+    const auto     status = pyg::guard(&err, [&] {
         const auto               lock    = pyg::change_backends();
         const ggml_backend_reg_t backend = ggml_backend_load(path.c_str());
         module.is_loaded                 = backend != nullptr;
         module.n_devices                 = backend ? static_cast<int32_t>(ggml_backend_reg_dev_count(backend)) : 0;
-        module.reason                    = pyg::engine_words();
+        module.reason                    = pyg::engine_error_text();
     });
     if (status != PYG_OK) {
         module.reason = err.message;
@@ -329,8 +329,8 @@ llama_model * load_model(const std::string & path, const llama_model_params & pa
     if (params.split_mode == LLAMA_SPLIT_MODE_TENSOR) {
         alone.lock();
     }
-    const Loading   loading;
-    const TrapScope traps;
+    const Loading    loading;
+    const FaultScope fault_scope;
     try {
         return llama_model_load_from_file(path.c_str(), params);
     } catch (const EngineAbort & abort) {
@@ -344,15 +344,17 @@ llama_model * load_model(const std::string & path, const llama_model_params & pa
 
 llama_context * create_context(llama_model * model, const llama_context_params & params) {
     const std::shared_lock lock(g_backends);
-    const TrapScope        traps;
+    const FaultScope       fault_scope;
     return llama_init_from_model(model, params);
 }
 
-bool kernels_cover(const ggml_tensor * op) { return g_kernels_cover && g_kernels_cover(op); }
+bool has_batch_invariant_kernel(const ggml_tensor * op) {
+    return g_has_batch_invariant_kernel && g_has_batch_invariant_kernel(op);
+}
 
-void kernels_try(bool is_trial) {
-    if (g_kernels_try) {
-        g_kernels_try(is_trial);
+void set_kernels_dry_run(bool is_dry_run) {
+    if (g_set_kernels_dry_run) {
+        g_set_kernels_dry_run(is_dry_run);
     }
 }
 

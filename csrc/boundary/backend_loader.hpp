@@ -16,11 +16,11 @@ void load_cpu_backends(const char * module_dir, const char * search_path);
 
 // Whether a kernel of ours gives each row of a node the same bits in every batch (kernels/backend/c_api.h); once those
 // are loaded.
-bool kernels_cover(const ggml_tensor * op);
+bool has_batch_invariant_kernel(const ggml_tensor * op);
 
 // Whether kernels of ours leave out products of weights on this thread (kernels/backend/c_api.h); without kernels,
 // nothing.
-void kernels_try(bool is_trial);
+void set_kernels_dry_run(bool is_dry_run);
 
 // Whether this is a thread of a graph that was asked for under a guard (kernels/backend/compute_threads.h).
 bool compute_thread_may_throw();

@@ -8,7 +8,7 @@
 
 namespace pyg {
 
-struct Complaint {
+struct FailureCause {
     enum Kind {
         UNKNOWN_ARCHITECTURE,
         NOT_DIVISIBLE,
@@ -26,9 +26,9 @@ struct Complaint {
     uint64_t             n_bytes = 0;      // "" and 0 where upstream does not say
 };
 
-Complaint understood(const std::string & words);
+FailureCause failure_cause(const std::string & messages);
 
 // Whether upstream could not make the scratch buffers of a context, as it does before it computes anything.
-bool is_about_scratch(const std::string & words);
+bool is_scratch_allocation_failure(const std::string & messages);
 
 }  // namespace pyg

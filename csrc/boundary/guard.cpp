@@ -25,8 +25,8 @@ std::string without_line_end(std::string text) {
 // What the engine said before, and what it gave up with.
 std::string reason(const char * message) {
     try {
-        const std::string words = pyg::engine_words();
-        return without_line_end(words.empty() ? message : words + "; " + message);
+        const std::string messages = pyg::engine_error_text();
+        return without_line_end(messages.empty() ? message : messages + "; " + message);
     } catch (const std::bad_alloc &) {
         return "out of memory";  // short enough to need none
     }
@@ -112,7 +112,7 @@ Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, ui
 }
 
 Failure failure_of(const EngineAbort & abort) {
-    const bool no_memory = understood(abort.message).kind == Complaint::NO_MEMORY;
+    const bool no_memory = failure_cause(abort.message).kind == FailureCause::NO_MEMORY;
     return fail(no_memory ? PYG_ERR_OUT_OF_MEMORY : PYG_ERR_ENGINE, "a check inside the engine failed: %s",
                 abort.message.c_str());
 }
@@ -131,17 +131,17 @@ GuardScope::GuardScope() noexcept : outer_(t_guard) { t_guard = this; }
 
 GuardScope::~GuardScope() { t_guard = outer_; }
 
-std::string engine_words() { return t_guard ? t_guard->words_ : std::string(); }
+std::string engine_error_text() { return t_guard ? t_guard->messages_ : std::string(); }
 
-void hear_engine(const char * line) {
+void add_engine_error(const char * line) {
     constexpr size_t ENOUGH = 1024;
-    if (!t_guard || t_guard->words_.size() > ENOUGH) {
+    if (!t_guard || t_guard->messages_.size() > ENOUGH) {
         return;
     }
-    if (!t_guard->words_.empty()) {
-        t_guard->words_ += "; ";
+    if (!t_guard->messages_.empty()) {
+        t_guard->messages_ += "; ";
     }
-    t_guard->words_ += line;
+    t_guard->messages_ += line;
 }
 
 void clear(pyg_error * err) noexcept {

@@ -69,17 +69,17 @@ class GuardScope {
 
   private:
     GuardScope * outer_;
-    std::string  words_;
+    std::string  messages_;
 
-    friend std::string engine_words();
-    friend void        hear_engine(const char * line);
+    friend std::string engine_error_text();
+    friend void        add_engine_error(const char * line);
 };
 
 // The engine's warnings and errors inside this thread's innermost guard, joined by "; "; "" if there were none.
-std::string engine_words();
+std::string engine_error_text();
 
 // Adds a line to engine_words(). Called by the log callback.
-void hear_engine(const char * line);
+void add_engine_error(const char * line);
 
 pyg_status report(pyg_error * err, const Failure & failure) noexcept;
 pyg_status report(pyg_error * err, pyg_code code, const char * message) noexcept;
@@ -102,7 +102,7 @@ pyg_status guard(pyg_error * err, Body && body) noexcept {
 
 // Leaks what an object owns or shares, without memory of its own: the lack of it may be why.
 template <class T>
-void keep_forever(T && object) noexcept {
+void leak_object(T && object) noexcept {
     static_assert(!std::is_reference_v<T>, "to be moved from");
     alignas(T) unsigned char never_destroyed[sizeof(T)];
     new (never_destroyed) T(std::move(object));
@@ -134,7 +134,7 @@ class Handle {
 
 // Runs body(handle) with the handle locked and returns its result. Call it inside a guard. H derives from Handle.
 template <class H, class Body>
-auto take_turn(H * handle, Body && body) {
+auto with_lock(H * handle, Body && body) {
     if (!handle) {
         throw fail(PYG_ERR_CLOSED, "the object has been closed");
     }
@@ -152,7 +152,7 @@ auto take_turn(H * handle, Body && body) {
 // take_turn inside a guard of its own.
 template <class H, class Body>
 pyg_status with(H * handle, pyg_error * err, Body && body) noexcept {
-    return guard(err, [&] { take_turn(handle, body); });
+    return guard(err, [&] { with_lock(handle, body); });
 }
 
 // Closes a handle once: H::release() frees what it holds or, if it is poisoned, H::leak() forgets its engine objects

@@ -51,7 +51,7 @@ struct Model {
 
     mutable GrammarCache grammars;  // caches: can be recomputed
     mutable SamplerCache samplers;
-    mutable Trials       trials;
+    mutable DryRunRecord dry_runs;
 
     Model() = default;
     ~Model();
@@ -168,14 +168,14 @@ struct pyg_model : pyg::Handle {
 
     pyg_model() : Handle(PYG_HANDLE_MODEL) {}
     void release() { model.reset(); }
-    void leak() { pyg::keep_forever(std::move(model)); }
+    void leak() { pyg::leak_object(std::move(model)); }
 };
 
 namespace pyg {
 
 // The model behind a handle, for use without the handle's lock: a loaded model never changes.
 inline std::shared_ptr<Model> shared_model(pyg_model * handle) {
-    return take_turn(handle, [](pyg_model & h) { return h.model; });
+    return with_lock(handle, [](pyg_model & h) { return h.model; });
 }
 
 }  // namespace pyg
@@ -189,7 +189,7 @@ struct pyg_context : pyg::Handle {
 
     pyg_context() : Handle(PYG_HANDLE_CONTEXT) {}
     void release() { context.reset(); }
-    void leak() { pyg::keep_forever(std::move(context)); }
+    void leak() { pyg::leak_object(std::move(context)); }
 };
 
 struct pyg_imatrix : pyg::Handle {
@@ -209,7 +209,7 @@ struct pyg_sampler : pyg::Handle {
     pyg_sampler() : Handle(PYG_HANDLE_SAMPLER) {}
     void release();
     void leak() {
-        pyg::keep_forever(std::move(model));
+        pyg::leak_object(std::move(model));
         chain = nullptr;
     }
 };

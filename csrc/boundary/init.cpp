@@ -24,20 +24,20 @@ void before_fork() {
     pyg::lock_backends_for_fork();
     ggml_critical_section_start();
     pyg::lock_log_for_fork();
-    pyg::lock_traps_for_fork();
+    pyg::lock_fault_handlers_for_fork();
     pyg::lock_mapped_files_for_fork();
 }
 
 void after_fork_in_parent() {
     pyg::unlock_mapped_files_after_fork();
-    pyg::unlock_traps_after_fork();
+    pyg::unlock_fault_handlers_after_fork();
     pyg::unlock_log_after_fork();
     ggml_critical_section_end();
     pyg::unlock_backends_after_fork();
 }
 
 void after_fork_in_child() {
-    pyg::forget_traps_in_child();
+    pyg::reset_fault_handlers_in_child();
     after_fork_in_parent();
     pyg::renew_backends_lock_in_child();
     g_fork_generation.fetch_add(1, std::memory_order_relaxed);

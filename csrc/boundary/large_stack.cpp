@@ -82,10 +82,10 @@ void with_stack_for(size_t text_bytes, const std::function<void()> & body) {
         body();
         return;
     }
-    on_stack_for(text_bytes, body);
+    on_large_stack(text_bytes, body);
 }
 
-void on_stack_for(size_t text_bytes, const std::function<void()> & body, size_t spare) {
+void on_large_stack(size_t text_bytes, const std::function<void()> & body, size_t spare) {
     const size_t needed = BASE + text_bytes * BYTES_PER_CHAR;
     const Stack  stack(needed + spare);
     Call         call = {body, static_cast<const char *>(stack.low()) + spare + needed / 2, {}};
@@ -96,7 +96,7 @@ void on_stack_for(size_t text_bytes, const std::function<void()> & body, size_t 
     }
 }
 
-bool deep_in_stack() noexcept {
+bool stack_half_used() noexcept {
     const char here = 0;
     return t_half && &here < t_half;
 }

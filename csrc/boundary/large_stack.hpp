@@ -14,9 +14,9 @@ void with_stack_for(size_t text_bytes, const std::function<void()> & body);
 
 // The same, always on a stack of its own, with `spare` bytes below its end for what must not be stopped: nested lists
 // that are freed recurse once for each level.
-void on_stack_for(size_t text_bytes, const std::function<void()> & body, size_t spare = 0);
+void on_large_stack(size_t text_bytes, const std::function<void()> & body, size_t spare = 0);
 
 // Whether this thread runs on such a stack and has used half of it.
-bool deep_in_stack() noexcept;
+bool stack_half_used() noexcept;
 
 }  // namespace pyg

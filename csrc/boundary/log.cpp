@@ -28,8 +28,8 @@ std::deque<Line>     g_waiting;
 thread_local std::string t_partial;
 thread_local int32_t     t_partial_level = PYG_LOG_INFO;
 
-thread_local int            t_muted = 0;
-thread_local pyg::LogHeld * t_held  = nullptr;
+thread_local int              t_muted = 0;
+thread_local pyg::LogBuffer * t_held  = nullptr;
 
 int32_t level_of(ggml_log_level level) {
     switch (level) {
@@ -64,7 +64,7 @@ void say(int32_t level, const std::string & text) {
         return;
     }
     if (level >= PYG_LOG_WARN) {
-        pyg::hear_engine(text.c_str());
+        pyg::add_engine_error(text.c_str());
     }
     if (level >= g_level.load(std::memory_order_relaxed)) {
         keep(level, text);
@@ -102,13 +102,13 @@ void on_engine_log(ggml_log_level level, const char * text, void *) noexcept {
     } catch (const std::bad_alloc &) {}
 }
 
-LogMuted::LogMuted() { t_muted++; }
+LogMute::LogMute() { t_muted++; }
 
-LogMuted::~LogMuted() { t_muted--; }
+LogMute::~LogMute() { t_muted--; }
 
-LogHeld::LogHeld() { t_held = this; }
+LogBuffer::LogBuffer() { t_held = this; }
 
-LogHeld::~LogHeld() {
+LogBuffer::~LogBuffer() {
     t_held = nullptr;
     try {
         for (const auto & [level, text] : lines_) {

@@ -13,21 +13,21 @@ namespace pyg {
 void on_engine_log(ggml_log_level level, const char * text, void * user_data) noexcept;
 
 // While it lives, engine messages on this thread below warnings are dropped: for work the caller did not ask for.
-class LogMuted {
+class LogMute {
   public:
-    LogMuted();
-    ~LogMuted();
-    LogMuted(const LogMuted &)             = delete;
-    LogMuted & operator=(const LogMuted &) = delete;
+    LogMute();
+    ~LogMute();
+    LogMute(const LogMute &)             = delete;
+    LogMute & operator=(const LogMute &) = delete;
 };
 
 // While it lives, engine messages on this thread are held back, and passed on at the end unless dropped.
-class LogHeld {
+class LogBuffer {
   public:
-    LogHeld();
-    ~LogHeld();
-    LogHeld(const LogHeld &)             = delete;
-    LogHeld & operator=(const LogHeld &) = delete;
+    LogBuffer();
+    ~LogBuffer();
+    LogBuffer(const LogBuffer &)             = delete;
+    LogBuffer & operator=(const LogBuffer &) = delete;
 
     void drop() { lines_.clear(); }
     void add(int32_t level, const std::string & text) { lines_.emplace_back(level, text); }

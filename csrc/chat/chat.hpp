@@ -17,7 +17,7 @@ namespace pyg {
 // may recurse too, so they run on a large enough stack, and with limited memory. What they throw becomes a failure with
 // `code`.
 template <class Body>
-void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Body && body) {
+void with_template_limits(size_t text_bytes, pyg_code code, const char * what, Body && body) {
     constexpr size_t STACKS_OF_A_REGEX = 4;
     constexpr size_t SHORT_TEXT        = 512;
     constexpr size_t MEMORY            = 256 << 20;
@@ -51,11 +51,11 @@ void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Bo
         }
     };
     // A level of a nested list takes more memory than stack to free it.
-    on_stack_for(STACKS_OF_A_REGEX * std::max(text_bytes, SHORT_TEXT), limited, memory);
+    on_large_stack(STACKS_OF_A_REGEX * std::max(text_bytes, SHORT_TEXT), limited, memory);
 }
 
 // The format of the answers to one prompt. Immutable.
-struct AnswerFormat {
+struct OutputFormat {
     common_chat_format format;
     std::string      opening;  // the end of the prompt, from where the assistant's turn begins: parsed with each answer
     common_peg_arena grammar;  // empty: the whole answer is content
@@ -72,22 +72,22 @@ struct GenericTools {
 std::string grammar_of(const common_chat_params & params);
 
 // Lets answers to the prompt call them: sets its parser and a grammar for the calls.
-void give_tools(common_chat_params & params, const GenericTools & tools);
+void add_tool_calls(common_chat_params & params, const GenericTools & tools);
 
 // One answer so far. Whatever pieces it comes in, it is read in the same parts, so that its meaning does not depend on
 // them.
-class Answer {
+class OutputParser {
   public:
-    explicit Answer(std::shared_ptr<const AnswerFormat> format);
+    explicit OutputParser(std::shared_ptr<const OutputFormat> format);
 
-    const std::shared_ptr<const AnswerFormat> & format() const { return format_; }
+    const std::shared_ptr<const OutputFormat> & format() const { return format_; }
 
     // What `text` adds to the message, as pyg_chat_parser_feed returns it; with `last`, also what was held back.
     common_json feed(const std::string & text, bool last);
 
   private:
     struct Progress {
-        common_chat_msg told;          // the message, of which nothing is taken back
+        common_chat_msg emitted;       // the message, of which nothing is taken back
         size_t          n_read   = 0;  // bytes of the text, in whole parts
         size_t          n_opened = 0;  // brackets in them and in the opening before them
         size_t          n_shown  = 0;  // bytes of opening and text up to the end of what is content or reasoning
@@ -97,9 +97,9 @@ class Answer {
     bool   read_to(size_t end, Progress & now) const;
     size_t next_end(const Progress & now) const;
 
-    std::shared_ptr<const AnswerFormat> format_;
+    std::shared_ptr<const OutputFormat> format_;
     std::string                         text_;
-    Progress                            so_far_;
+    Progress                            progress_;
     bool                                ended_ = false;
 };
 
@@ -108,7 +108,7 @@ class Answer {
 struct pyg_chat_templates : pyg::Handle {
     std::shared_ptr<pyg::Model>                  model;
     std::shared_ptr<const common_chat_templates> templates;
-    std::string                                  about;  // JSON, see pyg_chat_templates_about
+    std::string                                  info;  // JSON, see pyg_chat_templates_about
 
     pyg_chat_templates() : Handle(PYG_HANDLE_CHAT_TEMPLATES) {}
     void release() {
@@ -116,15 +116,15 @@ struct pyg_chat_templates : pyg::Handle {
         model.reset();
     }
     void leak() {
-        pyg::keep_forever(std::move(templates));
-        pyg::keep_forever(std::move(model));
+        pyg::leak_object(std::move(templates));
+        pyg::leak_object(std::move(model));
     }
 };
 
 struct pyg_chat_parser : pyg::Handle {
-    std::unique_ptr<pyg::Answer> answer;
+    std::unique_ptr<pyg::OutputParser> parser;
 
     pyg_chat_parser() : Handle(PYG_HANDLE_CHAT_PARSER) {}
-    void release() { answer.reset(); }
-    void leak() { (void) answer.release(); }
+    void release() { parser.reset(); }
+    void leak() { (void) parser.release(); }
 };

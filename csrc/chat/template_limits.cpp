@@ -54,7 +54,7 @@ void exceed(const char * limit) noexcept {
 
 void work(uint32_t n_allocations) noexcept {
     t_work += n_allocations;
-    if (pyg::deep_in_stack()) {
+    if (pyg::stack_half_used()) {
         exceed(TOO_DEEP);
     } else if (t_work >= ALLOCATIONS_TO_NEXT_LOOK) {
         t_work = 0;

@@ -82,4 +82,4 @@ class Depth {
 
 }  // namespace
 
-void pyg::require_readable(const std::string & source) { Depth().require_few(parsed(source)); }
+void pyg::require_valid_template(const std::string & source) { Depth().require_few(parsed(source)); }

@@ -6,6 +6,6 @@
 namespace pyg {
 
 // Throws std::exception, with the reason, if upstream cannot read a template, or if it nests too deeply.
-void require_readable(const std::string & source);
+void require_valid_template(const std::string & source);
 
 }  // namespace pyg

@@ -10,7 +10,7 @@
 namespace {
 
 using pyg::fail;
-using pyg::with_recursion_over;
+using pyg::with_template_limits;
 
 constexpr const char * NOT_READABLE = "the chat template could not be read";
 constexpr const char * NOT_RENDERED = "the chat template could not be rendered";
@@ -44,7 +44,7 @@ size_t longest_template(const pyg::Model & model, const char * chat_template) {
 std::shared_ptr<const common_chat_templates> read_templates(const pyg::Model & model, const char * chat_template) {
     // Upstream's own reader loses the reason for a failure.
     for (const char * source : sources_of(model, chat_template)) {
-        pyg::require_readable(source);
+        pyg::require_valid_template(source);
     }
     return common_chat_templates_init(model.raw, chat_template ? chat_template : "");
 }
@@ -87,7 +87,7 @@ std::string arguments_of(const common_chat_templates & templates) {
     return keeps(required) && required != optional ? "one by one" : "";
 }
 
-common_json about(const common_chat_templates & templates) {
+common_json info(const common_chat_templates & templates) {
     common_json abilities = common_json::object();
     for (const auto & [name, able] : common_chat_templates_get_caps(&templates)) {
         abilities[name] = able;
@@ -209,16 +209,17 @@ Rendered render(const common_chat_templates & templates, const llama_vocab * voc
     common_chat_params                 params  = common_chat_templates_apply(&templates, inputs);
     keep_calls_without_tag(params, inputs);
     if (request.contains("generic_tools")) {
-        pyg::give_tools(params, {request.at("generic_tools"), inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED,
-                                 inputs.parallel_tool_calls});
+        pyg::add_tool_calls(params,
+                            {request.at("generic_tools"), inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED,
+                             inputs.parallel_tool_calls});
     }
 
     Rendered rendered;
     rendered.json     = prompt_json(params, inputs, vocab).dump_safe();
     rendered.parser   = std::make_unique<pyg_chat_parser>();
-    const auto format = std::make_shared<const pyg::AnswerFormat>(
-        pyg::AnswerFormat{params.format, std::move(params.generation_prompt), std::move(params.parser)});
-    rendered.parser->answer = std::make_unique<pyg::Answer>(format);
+    const auto format = std::make_shared<const pyg::OutputFormat>(
+        pyg::OutputFormat{params.format, std::move(params.generation_prompt), std::move(params.parser)});
+    rendered.parser->parser = std::make_unique<pyg::OutputParser>(format);
     return rendered;
 }
 
@@ -229,7 +230,7 @@ struct Shared {
 
 // What is behind the handle, for use without its lock: it never changes.
 Shared shared(pyg_chat_templates * handle) {
-    return pyg::take_turn(handle, [](pyg_chat_templates & h) { return Shared{h.model, h.templates}; });
+    return pyg::with_lock(handle, [](pyg_chat_templates & h) { return Shared{h.model, h.templates}; });
 }
 
 }  // namespace
@@ -239,11 +240,11 @@ pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template,
     return pyg::guard(err, [&] {
         auto handle   = std::make_unique<pyg_chat_templates>();
         handle->model = pyg::shared_model(model);
-        with_recursion_over(longest_template(*handle->model, chat_template), PYG_ERR_INVALID_PARAMETER, NOT_READABLE,
-                            [&] {
-                                handle->templates = read_templates(*handle->model, chat_template);
-                                handle->about     = about(*handle->templates).dump_safe();
-                            });
+        with_template_limits(longest_template(*handle->model, chat_template), PYG_ERR_INVALID_PARAMETER, NOT_READABLE,
+                             [&] {
+                                 handle->templates = read_templates(*handle->model, chat_template);
+                                 handle->info      = info(*handle->templates).dump_safe();
+                             });
         *out = handle.release();
     });
 }
@@ -253,7 +254,7 @@ pyg_status pyg_chat_templates_share(pyg_chat_templates * templates, pyg_chat_tem
         auto handle       = std::make_unique<pyg_chat_templates>();
         handle->model     = h.model;
         handle->templates = h.templates;
-        handle->about     = h.about;
+        handle->info      = h.info;
         *out              = handle.release();
     });
 }
@@ -264,8 +265,8 @@ pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * 
 
 void pyg_chat_templates_free(pyg_chat_templates * templates) { pyg::free_handle(templates); }
 
-pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err) {
-    return pyg::with(templates, err, [&](pyg_chat_templates & h) { *out = pyg::owned_copy(h.about); });
+pyg_status pyg_chat_templates_info(pyg_chat_templates * templates, char ** out, pyg_error * err) {
+    return pyg::with(templates, err, [&](pyg_chat_templates & h) { *out = pyg::owned_copy(h.info); });
 }
 
 pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char * request_json, char ** prompt_json,
@@ -275,8 +276,8 @@ pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char 
         const auto   longest =
             std::max(common_chat_templates_source(s.templates.get()).size(), std::strlen(request_json));
         Rendered rendered;
-        with_recursion_over(longest, PYG_ERR_INVALID_PARAMETER, NOT_RENDERED,
-                            [&] { rendered = render(*s.templates, s.model->vocab, request_json); });
+        with_template_limits(longest, PYG_ERR_INVALID_PARAMETER, NOT_RENDERED,
+                             [&] { rendered = render(*s.templates, s.model->vocab, request_json); });
         *prompt_json = pyg::owned_copy(rendered.json);
         *parser      = rendered.parser.release();
     });

@@ -99,9 +99,9 @@ bool is_covered(const ggml_tensor * node, ggml_backend_dev_t device) {
     case Reach::STATE:
         return runs_on_cpu(device);
     case Reach::FACTOR:
-        return runs_on_cpu(device) && is_weights(node->src[0]) && pyg::kernels_cover(node);
+        return runs_on_cpu(device) && is_weights(node->src[0]) && pyg::has_batch_invariant_kernel(node);
     default:
-        return runs_on_cpu(device) && pyg::kernels_cover(node);
+        return runs_on_cpu(device) && pyg::has_batch_invariant_kernel(node);
     }
 }
 

@@ -63,7 +63,7 @@ bool is_on_cpu(const ggml_tensor * tensor) {
 
 namespace pyg {
 
-std::vector<pyg_positions> offer_positions(llama_context * context) {
+std::vector<pyg_positions> attach_cell_positions(llama_context * context) {
     const std::vector<const llama_kv_cache *> caches = caches_of(llama_get_memory(context));
     std::vector<pyg_positions>                positions;
     positions.reserve(caches.size());  // tensors point into it

@@ -10,6 +10,6 @@ namespace pyg {
 
 // Lets the tensors of keys of all caches in the CPU's memory point to what is returned, which has to live as long as
 // the context.
-std::vector<pyg_positions> offer_positions(llama_context * context);
+std::vector<pyg_positions> attach_cell_positions(llama_context * context);
 
 }  // namespace pyg

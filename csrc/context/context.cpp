@@ -136,12 +136,12 @@ std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_
     llama_context_params params = pyg::context_params(*model, options);
     pyg::require_memory(pyg::estimate_memory(*model, params),
                         "a context of " + std::to_string(params.n_ctx) + " cells");
-    pyg::require_trial(*model, params);
+    pyg::require_dry_run(*model, params);
     auto context               = std::make_shared<Context>();
     params.abort_callback      = is_cancelled;
     params.abort_callback_data = context.get();
     if (options.imatrix) {
-        context->imatrix         = pyg::take_turn(options.imatrix, [](pyg_imatrix & h) { return h.collector; });
+        context->imatrix         = pyg::with_lock(options.imatrix, [](pyg_imatrix & h) { return h.collector; });
         params.cb_eval           = pyg::ImatrixCollector::on_node;
         params.cb_eval_user_data = context->imatrix.get();
     }
@@ -151,7 +151,7 @@ std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_
     if (!context->raw) {
         throw pyg::context_failure();
     }
-    context->positions     = pyg::offer_positions(context->raw);
+    context->positions     = pyg::attach_cell_positions(context->raw);
     const uint32_t n_batch = llama_n_batch(context->raw);
     const bool     all     = params.n_outputs_max == 0 || llama_model_has_encoder(context->model->raw);
     context->n_outputs_max = all ? n_batch : std::min(params.n_outputs_max, n_batch);
@@ -190,12 +190,12 @@ size_t n_floats(int32_t n_rows, int32_t n_columns) { return static_cast<size_t>(
 namespace pyg {
 
 Failure context_failure() {
-    const std::string words = engine_words();
-    if (understood(words).kind == Complaint::NO_MEMORY) {
-        return no_memory("this context", words);
+    const std::string messages = engine_error_text();
+    if (failure_cause(messages).kind == FailureCause::NO_MEMORY) {
+        return no_memory("this context", messages);
     }
     return fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
-                words.empty() ? "it gave no reason" : words.c_str());
+                messages.empty() ? "it gave no reason" : messages.c_str());
 }
 
 ggml_threadpool * new_threads(int32_t n, bool spins) {

@@ -157,11 +157,11 @@ void require_output_buffer(const Context & context, int32_t n_outputs) {
     }
 }
 
-void require_computed(const Context & context, int32_t answer, int32_t n_tokens) {
-    switch (answer) {
+void require_computed(const Context & context, int32_t status, int32_t n_tokens) {
+    switch (status) {
     case pyg::COMPUTED:
         return;
-    case pyg::NO_ROOM:
+    case pyg::NO_CELLS:
         throw fail(PYG_ERR_CONTEXT_OVERFLOW,
                    "there is no room for %d more tokens among the context's %u cells: remove sequences or make a "
                    "context with a larger n_ctx",
@@ -169,9 +169,9 @@ void require_computed(const Context & context, int32_t answer, int32_t n_tokens)
     case pyg::ABORTED:
         throw fail(PYG_ERR_ENGINE, "the computation was cancelled; what it had finished stays in the memory");
     case pyg::INVALID_BATCH:
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this batch: %s", pyg::engine_words().c_str());
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this batch: %s", pyg::engine_error_text().c_str());
     default:
-        throw pyg::compute_failure(answer);
+        throw pyg::compute_error(status);
     }
 }
 
@@ -180,17 +180,17 @@ void run(pyg_context & handle, const Batch & batch, pyg::Pass pass, bool gives_l
     require_output_buffer(context, batch.n_outputs);
     const int32_t before = context.n_outputs;
     context.n_outputs    = 0;
-    int32_t answer;
+    int32_t status;
     {
         const Cancellable cancellable(handle);
-        answer = pyg::compute(context, batch.raw, pass);
+        status = pyg::compute(context, batch.raw, pass);
     }
-    if (answer == pyg::INVALID_BATCH) {
+    if (status == pyg::INVALID_BATCH) {
         context.n_outputs = before;  // upstream rejected the batch and changed nothing
     } else {
         context.edit_pending = false;
     }
-    require_computed(context, answer, batch.raw.n_tokens);
+    require_computed(context, status, batch.raw.n_tokens);
     if (context.imatrix) {
         context.imatrix->require_sound();
     }

@@ -54,17 +54,17 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
 // lock.
 template <class Options>
 std::shared_ptr<Request> submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options && options) {
-    const auto [model, n_ctx] = pyg::take_turn(
+    const auto [model, n_ctx] = pyg::with_lock(
         engine, [](pyg_engine & handle) { return std::pair(handle.engine->model(), handle.engine->n_ctx()); });
     const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options);
-    pyg::take_turn(engine, [&](pyg_engine & handle) { handle.engine->submit(request); });
+    pyg::with_lock(engine, [&](pyg_engine & handle) { handle.engine->submit(request); });
     return request;
 }
 
 }  // namespace
 
-std::shared_ptr<Request> pyg::submitted(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
-                                        const pyg_request_options & options) {
+std::shared_ptr<Request> pyg::submit_request(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
+                                             const pyg_request_options & options) {
     return submit(engine, prompt, n_prompt, options);
 }
 
@@ -121,10 +121,12 @@ pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt,
     return pyg::guard(err, [&] { *out = new pyg_request(submit(engine, prompt, n_prompt, dst)); });
 }
 
-pyg_status pyg_engine_ask_for_room(pyg_engine * engine, pyg_waker * waker, uint64_t tag, pyg_error * err) {
+pyg_status pyg_engine_notify_when_queue_has_capacity(pyg_engine * engine, pyg_waker * waker, uint64_t tag,
+                                                     pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = pyg::take_turn(waker, [](pyg_waker & handle) { return handle.waker; });
-        pyg::take_turn(engine, [&](pyg_engine & handle) { handle.engine->ask_for_room(shared, tag); });
+        const auto shared = pyg::with_lock(waker, [](pyg_waker & handle) { return handle.waker; });
+        pyg::with_lock(engine,
+                       [&](pyg_engine & handle) { handle.engine->notify_when_queue_has_capacity(shared, tag); });
     });
 }
 

@@ -6,12 +6,12 @@
 
 namespace pyg {
 
-class ContextCache : public Cache {
+class ContextKvCache : public KvCache {
   public:
-    explicit ContextCache(const Context & context);
+    explicit ContextKvCache(const Context & context);
 
-    bool can_keep(int32_t seq_id, uint32_t n) const override;
-    bool can_share() const override { return rewinds_; }
+    bool can_truncate_to(int32_t seq_id, uint32_t n) const override;
+    bool can_share_cells() const override { return rewinds_; }
     void truncate(int32_t seq_id, uint32_t n) override;
     void share(int32_t from, int32_t to, uint32_t n) override;
 

@@ -31,9 +31,9 @@ class Request : public Task {
     // --- the engine's thread, or one that chooses this request's token for it ---
     bool start();  // before it is computed; false: it has already ended
     void prefilled(uint32_t n_tokens);
-    void note_logprobs(const float * row, int32_t n_vocab, int32_t token_id);  // of the next token to be published
+    void record_logprobs(const float * row, int32_t n_vocab, int32_t token_id);  // of the next token to be published
     // `rows`: those of tokens [first, first + n), each of which predicts the token after it.
-    void note_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n);
+    void record_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n);
     void publish(int32_t token_id);
     void end(pyg_finish finish, int32_t stop_token_id = -1);
     void end(const pyg_error & error);
@@ -75,7 +75,7 @@ class Request : public Task {
 
     void              end_locked(pyg_finish finish, int32_t stop_token_id);
     bool              ready_locked() const { return phase_ == Phase::ENDED || generated_.size() >= n_wanted_; }
-    void              tell_locked();
+    void              wake_locked();
     pyg_request_state state_locked() const;
 
     std::optional<TokenSampler>            sampler_;
@@ -86,10 +86,10 @@ class Request : public Task {
     std::function<void()>                  forward_cancel_;  // of a mirror, else empty
     std::shared_ptr<Waker>                 waker_;           // may be null
     const uint64_t                         tag_ = 0;
-    Logprobs                               noted_;  // scratch of that thread
+    Logprobs                               scratch_logprobs_;  // scratch of that thread
 
     mutable std::mutex      mutex_;
-    std::condition_variable news_;
+    std::condition_variable changed_;
     Phase                   phase_         = Phase::WAITING;
     pyg_finish              finish_        = PYG_FINISH_NONE;
     pyg_error               error_         = {};

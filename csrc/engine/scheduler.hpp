@@ -19,15 +19,15 @@
 namespace pyg {
 
 // What the scheduler needs from the engine's memory: sequences of cached tokens, each from position 0 on.
-class Cache {
+class KvCache {
   public:
-    virtual ~Cache() = default;
+    virtual ~KvCache() = default;
 
     // Whether computation can continue after the first `n` tokens of a sequence. Recurrent states cannot go back;
     // sliding windows have forgotten what lies behind them.
-    virtual bool can_keep(int32_t seq_id, uint32_t n) const = 0;
+    virtual bool can_truncate_to(int32_t seq_id, uint32_t n) const = 0;
     // Whether a sequence can share the first cells of another.
-    virtual bool can_share() const = 0;
+    virtual bool can_share_cells() const = 0;
 
     virtual void truncate(int32_t seq_id, uint32_t n)        = 0;  // to the first n: 0, or what can_keep allows
     virtual void share(int32_t from, int32_t to, uint32_t n) = 0;  // `to` is empty
@@ -39,18 +39,18 @@ struct Task {
     std::vector<int32_t> tokens;
     // It wants the output of every position: computed from its first token, a few rows at a time and alone, so that the
     // numbers do not depend on other tasks.
-    bool every_row = false;
+    bool needs_all_logits = false;
     // Nobody reads its tokens one by one: they may come late if all are done sooner.
-    bool unwatched = false;
+    bool prefer_throughput = false;
 
     // Maintained by the scheduler.
     uint64_t arrival       = 0;
     int32_t  seq_id        = -1;  // while it runs
     uint32_t n_past        = 0;   // tokens computed
-    uint32_t n_reused      = 0;   // prompt tokens already computed when it first ran
+    uint32_t n_cached      = 0;   // prompt tokens already computed when it first ran
     int32_t  n_preemptions = 0;
 
-    bool     runs() const { return seq_id >= 0; }
+    bool     is_running() const { return seq_id >= 0; }
     uint32_t n_tokens() const { return static_cast<uint32_t>(tokens.size()); }
     uint32_t n_pending() const { return n_tokens() - n_past; }
 };
@@ -62,7 +62,7 @@ struct Slice {
     uint32_t              n;
 
     // Whether it reaches the task's last token, so the next one can be sampled.
-    bool ends() const { return first + n == task->n_tokens() && !task->every_row; }
+    bool reaches_end() const { return first + n == task->n_tokens() && !task->needs_all_logits; }
 };
 
 // One forward pass.
@@ -88,34 +88,34 @@ class Scheduler {
         uint32_t n_ubatch = UINT32_MAX;  // tokens that are computed at once
     };
 
-    Scheduler(const Limits & limits, Cache & cache);
+    Scheduler(const Limits & limits, KvCache & cache);
 
     void add(std::shared_ptr<Task> task);
 
     // The most prompt tokens that a step computes: beside a task that decodes and is watched; while others that are
     // watched run; and when nobody watches any.
-    struct Pieces {
-        uint32_t beside;
-        uint32_t alone     = UINT32_MAX;
-        uint32_t unwatched = UINT32_MAX;
+    struct PrefillBudget {
+        uint32_t with_decode;
+        uint32_t without_decode = UINT32_MAX;
+        uint32_t throughput     = UINT32_MAX;
     };
 
     // The next step: one token for each task that decodes, then prompt tokens. Empty when nothing is left to do.
-    Step next(const Pieces & pieces);
+    Step next(const PrefillBudget & budget);
 
     // Call one of these after each next() whose step was begun. Tasks of the step may have ended meanwhile.
-    void computed(const Step & step);
-    void interrupted(const Step & step);  // none of it counts
+    void commit(const Step & step);
+    void rollback(const Step & step);  // none of it counts
 
     // A waiting or running task has ended. Its sequence is kept, or forgotten if the cache is in doubt or memory is
     // lacking. False if the task had ended before.
-    bool end(Task & task, bool forget = false);
+    bool end(Task & task, bool evict_cells = false);
 
     // Forgets the sequences kept for their prefixes.
-    void forget();
+    void evict_all();
 
     // Frees room when the cache is full despite the bookkeeping; false if nothing more can be freed.
-    bool give_room();
+    bool free_cells();
 
     const std::deque<std::shared_ptr<Task>> &  waiting() const { return waiting_; }
     const std::vector<std::shared_ptr<Task>> & running() const { return running_; }
@@ -124,48 +124,48 @@ class Scheduler {
     uint32_t n_cells() const { return cells_.n_cells(); }
     uint32_t n_cells_used() const { return cells_.n_cells() - cells_.n_free(); }
     uint32_t n_cells_running() const;
-    uint64_t n_reused() const { return n_reused_; }  // tokens that tasks did not need to compute
+    uint64_t n_cached() const { return n_cached_tokens_; }  // tokens that tasks did not need to compute
     uint64_t n_preemptions() const { return n_preemptions_; }
 
   private:
-    struct Sequence {
-        std::shared_ptr<Task> task;       // null while no task runs in it
-        std::vector<int32_t>  tokens;     // without a task: what it keeps
-        uint64_t              ended = 0;  // without a task: when the last one ended
+    struct Slot {
+        std::shared_ptr<Task> task;           // null while no task runs in it
+        std::vector<int32_t>  tokens;         // without a task: what it keeps
+        uint64_t              last_used = 0;  // without a task: when the last one ended
     };
     struct Prefix {
         int32_t  seq_id = -1;
         uint32_t n      = 0;
     };
 
-    Step                   rows_step();
-    uint32_t               piece(const Pieces & pieces) const;
-    uint32_t               filling(uint32_t n_others, uint32_t n) const;
-    void                   reserve_for_decoding();
+    Step                   all_logits_step();
+    uint32_t               prefill_tokens(const PrefillBudget & budget) const;
+    uint32_t               round_to_micro_batches(uint32_t n_others, uint32_t n) const;
+    void                   allocate_decode_cells();
     void                   admit();
-    bool                   start(const std::shared_ptr<Task> & task, const Prefix & prefix);
-    Prefix                 longest_prefix(const Task & task) const;
-    bool                   longer_prefix_soon(const Task & task, uint32_t n) const;
-    int32_t                other_sequence(int32_t but) const;
-    bool                   is_kept(int32_t seq_id) const;
-    std::optional<int32_t> oldest_kept(int32_t but = -1) const;
-    bool                   make_room(uint32_t n, int32_t but = -1);
+    bool                   assign_slot(const std::shared_ptr<Task> & task, const Prefix & prefix);
+    Prefix                 longest_cached_prefix(const Task & task) const;
+    bool                   will_be_cached_soon(const Task & task, uint32_t n) const;
+    int32_t                available_slot(int32_t except) const;
+    bool                   is_cached(int32_t seq_id) const;
+    std::optional<int32_t> least_recently_used(int32_t except = -1) const;
+    bool                   evict_until_free(uint32_t n, int32_t except = -1);
     void                   preempt(std::shared_ptr<Task> task);
-    void                   shorten(int32_t seq_id, uint32_t n);
-    void                   drop(int32_t seq_id);
+    void                   truncate(int32_t seq_id, uint32_t n);
+    void                   evict(int32_t seq_id);
 
     const Limits limits_;
-    Cache &      cache_;
-    Cells        cells_;
+    KvCache &    cache_;
+    KvCells      cells_;
 
     std::deque<std::shared_ptr<Task>>  waiting_;  // both in order of arrival
     std::vector<std::shared_ptr<Task>> running_;
-    std::vector<Sequence>              sequences_;
-    uint64_t                           n_arrived_          = 0;
-    uint64_t                           n_ended_            = 0;
-    uint64_t                           n_reused_           = 0;
-    uint64_t                           n_preemptions_      = 0;
-    bool                               rows_had_last_step_ = false;
+    std::vector<Slot>                  slots_;
+    uint64_t                           n_arrived_                = 0;
+    uint64_t                           n_ended_                  = 0;
+    uint64_t                           n_cached_tokens_          = 0;
+    uint64_t                           n_preemptions_            = 0;
+    bool                               last_step_was_all_logits_ = false;
 };
 
 }  // namespace pyg

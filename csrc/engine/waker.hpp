@@ -21,28 +21,28 @@ class Waker {
 
     // Makes room for one more tag, so that to tell it cannot fail: whoever tells may be reporting that there is no
     // memory. std::bad_alloc.
-    void expect();
+    void reserve();
 
     // One of these for each expect(). Any thread.
-    void tell(uint64_t tag) noexcept;
-    void forgo() noexcept;
+    void wake(uint64_t tag) noexcept;
+    void cancel_reservation() noexcept;
 
     // Nothing reads any more: closes the descriptor, and later tags are dropped.
     void close();
 
     // Takes up to `max_tags`; waits for the first until `give_up`, or forever. Returns how many.
-    int32_t take(std::optional<std::chrono::steady_clock::time_point> give_up, uint64_t * tags, int32_t max_tags);
+    int32_t take(std::optional<std::chrono::steady_clock::time_point> deadline, uint64_t * tags, int32_t max_tags);
 
     int fd() const { return read_fd_; }
 
   private:
-    void raise_flag();
-    void lower_flag();
+    void signal_fd();
+    void clear_fd();
 
     std::mutex              mutex_;
-    std::condition_variable news_;
-    std::vector<uint64_t>   told_;  // the descriptor is readable while there are any
-    size_t                  n_expected_ = 0;
+    std::condition_variable changed_;
+    std::vector<uint64_t>   tags_;  // the descriptor is readable while there are any
+    size_t                  n_reserved_ = 0;
     bool                    closed_     = false;
     int                     read_fd_    = -1;
     int                     write_fd_   = -1;  // the same on Linux
@@ -55,5 +55,5 @@ struct pyg_waker : pyg::Handle {
 
     pyg_waker() : Handle(PYG_HANDLE_WAKER), waker(std::make_shared<pyg::Waker>()) {}
     void release() { waker->close(); }
-    void leak() { pyg::keep_forever(std::move(waker)); }
+    void leak() { pyg::leak_object(std::move(waker)); }
 };

@@ -10,10 +10,10 @@
 
 namespace pyg {
 
-class Feed {
+class EngineServer {
   public:
     // Takes over both descriptors.
-    Feed(int memory, int socket);
+    EngineServer(int memory, int socket);
 
     // Passes on what comes of the requests. Never returns: the process ends with the program.
     [[noreturn]] void run();
@@ -40,16 +40,16 @@ class Feed {
 
     bool read(void * data, size_t n);
     void cancel(uint64_t id);
-    void look(uint64_t id);
-    bool pass_on(uint64_t id, Entry & entry);
-    void look_at_overdue();
+    void poll_request(uint64_t id);
+    bool forward(uint64_t id, Entry & entry);
+    void poll_expired();
     void write_event(const Event & event, const std::string & data);
     void write_all(const void * data, size_t n);
-    void ring_bell();
+    void wake_reader();
 
     std::optional<Clock::time_point> first_deadline() const;
 
-    Ring            ring_;
+    RingBuffer      ring_;
     const int       socket_;
     const pyg_waker waker_;        // of all requests
     std::mutex      write_mutex_;  // an event is written in one piece

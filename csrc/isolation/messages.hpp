@@ -21,7 +21,7 @@ struct Frame {
 constexpr uint32_t FRAME_CANCEL = 100;  // of the request `id`
 
 struct Event {
-    enum Kind : uint32_t { NEWS = 1, REPLY = 2 };
+    enum Kind : uint32_t { UPDATE = 1, REPLY = 2 };
     enum Flag : uint32_t { MESSAGE_ENDS = 1, CALL_ENDS = 2 };  // of a REPLY, whose messages come in pieces
 
     uint32_t kind;
@@ -32,15 +32,15 @@ struct Event {
 
 // What has become of a request. After it come the tokens, int32; the logprobs of these tokens and of the prompt's next
 // ones, each as rows of a LogprobTable; and the error, with PYG_FINISH_ERROR.
-struct News {
+struct RequestUpdate {
     pyg_request_state state;
     uint32_t          n_tokens;
     uint32_t          n_prompt_rows;
 };
 
-constexpr uint32_t NEWS_TOKENS      = 256;  // at most
-constexpr uint32_t NEWS_PROMPT_ROWS = 256;  // at most
-constexpr size_t   REPLY_PIECE      = size_t{1} << 15;
+constexpr uint32_t UPDATE_TOKENS      = 256;  // at most
+constexpr uint32_t UPDATE_PROMPT_ROWS = 256;  // at most
+constexpr size_t   REPLY_CHUNK        = size_t{1} << 15;
 // No event is longer: the most tokens and rows, each with the most logprobs.
 constexpr uint64_t LONGEST_EVENT = uint64_t{8} << 20;
 

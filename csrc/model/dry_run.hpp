@@ -13,6 +13,6 @@ namespace pyg {
 
 // PYG_ERR_MODEL_LOAD if the model cannot be computed in a context with these parameters. A model is tried once for each
 // kind of context; not at all where devices compute everything.
-void require_trial(const Model & model, const llama_context_params & params);
+void require_dry_run(const Model & model, const llama_context_params & params);
 
 }  // namespace pyg

@@ -75,11 +75,11 @@ UniqueFile open_file(const char * path, uint64_t * size) {
 UniqueGguf read_metadata(const char * path, std::FILE * file) {
     UniqueGguf raw(gguf_init_from_file_ptr(file, {/*no_alloc =*/true, /*ctx =*/nullptr}));
     if (!raw) {
-        const std::string words = pyg::engine_words();
-        if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
-            throw pyg::no_memory(std::string("reading ") + path, words);
+        const std::string messages = pyg::engine_error_text();
+        if (pyg::failure_cause(messages).kind == pyg::FailureCause::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, messages);
         }
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read as a GGUF file; the engine said: %s", path, words.c_str());
+        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read as a GGUF file; the engine said: %s", path, messages.c_str());
     }
     return raw;
 }

@@ -37,8 +37,8 @@ using UniqueContext = std::unique_ptr<llama_context, ContextDeleter>;
 
 // The metadata of a file; null if it has none, which the engine reports when it loads the file.
 gguf_context_ptr head_of(const std::string & path) {
-    pyg::LogHeld          held;
-    const pyg::GuardScope words;
+    pyg::LogBuffer        held;
+    const pyg::GuardScope messages;
     gguf_context_ptr      gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
     held.drop();
     return gguf;
@@ -257,8 +257,8 @@ Shape::Shape(const std::string & file, std::shared_ptr<const Placement> where)
         vocabulary_bytes      = ::vocabulary_bytes(gguf.get(), static_cast<uint64_t>(n_vocab));
         params.kv_overrides   = overrides.empty() ? nullptr : overrides.data();
     }
-    LogHeld          held;   // the model's warnings appear when it is really loaded,
-    const GuardScope words;  // and its missing vocabulary is intended
+    LogBuffer        held;      // the model's warnings appear when it is really loaded,
+    const GuardScope messages;  // and its missing vocabulary is intended
     hosts = placement->hosts();
     llama_model_ptr loaded(load_model(path, params));
     require_hosts(hosts);
@@ -289,9 +289,9 @@ void require_vocabulary(const char * path) {
 }
 
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params) {
-    const LogMuted quietly;
-    const auto     shape  = model.shape ? model.shape : std::make_shared<Shape>(model.path, model.placement);
-    pyg_memory     memory = params.n_ctx <= PLANNED_CELLS ? plan(*shape, params) : extrapolate(*shape, params);
+    const LogMute quietly;
+    const auto    shape  = model.shape ? model.shape : std::make_shared<Shape>(model.path, model.placement);
+    pyg_memory    memory = params.n_ctx <= PLANNED_CELLS ? plan(*shape, params) : extrapolate(*shape, params);
     memory.shares[0].vocabulary_bytes = shape->vocabulary_bytes;
     return memory;
 }

@@ -17,7 +17,7 @@
 
 namespace {
 
-using pyg::Complaint;
+using pyg::FailureCause;
 
 using Json  = common_json;
 using Sizes = std::vector<int64_t>;  // of a tensor, innermost first
@@ -70,9 +70,9 @@ class Descriptions {
 };
 
 // A load without weights.
-class Survey {
+class MetadataCheck {
   public:
-    Survey(const std::vector<gguf_context *> & ggufs, const char * path)
+    MetadataCheck(const std::vector<gguf_context *> & ggufs, const char * path)
         : params_(cpu_.params()),
           loader_(ggufs.front(), nullptr, nullptr, "", splits_, nullptr, LLAMA_LOAD_MODE_NONE, false,
                   /*no_alloc =*/true, false, nullptr, nullptr),
@@ -102,10 +102,10 @@ class Survey {
         return std::move(model_);
     }
 
-    Json about() const {
+    Json report() const {
         Json out        = Json::object();
         out["failed"]   = failed_;
-        out["words"]    = words_;
+        out["message"]  = messages_;
         out["sizes"]    = sizes_;
         out["findings"] = Json::array();
         for (const Finding & each : findings_) {
@@ -126,14 +126,14 @@ class Survey {
 
     // Upstream's error message when a step fails; "" on success.
     template <class Body>
-    std::string words_of(Body && body) {
+    std::string error_of(Body && body) {
         try {
-            const pyg::TrapScope traps;
+            const pyg::FaultScope fault_scope;
             body();
             return "";
         } catch (const pyg::EngineAbort & abort) {
             aborted_ = true;
-            if (pyg::understood(abort.message).kind == Complaint::NO_MEMORY) {
+            if (pyg::failure_cause(abort.message).kind == FailureCause::NO_MEMORY) {
                 discard_model();
                 throw;  // which is not the file's fault
             }
@@ -148,12 +148,12 @@ class Survey {
     // Whether a step succeeded; the first failure is kept.
     template <class Body>
     bool step(const char * name, Body && body) {
-        const std::string words = words_of(body);
-        if (!words.empty() && failed_.empty()) {
-            failed_ = name;
-            words_  = words;
+        const std::string messages = error_of(body);
+        if (!messages.empty() && failed_.empty()) {
+            failed_   = name;
+            messages_ = messages;
         }
-        return words.empty();
+        return messages.empty();
     }
 
     void load_sizes() {
@@ -191,13 +191,13 @@ class Survey {
         if (loader_.weights_map.empty()) {
             return;  // a vocabulary alone
         }
-        std::string words = try_tensors();
-        while (!words.empty() && !aborted_ && findings_.size() < MAX_FINDINGS && mend(words)) {
-            words = try_tensors();
+        std::string messages = try_tensors();
+        while (!messages.empty() && !aborted_ && findings_.size() < MAX_FINDINGS && repair(messages)) {
+            messages = try_tensors();
         }
-        if (!words.empty()) {
-            failed_ = "tensors";
-            words_  = words;
+        if (!messages.empty()) {
+            failed_   = "tensors";
+            messages_ = messages;
         }
     }
 
@@ -206,23 +206,23 @@ class Survey {
         loader_.n_created = 0;
         loader_.n_tensors = static_cast<int>(loader_.weights_map.size());
         model_->layers.clear();
-        return words_of([&] { model_->load_tensors(loader_); });
+        return error_of([&] { model_->load_tensors(loader_); });
     }
 
-    bool mend(const std::string & words) {
-        const Complaint complaint = pyg::understood(words);
-        switch (complaint.kind) {
-        case Complaint::TENSOR_MISSING:
-            if (!restore(complaint.tensor)) {
-                findings_.push_back({complaint.tensor, {}, {}});
-                tensors_.put(complaint.tensor, GGML_TYPE_F32, {1});
+    bool repair(const std::string & messages) {
+        const FailureCause cause = pyg::failure_cause(messages);
+        switch (cause.kind) {
+        case FailureCause::TENSOR_MISSING:
+            if (!restore(cause.tensor)) {
+                findings_.push_back({cause.tensor, {}, {}});
+                tensors_.put(cause.tensor, GGML_TYPE_F32, {1});
             }
             return true;
-        case Complaint::TENSOR_SHAPE:
-            note_shape({complaint.tensor, complaint.expected, complaint.found});
-            tensors_.put(complaint.tensor, GGML_TYPE_F32, complaint.expected);
+        case FailureCause::TENSOR_SHAPE:
+            note_shape({cause.tensor, cause.expected, cause.found});
+            tensors_.put(cause.tensor, GGML_TYPE_F32, cause.expected);
             return true;
-        case Complaint::TENSORS_LEFT_OVER:
+        case FailureCause::TENSORS_LEFT_OVER:
             return drop_unknown();
         default:
             return false;
@@ -264,7 +264,7 @@ class Survey {
     void keep_known() {
         for (const std::string & name : std::vector<std::string>(unknown_)) {
             restore(name);
-            if (pyg::understood(try_tensors()).kind == Complaint::TENSORS_LEFT_OVER) {
+            if (pyg::failure_cause(try_tensors()).kind == FailureCause::TENSORS_LEFT_OVER) {
                 dropped_.insert(loader_.weights_map.extract(name));
                 unknown_.push_back(name);
             }
@@ -318,7 +318,7 @@ class Survey {
 
     bool        has_vocabulary_ = false;
     bool        aborted_        = false;
-    std::string failed_, words_;
+    std::string failed_, messages_;
     Json        sizes_ = Json::object();
 
     std::vector<Finding>          findings_;
@@ -327,15 +327,15 @@ class Survey {
 };
 
 // Constructing upstream's loader already reads the kind of file.
-std::unique_ptr<Survey> begin(const std::vector<gguf_context *> & ggufs, const char * path) {
+std::unique_ptr<MetadataCheck> begin(const std::vector<gguf_context *> & ggufs, const char * path) {
     try {
-        return std::make_unique<Survey>(ggufs, path);
+        return std::make_unique<MetadataCheck>(ggufs, path);
     } catch (const std::bad_alloc &) {
         throw;
     } catch (const std::exception & e) {
-        const std::string words = pyg::engine_words();
-        if (pyg::understood(words).kind == Complaint::NO_MEMORY) {
-            throw pyg::no_memory(std::string("reading ") + path, words);
+        const std::string messages = pyg::engine_error_text();
+        if (pyg::failure_cause(messages).kind == FailureCause::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, messages);
         }
         throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, e.what());
     }
@@ -353,20 +353,20 @@ std::unique_ptr<pyg_model> new_handle(std::unique_ptr<llama_model> model, const 
 
 }  // namespace
 
-pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** about,
-                            pyg_model ** out, pyg_error * err) {
-    *out   = nullptr;
-    *about = nullptr;
+pyg_status pyg_model_check_metadata(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** report,
+                                    pyg_model ** out, pyg_error * err) {
+    *out    = nullptr;
+    *report = nullptr;
     return pyg::guard(err, [&] {
         std::vector<gguf_context *> raw;
         for (size_t i = 0; i < n_ggufs; i++) {
             raw.push_back(pyg_gguf_get(ggufs[i]));
         }
-        pyg::LogHeld log;  // problems go into `about`, not into the log
-        const auto   survey = begin(raw, path);
+        pyg::LogBuffer log;  // problems go into `about`, not into the log
+        const auto     survey = begin(raw, path);
         survey->run();
         log.drop();
-        *about = pyg::owned_copy(survey->about().dump_safe());
+        *report = pyg::owned_copy(survey->report().dump_safe());
         if (auto model = survey->take_model()) {
             *out = new_handle(std::move(model), path).release();
         }

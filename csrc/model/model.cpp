@@ -252,33 +252,33 @@ void require_computable(const char * path, const llama_model & model) {
     require_rotations(path, model);
 }
 
-Failure not_computable(const std::string & path, const std::string & words) {
-    if (understood(words).kind == Complaint::NO_MEMORY) {
-        return no_memory("computing with " + path, words);
+Failure not_computable(const std::string & path, const std::string & messages) {
+    if (failure_cause(messages).kind == FailureCause::NO_MEMORY) {
+        return no_memory("computing with " + path, messages);
     }
     return fail(
         PYG_ERR_MODEL_LOAD,
         "%s cannot be computed: its sizes, types or tensors are not those of its architecture; convert it again "
         "(the engine: %s)",
-        path.c_str(), words.c_str());
+        path.c_str(), messages.c_str());
 }
 
 Failure load_failure(const char * path) {
-    const std::string words = engine_words();
-    const char *      said  = words.empty() ? "the engine gave no reason" : words.c_str();
-    switch (understood(words).kind) {
-    case Complaint::UNKNOWN_ARCHITECTURE:
+    const std::string messages = engine_error_text();
+    const char *      reason   = messages.empty() ? "the engine gave no reason" : messages.c_str();
+    switch (failure_cause(messages).kind) {
+    case FailureCause::UNKNOWN_ARCHITECTURE:
         return fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture: %s", path,
-                    pyg_engine_build(), said);
-    case Complaint::NOT_DIVISIBLE:
+                    pyg_engine_build(), reason);
+    case FailureCause::NOT_DIVISIBLE:
         return fail(PYG_ERR_INVALID_PARAMETER,
                     "split_mode is \"tensor\", but the engine cannot divide the tensors of this architecture (%s): "
                     "\"layer\" works for every model",
-                    said);
-    case Complaint::NO_MEMORY:
-        return no_memory(std::string("loading ") + path, words);
+                    reason);
+    case FailureCause::NO_MEMORY:
+        return no_memory(std::string("loading ") + path, messages);
     default:
-        return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
+        return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, reason);
     }
 }
 

@@ -21,7 +21,7 @@ struct FreeTensors {
 using UniqueModel   = std::unique_ptr<llama_model, FreeModel>;
 using UniqueTensors = std::unique_ptr<ggml_context, FreeTensors>;
 
-UniqueModel describe(const pyg_mixture_model & model) {
+UniqueModel describe(const pyg_quantization_mix_model & model) {
     if (llm_arch_from_string(model.architecture) == LLM_ARCH_UNKNOWN) {
         throw fail(PYG_ERR_UNSUPPORTED_ARCH, "the engine does not know the architecture '%s'", model.architecture);
     }
@@ -58,9 +58,9 @@ UniqueModel read_model(const char * path) {
     } catch (const std::bad_alloc &) {
         throw;
     } catch (const std::exception & error) {
-        const std::string words = pyg::engine_words();
-        if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
-            throw pyg::no_memory(std::string("reading ") + path, words);
+        const std::string messages = pyg::engine_error_text();
+        if (pyg::failure_cause(messages).kind == pyg::FailureCause::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, messages);
         }
         throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, error.what());
     }
@@ -73,7 +73,7 @@ void require_known_type(int32_t type) {
 }
 
 // Tensors without data, which is all the rules need.
-ggml_tensor * add_tensor(ggml_context * ctx, const pyg_mixture_tensor & tensor) {
+ggml_tensor * add_tensor(ggml_context * ctx, const pyg_quantization_mix_tensor & tensor) {
     require_known_type(tensor.type);
     const ggml_type type = static_cast<ggml_type>(tensor.type);
     for (int i = 0; i < GGML_MAX_DIMS; i++) {
@@ -101,7 +101,8 @@ ggml_type choose(quantize_state_impl & state, const ggml_tensor * tensor, ggml_t
     }
 }
 
-void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors, size_t n_tensors) {
+void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_quantization_mix_tensor * tensors,
+         size_t n_tensors) {
     const llama_ftype mixture      = static_cast<llama_ftype>(ftype);
     const ggml_type   default_type = default_type_of(mixture);
     if (default_type == GGML_TYPE_COUNT) {
@@ -121,8 +122,8 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_mixture
     }
     init_quantize_state_counters(state, about);
     for (size_t i = 0; i < n_tensors; i++) {
-        pyg_mixture_tensor & tensor = tensors[i];
-        tensor.is_mixed             = tensor_allows_quantization(&params, model.arch, all[i]);
+        pyg_quantization_mix_tensor & tensor = tensors[i];
+        tensor.is_mixed                      = tensor_allows_quantization(&params, model.arch, all[i]);
         if (!tensor.is_mixed) {
             tensor.needs_imatrix = false;
             continue;
@@ -136,12 +137,13 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_mixture
 
 }  // namespace
 
-pyg_status pyg_mixture_types(const pyg_mixture_model * model, int32_t ftype, bool has_imatrix,
-                             pyg_mixture_tensor * tensors, size_t n_tensors, pyg_error * err) {
+pyg_status pyg_quantization_mix_types(const pyg_quantization_mix_model * model, int32_t ftype, bool has_imatrix,
+                                      pyg_quantization_mix_tensor * tensors, size_t n_tensors, pyg_error * err) {
     return pyg::guard(err, [&] { mix(*describe(*model), ftype, has_imatrix, tensors, n_tensors); });
 }
 
-pyg_status pyg_mixture_types_of_file(const char * path, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors,
-                                     size_t n_tensors, pyg_error * err) {
+pyg_status pyg_quantization_mix_types_of_file(const char * path, int32_t ftype, bool has_imatrix,
+                                              pyg_quantization_mix_tensor * tensors, size_t n_tensors,
+                                              pyg_error * err) {
     return pyg::guard(err, [&] { mix(*read_model(path), ftype, has_imatrix, tensors, n_tensors); });
 }

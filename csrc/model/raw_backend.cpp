@@ -23,7 +23,7 @@ struct pyg_backend : pyg::Handle {
     }
     void leak() {
         raw = nullptr;
-        pyg::keep_forever(std::move(hosts));
+        pyg::leak_object(std::move(hosts));
     }
 };
 
@@ -88,7 +88,8 @@ void require_success(ggml_status status) {
         return;
     }
     const pyg_code code = status == GGML_STATUS_ALLOC_FAILED ? PYG_ERR_OUT_OF_MEMORY : PYG_ERR_ENGINE;
-    throw fail(code, "the graph was not computed (%s): %s", ggml_status_to_string(status), pyg::engine_words().c_str());
+    throw fail(code, "the graph was not computed (%s): %s", ggml_status_to_string(status),
+               pyg::engine_error_text().c_str());
 }
 
 }  // namespace
@@ -165,7 +166,8 @@ pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_back
         backend->hosts                   = pyg::hosts_of({device});
         backend->raw                     = ggml_backend_dev_init(device, nullptr);
         if (!backend->raw) {
-            throw fail(PYG_ERR_DEVICE, "the device %s cannot be used: %s", device_name, pyg::engine_words().c_str());
+            throw fail(PYG_ERR_DEVICE, "the device %s cannot be used: %s", device_name,
+                       pyg::engine_error_text().c_str());
         }
         set_threads(device, backend->raw, n_threads);
         *out = backend.release();

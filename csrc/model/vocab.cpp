@@ -85,7 +85,7 @@ void require_matchable(const char * text, size_t length) {
 }
 
 // If the buffer is too small, upstream returns the needed length, negated.
-int32_t needed(int32_t answer) { return answer < 0 ? -answer : answer; }
+int32_t needed(int32_t result) { return result < 0 ? -result : result; }
 
 // Writes the ids that have a property, ascending, if they fit, and returns how many there are.
 template <class Has>
@@ -192,15 +192,15 @@ pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_
             require_special_tokens(*shared);
         }
         const int32_t length = checked_length(text_len, "a text");
-        int32_t       answer = 0;
+        int32_t       result = 0;
         require_matchable(text, text_len);
         pyg::with_stack_for(text_len, [&] {
-            answer = llama_tokenize(shared->vocab, text, length, token_ids, n_max, add_special, parse_special);
+            result = llama_tokenize(shared->vocab, text, length, token_ids, n_max, add_special, parse_special);
         });
-        if (answer == INT32_MIN) {
+        if (result == INT32_MIN) {
             throw fail(PYG_ERR_TOKENIZER, "the text has too many tokens to count: tokenize it in pieces");
         }
-        *n_out = needed(answer);
+        *n_out = needed(result);
     });
 }
 
@@ -211,8 +211,8 @@ pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, ch
         require_vocabulary(*shared);
         shared->require_token(token_id, 0);
         const int32_t length = checked_length(size, "a buffer");
-        const int32_t answer = llama_token_to_piece(shared->vocab, token_id, buf, length, 0, special);
-        *len_out             = static_cast<size_t>(needed(answer));
+        const int32_t result = llama_token_to_piece(shared->vocab, token_id, buf, length, 0, special);
+        *len_out             = static_cast<size_t>(needed(result));
     });
 }
 
@@ -225,8 +225,8 @@ pyg_status pyg_vocab_detokenize(pyg_model * model, const int32_t * token_ids, in
             shared->require_token(token_ids[i], i);
         }
         const int32_t length = checked_length(size, "a buffer");
-        const int32_t answer =
+        const int32_t result =
             llama_detokenize(shared->vocab, token_ids, n, buf, length, remove_special, unparse_special);
-        *len_out = static_cast<size_t>(needed(answer));
+        *len_out = static_cast<size_t>(needed(result));
     });
 }

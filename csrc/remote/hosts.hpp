@@ -16,7 +16,7 @@ namespace pyg {
 
 // A connected host. Models with weights on it share it, and it is connected until the last of them is gone.
 struct Host {
-    std::shared_ptr<Link>           link;
+    std::shared_ptr<Connection>     connection;
     std::shared_ptr<void>           client;  // upstream's
     std::vector<ggml_backend_dev_t> devices;
     uint64_t                        generation = fork_generation();
@@ -30,7 +30,7 @@ struct Host {
 using Hosts = std::vector<std::shared_ptr<Host>>;
 
 // Connects upstream's client through an authenticated socket, which is taken over also on failure. PYG_ERR_HOST_LOST.
-std::shared_ptr<Host> connect_host(int socket, const std::string & name, double silence_s);
+std::shared_ptr<Host> connect_host(int socket, const std::string & name, double heartbeat_timeout_s);
 
 // The devices of all connected hosts, in the order in which they were connected.
 std::vector<ggml_backend_dev_t> devices_of_hosts();

@@ -10,17 +10,17 @@
 
 namespace pyg {
 
-class Link;
+class Connection;
 
 // How many bytes upstream expects as the answer to a request; 0 if it expects none.
-size_t answer_size(uint8_t command, const void * request, size_t n_request);
+size_t response_size(uint8_t command, const void * request, size_t n_request);
 
 // Stands in for the answer to a request that is not sent: an allocation that failed, tensors of zeros, no more devices.
-void make_answer(uint8_t command, void * answer, size_t n_answer);
+void make_fallback_response(uint8_t command, void * response, size_t n_response);
 
 // Whether the answer is made here in any case: a host must not be told to connect to another one, which would be
 // without a key.
-bool is_kept_back(uint8_t command);
+bool is_blocked(uint8_t command);
 
 // Connects upstream's client with a link, for as long as the result lives: upstream itself forgets a connection as soon
 // as nothing uses it, and a link can be had only once.
@@ -35,7 +35,7 @@ bool may_receive(uint64_t n_request);
 
 // Computes for the peer until it hangs up. Once in a process. The peer may allocate `max_bytes` on each backend, and in
 // main memory no more than `main_memory_available` says.
-void serve(const std::shared_ptr<Link> & link, const std::vector<ggml_backend_t> & backends, uint64_t max_bytes,
-           uint64_t (*main_memory_available)());
+void serve(const std::shared_ptr<Connection> & connection, const std::vector<ggml_backend_t> & backends,
+           uint64_t max_bytes, uint64_t (*main_memory_available)());
 
 }  // namespace pyg

@@ -22,7 +22,7 @@ bool supports(ggml_backend_dev_t device, int64_t n_vocab) {
     ggml_cgraph *          graph  = ggml_new_graph(context.get());
     constexpr int64_t      N_ROWS = 2;
     ggml_build_forward_expand(
-        graph, pyg::first_maximum(context.get(), ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_vocab, N_ROWS)));
+        graph, pyg::argmax_first(context.get(), ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_vocab, N_ROWS)));
     for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
         if (!ggml_backend_dev_supports_op(device, ggml_graph_node(graph, i))) {
             return false;
@@ -35,7 +35,7 @@ bool supports(ggml_backend_dev_t device, int64_t n_vocab) {
 
 namespace pyg {
 
-ggml_tensor * first_maximum(ggml_context * graph, ggml_tensor * rows) {
+ggml_tensor * argmax_first(ggml_context * graph, ggml_tensor * rows) {
     constexpr float FAR    = 1e38F;
     const int64_t   n      = rows->ne[0];
     const int64_t   n_rows = rows->ne[1];
@@ -72,7 +72,7 @@ struct DeviceSamplerHooks {
         ggml_tensor *   rows = data->logits->view_src ? data->logits->view_src : data->logits;
         if (own.rows_ != rows) {
             own.rows_  = rows;
-            own.first_ = first_maximum(graph, rows);
+            own.first_ = argmax_first(graph, rows);
         }
         const size_t row = data->logits->view_offs / rows->nb[1];
         data->sampled    = ggml_view_1d(graph, own.first_, 1, row * sizeof(float));
@@ -95,7 +95,7 @@ void DeviceSampler::prepare(bool greedy) {
     }
 }
 
-void DeviceSampler::give_up() {
+void DeviceSampler::disable() {
     switch_off();
     may_ = false;
 }

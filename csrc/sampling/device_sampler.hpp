@@ -17,7 +17,7 @@ namespace pyg {
 
 // For each row of numbers, [n, n_rows], the index of the first of its largest, as a float; NaN if the largest is not a
 // finite number. All devices agree.
-ggml_tensor * first_maximum(ggml_context * graph, ggml_tensor * rows);
+ggml_tensor * argmax_first(ggml_context * graph, ggml_tensor * rows);
 
 class DeviceSampler {
   public:
@@ -29,7 +29,7 @@ class DeviceSampler {
     // Whether the step's tokens are chosen here.
     bool is_on() const { return !samplers_.empty(); }
     // Off, and never on again: the device has no memory for it.
-    void give_up();
+    void disable();
 
     // What was chosen for the row of batch index `index`. PYG_ERR_ENGINE if the logits are not numbers.
     int32_t  token(int32_t index);

@@ -71,12 +71,14 @@ double sum_of_exp(const float * values, int32_t n, float reference) {
 }
 
 // The largest values seen and their places, as a heap with the smallest in front.
-class Best {
+class TopK {
   public:
-    explicit Best(int32_t n) : n_(static_cast<size_t>(n)) { heap_.reserve(n_); }
+    explicit TopK(int32_t n) : n_(static_cast<size_t>(n)) { heap_.reserve(n_); }
 
     // Whether a value makes it into the heap. Of equal values the earlier stays.
-    bool takes(float value) const { return heap_.size() < n_ || (!heap_.empty() && value > heap_.front().first); }
+    bool would_accept(float value) const {
+        return heap_.size() < n_ || (!heap_.empty() && value > heap_.front().first);
+    }
 
     void add(float value, int32_t id) {
         if (heap_.size() == n_) {
@@ -107,7 +109,7 @@ class Best {
 namespace pyg {
 
 void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n_top, Logprobs & out) {
-    Best   best(std::min(n_top, n_vocab));
+    TopK   top_k(std::min(n_top, n_vocab));
     float  largest = MINUS_INFINITY;
     double sum     = 0;  // of exp(logit - largest), so far
     for (int32_t first = 0; first < n_vocab; first += BLOCK) {
@@ -120,10 +122,10 @@ void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n
         if (largest > MINUS_INFINITY) {
             sum += sum_of_exp(row + first, n, largest);
         }
-        for (int32_t i = first; best.takes(block_largest) && i < first + n; i++) {
+        for (int32_t i = first; top_k.would_accept(block_largest) && i < first + n; i++) {
             const float logit = std::isnan(row[i]) ? MINUS_INFINITY : row[i];
-            if (best.takes(logit)) {
-                best.add(logit, i);
+            if (top_k.would_accept(logit)) {
+                top_k.add(logit, i);
             }
         }
     }
@@ -137,7 +139,7 @@ void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n
     out.logprob = normalized(row[token_id]);
     out.top_ids.clear();
     out.top.clear();
-    for (const auto & [logit, id] : best.sorted()) {
+    for (const auto & [logit, id] : top_k.sorted()) {
         out.top_ids.push_back(id);
         out.top.push_back(normalized(logit));
     }

@@ -75,7 +75,7 @@ void require_candidate(const llama_token_data & candidate) {
 
 // Copies one row of logits, and locks the context only for that.
 void read_candidates(pyg_sampler & sampler, pyg_context * ctx, int32_t row) {
-    pyg::take_turn(ctx, [&](pyg_context & handle) {
+    pyg::with_lock(ctx, [&](pyg_context & handle) {
         const pyg::Context & context = *handle.context;
         const int32_t        n       = context.has_logits ? context.n_outputs : 0;
         if (row >= n || row < -n) {

@@ -17,8 +17,8 @@ using pyg::UniqueSampler;
 
 constexpr int32_t MIROSTAT_M = 100;  // tokens that version 1 estimates from, as in the paper
 
-const char * const USUAL_ORDER[] = {"penalties", "dry",   "top_n_sigma", "top_k",      "typical_p",
-                                    "top_p",     "min_p", "xtc",         "temperature"};
+const char * const DEFAULT_ORDER[] = {"penalties", "dry",   "top_n_sigma", "top_k",      "typical_p",
+                                      "top_p",     "min_p", "xtc",         "temperature"};
 
 void require_valid(const pyg_sampling & options) {
     require_in("temperature", options.temperature, 0, FLT_MAX);
@@ -60,12 +60,12 @@ bool has_penalties(const pyg_sampling & options) {
 }
 
 // Makes the samplers of one request; those its options switch off are null.
-class Maker {
+class SamplerFactory {
   public:
-    Maker(const Model & model, uint32_t n_ctx, const pyg_sampling & options)
+    SamplerFactory(const Model & model, uint32_t n_ctx, const pyg_sampling & options)
         : model_(model), n_ctx_(n_ctx), o_(options) {}
 
-    llama_sampler * named(const std::string & name) const {
+    llama_sampler * create(const std::string & name) const {
         const auto min_keep = static_cast<size_t>(o_.min_keep);
         if (name == "penalties") {
             return penalties();
@@ -100,7 +100,7 @@ class Maker {
     }
 
     // The sampler that chooses among what the others left.
-    llama_sampler * choice() const {
+    llama_sampler * selector() const {
         if (o_.mirostat == 1) {
             return llama_sampler_init_mirostat(model_.n_vocab(), o_.seed, o_.mirostat_tau, o_.mirostat_eta, MIROSTAT_M);
         }
@@ -162,7 +162,7 @@ std::vector<std::string> order(const pyg_sampling & options) {
         return {"penalties", "dry", "temperature"};
     }
     if (!options.samplers) {
-        return {std::begin(USUAL_ORDER), std::end(USUAL_ORDER)};
+        return {std::begin(DEFAULT_ORDER), std::end(DEFAULT_ORDER)};
     }
     return {options.samplers, options.samplers + options.n_samplers};
 }
@@ -204,15 +204,15 @@ SamplerChain make_sampler_chain(const Model & model, uint32_t n_ctx, const pyg_s
             llama_sampler_chain_add(chain.get(), sampler);
         }
     };
-    const Maker make(model, n_ctx, options);
+    const SamplerFactory make(model, n_ctx, options);
     for (const std::string & name : order(options)) {
-        add(make.named(name));
+        add(make.create(name));
     }
     const bool greedy = options.temperature < SMALLEST_TEMPERATURE;
     if (greedy && llama_sampler_chain_n(chain.get()) == 0) {
         return nullptr;
     }
-    add(greedy ? llama_sampler_init_greedy() : make.choice());
+    add(greedy ? llama_sampler_init_greedy() : make.selector());
     return chain;
 }
 

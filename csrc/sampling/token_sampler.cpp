@@ -45,14 +45,14 @@ int32_t argmax(const float * row, int32_t n) {
 // still holds them from the last request.
 thread_local std::vector<llama_token_data> t_candidates;
 
-[[noreturn]] void fail_of_logits() {
+[[noreturn]] void fail_invalid_logits() {
     throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
 }
 
 // Upstream's samplers sort and exponentiate the logits, and these break both.
 void require_usable(const float * row, int32_t n) {
     if (!std::all_of(row, row + n, [](float logit) { return logit < INFINITY; })) {
-        fail_of_logits();
+        fail_invalid_logits();
     }
 }
 
@@ -89,7 +89,7 @@ TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampli
                            const std::vector<int32_t> & stop_token_ids)
     : chain_(make_sampler_chain(model, n_ctx, options)), biases_(make_biases(model, options)) {
     if (options.grammar) {
-        follower_ = std::make_unique<GrammarFollower>(model, options, stop_token_ids);
+        grammar_ = std::make_unique<GrammarConstraint>(model, options, stop_token_ids);
     }
 }
 
@@ -97,53 +97,53 @@ int32_t TokenSampler::sample(float * row, int32_t n_vocab) {
     const Biased biased(row, biases_);
     int32_t      token_id;
     try {
-        token_id = chain_ ? choose(row, n_vocab) : likeliest(row, n_vocab);
+        token_id = chain_ ? sample_chain(row, n_vocab) : sample_greedy(row, n_vocab);
     } catch (const EngineAbort & abort) {
         // The chain is in an unknown state and is leaked; the context was only read.
         (void) chain_.release();
         throw fail(PYG_ERR_ENGINE, "a check inside the sampler failed: %s", abort.message.c_str());
     }
-    if (follower_) {
-        follower_->accept(token_id);
+    if (grammar_) {
+        grammar_->accept(token_id);
     }
     return token_id;
 }
 
 // Greedy. Checks the model's favourite first: it is often allowed, and then the set of allowed tokens is not needed.
-int32_t TokenSampler::likeliest(const float * row, int32_t n_vocab) {
-    const int32_t favourite = argmax(row, n_vocab);
-    if (favourite < 0) {
+int32_t TokenSampler::sample_greedy(const float * row, int32_t n_vocab) {
+    const int32_t top_token = argmax(row, n_vocab);
+    if (top_token < 0) {
         require_usable(row, n_vocab);
-        biases_.empty() ? fail_of_logits() : fail_of_options();
+        biases_.empty() ? fail_invalid_logits() : fail_no_token();
     }
-    if (!is_constrained() || follower_->allows(favourite)) {
-        return favourite;
+    if (!is_constrained() || grammar_->allows(top_token)) {
+        return top_token;
     }
     require_usable(row, n_vocab);
     collect(row, n_vocab);
     const auto best = std::max_element(t_candidates.begin(), t_candidates.end(),
                                        [](const auto & a, const auto & b) { return a.logit < b.logit; });
     if (!std::isfinite(best->logit)) {
-        fail_of_options();
+        fail_no_token();
     }
     return best->id;
 }
 
-int32_t TokenSampler::choose(const float * row, int32_t n_vocab) {
+int32_t TokenSampler::sample_chain(const float * row, int32_t n_vocab) {
     require_usable(row, n_vocab);
     collect(row, n_vocab);
     llama_token_data_array candidates = {t_candidates.data(), t_candidates.size(), -1, false};
     llama_sampler_apply(chain_.get(), &candidates);
     const llama_token_data & chosen = candidates.data[candidates.selected];
     if (!std::isfinite(chosen.logit) || std::isnan(chosen.p)) {
-        fail_of_options();
+        fail_no_token();
     }
     llama_sampler_accept(chain_.get(), chosen.id);
     return chosen.id;
 }
 
-void TokenSampler::fail_of_options() const {
-    throw fail(follower_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
+void TokenSampler::fail_no_token() const {
+    throw fail(grammar_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
                "grammar, logit_bias, penalties and temperature together leave no token to choose");
 }
 
@@ -157,7 +157,7 @@ void TokenSampler::collect(const float * row, int32_t n_vocab) {
         return;
     }
     t_candidates.clear();
-    follower_->for_each_allowed([&](int32_t id) { t_candidates.push_back({id, row[id], 0}); });
+    grammar_->for_each_allowed([&](int32_t id) { t_candidates.push_back({id, row[id], 0}); });
     if (t_candidates.empty()) {
         throw fail(PYG_ERR_GRAMMAR, "no token in the vocabulary can come next under the grammar");
     }

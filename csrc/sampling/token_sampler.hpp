@@ -20,22 +20,22 @@ class TokenSampler {
     int32_t sample(float * row, int32_t n_vocab);
 
     // Whether it takes the largest logit, whatever came before.
-    bool is_plain_greedy() const { return !chain_ && biases_.empty() && !follower_; }
+    bool is_plain_greedy() const { return !chain_ && biases_.empty() && !grammar_; }
 
     // Gives the penalties the prompt to look back at.
     void accept_prompt(const std::vector<int32_t> & prompt);
 
   private:
-    bool    is_constrained() const { return follower_ && follower_->is_active(); }
-    int32_t likeliest(const float * row, int32_t n_vocab);
-    int32_t choose(const float * row, int32_t n_vocab);
+    bool    is_constrained() const { return grammar_ && grammar_->is_active(); }
+    int32_t sample_greedy(const float * row, int32_t n_vocab);
+    int32_t sample_chain(const float * row, int32_t n_vocab);
     void    collect(const float * row, int32_t n_vocab);
 
-    [[noreturn]] void fail_of_options() const;
+    [[noreturn]] void fail_no_token() const;
 
-    SamplerChain                     chain_;  // null: greedy, and nothing but the biases changes the logits
-    std::vector<llama_logit_bias>    biases_;
-    std::unique_ptr<GrammarFollower> follower_;
+    SamplerChain                       chain_;  // null: greedy, and nothing but the biases changes the logits
+    std::vector<llama_logit_bias>      biases_;
+    std::unique_ptr<GrammarConstraint> grammar_;
 };
 
 }  // namespace pyg

@@ -81,7 +81,7 @@ def survey(ggufs: Sequence[CData], path: Path) -> Survey:
     about = ffi.new("char **")
     try:
         handle = c_calls.create(
-            "pyg_model", lib.pyg_model_free, lib.pyg_model_survey, ggufs, len(ggufs), os.fsencode(path), about
+            "pyg_model", lib.pyg_model_free, lib.pyg_model_check_metadata, ggufs, len(ggufs), os.fsencode(path), about
         )
         report = json.loads(ffi.string(about[0]).decode("utf-8", "replace"))
     finally:
@@ -89,7 +89,7 @@ def survey(ggufs: Sequence[CData], path: Path) -> Survey:
     return Survey(
         model=None if handle == ffi.NULL else Model.of_handle(path, handle),
         failed=report["failed"],
-        words=report["words"].strip(),
+        words=report["message"].strip(),
         sizes=report["sizes"],
         findings=tuple(map(_finding, report["findings"])),
         unknown=tuple(report["unknown"]),

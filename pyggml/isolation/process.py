@@ -91,7 +91,7 @@ class Process:
             ClosedError: it was closed.
         """
         out = ffi.new("bool *")
-        c_calls.call(lib.pyg_relay_is_gone, self._handle, out)
+        c_calls.call(lib.pyg_engine_client_has_exited, self._handle, out)
         return bool(out[0])
 
     def is_ending(self) -> bool:
@@ -102,11 +102,11 @@ class Process:
     # --- what it does -------------------------------------------------------------------------------------------
 
     def submit(self, model: CData, n_ctx: int, prompt: npt.NDArray[np.int32], options: CData, said: bytes) -> CData:
-        """Queues a generation; see ``pyg_relay_submit``. Returns the native request."""
+        """Queues a generation; see ``pyg_engine_client_submit``. Returns the native request."""
         return c_calls.create(
             "pyg_request",
             lib.pyg_request_free,
-            lib.pyg_relay_submit,
+            lib.pyg_engine_client_submit,
             self._handle,
             model,
             n_ctx,
@@ -119,7 +119,7 @@ class Process:
 
     def ask_for_room(self, waker: Waker, tag: int) -> None:
         """As :meth:`Engine.ask_for_room <pyggml.Engine.ask_for_room>`."""
-        c_calls.call(lib.pyg_relay_ask_for_room, self._handle, waker.handle, tag)
+        c_calls.call(lib.pyg_engine_client_notify_when_queue_has_capacity, self._handle, waker.handle, tag)
 
     def call(
         self, said: bytes, numbers: npt.NDArray[np.int32] | None = None, n_bytes: int = 0
@@ -145,7 +145,7 @@ class Process:
         number, last = ffi.new("uint64_t *"), ffi.new("bool *")
         try:
             c_calls.call(
-                lib.pyg_relay_call,
+                lib.pyg_engine_client_call,
                 self._handle,
                 pointer("int32_t[]", numbers),
                 len(numbers),
@@ -158,14 +158,14 @@ class Process:
                 if (data := self._reply(number[0], last)) is not None:
                     yield messages.taken_apart(data)
         finally:
-            lib.pyg_relay_forget(self._handle, number[0])
+            lib.pyg_engine_client_discard(self._handle, number[0])
 
     def _reply(self, number: int, last: CData) -> memoryview | None:
         """The next message of an answer; None if there is none yet."""
         n_data = ffi.new("size_t *")
 
         def take(out: CData, err: CData) -> int:
-            status: int = lib.pyg_relay_reply(self._handle, number, SIGNAL_CHECK_S, out, n_data, last, err)
+            status: int = lib.pyg_engine_client_reply(self._handle, number, SIGNAL_CHECK_S, out, n_data, last, err)
             return status
 
         data = c_calls.create("char", lib.pyg_string_free, take)
@@ -182,7 +182,7 @@ class Process:
 
     def _stop(self) -> None:
         try:
-            c_calls.call(lib.pyg_relay_close, self._handle)
+            c_calls.call(lib.pyg_engine_client_close, self._handle)
         finally:
             if self._child is not None:
                 self._child.kill()  # it has nothing to save
@@ -206,11 +206,11 @@ class Process:
             why = reason or _how(status, _last_words(said))
             with contextlib.suppress(errors.ClosedError):
                 why += ": the next call starts another" if self.has_loaded else ", while it loaded the model"
-                c_calls.call(lib.pyg_relay_lose, self._handle, why.encode())
+                c_calls.call(lib.pyg_engine_client_fail, self._handle, why.encode())
 
     def _begin(self, said: IO[bytes]) -> subprocess.Popen[bytes]:
         memory, socket = ffi.new("int32_t *"), ffi.new("int32_t *")
-        self._handle = c_calls.create("pyg_relay", lib.pyg_relay_free, lib.pyg_relay_new, *self._limits, memory, socket)
+        self._handle = c_calls.create("pyg_engine_client", lib.pyg_engine_client_free, lib.pyg_engine_client_new, *self._limits, memory, socket)
         try:
             self._child = self._spawned(memory[0], socket[0], said)
         finally:
@@ -234,7 +234,7 @@ class Process:
     def _listen(self) -> str | None:
         """Returns when the process ends, or sends what makes no sense, and then why it has to end."""
         try:
-            c_calls.call(lib.pyg_relay_run, self._handle)
+            c_calls.call(lib.pyg_engine_client_run, self._handle)
         except errors.ClosedError:
             return None
         except errors.InferError as error:

@@ -13,17 +13,17 @@
 namespace pyg {
 
 // Inside a guard, around the parts of the engine that read sizes and build graphs.
-class TrapScope {
+class FaultScope {
   public:
-    TrapScope() noexcept;
-    ~TrapScope();
-    TrapScope(const TrapScope &)             = delete;
-    TrapScope & operator=(const TrapScope &) = delete;
+    FaultScope() noexcept;
+    ~FaultScope();
+    FaultScope(const FaultScope &)             = delete;
+    FaultScope & operator=(const FaultScope &) = delete;
 };
 
 // Called around fork(): the scopes of other threads do not exist in the child.
-void lock_traps_for_fork();
-void unlock_traps_after_fork();
-void forget_traps_in_child();
+void lock_fault_handlers_for_fork();
+void unlock_fault_handlers_after_fork();
+void reset_fault_handlers_in_child();
 
 }  // namespace pyg

@@ -121,7 +121,7 @@ Identity identity_of(const std::string & path) {
 
 void on_missing_page(int, siginfo_t * info, void * context);
 
-pyg::SignalSlot g_slot{SIGBUS, on_missing_page};
+pyg::SignalHandler g_handler{SIGBUS, on_missing_page};
 
 // Of the list, and of the slot. A handler takes it, too, so nothing that may fail to be read is touched under it.
 class Spinlock {
@@ -152,7 +152,7 @@ bool is_watched(const Identity & file) {
 }
 
 // Whether the page can be read now. Another thread may have met the same page, and have mended it.
-bool mend(uintptr_t address) {
+bool replace_with_zeros(uintptr_t address) {
     const std::lock_guard<Spinlock> lock(g_lock);
     const Mapping                   mapping = mapping_of(address);
     if (mapping.end == 0 || mapping.is_anonymous()) {
@@ -166,8 +166,8 @@ bool mend(uintptr_t address) {
 
 void on_missing_page(int, siginfo_t * info, void * context) {
     const int error = errno;
-    if (info->si_code != BUS_ADRERR || !mend(reinterpret_cast<uintptr_t>(info->si_addr))) {
-        g_slot.hand_on(info, context);
+    if (info->si_code != BUS_ADRERR || !replace_with_zeros(reinterpret_cast<uintptr_t>(info->si_addr))) {
+        g_handler.call_previous(info, context);
     }
     errno = error;
 }
@@ -180,7 +180,7 @@ MappedFile::MappedFile(const std::string & path) : path_(path), watch_(std::make
     watch_->identity = identity_of(path);
     const std::lock_guard<Spinlock> lock(g_lock);
     if (!g_watched) {
-        g_slot.install();
+        g_handler.install();
     }
     watch_->next = g_watched;
     g_watched    = watch_.get();
@@ -194,7 +194,7 @@ MappedFile::~MappedFile() {
     }
     *link = watch_->next;
     if (!g_watched) {
-        g_slot.restore();
+        g_handler.restore();
     }
 }
 

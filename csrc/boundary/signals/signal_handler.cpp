@@ -11,13 +11,13 @@ const void * handler_of(const struct sigaction & action) {
 
 namespace pyg {
 
-const void * SignalSlot::current() const {
+const void * SignalHandler::current() const {
     struct sigaction now = {};
     sigaction(number_, nullptr, &now);
     return handler_of(now);
 }
 
-void SignalSlot::install() {
+void SignalHandler::install() {
     if (above_ && above_ == current()) {
         return;
     }
@@ -29,7 +29,7 @@ void SignalSlot::install() {
     sigaction(number_, &action, &before_);
 }
 
-void SignalSlot::restore() {
+void SignalHandler::restore() {
     const void * const now = current();
     if (now == reinterpret_cast<const void *>(handler_)) {
         sigaction(number_, &before_, nullptr);
@@ -38,7 +38,7 @@ void SignalSlot::restore() {
     }
 }
 
-void SignalSlot::hand_on(siginfo_t * info, void * context) const {
+void SignalHandler::call_previous(siginfo_t * info, void * context) const {
     if (before_.sa_flags & SA_SIGINFO) {
         before_.sa_sigaction(number_, info, context);
     } else if (before_.sa_handler == SIG_DFL || before_.sa_handler == SIG_IGN) {

@@ -7,11 +7,11 @@
 namespace pyg {
 
 // Everything but hand_on() under a lock of the caller's.
-class SignalSlot {
+class SignalHandler {
   public:
     using Handler = void (*)(int, siginfo_t *, void *);
 
-    constexpr SignalSlot(int number, Handler handler) : number_(number), handler_(handler) {}
+    constexpr SignalHandler(int number, Handler handler) : number_(number), handler_(handler) {}
 
     // Not over a handler that came while ours was there, and that may call ours: each would call the other without end.
     void install();
@@ -21,7 +21,7 @@ class SignalSlot {
 
     // To the handler that was there before ours. If that is the system's own, the instruction fails again, and ends it
     // all.
-    void hand_on(siginfo_t * info, void * context) const;
+    void call_previous(siginfo_t * info, void * context) const;
 
     int number() const { return number_; }
 

@@ -26,7 +26,7 @@ class HelperThreads {
     // Calls body(0) to body(n - 1), each once, on this thread and others, and returns when all have returned. `seconds`
     // is what all of them are expected to take: if that is too little to ask others for, this thread does it alone.
     template <class Body>
-    void each(size_t n, double seconds, Body && body) {
+    void for_each(size_t n, double seconds, Body && body) {
         run(n, seconds, [](void * data, size_t i) { (*static_cast<std::remove_reference_t<Body> *>(data))(i); }, &body);
     }
 
@@ -35,15 +35,15 @@ class HelperThreads {
 
     void              run(size_t n, double seconds, Call call, void * data);
     ggml_threadpool * pool(int32_t n_threads);
-    void              take_turns();
+    void              run_items();
 
     static void on_thread(ggml_tensor *, int, int, void * self);
 
     Context &         context_;
-    const int32_t     n_own_;               // 0: the context's
-    ggml_threadpool * own_pool_ = nullptr;  // started when it is first needed
-    bool              alone_    = false;    // they could not be started
-    ggml_context_ptr  memory_;              // of the graph
+    const int32_t     n_own_;                  // 0: the context's
+    ggml_threadpool * own_pool_    = nullptr;  // started when it is first needed
+    bool              pool_failed_ = false;    // they could not be started
+    ggml_context_ptr  memory_;                 // of the graph
     ggml_cgraph *     graph_ = nullptr;
 
     // Of the CPU's backend, which may be a module.

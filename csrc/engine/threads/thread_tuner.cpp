@@ -97,40 +97,41 @@ void StepCost::scale(double log_factor, int32_t n_steps) {
     n_ = n_steps;
 }
 
-bool ThreadChoice::curious(double now) const {
+bool ThreadChoice::wants_probe(double now) const {
     return trial_ == Trial::NONE && n_ < n_max_ && cost_.known() && explored() && now >= rests_until_;
 }
 
 int32_t ThreadChoice::first_increment() const { return std::max(1, n_ / 4); }
 
-void ThreadChoice::consider(Scout::Sight sight, double now) {
-    if (!curious(now) || cost_.n_steps() < RAISE_BASELINE) {
+void ThreadChoice::maybe_raise(IdleCoreProbe::Observation observation, double now) {
+    if (!wants_probe(now) || cost_.n_steps() < RAISE_BASELINE) {
         return;
     }
     if (tries_anyway_at_ == 0) {
         tries_anyway_at_ = now + std::max(BLIND_S, BLIND_PER_LOST * BLIND_MAY_TAKE * cost_.usual_s());
     }
-    const bool free = sight.n_free >= windows_needed(n_failures_) && (sight.was_taken || now >= waits_until_);
+    const bool free =
+        observation.n_free >= windows_needed(n_failures_) && (observation.was_taken || now >= waits_until_);
     if (free || now < invited_until_ || now >= tries_anyway_at_) {
         invited_until_ = now;
-        increment_     = sight.was_taken ? first_increment() : increment_;
+        increment_     = observation.was_taken ? first_increment() : increment_;
         start(Trial::RAISE, std::min(n_ + increment_, n_max_));
     }
 }
 
-ThreadChoice::News ThreadChoice::measured(uint32_t n_tokens, double seconds, double now, bool after_pause) {
+ThreadChoice::Finding ThreadChoice::measured(uint32_t n_tokens, double seconds, double now, bool after_pause) {
     if (!std::exchange(warm_, true) && !suspected_) {
-        return News::NONE;
+        return Finding::NONE;
     }
     const double excess = cost_.excess(n_tokens, seconds);
     const double lost   = seconds - seconds * std::exp(-excess);
     if (after_pause && lost > 0 && lost < WAKE_UP_S) {
-        return News::NONE;
+        return Finding::NONE;
     }
     switch (trial_) {
     case Trial::NONE:
         settled(n_tokens, seconds, excess);
-        return News::NONE;
+        return Finding::NONE;
     case Trial::EXPLORE:
         return exploring(excess, lost);
     case Trial::RAISE:
@@ -138,26 +139,26 @@ ThreadChoice::News ThreadChoice::measured(uint32_t n_tokens, double seconds, dou
     case Trial::LOWER:
         return lowering(excess, now);
     }
-    return News::NONE;
+    return Finding::NONE;
 }
 
-void ThreadChoice::hear(News news, double now) {
-    if (news == News::MORE_FASTER) {
+void ThreadChoice::apply_finding(Finding finding, double now) {
+    if (finding == Finding::MORE_FASTER) {
         invited_until_ = now + NEWS_LASTS_S;
-    } else if (news == News::FEWER_MUCH_FASTER || (news == News::LOWERED && cost_.n_steps() < 2)) {
+    } else if (finding == Finding::FEWER_MUCH_FASTER || (finding == Finding::LOWERED && cost_.n_steps() < 2)) {
         suspected_ = n_ == n_max_ && explored();  // otherwise it has seen it, or will see it, itself
     }
 }
 
-void ThreadChoice::had_core(double seconds, double own_seconds, double now) {
+void ThreadChoice::add_core_share(double seconds, double own_seconds, double now) {
     share_s_ += seconds;
     share_own_ += own_seconds;
     if (trial_ != Trial::NONE || share_s_ < SHARE_OVER_S) {
         return;
     }
-    if (share_own_ < GOOD_SHARE * share_s_ && n_ > 1 && now >= believes_until_) {
-        suspected_      = true;
-        believes_until_ = now + std::max(SHARE_AGAIN_S, SHARE_PER_STEP * seconds);
+    if (share_own_ < GOOD_SHARE * share_s_ && n_ > 1 && now >= ignore_share_until_) {
+        suspected_          = true;
+        ignore_share_until_ = now + std::max(SHARE_AGAIN_S, SHARE_PER_STEP * seconds);
     }
     share_s_ = share_own_ = 0;
 }
@@ -186,22 +187,22 @@ bool ThreadChoice::ready_to_explore(double seconds) const {
     return !explored() && slow_ == 0 && (n_steps >= EXPLORE_BASELINE || n_steps * seconds > EXPLORE_BASELINE_S);
 }
 
-ThreadChoice::News ThreadChoice::exploring(double excess, double lost) {
+ThreadChoice::Finding ThreadChoice::exploring(double excess, double lost) {
     const Verdict result = verdict(excess, lost, TIE - given_up_);
     const double  mean   = sum_ / n_steps_;
     if (result == Verdict::BETTER) {
         given_up_ = std::max(0.0, given_up_ + mean);
         adopt(tried_, mean, n_steps_);
-        return mean < -MUCH ? News::FEWER_MUCH_FASTER : News::NONE;
+        return mean < -MUCH ? Finding::FEWER_MUCH_FASTER : Finding::NONE;
     }
     if (result == Verdict::WORSE) {
         low_   = tried_;
         trial_ = Trial::NONE;
     }
-    return News::NONE;
+    return Finding::NONE;
 }
 
-ThreadChoice::News ThreadChoice::raising(double excess, double lost, double now) {
+ThreadChoice::Finding ThreadChoice::raising(double excess, double lost, double now) {
     const Verdict result = verdict(excess, lost, MORE_PAYS);
     if (result == Verdict::BETTER) {
         const int32_t increment = 2 * increment_;
@@ -210,7 +211,7 @@ ThreadChoice::News ThreadChoice::raising(double excess, double lost, double now)
         raised_at_         = now;
         n_failures_before_ = std::max(n_failures_before_, n_failures_);
         n_failures_        = 0;
-        return News::MORE_FASTER;
+        return Finding::MORE_FASTER;
     }
     if (result == Verdict::WORSE) {
         trial_           = Trial::NONE;
@@ -220,11 +221,11 @@ ThreadChoice::News ThreadChoice::raising(double excess, double lost, double now)
         waits_until_     = now + std::max(wait_s(n_failures_), WAIT_PER_LOST * lost_);
         tries_anyway_at_ = now + std::max(BLIND_S, BLIND_PER_LOST * lost_);
     }
-    return News::NONE;
+    return Finding::NONE;
 }
 
 // Each count gets one step: the effect of other programs is large.
-ThreadChoice::News ThreadChoice::lowering(double excess, double now) {
+ThreadChoice::Finding ThreadChoice::lowering(double excess, double now) {
     if (excess < best_) {
         best_   = excess;
         n_best_ = tried_;
@@ -235,7 +236,7 @@ ThreadChoice::News ThreadChoice::lowering(double excess, double now) {
     const int32_t fewer    = 2 * tried_ > n_ ? 2 * tried_ - n_ : tried_ / 2;
     if (!normal && !hopeless && fewer > 0) {
         tried_ = fewer;
-        return News::NONE;
+        return Finding::NONE;
     }
     if (best_ < slowdown_ + FEWER_PAYS) {
         const bool undone  = now - raised_at_ < LASTING_S;
@@ -243,11 +244,11 @@ ThreadChoice::News ThreadChoice::lowering(double excess, double now) {
         n_failures_before_ = 0;
         rests_until_ = waits_until_ = now + std::max(rest_s(n_failures_), CALM_S);
         adopt(n_best_, best_, 1);
-        return News::LOWERED;
+        return Finding::LOWERED;
     }
     trial_ = Trial::NONE;
     cost_.scale(slowdown_, 1);  // fewer threads do not help, whatever the cause: this is the new normal
-    return News::NONE;
+    return Finding::NONE;
 }
 
 void ThreadChoice::start(Trial trial, int32_t n) {
@@ -292,10 +293,11 @@ ThreadChoice::Verdict ThreadChoice::verdict(double excess, double lost, double g
     return score_ < -DECIDED || enough || costly ? Verdict::WORSE : Verdict::NONE;
 }
 
-ThreadTuner::ThreadTuner(int32_t n_max) : ThreadTuner(n_max, steady_seconds, n_max > 1 ? make_core_scout() : nullptr) {}
+ThreadTuner::ThreadTuner(int32_t n_max)
+    : ThreadTuner(n_max, steady_seconds, n_max > 1 ? make_idle_core_probe() : nullptr) {}
 
-ThreadTuner::ThreadTuner(int32_t n_max, Seconds now, std::unique_ptr<Scout> scout)
-    : now_(std::move(now)), scout_(std::move(scout)), choices_{ThreadChoice(n_max, true), ThreadChoice(n_max, true),
+ThreadTuner::ThreadTuner(int32_t n_max, Seconds now, std::unique_ptr<IdleCoreProbe> probe)
+    : now_(std::move(now)), probe_(std::move(probe)), choices_{ThreadChoice(n_max, true), ThreadChoice(n_max, true),
                                                                ThreadChoice(n_max, true), ThreadChoice(n_max, false)} {}
 
 ThreadChoice & ThreadTuner::choice(uint32_t n_tokens) {
@@ -310,14 +312,14 @@ int32_t ThreadTuner::threads(uint32_t n_tokens) {
     ThreadChoice & chosen = choice(n_tokens);
     const double   now    = now_();
     after_pause_          = now - ended_at_ > PAUSE_S;
-    if (scout_) {
-        chosen.consider(scouted_ == chosen.n() ? scout_->sight() : Scout::Sight(), now);
+    if (probe_) {
+        chosen.maybe_raise(probed_n_threads_ == chosen.n() ? probe_->observation() : IdleCoreProbe::Observation(), now);
         if (chosen.next() > chosen.n()) {
-            scout_->forget();  // the core it saw is about to be used
+            probe_->reset();  // the core it saw is about to be used
         }
-        const bool looks = chosen.curious(now);
-        scouted_         = looks ? chosen.n() : scouted_;
-        scout_->step_begins(looks ? chosen.n() : 0);
+        const bool looks  = chosen.wants_probe(now);
+        probed_n_threads_ = looks ? chosen.n() : probed_n_threads_;
+        probe_->step_begins(looks ? chosen.n() : 0);
     }
     return chosen.next();
 }
@@ -328,19 +330,19 @@ void ThreadTuner::measured(uint32_t n_tokens, double seconds, double own_seconds
         return;  // impossible: the clock is too coarse
     }
     ThreadChoice & chosen = choice(n_tokens);
-    chosen.had_core(seconds, own_seconds, ended_at_);
-    const ThreadChoice::News news = chosen.measured(n_tokens, seconds, ended_at_, after_pause_);
+    chosen.add_core_share(seconds, own_seconds, ended_at_);
+    const ThreadChoice::Finding finding = chosen.measured(n_tokens, seconds, ended_at_, after_pause_);
     for (ThreadChoice & other : choices_) {
         if (&other != &chosen) {
-            other.hear(news, ended_at_);
+            other.apply_finding(finding, ended_at_);
         }
     }
 }
 
 void ThreadTuner::abandoned() {
     ended_at_ = now_();
-    if (scout_) {
-        scout_->step_ends();
+    if (probe_) {
+        probe_->step_ends();
     }
 }
 

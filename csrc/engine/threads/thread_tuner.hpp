@@ -48,7 +48,7 @@ class StepCost {
 class ThreadChoice {
   public:
     // What one class has found that other classes should know.
-    enum class News { NONE, FEWER_MUCH_FASTER, LOWERED, MORE_FASTER };
+    enum class Finding { NONE, FEWER_MUCH_FASTER, LOWERED, MORE_FASTER };
 
     ThreadChoice(int32_t n_max, bool explores) : n_max_(n_max), n_(n_max), low_(explores ? 0 : n_max) {}
 
@@ -56,21 +56,21 @@ class ThreadChoice {
     int32_t next() const { return trial_ == Trial::NONE ? n_ : tried_; }  // for the next step
 
     // Whether to look for a free core now.
-    bool curious(double now) const;
+    bool wants_probe(double now) const;
     // Tries more threads if what the scout saw justifies it.
-    void consider(Scout::Sight sight, double now);
-    News measured(uint32_t n_tokens, double seconds, double now, bool after_pause);
-    void hear(News news, double now);
+    void    maybe_raise(IdleCoreProbe::Observation observation, double now);
+    Finding measured(uint32_t n_tokens, double seconds, double now, bool after_pause);
+    void    apply_finding(Finding finding, double now);
     // Steps that took `seconds` gave the calling thread, one of those that compute, this much processor time.
-    void had_core(double seconds, double own_seconds, double now);
+    void add_core_share(double seconds, double own_seconds, double now);
 
   private:
     enum class Trial { NONE, EXPLORE, LOWER, RAISE };
 
-    void settled(uint32_t n_tokens, double seconds, double excess);
-    News exploring(double excess, double lost);
-    News raising(double excess, double lost, double now);
-    News lowering(double excess, double now);
+    void    settled(uint32_t n_tokens, double seconds, double excess);
+    Finding exploring(double excess, double lost);
+    Finding raising(double excess, double lost, double now);
+    Finding lowering(double excess, double now);
 
     enum class Verdict { NONE, BETTER, WORSE };
 
@@ -105,9 +105,9 @@ class ThreadChoice {
     int32_t n_best_    = 0;
     bool    suspected_ = false;  // other classes found a disturbance, which may have affected every step here
 
-    double share_s_        = 0;     // of steps since the last judgement,
-    double share_own_      = 0;     // processor time that a compute thread got in that time,
-    double believes_until_ = -1e9;  // and until when a small share is ignored
+    double share_s_            = 0;     // of steps since the last judgement,
+    double share_own_          = 0;     // processor time that a compute thread got in that time,
+    double ignore_share_until_ = -1e9;  // and until when a small share is ignored
 
     int32_t increment_         = 1;
     int32_t n_failures_        = 0;  // raises that did not pay or did not last, in a row
@@ -126,7 +126,7 @@ class ThreadTuner {
 
     // n_max: cores the process may use.
     explicit ThreadTuner(int32_t n_max);
-    ThreadTuner(int32_t n_max, Seconds now, std::unique_ptr<Scout> scout);
+    ThreadTuner(int32_t n_max, Seconds now, std::unique_ptr<IdleCoreProbe> probe);
 
     // How many threads compute the next step, and how long that step took, including what follows the forward pass.
     int32_t threads(uint32_t n_tokens);
@@ -146,8 +146,8 @@ class ThreadTuner {
     ThreadChoice & choice(uint32_t n_tokens);
 
     Seconds                                  now_;
-    std::unique_ptr<Scout>                   scout_;        // none if there is nothing to choose
-    int32_t                                  scouted_ = 0;  // the number of threads it looked beside
+    std::unique_ptr<IdleCoreProbe>           probe_;                 // none if there is nothing to choose
+    int32_t                                  probed_n_threads_ = 0;  // the number of threads it looked beside
     std::array<ThreadChoice, LARGEST.size()> choices_;
     double                                   ended_at_    = -1e9;
     bool                                     after_pause_ = false;

@@ -118,10 +118,10 @@ void test_the_engines_words_are_heard() {
               callback(GGML_LOG_LEVEL_ERROR, "half ", user_data);
               callback(GGML_LOG_LEVEL_CONT, "a line\n", user_data);
               callback(GGML_LOG_LEVEL_WARN, "another\n", user_data);
-              throw fail(PYG_ERR_ENGINE, "%s", pyg::engine_words().c_str());
+              throw fail(PYG_ERR_ENGINE, "%s", pyg::engine_error_text().c_str());
           }) == PYG_ERR_ENGINE);
     CHECK(std::strcmp(err.message, "half a line; another") == 0);
-    CHECK(pyg::engine_words().empty());
+    CHECK(pyg::engine_error_text().empty());
 }
 
 void test_a_poisoned_handle_says_so_and_is_leaked() {

@@ -251,7 +251,7 @@ void test_a_full_queue_refuses_and_tells_of_room(const char * path) {
     CHECK(status == PYG_ERR_QUEUE_FULL);
     CHECK(requests.size() >= 3);  // one running, two waiting; more if some have already ended
 
-    CHECK_OK(pyg_engine_ask_for_room(loaded.engine, waker, 77, &err), err);
+    CHECK_OK(pyg_engine_notify_when_queue_has_capacity(loaded.engine, waker, 77, &err), err);
     for (pyg_request * request : requests) {
         pyg_request_free(request);
     }

@@ -52,9 +52,9 @@ void test_each_is_done_once(pyg::HelperThreads & helpers) {
     for (const size_t n : {0, 1, 2, 3, 7, 100}) {
         for (const double seconds : {LITTLE, MUCH}) {
             std::vector<std::atomic<int>> n_done(n);
-            helpers.each(n, seconds, [&](size_t i) { n_done[i]++; });
-            for (const auto & each : n_done) {
-                CHECK(each == 1);
+            helpers.for_each(n, seconds, [&](size_t i) { n_done[i]++; });
+            for (const auto & for_each : n_done) {
+                CHECK(for_each == 1);
             }
         }
     }
@@ -65,7 +65,7 @@ void test_several_do_it_at_the_same_time(pyg::HelperThreads & helpers, size_t n_
     for (int round = 0; round < 20; round++) {
         std::atomic<size_t> n_begun{0};
         const auto          end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-        helpers.each(n_threads, MUCH, [&](size_t) {
+        helpers.for_each(n_threads, MUCH, [&](size_t) {
             n_begun++;
             while (n_begun < n_threads && std::chrono::steady_clock::now() < end) {
                 std::this_thread::yield();
@@ -77,7 +77,7 @@ void test_several_do_it_at_the_same_time(pyg::HelperThreads & helpers, size_t n_
 
 void expect_alone(pyg::HelperThreads & helpers, double seconds) {
     const auto here = std::this_thread::get_id();
-    helpers.each(20, seconds, [&](size_t) { CHECK(std::this_thread::get_id() == here); });
+    helpers.for_each(20, seconds, [&](size_t) { CHECK(std::this_thread::get_id() == here); });
 }
 
 // The context computes between two calls, with the same threads.

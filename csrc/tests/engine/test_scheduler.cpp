@@ -6,7 +6,7 @@
 
 namespace {
 
-using pyg::Cells;
+using pyg::KvCells;
 using pyg::Scheduler;
 using pyg::Slice;
 using pyg::Step;
@@ -54,19 +54,19 @@ struct Engine {
     }
 
     TaskPtr add_every_row(const Tokens & prompt) {
-        const auto task = add(prompt);
-        task->every_row = true;
+        const auto task        = add(prompt);
+        task->needs_all_logits = true;
         return task;
     }
 
-    Step step(uint32_t n_prefill = 100) { return step(Scheduler::Pieces{n_prefill}); }
+    Step step(uint32_t n_prefill = 100) { return step(Scheduler::PrefillBudget{n_prefill}); }
 
-    Step step(const Scheduler::Pieces & pieces) {
-        const Step step = scheduler.next(pieces);
+    Step step(const Scheduler::PrefillBudget & budget) {
+        const Step step = scheduler.next(budget);
         compute(step);
-        scheduler.computed(step);
+        scheduler.commit(step);
         for (const Slice & slice : step.slices) {
-            if (slice.ends()) {
+            if (slice.reaches_end()) {
                 slice.task->tokens.push_back(next_token(cache.history(slice.task->seq_id)));
             }
         }
@@ -139,31 +139,31 @@ void test_the_oldest_prompt_comes_first() {
 
 // Large pieces delay tokens that somebody waits for, so they are for those that nobody does.
 void test_pieces_are_as_large_as_those_who_watch_allow() {
-    const Scheduler::Pieces pieces = {10, 20, 50};
-    Engine                  engine;
-    const auto              a = engine.add(text(1, 30)), b = engine.add(text(2, 200)), c = engine.add(text(3, 90));
-    a->unwatched = b->unwatched = c->unwatched = true;
+    const Scheduler::PrefillBudget budget = {10, 20, 50};
+    Engine                         engine;
+    const auto a = engine.add(text(1, 30)), b = engine.add(text(2, 200)), c = engine.add(text(3, 90));
+    a->prefer_throughput = b->prefer_throughput = c->prefer_throughput = true;
 
-    Step step = engine.step(pieces);
+    Step step = engine.step(budget);
     CHECK(n_of(step, a) == 30 && n_of(step, b) == 20);
-    step = engine.step(pieces);  // the answer to a comes along
+    step = engine.step(budget);  // the answer to a comes along
     CHECK(n_of(step, a) == 1 && n_of(step, b) == 50);
 
     const auto watched = engine.add(text(4, 25));
-    step               = engine.step(pieces);
+    step               = engine.step(budget);
     CHECK(n_of(step, a) == 1 && n_of(step, b) == 20 && n_of(step, watched) == 0);
     engine.scheduler.end(*b);
     engine.scheduler.end(*c);
-    step = engine.step(pieces);
+    step = engine.step(budget);
     CHECK(n_of(step, a) == 1 && n_of(step, watched) == 20);
-    engine.step(pieces);
+    engine.step(budget);
 
-    const auto d = engine.add(text(5, 90));
-    d->unwatched = true;
-    step         = engine.step(pieces);
+    const auto d         = engine.add(text(5, 90));
+    d->prefer_throughput = true;
+    step                 = engine.step(budget);
     CHECK(n_of(step, watched) == 1 && n_of(step, d) == 10);
     engine.scheduler.end(*watched);
-    step = engine.step(pieces);
+    step = engine.step(budget);
     CHECK(n_of(step, a) == 1 && n_of(step, d) == 50);
 }
 
@@ -173,7 +173,7 @@ void test_steps_fill_micro_batches() {
     Engine     engine(setting);
     const auto a = engine.add(text(1, 10)), b = engine.add(text(2, 200));
 
-    const auto of   = [](uint32_t n) { return Scheduler::Pieces{n, n, n}; };
+    const auto of   = [](uint32_t n) { return Scheduler::PrefillBudget{n, n, n}; };
     Step       step = engine.step(of(40));
     CHECK(n_of(step, a) == 10 && n_of(step, b) == 22);
     step = engine.step(of(40));  // the answer to a comes along
@@ -204,32 +204,32 @@ void test_every_row_is_computed_alone_and_every_other_step() {
     const auto task = engine.add(text(2, 5));
 
     Step step = engine.step();
-    CHECK(step.slices.size() == 1 && n_of(step, rows) == 16 && rows->n_reused == 0);  // 16 rows at a time
+    CHECK(step.slices.size() == 1 && n_of(step, rows) == 16 && rows->n_cached == 0);  // 16 rows at a time
     step = engine.step();
     CHECK(step.slices.size() == 1 && n_of(step, task) == 5);
     step = engine.step();
     CHECK(step.slices.size() == 1 && n_of(step, rows) == 16);
     engine.scheduler.end(*task);
     step = engine.step();
-    CHECK(step.slices.size() == 1 && n_of(step, rows) == 8 && !step.slices[0].ends());
+    CHECK(step.slices.size() == 1 && n_of(step, rows) == 8 && !step.slices[0].reaches_end());
 }
 
 // --- prefixes ---
 
 void test_the_same_prompt_again() {
     Engine engine;
-    CHECK(engine.complete(text(1, 90))->n_reused == 0);
-    CHECK(engine.complete(text(1, 90))->n_reused == 89);  // the last token's output is needed
-    CHECK(engine.complete(text(1, 50))->n_reused == 49);
-    CHECK(engine.complete(text(2, 90))->n_reused == 0);
-    CHECK(engine.scheduler.n_reused() == 89 + 49);
+    CHECK(engine.complete(text(1, 90))->n_cached == 0);
+    CHECK(engine.complete(text(1, 90))->n_cached == 89);  // the last token's output is needed
+    CHECK(engine.complete(text(1, 50))->n_cached == 49);
+    CHECK(engine.complete(text(2, 90))->n_cached == 0);
+    CHECK(engine.scheduler.n_cached() == 89 + 49);
 }
 
 void test_without_a_prefix_cache_nothing_is_kept() {
     Engine engine({Kind::PLAIN, 1000, 4, /*prefix_cache=*/false});
     engine.complete(text(1, 90));
     CHECK(engine.scheduler.n_cells_used() == 0 && engine.cache.n_used() == 0);
-    CHECK(engine.complete(text(1, 90))->n_reused == 0);
+    CHECK(engine.complete(text(1, 90))->n_cached == 0);
 }
 
 // The next turn reuses all that was computed: the prompt and all but the last token of the answer.
@@ -240,7 +240,7 @@ void test_a_chat_grows_in_its_sequence() {
         uint32_t n_cached = 0;
         for (int32_t turn = 2; turn < 6; turn++) {
             const auto task = engine.complete(chat, 10);
-            CHECK(task->n_reused == n_cached);
+            CHECK(task->n_cached == n_cached);
             n_cached = task->n_past;
             CHECK(n_cached == chat.size() + 9 && engine.scheduler.n_cells_used() == n_cached);
             chat = task->tokens + text(turn, 20);
@@ -252,9 +252,9 @@ void test_a_long_sequence_is_not_cut_for_a_short_beginning() {
     Engine     engine;
     const auto system = text(1, 40);
     engine.complete(system + text(2, 100));
-    CHECK(engine.complete(system + text(3, 10))->n_reused == 40);
+    CHECK(engine.complete(system + text(3, 10))->n_cached == 40);
     CHECK(engine.scheduler.n_cells_used() == 40 + 100 + 10);
-    CHECK(engine.complete(system + text(2, 100) + text(4, 10))->n_reused == 140);
+    CHECK(engine.complete(system + text(2, 100) + text(4, 10))->n_cached == 140);
 }
 
 void test_beginnings_are_shared_with_who_is_still_running() {
@@ -263,7 +263,7 @@ void test_beginnings_are_shared_with_who_is_still_running() {
     engine.step();
     const auto b = engine.add(text(1, 80) + text(3, 10));
     engine.step();
-    CHECK(a->runs() && b->runs() && b->n_reused == 80);
+    CHECK(a->is_running() && b->is_running() && b->n_cached == 80);
     CHECK(engine.scheduler.n_cells_used() == 80 + 10 + 10 + 1);  // and a's first token
     engine.scheduler.end(*a, /*forget=*/true);
     CHECK(engine.scheduler.n_cells_used() == 80 + 10);
@@ -276,14 +276,15 @@ void test_waiting_for_a_prompt_that_is_being_computed() {
     engine.step();
     const auto a = engine.add(text(1, 250)), b = engine.add(text(1, 250)), other = engine.add(text(3, 10));
     engine.step(99);
-    CHECK(a->runs() && !b->runs() && other->runs());  // the other one does not wait for the prefix of a
+    CHECK(a->is_running() && !b->is_running() &&
+          other->is_running());  // the other one does not wait for the prefix of a
     engine.step(99);
     engine.step(19);
-    CHECK(a->n_past == 217 && !b->runs());
+    CHECK(a->n_past == 217 && !b->is_running());
     engine.step(1);
-    CHECK(a->n_past == 218 && !b->runs());  // when this was planned, 32 of b's 249 tokens were still to come
+    CHECK(a->n_past == 218 && !b->is_running());  // when this was planned, 32 of b's 249 tokens were still to come
     engine.step(1);
-    CHECK(b->runs() && b->n_reused == 218);
+    CHECK(b->is_running() && b->n_cached == 218);
 }
 
 void test_nobody_waits_for_a_short_beginning() {
@@ -291,26 +292,26 @@ void test_nobody_waits_for_a_short_beginning() {
     engine.add(text(1, 31) + text(2, 200));
     const auto b = engine.add(text(1, 31) + text(3, 200));
     engine.step();
-    CHECK(b->runs() && b->n_reused == 0);
+    CHECK(b->is_running() && b->n_cached == 0);
 }
 
 void test_a_recurrent_state_cannot_go_back() {
     Engine engine({Kind::RECURRENT});
     engine.complete(text(1, 50), 5);
-    CHECK(engine.complete(text(1, 50))->n_reused == 0);
-    CHECK(engine.complete(text(1, 20) + text(2, 20))->n_reused == 0);
+    CHECK(engine.complete(text(1, 50))->n_cached == 0);
+    CHECK(engine.complete(text(1, 20) + text(2, 20))->n_cached == 0);
     const auto whole = engine.complete(text(3, 50), 5);
-    CHECK(engine.complete(whole->tokens)->n_reused == whole->n_past);
+    CHECK(engine.complete(whole->tokens)->n_cached == whole->n_past);
     const auto a = engine.add(text(4, 80)), b = engine.add(text(4, 80));
     engine.step();
-    CHECK(a->runs() && b->runs() && b->n_reused == 0);  // no sharing, so there is nothing to wait for
+    CHECK(a->is_running() && b->is_running() && b->n_cached == 0);  // no sharing, so there is nothing to wait for
 }
 
 void test_a_window_forgets_what_lies_behind_it() {
     Engine engine({Kind::WINDOW});
     engine.complete(text(1, 60));
-    CHECK(engine.complete(text(1, 30) + text(2, 5))->n_reused == 0);
-    CHECK(engine.complete(text(1, 60) + text(2, 5))->n_reused == 60);
+    CHECK(engine.complete(text(1, 30) + text(2, 5))->n_cached == 0);
+    CHECK(engine.complete(text(1, 60) + text(2, 5))->n_cached == 60);
 }
 
 // --- room ---
@@ -324,8 +325,8 @@ void test_kept_sequences_go_first_and_the_oldest_of_them_before_the_others() {
     engine.run_to(a, 150);
     CHECK(engine.scheduler.n_preemptions() == 0);
     engine.scheduler.end(*a, /*forget=*/true);
-    CHECK(engine.complete(text(2, 80))->n_reused == 0);
-    CHECK(engine.complete(text(1, 80))->n_reused == 79);
+    CHECK(engine.complete(text(2, 80))->n_cached == 0);
+    CHECK(engine.complete(text(1, 80))->n_cached == 79);
 }
 
 void test_the_sequence_used_least_recently_is_taken_when_none_is_empty() {
@@ -333,17 +334,17 @@ void test_the_sequence_used_least_recently_is_taken_when_none_is_empty() {
     for (const int32_t topic : {1, 2, 3, 1, 4}) {
         engine.complete(text(topic, 40));
     }
-    CHECK(engine.complete(text(3, 40))->n_reused == 39);
-    CHECK(engine.complete(text(1, 40))->n_reused == 39);
-    CHECK(engine.complete(text(4, 40))->n_reused == 39);
-    CHECK(engine.complete(text(2, 40))->n_reused == 0);
+    CHECK(engine.complete(text(3, 40))->n_cached == 39);
+    CHECK(engine.complete(text(1, 40))->n_cached == 39);
+    CHECK(engine.complete(text(4, 40))->n_cached == 39);
+    CHECK(engine.complete(text(2, 40))->n_cached == 0);
 }
 
 // 40 of 200 tokens would leave the sequence whole, were there room for both.
 void test_the_source_is_cut_when_there_is_no_other_room() {
     Engine engine({Kind::PLAIN, 300, 4});
     engine.complete(text(1, 200));
-    CHECK(engine.complete(text(1, 40) + text(2, 110))->n_reused == 40);
+    CHECK(engine.complete(text(1, 40) + text(2, 110))->n_cached == 40);
     CHECK(engine.scheduler.n_cells_used() == 150);
 }
 
@@ -361,20 +362,20 @@ void test_nobody_is_started_to_be_thrown_out_at_once() {
     Engine     engine({Kind::PLAIN, 200, 4});
     const auto a = engine.add(text(1, 100)), b = engine.add(text(2, 69));
     engine.step();
-    CHECK(!b->runs());  // 31 tokens are left, for both to grow
+    CHECK(!b->is_running());  // 31 tokens are left, for both to grow
     engine.scheduler.end(*a);
     engine.step();
-    CHECK(b->runs());
+    CHECK(b->is_running());
 }
 
 void test_nobody_overtakes_who_waits_for_room() {
     Engine     engine({Kind::PLAIN, 200, 4});
     const auto a = engine.add(text(1, 100)), large = engine.add(text(2, 100)), small = engine.add(text(3, 5));
     engine.step();
-    CHECK(a->runs() && !large->runs() && !small->runs());
+    CHECK(a->is_running() && !large->is_running() && !small->is_running());
     engine.scheduler.end(*a);
     engine.step();
-    CHECK(large->runs() && small->runs());
+    CHECK(large->is_running() && small->is_running());
 }
 
 void test_the_youngest_gives_its_room_away_and_is_computed_again() {
@@ -382,14 +383,14 @@ void test_the_youngest_gives_its_room_away_and_is_computed_again() {
     const auto a = engine.add(text(9, 20) + text(1, 30)), b = engine.add(text(9, 20) + text(2, 30));
     engine.run_to(a, 100);
     const Tokens so_far = b->tokens;
-    CHECK(b->runs() && so_far.size() > 90);
+    CHECK(b->is_running() && so_far.size() > 90);
     engine.run_to(a, 120);
-    CHECK(!b->runs() && b->n_preemptions == 1 && b->n_past == 0 && a->n_preemptions == 0);
+    CHECK(!b->is_running() && b->n_preemptions == 1 && b->n_past == 0 && a->n_preemptions == 0);
     engine.scheduler.end(*a);
     engine.run_to(b, 150);
     CHECK(std::equal(so_far.begin(), so_far.end(), b->tokens.begin()));
-    CHECK(engine.scheduler.n_reused() == 20 &&
-          b->n_reused == 0);  // what it found on its return does not count as reused prompt
+    CHECK(engine.scheduler.n_cached() == 20 &&
+          b->n_cached == 0);  // what it found on its return does not count as reused prompt
 }
 
 void test_room_that_the_bookkeeping_does_not_see() {
@@ -397,10 +398,10 @@ void test_room_that_the_bookkeeping_does_not_see() {
     engine.complete(text(1, 50));
     const auto a = engine.add(text(2, 50)), b = engine.add(text(3, 50));
     engine.step();
-    CHECK(engine.scheduler.give_room() && a->runs() && b->runs());  // what was kept
+    CHECK(engine.scheduler.free_cells() && a->is_running() && b->is_running());  // what was kept
     CHECK(engine.scheduler.n_cells_used() == engine.scheduler.n_cells_running());
-    CHECK(engine.scheduler.give_room() && a->runs() && !b->runs());
-    CHECK(!engine.scheduler.give_room() && a->runs());
+    CHECK(engine.scheduler.free_cells() && a->is_running() && !b->is_running());
+    CHECK(!engine.scheduler.free_cells() && a->is_running());
 }
 
 void test_forgetting_disturbs_nobody() {
@@ -409,11 +410,11 @@ void test_forgetting_disturbs_nobody() {
     const auto a = engine.add(text(1, 50) + text(2, 50));
     engine.step();
     engine.complete(text(3, 50));
-    engine.scheduler.forget();
-    CHECK(a->n_reused == 50 && engine.cache.n_used() == a->n_past);
+    engine.scheduler.evict_all();
+    CHECK(a->n_cached == 50 && engine.cache.n_used() == a->n_past);
     engine.run_to(a, 150);
     engine.scheduler.end(*a);
-    engine.scheduler.forget();
+    engine.scheduler.evict_all();
     CHECK(engine.scheduler.n_cells_used() == 0 && engine.cache.n_used() == 0);
 }
 
@@ -427,10 +428,10 @@ void test_an_interrupted_step_does_not_count() {
         CHECK(a->n_past == 50 && b->n_past == 50);
         const Step step = engine.scheduler.next({100});
         engine.compute(step);
-        engine.scheduler.interrupted(step);
+        engine.scheduler.rollback(step);
         // A state that cannot go back is computed again from the first token.
         const uint32_t n_left = kind == Kind::PLAIN ? 50 : 0;
-        CHECK(a->n_past == n_left && b->n_past == n_left && a->runs() == (n_left > 0));
+        CHECK(a->n_past == n_left && b->n_past == n_left && a->is_running() == (n_left > 0));
         engine.run_to(a, 60);
         engine.run_to(b, 160);
     }
@@ -438,7 +439,7 @@ void test_an_interrupted_step_does_not_count() {
 
 // Between a step's planning and its outcome some of its tasks may end, or lose their place.
 void test_who_leaves_during_a_step_takes_nobody_along() {
-    for (const bool interrupted : {false, true}) {
+    for (const bool rollback : {false, true}) {
         Engine     engine;
         const auto a = engine.add(text(1, 30)), b = engine.add(text(2, 30)), c = engine.add(text(3, 30));
         engine.step();
@@ -446,13 +447,13 @@ void test_who_leaves_during_a_step_takes_nobody_along() {
         engine.compute(step);
         engine.scheduler.end(*a);
         CHECK(engine.scheduler.n_cells_used() == engine.cache.n_used());  // b's and c's cells of this step among them
-        if (interrupted) {
-            engine.scheduler.give_room();  // what a left
-            engine.scheduler.give_room();  // c
-            engine.scheduler.interrupted(step);
-            CHECK(b->n_past == 30 && !c->runs());
+        if (rollback) {
+            engine.scheduler.free_cells();  // what a left
+            engine.scheduler.free_cells();  // c
+            engine.scheduler.rollback(step);
+            CHECK(b->n_past == 30 && !c->is_running());
         } else {
-            engine.scheduler.computed(step);
+            engine.scheduler.commit(step);
             CHECK(b->n_past == 31 && c->n_past == 31);
             b->tokens.push_back(7);
             c->tokens.push_back(7);
@@ -479,21 +480,21 @@ void test_ending() {
 // --- cells ---
 
 void test_cells_are_counted_once() {
-    Cells cells(100, 3);
-    cells.take(0, 40);
+    KvCells cells(100, 3);
+    cells.allocate(0, 40);
     cells.share(0, 1, 30);
     cells.share(1, 2, 10);
-    cells.take(1, 5);
-    CHECK(cells.n_free() == 55 && cells.n_held(1) == 35);
-    CHECK(cells.n_held_by({0, 1, 2}) == 45 && cells.n_held_by({1, 2}) == 35 && cells.n_held_by({}) == 0);
+    cells.allocate(1, 5);
+    CHECK(cells.n_free() == 55 && cells.n_used(1) == 35);
+    CHECK(cells.n_used_by({0, 1, 2}) == 45 && cells.n_used_by({1, 2}) == 35 && cells.n_used_by({}) == 0);
     cells.truncate(0, 0);
     CHECK(cells.n_free() == 65);  // the others still hold the first 30
     cells.truncate(1, 20);
     CHECK(cells.n_free() == 80);
     cells.truncate(1, 0);
-    CHECK(cells.n_free() == 90 && cells.n_held_by({2}) == 10);
-    cells.take(0, 90);
-    CHECK(cells.n_free() == 0 && cells.n_held_by({0, 2}) == 100);
+    CHECK(cells.n_free() == 90 && cells.n_used_by({2}) == 10);
+    cells.allocate(0, 90);
+    CHECK(cells.n_free() == 0 && cells.n_used_by({0, 2}) == 100);
 }
 
 }  // namespace

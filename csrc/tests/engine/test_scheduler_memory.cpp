@@ -68,9 +68,9 @@ struct Work {
                 cache.compute(slice.task->seq_id, slice.task->tokens[i]);
             }
         }
-        scheduler.computed(step);
+        scheduler.commit(step);
         for (const Slice & slice : step.slices) {
-            if (slice.ends()) {
+            if (slice.reaches_end()) {
                 slice.task->tokens.push_back(next_token(cache.history(slice.task->seq_id)));
             }
         }
@@ -94,14 +94,14 @@ void test_answers_are_those_with_memory(Kind kind) {
         CHECK(!step.empty());
         work.compute(step);
         for (size_t i = 0; i < work.all.size(); i++) {
-            if (work.all[i]->runs() && work.all[i]->tokens.size() == expected[i].size()) {
+            if (work.all[i]->is_running() && work.all[i]->tokens.size() == expected[i].size()) {
                 CHECK(work.all[i]->tokens == expected[i]);
                 work.end(*work.all[i]);
             }
         }
     }
     CHECK(work.n_failures > 100 && work.scheduler.n_preemptions() > 0);
-    work.scheduler.forget();
+    work.scheduler.evict_all();
     CHECK(work.scheduler.n_cells_used() == 0 && work.cache.n_used() == 0);
 }
 
@@ -124,7 +124,7 @@ void test_all_can_be_given_up(Kind kind) {
             for (const TaskPtr & task : work.all) {
                 CHECK(work.scheduler.end(*task, /*forget=*/true));
             }
-            work.scheduler.forget();
+            work.scheduler.evict_all();
         }
         CHECK(work.scheduler.idle() && work.scheduler.n_cells_used() == 0 && work.cache.n_used() == 0);
     }

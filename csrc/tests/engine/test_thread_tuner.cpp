@@ -263,12 +263,12 @@ int64_t process_cpu_ns() {
     return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
-bool answers(pyg::Scout & scout) {
+bool answers(pyg::IdleCoreProbe & probe) {
     for (int i = 0; i < 600; i++) {  // on a fully busy machine it gets a core late
-        scout.step_begins(1);
+        probe.step_begins(1);
         std::this_thread::sleep_for(50ms);
-        scout.step_ends();
-        if (scout.sight().n_free > 0 || scout.sight().was_taken) {
+        probe.step_ends();
+        if (probe.observation().n_free > 0 || probe.observation().was_taken) {
             return true;
         }
     }
@@ -276,31 +276,31 @@ bool answers(pyg::Scout & scout) {
 }
 
 void test_scout_answers_and_forgets() {
-    const auto scout = pyg::make_core_scout();
-    CHECK(scout->sight().n_free == 0 && !scout->sight().was_taken);
-    CHECK(answers(*scout));
-    scout->step_begins(2);  // beside a different number of threads it has to look again
-    CHECK(scout->sight().n_free == 0 && !scout->sight().was_taken);
-    scout->step_ends();
+    const auto probe = pyg::make_idle_core_probe();
+    CHECK(probe->observation().n_free == 0 && !probe->observation().was_taken);
+    CHECK(answers(*probe));
+    probe->step_begins(2);  // beside a different number of threads it has to look again
+    CHECK(probe->observation().n_free == 0 && !probe->observation().was_taken);
+    probe->step_ends();
 }
 
 void test_scout_sleeps_unless_asked() {
-    const auto scout = pyg::make_core_scout();
-    CHECK(answers(*scout));
+    const auto probe = pyg::make_idle_core_probe();
+    CHECK(answers(*probe));
     std::this_thread::sleep_for(300ms);  // no step for long enough to see that, and to fall asleep
     const int64_t before = process_cpu_ns();
-    scout->step_begins(0);
+    probe->step_begins(0);
     std::this_thread::sleep_for(300ms);
-    scout->step_ends();
+    probe->step_ends();
     std::this_thread::sleep_for(200ms);
     CHECK(process_cpu_ns() - before < 100000000);  // this thread sleeps, and the scout's would have spun half the time
 }
 
 void test_scout_ends_whatever_it_does() {
     for (int i = 0; i < 20; i++) {
-        const auto scout = pyg::make_core_scout();
+        const auto probe = pyg::make_idle_core_probe();
         if (i % 2) {
-            scout->step_begins(1);
+            probe->step_begins(1);
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(i));
     }

@@ -23,7 +23,7 @@ std::vector<float> first_maxima(const std::vector<Row> & rows) {
     const auto             n = static_cast<int64_t>(rows[0].size()), n_rows = static_cast<int64_t>(rows.size());
     const ggml_context_ptr context(ggml_init({1 << 20, nullptr, true}));
     ggml_tensor *          input  = ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n, n_rows);
-    ggml_tensor *          output = pyg::first_maximum(context.get(), input);
+    ggml_tensor *          output = pyg::argmax_first(context.get(), input);
     ggml_cgraph *          graph  = ggml_new_graph(context.get());
     ggml_build_forward_expand(graph, output);
     const ggml_backend_ptr        backend(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
@@ -173,7 +173,7 @@ void test_patience(const char * path) {
         before = n;
         sampler.prepare(false);
     }
-    sampler.give_up();
+    sampler.disable();
     pyg::DeviceSampler unwanted(loaded.inside(), false);
     for (int32_t i = 0; i < 10'000; i++) {
         sampler.prepare(true);

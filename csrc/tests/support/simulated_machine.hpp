@@ -74,9 +74,9 @@ struct Machine {
 };
 
 // Sees what a real scout would: one window per 20 ms of free core beside the working threads.
-class SimulatedScout final : public pyg::Scout {
+class SimulatedIdleCoreProbe final : public pyg::IdleCoreProbe {
   public:
-    explicit SimulatedScout(const Machine & machine) : machine_(machine) {}
+    explicit SimulatedIdleCoreProbe(const Machine & machine) : machine_(machine) {}
 
     void step_begins(int32_t n_threads) override {
         if (n_threads && n_threads != n_threads_) {
@@ -86,11 +86,11 @@ class SimulatedScout final : public pyg::Scout {
         n_threads_ = asked_ ? n_threads : n_threads_;
     }
     void step_ends() override { asked_ = false; }
-    void forget() override {
+    void reset() override {
         free_s_    = 0;
         was_taken_ = false;
     }
-    Sight sight() const override { return {static_cast<int32_t>(free_s_ / 0.02), was_taken_}; }
+    Observation observation() const override { return {static_cast<int32_t>(free_s_ / 0.02), was_taken_}; }
 
     void pass(double seconds) {
         if (asked_) {
@@ -112,8 +112,8 @@ class SimulatedScout final : public pyg::Scout {
 class Run {
   public:
     explicit Run(Machine machine)
-        : machine_(std::move(machine)), scout_(new SimulatedScout(machine_)),
-          tuner_(machine_.n_cores, [this] { return machine_.now; }, std::unique_ptr<pyg::Scout>(scout_)) {}
+        : machine_(std::move(machine)), probe_(new SimulatedIdleCoreProbe(machine_)),
+          tuner_(machine_.n_cores, [this] { return machine_.now; }, std::unique_ptr<pyg::IdleCoreProbe>(probe_)) {}
 
     // Returns how long the step took.
     double step(uint32_t n_tokens) {
@@ -125,7 +125,7 @@ class Run {
             const double whole_s = machine_.step_s(n_tokens, n_) * noise;
             const double passes  = std::min(left * whole_s, machine_.next_change() - machine_.now + 1e-9);
             left                 = passes >= left * whole_s ? 0 : left - passes / whole_s;
-            scout_->pass(passes);
+            probe_->pass(passes);
             own_s += passes * machine_.share(n_);
             machine_.now += passes;
         }
@@ -160,7 +160,7 @@ class Run {
 
   private:
     Machine          machine_;
-    SimulatedScout * scout_;  // the tuner's
+    SimulatedIdleCoreProbe * probe_;  // the tuner's
     pyg::ThreadTuner tuner_;
     int32_t          n_ = 0;
 };

@@ -20,9 +20,9 @@ class TriggerPattern {
     size_t find(const std::string & text) const;
 
   private:
-    TriggerProgram program_;
-    ByteSet        first_;          // the bytes a match may begin with
-    bool           begins_anyhow_;  // a match may be empty, or needs to look at its place
+    RegexProgram program_;
+    ByteSet      first_;               // the bytes a match may begin with
+    bool         may_start_anywhere_;  // a match may be empty, or needs to look at its place
 };
 
 }  // namespace pyg

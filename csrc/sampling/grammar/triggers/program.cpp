@@ -8,161 +8,161 @@
 namespace {
 
 using pyg::fail;
-using pyg::TriggerNode;
-using pyg::TriggerStep;
-using pyg::WITHOUT_END;
+using pyg::RegexInstruction;
+using pyg::RegexNode;
+using pyg::UNBOUNDED;
 
-constexpr size_t   MAX_PROGRAM = 4000;  // each may be taken for each byte of a text
-constexpr uint32_t MAX_REACH   = 1000;  // bytes that a lookahead may need, at each byte of a text
+constexpr size_t   MAX_PROGRAM   = 4000;  // each may be taken for each byte of a text
+constexpr uint32_t MAX_LOOKAHEAD = 1000;  // bytes that a lookahead may need, at each byte of a text
 
 // The most bytes that a part can match, up to WITHOUT_END.
-uint32_t longest(const TriggerNode & node) {
+uint32_t max_length(const RegexNode & node) {
     uint64_t n = 0;
     switch (node.kind) {
-    case TriggerNode::BYTES:
+    case RegexNode::BYTES:
         return 1;
-    case TriggerNode::CHOICE:
-        for (const TriggerNode & part : node.parts) {
-            n = std::max<uint64_t>(n, longest(part));
+    case RegexNode::CHOICE:
+        for (const RegexNode & atom : node.children) {
+            n = std::max<uint64_t>(n, max_length(atom));
         }
         break;
-    case TriggerNode::SEQUENCE:
-    case TriggerNode::GROUP:
-        for (const TriggerNode & part : node.parts) {
-            n += longest(part);
+    case RegexNode::SEQUENCE:
+    case RegexNode::GROUP:
+        for (const RegexNode & atom : node.children) {
+            n += max_length(atom);
         }
         break;
-    case TriggerNode::REPEAT:
-        n = longest(node.parts[0]);
-        n = n && node.most == WITHOUT_END ? WITHOUT_END : n * node.most;
+    case RegexNode::REPEAT:
+        n = max_length(node.children[0]);
+        n = n && node.max_count == UNBOUNDED ? UNBOUNDED : n * node.max_count;
         break;
-    case TriggerNode::EMPTY:
-    case TriggerNode::ASSERTION:
-    case TriggerNode::LOOK:
+    case RegexNode::EMPTY:
+    case RegexNode::ASSERTION:
+    case RegexNode::LOOKAHEAD:
         break;
     }
-    return static_cast<uint32_t>(std::min<uint64_t>(n, WITHOUT_END));
+    return static_cast<uint32_t>(std::min<uint64_t>(n, UNBOUNDED));
 }
 
 class Compiler {
   public:
     explicit Compiler(const std::string & pattern) : pattern_(pattern) {}
 
-    std::vector<TriggerStep> compile(const TriggerNode & root) {
+    std::vector<RegexInstruction> compile(const RegexNode & root) {
         add(root);
-        step(TriggerStep::MATCH);
-        return std::move(steps_);
+        instruction(RegexInstruction::MATCH);
+        return std::move(instructions_);
     }
 
   private:
     // Its index. It goes on with the one after it, if nothing else is said.
-    uint32_t step(TriggerStep::Kind kind) {
-        if (steps_.size() == MAX_PROGRAM) {
+    uint32_t instruction(RegexInstruction::Kind kind) {
+        if (instructions_.size() == MAX_PROGRAM) {
             throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" is too long, or repeats too much",
                        pattern_.c_str());
         }
-        TriggerStep step{kind};
-        step.next = here() + 1;
-        steps_.push_back(step);
+        RegexInstruction instruction{kind};
+        instruction.next = here() + 1;
+        instructions_.push_back(instruction);
         return here() - 1;
     }
 
-    uint32_t here() const { return static_cast<uint32_t>(steps_.size()); }
+    uint32_t here() const { return static_cast<uint32_t>(instructions_.size()); }
 
-    void add(const TriggerNode & node) {
+    void add(const RegexNode & node) {
         switch (node.kind) {
-        case TriggerNode::EMPTY:
+        case RegexNode::EMPTY:
             break;
-        case TriggerNode::BYTES:
-            steps_[step(TriggerStep::BYTE)].bytes = node.bytes;
+        case RegexNode::BYTES:
+            instructions_[instruction(RegexInstruction::BYTE)].bytes = node.bytes;
             break;
-        case TriggerNode::ASSERTION:
-            step(node.assertion);
+        case RegexNode::ASSERTION:
+            instruction(node.assertion);
             break;
-        case TriggerNode::LOOK:
+        case RegexNode::LOOKAHEAD:
             add_look(node);
             break;
-        case TriggerNode::GROUP:
+        case RegexNode::GROUP:
             add_group(node);
             break;
-        case TriggerNode::SEQUENCE:
-            add_all(node.parts);
+        case RegexNode::SEQUENCE:
+            add_all(node.children);
             break;
-        case TriggerNode::CHOICE:
-            add_choice(node.parts, 0);
+        case RegexNode::CHOICE:
+            add_choice(node.children, 0);
             break;
-        case TriggerNode::REPEAT:
+        case RegexNode::REPEAT:
             add_repeated(node);
             break;
         }
     }
 
-    void add_all(const std::vector<TriggerNode> & parts) {
-        for (const TriggerNode & part : parts) {
-            add(part);
+    void add_all(const std::vector<RegexNode> & children) {
+        for (const RegexNode & atom : children) {
+            add(atom);
         }
     }
 
-    void add_group(const TriggerNode & node) {
+    void add_group(const RegexNode & node) {
         if (node.group == 0) {
-            add_all(node.parts);
+            add_all(node.children);
             return;
         }
-        steps_[step(TriggerStep::SAVE)].slot = 2 * node.group;
-        add_all(node.parts);
-        steps_[step(TriggerStep::SAVE)].slot = 2 * node.group + 1;
+        instructions_[instruction(RegexInstruction::SAVE)].slot = 2 * node.group;
+        add_all(node.children);
+        instructions_[instruction(RegexInstruction::SAVE)].slot = 2 * node.group + 1;
     }
 
-    void add_choice(const std::vector<TriggerNode> & parts, size_t first) {
+    void add_choice(const std::vector<RegexNode> & children, size_t first) {
         std::vector<uint32_t> ends;
-        for (; first + 1 < parts.size(); first++) {
-            const uint32_t split = step(TriggerStep::SPLIT);
-            add(parts[first]);
-            ends.push_back(step(TriggerStep::JUMP));
-            steps_[split].other = here();
+        for (; first + 1 < children.size(); first++) {
+            const uint32_t split = instruction(RegexInstruction::SPLIT);
+            add(children[first]);
+            ends.push_back(instruction(RegexInstruction::JUMP));
+            instructions_[split].other = here();
         }
-        add(parts[first]);
+        add(children[first]);
         for (const uint32_t end : ends) {
-            steps_[end].next = here();
+            instructions_[end].next = here();
         }
     }
 
-    void add_look(const TriggerNode & node) {
-        const uint32_t reach = longest(node.parts[0]);
-        if (reach > MAX_REACH) {
+    void add_look(const RegexNode & node) {
+        const uint32_t max_bytes = max_length(node.children[0]);
+        if (max_bytes > MAX_LOOKAHEAD) {
             throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" looks ahead further than %u bytes",
-                       pattern_.c_str(), MAX_REACH);
+                       pattern_.c_str(), MAX_LOOKAHEAD);
         }
-        if (looking_) {
+        if (in_lookahead_) {
             throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" looks ahead within a lookahead",
                        pattern_.c_str());
         }
-        looking_            = true;
-        const uint32_t look = step(node.assertion);
-        steps_[look].reach  = reach;
-        steps_[look].other  = here();
-        add_all(node.parts);
-        step(TriggerStep::MATCH);
-        steps_[look].next = here();
-        looking_          = false;
+        in_lookahead_                 = true;
+        const uint32_t look           = instruction(node.assertion);
+        instructions_[look].max_bytes = max_bytes;
+        instructions_[look].other     = here();
+        add_all(node.children);
+        instruction(RegexInstruction::MATCH);
+        instructions_[look].next = here();
+        in_lookahead_            = false;
     }
 
-    void add_repeated(const TriggerNode & node) {
-        const TriggerNode & part = node.parts[0];
-        for (uint32_t i = 0; i < node.least; i++) {
-            add(part);
+    void add_repeated(const RegexNode & node) {
+        const RegexNode & atom = node.children[0];
+        for (uint32_t i = 0; i < node.min_count; i++) {
+            add(atom);
         }
-        if (node.most == WITHOUT_END) {
-            const uint32_t split = step(TriggerStep::SPLIT);
-            add(part);
-            steps_[step(TriggerStep::JUMP)].next = split;
+        if (node.max_count == UNBOUNDED) {
+            const uint32_t split = instruction(RegexInstruction::SPLIT);
+            add(atom);
+            instructions_[instruction(RegexInstruction::JUMP)].next = split;
             leave(split, here(), node.greedy);
             return;
         }
         std::vector<uint32_t> splits;
-        for (uint32_t i = node.least; i < node.most; i++) {
-            splits.push_back(step(TriggerStep::SPLIT));
-            add(part);
+        for (uint32_t i = node.min_count; i < node.max_count; i++) {
+            splits.push_back(instruction(RegexInstruction::SPLIT));
+            add(atom);
         }
         for (const uint32_t split : splits) {
             leave(split, here(), node.greedy);
@@ -171,20 +171,20 @@ class Compiler {
 
     // Where a repetition goes on that ends, which a lazy one prefers.
     void leave(uint32_t split, uint32_t end, bool greedy) {
-        steps_[split].other = end;
+        instructions_[split].other = end;
         if (!greedy) {
-            std::swap(steps_[split].next, steps_[split].other);
+            std::swap(instructions_[split].next, instructions_[split].other);
         }
     }
 
-    const std::string &      pattern_;
-    std::vector<TriggerStep> steps_;
-    bool                     looking_ = false;
+    const std::string &           pattern_;
+    std::vector<RegexInstruction> instructions_;
+    bool                          in_lookahead_ = false;
 };
 
 }  // namespace
 
-pyg::TriggerProgram pyg::trigger_program(const std::string & pattern) {
-    const TriggerSyntax syntax = trigger_syntax(pattern);
+pyg::RegexProgram pyg::compile_regex(const std::string & pattern) {
+    const RegexSyntax syntax = parse_regex(pattern);
     return {Compiler(pattern).compile(syntax.root), syntax.n_groups};
 }

@@ -9,15 +9,15 @@ namespace {
 
 using pyg::ByteSet;
 using pyg::fail;
-using pyg::TriggerNode;
-using pyg::TriggerStep;
+using pyg::RegexInstruction;
+using pyg::RegexNode;
 
 constexpr uint32_t MAX_DEPTH  = 100;
 constexpr uint32_t MAX_GROUPS = 64;
 constexpr uint32_t MAX_TIMES  = 1000;
 
 template <class Test>
-ByteSet bytes_that(Test && test) {
+ByteSet bytes_where(Test && test) {
     ByteSet bytes;
     for (int byte = 0; byte < 256; byte++) {
         bytes[static_cast<size_t>(byte)] = test(byte);
@@ -38,22 +38,22 @@ ByteSet any_but_line_ends() { return ~(one('\n') | one('\r')); }
 bool class_of(char letter, ByteSet & bytes) {
     switch (letter) {
     case 'd':
-        bytes = bytes_that(is_digit);
+        bytes = bytes_where(is_digit);
         return true;
     case 'D':
-        bytes = ~bytes_that(is_digit);
+        bytes = ~bytes_where(is_digit);
         return true;
     case 's':
-        bytes = bytes_that(is_space);
+        bytes = bytes_where(is_space);
         return true;
     case 'S':
-        bytes = ~bytes_that(is_space);
+        bytes = ~bytes_where(is_space);
         return true;
     case 'w':
-        bytes = bytes_that(is_word);
+        bytes = bytes_where(is_word);
         return true;
     case 'W':
-        bytes = ~bytes_that(is_word);
+        bytes = ~bytes_where(is_word);
         return true;
     default:
         return false;
@@ -74,16 +74,16 @@ class Parser {
   public:
     explicit Parser(const std::string & pattern) : pattern_(pattern) {}
 
-    pyg::TriggerSyntax parse() {
-        TriggerNode root = choice(0);
+    pyg::RegexSyntax parse() {
+        RegexNode root = choice(0);
         if (!at_end()) {
-            refuse("a ) without a (");
+            fail_at("a ) without a (");
         }
         return {std::move(root), n_groups_};
     }
 
   private:
-    [[noreturn]] void refuse(const char * reason) const {
+    [[noreturn]] void fail_at(const char * reason) const {
         throw fail(PYG_ERR_GRAMMAR,
                    "the trigger pattern \"%.100s\" is not a valid regular expression: %s at its byte %zu",
                    pattern_.c_str(), reason, at_);
@@ -94,7 +94,7 @@ class Parser {
 
     char take() {
         if (at_end()) {
-            refuse("an unexpected end");
+            fail_at("an unexpected end");
         }
         return pattern_[at_++];
     }
@@ -106,60 +106,60 @@ class Parser {
         return found;
     }
 
-    TriggerNode choice(uint32_t depth) {
+    RegexNode choice(uint32_t depth) {
         if (depth > MAX_DEPTH) {
-            refuse("parentheses nested too deeply");
+            fail_at("parentheses nested too deeply");
         }
-        TriggerNode node;
-        node.kind = TriggerNode::CHOICE;
+        RegexNode node;
+        node.kind = RegexNode::CHOICE;
         do {
-            node.parts.push_back(sequence(depth));
+            node.children.push_back(sequence(depth));
         } while (take_if("|"));
-        return node.parts.size() == 1 ? std::move(node.parts[0]) : node;
+        return node.children.size() == 1 ? std::move(node.children[0]) : node;
     }
 
-    TriggerNode sequence(uint32_t depth) {
-        TriggerNode node;
-        node.kind = TriggerNode::SEQUENCE;
+    RegexNode sequence(uint32_t depth) {
+        RegexNode node;
+        node.kind = RegexNode::SEQUENCE;
         while (!at_end() && peek() != '|' && peek() != ')') {
-            node.parts.push_back(repeated(part(depth)));
+            node.children.push_back(repeated(atom(depth)));
         }
         return node;
     }
 
-    TriggerNode repeated(TriggerNode part) {
-        uint32_t least = 0, most = 0;
-        if (!times(least, most)) {
-            return part;
+    RegexNode repeated(RegexNode atom) {
+        uint32_t min_count = 0, max_count = 0;
+        if (!quantifier(min_count, max_count)) {
+            return atom;
         }
-        if (part.kind == TriggerNode::ASSERTION || part.kind == TriggerNode::LOOK) {
-            refuse("nothing to repeat");
+        if (atom.kind == RegexNode::ASSERTION || atom.kind == RegexNode::LOOKAHEAD) {
+            fail_at("nothing to repeat");
         }
-        TriggerNode node;
-        node.kind   = TriggerNode::REPEAT;
-        node.least  = least;
-        node.most   = most;
-        node.greedy = !take_if("?");
-        node.parts.push_back(std::move(part));
+        RegexNode node;
+        node.kind      = RegexNode::REPEAT;
+        node.min_count = min_count;
+        node.max_count = max_count;
+        node.greedy    = !take_if("?");
+        node.children.push_back(std::move(atom));
         if (std::strchr("*+?{", peek()) && !at_end()) {
-            refuse("two repetitions of the same");
+            fail_at("two repetitions of the same");
         }
         return node;
     }
 
-    bool times(uint32_t & least, uint32_t & most) {
+    bool quantifier(uint32_t & min_count, uint32_t & max_count) {
         if (take_if("*")) {
-            most = pyg::WITHOUT_END;
+            max_count = pyg::UNBOUNDED;
         } else if (take_if("+")) {
-            least = 1;
-            most  = pyg::WITHOUT_END;
+            min_count = 1;
+            max_count = pyg::UNBOUNDED;
         } else if (take_if("?")) {
-            most = 1;
+            max_count = 1;
         } else if (take_if("{")) {
-            least = number();
-            most  = !take_if(",") ? least : peek() == '}' ? pyg::WITHOUT_END : number();
-            if (!take_if("}") || most < least) {
-                refuse("an invalid number of repetitions");
+            min_count = number();
+            max_count = !take_if(",") ? min_count : peek() == '}' ? pyg::UNBOUNDED : number();
+            if (!take_if("}") || max_count < min_count) {
+                fail_at("an invalid number of repetitions");
             }
         } else {
             return false;
@@ -170,23 +170,23 @@ class Parser {
     uint32_t number() {
         uint32_t value = 0;
         if (!is_digit(static_cast<unsigned char>(peek()))) {
-            refuse("a number is missing");
+            fail_at("a number is missing");
         }
         while (is_digit(static_cast<unsigned char>(peek()))) {
             value = value * 10 + static_cast<uint32_t>(take() - '0');
             if (value > MAX_TIMES) {
-                refuse("too many repetitions");
+                fail_at("too many repetitions");
             }
         }
         return value;
     }
 
-    TriggerNode part(uint32_t depth) {
+    RegexNode atom(uint32_t depth) {
         switch (const char letter = take()) {
         case '^':
-            return assertion(TriggerStep::TEXT_BEGIN);
+            return assertion(RegexInstruction::TEXT_BEGIN);
         case '$':
-            return assertion(TriggerStep::TEXT_END);
+            return assertion(RegexInstruction::TEXT_END);
         case '.':
             return bytes(any_but_line_ends());
         case '[':
@@ -194,44 +194,45 @@ class Parser {
         case '(':
             return group(depth);
         case '\\':
-            return escaped();
+            return escape();
         case '*':
         case '+':
         case '?':
         case '{':
-            refuse("nothing to repeat");
+            fail_at("nothing to repeat");
         default:
             return bytes(one(static_cast<unsigned char>(letter)));
         }
     }
 
-    TriggerNode group(uint32_t depth) {
-        TriggerNode node;
+    RegexNode group(uint32_t depth) {
+        RegexNode node;
         if (take_if("?=") || take_if("?!")) {
-            node.kind      = TriggerNode::LOOK;
-            node.assertion = pattern_[at_ - 1] == '=' ? TriggerStep::AHEAD : TriggerStep::NOT_AHEAD;
+            node.kind = RegexNode::LOOKAHEAD;
+            node.assertion =
+                pattern_[at_ - 1] == '=' ? RegexInstruction::LOOKAHEAD : RegexInstruction::NEGATIVE_LOOKAHEAD;
         } else {
-            node.kind = TriggerNode::GROUP;
+            node.kind = RegexNode::GROUP;
             if (!take_if("?:")) {
                 node.group = ++n_groups_;
             }
         }
         if (n_groups_ > MAX_GROUPS) {
-            refuse("too many groups");
+            fail_at("too many groups");
         }
-        node.parts.push_back(choice(depth + 1));
+        node.children.push_back(choice(depth + 1));
         if (!take_if(")")) {
-            refuse("a ( that is never closed");
+            fail_at("a ( that is never closed");
         }
         return node;
     }
 
-    TriggerNode escaped() {
+    RegexNode escape() {
         if (take_if("b")) {
-            return assertion(TriggerStep::WORD_EDGE);
+            return assertion(RegexInstruction::WORD_BOUNDARY);
         }
         if (take_if("B")) {
-            return assertion(TriggerStep::NO_WORD_EDGE);
+            return assertion(RegexInstruction::NOT_WORD_BOUNDARY);
         }
         ByteSet set;
         if (class_of(peek(), set) && !at_end()) {
@@ -239,7 +240,7 @@ class Parser {
             return bytes(set);
         }
         if (std::strchr("123456789", peek()) && !at_end()) {
-            refuse("a reference to a group, which is not supported,");
+            fail_at("a reference to a group, which is not supported,");
         }
         return bytes(one(escaped_byte()));
     }
@@ -270,7 +271,7 @@ class Parser {
             break;
         }
         if (is_word(static_cast<unsigned char>(letter)) && letter != '_') {
-            refuse("an unknown escape");
+            fail_at("an unknown escape");
         }
         return static_cast<unsigned char>(letter);
     }
@@ -280,12 +281,12 @@ class Parser {
         for (int i = 0; i < n_digits; i++) {
             const char digit = take();
             if (!std::isxdigit(static_cast<unsigned char>(digit))) {
-                refuse("an invalid escape");
+                fail_at("an invalid escape");
             }
             value = value * 16 + static_cast<unsigned>(std::stoi(std::string(1, digit), nullptr, 16));
         }
         if (value > 0x7F) {
-            refuse("an escape beyond ASCII: write the character itself, which is not");
+            fail_at("an escape beyond ASCII: write the character itself, which is not");
         }
         return static_cast<unsigned char>(value);
     }
@@ -294,19 +295,19 @@ class Parser {
         const bool inverted = take_if("^");
         ByteSet    set;
         while (!take_if("]")) {
-            ByteSet    piece;
-            const bool is_one = bracket_piece(piece);
-            const auto first  = lowest(piece);
+            ByteSet    item;
+            const bool is_one = bracket_item(item);
+            const auto first  = lowest(item);
             const bool ranges = is_one && peek() == '-' && at_ + 1 < pattern_.size() && pattern_[at_ + 1] != ']';
             if (ranges) {
                 at_++;
                 ByteSet end;
-                if (!bracket_piece(end) || lowest(end) < first) {
-                    refuse("an invalid range");
+                if (!bracket_item(end) || lowest(end) < first) {
+                    fail_at("an invalid range");
                 }
-                piece = bytes_that([&](int byte) { return byte >= first && byte <= lowest(end); });
+                item = bytes_where([&](int byte) { return byte >= first && byte <= lowest(end); });
             }
-            set |= piece;
+            set |= item;
         }
         return inverted ? ~set : set;
     }
@@ -320,13 +321,13 @@ class Parser {
     }
 
     // True for a single byte, which may begin or end a range.
-    bool bracket_piece(ByteSet & set) {
+    bool bracket_item(ByteSet & set) {
         if (take_if("[:")) {
             set = named_class();
             return false;
         }
         if (pattern_.compare(at_, 2, "[.") == 0 || pattern_.compare(at_, 2, "[=") == 0) {
-            refuse("a collating element, which is not supported,");
+            fail_at("a collating element, which is not supported,");
         }
         const char letter = take();
         if (letter != '\\') {
@@ -344,22 +345,22 @@ class Parser {
     ByteSet named_class() {
         for (const NamedClass & known : NAMED_CLASSES) {
             if (take_if((std::string(known.name) + ":]").c_str())) {
-                return bytes_that([&](int byte) { return is_ascii(byte) && known.test(byte); });
+                return bytes_where([&](int byte) { return is_ascii(byte) && known.test(byte); });
             }
         }
-        refuse("an unknown class");
+        fail_at("an unknown class");
     }
 
-    static TriggerNode bytes(const ByteSet & set) {
-        TriggerNode node;
-        node.kind  = TriggerNode::BYTES;
+    static RegexNode bytes(const ByteSet & set) {
+        RegexNode node;
+        node.kind  = RegexNode::BYTES;
         node.bytes = set;
         return node;
     }
 
-    static TriggerNode assertion(TriggerStep::Kind kind) {
-        TriggerNode node;
-        node.kind      = TriggerNode::ASSERTION;
+    static RegexNode assertion(RegexInstruction::Kind kind) {
+        RegexNode node;
+        node.kind      = RegexNode::ASSERTION;
         node.assertion = kind;
         return node;
     }
@@ -371,4 +372,4 @@ class Parser {
 
 }  // namespace
 
-pyg::TriggerSyntax pyg::trigger_syntax(const std::string & pattern) { return Parser(pattern).parse(); }
+pyg::RegexSyntax pyg::parse_regex(const std::string & pattern) { return Parser(pattern).parse(); }

@@ -7,27 +7,27 @@
 
 namespace pyg {
 
-struct TriggerNode {
-    enum Kind : uint8_t { EMPTY, BYTES, ASSERTION, LOOK, GROUP, SEQUENCE, CHOICE, REPEAT };
+struct RegexNode {
+    enum Kind : uint8_t { EMPTY, BYTES, ASSERTION, LOOKAHEAD, GROUP, SEQUENCE, CHOICE, REPEAT };
 
-    Kind                     kind      = EMPTY;
-    TriggerStep::Kind        assertion = TriggerStep::TEXT_BEGIN;  // of ASSERTION and LOOK
-    ByteSet                  bytes     = {};
-    uint32_t                 group     = 0;  // from 1; 0: not one that is remembered
-    uint32_t                 least     = 0;  // of REPEAT
-    uint32_t                 most      = 0;
-    bool                     greedy    = true;
-    std::vector<TriggerNode> parts     = {};
+    Kind                   kind      = EMPTY;
+    RegexInstruction::Kind assertion = RegexInstruction::TEXT_BEGIN;  // of ASSERTION and LOOK
+    ByteSet                bytes     = {};
+    uint32_t               group     = 0;  // from 1; 0: not one that is remembered
+    uint32_t               min_count = 0;  // of REPEAT
+    uint32_t               max_count = 0;
+    bool                   greedy    = true;
+    std::vector<RegexNode> children  = {};
 };
 
-constexpr uint32_t WITHOUT_END = UINT32_MAX;
+constexpr uint32_t UNBOUNDED = UINT32_MAX;
 
-struct TriggerSyntax {
-    TriggerNode root;
-    uint32_t    n_groups;
+struct RegexSyntax {
+    RegexNode root;
+    uint32_t  n_groups;
 };
 
 // Throws PYG_ERR_GRAMMAR.
-TriggerSyntax trigger_syntax(const std::string & pattern);
+RegexSyntax parse_regex(const std::string & pattern);
 
 }  // namespace pyg
