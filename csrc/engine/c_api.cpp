@@ -1,4 +1,4 @@
-// The engine's handle, and the pyg_engine_* functions around it.
+// Handle of the engine, and the pyg_engine_* functions.
 #include "engine/engine.hpp"
 
 using pyg::fail;
@@ -23,7 +23,7 @@ void require_generative(const pyg::Context & context) {
     }
 }
 
-// Usable cells: no more than the sequences have positions for.
+// Return the number of usable cells: at most as many as the sequences have positions.
 uint32_t usable_cells(const pyg::Context & context) {
     const uint64_t n_positions = static_cast<uint64_t>(pyg::n_positions(*context.model)) * llama_n_seq_max(context.raw);
     return static_cast<uint32_t>(std::min<uint64_t>(llama_n_ctx_seq(context.raw), n_positions));
@@ -32,11 +32,11 @@ uint32_t usable_cells(const pyg::Context & context) {
 pyg_engine_options checked(const pyg::Context & context, pyg_engine_options options) {
     const uint32_t all = usable_cells(context);
     if (options.n_ctx > all) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "n_ctx is %u, but this context and model have room for only %u",
-                   options.n_ctx, all);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "n_ctx=%u, but this context and model have only %u cells: use n_ctx=%u or less",
+                   options.n_ctx, all, all);
     }
     if (llama_n_seq_max(context.raw) > 1 && !context.shares_cells()) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine shares its cells between sequences: make the context with "
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine shares KV cells between sequences: create the context with "
                                               "kv_unified");
     }
     const uint32_t n_ubatch = llama_n_ubatch(context.raw), n_seq = llama_n_seq_max(context.raw);
@@ -50,8 +50,8 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
     return options;
 }
 
-// Making a request can take long (it may compile a grammar), so it happens between two short holds of the engine's
-// lock.
+// Creating a request can take long (it may compile a grammar), so the engine's lock is taken twice briefly instead of
+// once for the whole call.
 template <class Options>
 std::shared_ptr<Request> submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options && options) {
     const auto [model, n_ctx] = pyg::with_lock(

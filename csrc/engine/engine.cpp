@@ -1,4 +1,4 @@
-// The engine's queue and its loop; step.cpp has a single step.
+// The engine's queue and main loop. A single step is in step.cpp.
 #include "engine/engine.hpp"
 
 #include "boundary/native_threads.hpp"
@@ -9,12 +9,12 @@ namespace {
 
 using pyg::fail;
 
-// From 64 rows on, upstream's flash attention on the CPU uses a tiled kernel that rounds differently, which a quantised
-// model amplifies to about a percent. Below that, each row equals that of a single-token decode.
+// From 64 rows on, upstream's flash attention on the CPU uses a tiled kernel with another rounding, which a quantised
+// model amplifies to about one percent. With fewer rows, each row equals that of a single-token decode.
 constexpr uint32_t MAX_LOGITS_ROWS = 32;
 
-// Where devices compute everything: the most threads that look up the embeddings of several tokens (those of one take
-// one thread), and the most that choose tokens.
+// Where devices compute everything: the most threads for looking up embeddings of several tokens (a single token takes
+// one thread), and for sampling.
 constexpr int32_t MAX_EMBEDDING_THREADS = 4, MAX_SAMPLING_THREADS = 16;
 
 constexpr auto   SWEEP_EVERY          = std::chrono::milliseconds(10);
@@ -77,7 +77,7 @@ Engine::~Engine() {
         thread_.join();
     }
     if (broken_) {
-        pyg::leak_object(std::move(context_));  // leaked on purpose: its state is unknown
+        pyg::leak_object(std::move(context_));  // its state is unknown
     }
 }
 
@@ -130,14 +130,15 @@ pyg_engine_stats Engine::stats() const {
     return stats;
 }
 
-// Waiting requests, without those that have ended but are not swept yet.
+// Waiting requests, except those that have ended and are not swept yet.
 int32_t Engine::n_queued() const {
     const auto & waiting = scheduler_.waiting();
     return static_cast<int32_t>(
         std::count_if(waiting.begin(), waiting.end(), [](const auto & task) { return !request_of(task).has_ended(); }));
 }
 
-// How many more requests the queue takes. Those for which a sequence is free are about to start and need no place.
+// Return how many more requests the queue takes. Requests for which a slot is free are admitted in the next step and do
+// not count.
 size_t Engine::queue_capacity() const {
     const size_t limit = size_t{max_queue_} + n_parallel_ - scheduler_.running().size();
     if (max_queue_ == 0 || scheduler_.idle()) {
@@ -169,7 +170,7 @@ void Engine::run() {
         if (status != PYG_OK) {
             recover(error, state_unknown);
         }
-        step_ = {};  // an idle engine must keep no request alive
+        step_ = {};  // an idle engine must not keep requests alive
     }
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto & task : scheduler_.running()) {
@@ -181,7 +182,7 @@ void Engine::run() {
     notify_capacity_waiters();
 }
 
-// Sleeps while there is nothing to do; false when the engine is closing.
+// Sleep while there is nothing to do. Return false when the engine is closing.
 bool Engine::wait_for_work() {
     std::unique_lock<std::mutex> lock(mutex_);
     work_.wait(lock, [&] { return closing_ || (!broken_ && (evict_requested_ || !scheduler_.idle())); });
@@ -191,8 +192,8 @@ bool Engine::wait_for_work() {
     return !closing_;
 }
 
-// Requests made together arrive one after the other, and prompts are computed faster together, so the first one waits
-// for the rest: for a small part of the time it will take.
+// Return how long to wait for more requests before the first prefill: requests submitted together arrive one after
+// another, and prefilling them in one batch is faster. A small fraction of the expected prefill time.
 std::chrono::duration<double> Engine::batching_delay() const {
     size_t n_tokens = 0;
     for (const auto & task : scheduler_.waiting()) {
@@ -215,7 +216,7 @@ void Engine::run_step() {
     std::lock_guard<std::mutex> lock(mutex_);
     scheduler_.rollback(step_);
     if (result == StepResult::NO_CELLS && !scheduler_.free_cells()) {
-        throw fail(PYG_ERR_ENGINE, "the engine's cache has no room for %u tokens: %s", step_.n_tokens,
+        throw fail(PYG_ERR_ENGINE, "the KV cache has no free cells for a batch of %u tokens: %s", step_.n_tokens,
                    engine_error_text().c_str());
     }
 }
@@ -242,15 +243,16 @@ Step Engine::next_step() {
     }
 }
 
-// Upstream notes a token's cell in several places, and where it lacked memory for one, no sequence can free the cell.
+// Clear the KV cache after std::bad_alloc: upstream records a token's cell in several places, and may have leaked cells
+// that no sequence refers to.
 void Engine::reset_kv_cache() {
     scheduler_.evict_all();
     cache_.clear();
     may_have_leaked_cells_ = false;
 }
 
-// Ends requests that were cancelled or are past their deadline. The waiting ones, possibly thousands, are checked less
-// often.
+// End requests that were cancelled or have passed their deadline. The waiting ones, possibly thousands, are checked
+// less often.
 void Engine::sweep() {
     const auto                                                now = Clock::now();
     std::vector<std::pair<std::shared_ptr<Task>, pyg_finish>> over;
@@ -273,7 +275,8 @@ void Engine::sweep() {
     }
 }
 
-// Tells the scheduler first, so that the room is free when the caller learns of the end, which must happen in any case.
+// Ends the request in the scheduler first, so that its slot is free when the caller sees the end, and notifies the
+// caller even if the scheduler throws.
 void Engine::end(Request & request, const End & end, bool evict_cells) {
     const auto notify = [&] { end.error ? request.end(*end.error) : request.end(end.finish, end.stop_token_id); };
     try {
@@ -285,7 +288,7 @@ void Engine::end(Request & request, const End & end, bool evict_cells) {
     notify();
 }
 
-// Wakes only as many as there are places: waking a thousand for one place would be a stampede.
+// Wakes only as many waiters as the queue has capacity for, to avoid a stampede.
 void Engine::notify_capacity_waiters() {
     const size_t n_notified =
         closing_ || broken_ ? capacity_waiters_.size() : std::min(queue_capacity(), capacity_waiters_.size());
@@ -296,10 +299,10 @@ void Engine::notify_capacity_waiters() {
                             capacity_waiters_.begin() + static_cast<std::ptrdiff_t>(n_notified));
 }
 
-// A step failed. If the context may be in an unknown state, the engine serves no more requests.
+// Handle a failed step. If the state of the context is unknown, the engine accepts no more requests.
 void Engine::recover(const pyg_error & error, bool state_unknown) {
     pyg_error another;
-    // Without memory the scheduler plans nothing, and loses nothing.
+    // After std::bad_alloc the scheduler has changed nothing.
     const bool is_known = !step_.empty() || error.code == PYG_ERR_OUT_OF_MEMORY;
     if (tuner_) {
         tuner_->abandoned();
@@ -309,8 +312,8 @@ void Engine::recover(const pyg_error & error, bool state_unknown) {
     }
 }
 
-// Fails the requests of the step. If it could not be planned, the youngest that runs, or the first that waits: the
-// others may have enough memory without it. Takes none, for there may be none.
+// Fail the requests of the step. If scheduling itself failed, fail the youngest running or the first waiting request:
+// the others may fit in memory without it. Allocates nothing.
 void Engine::fail_step(const pyg_error & error) {
     const End                   failed = {PYG_FINISH_ERROR, -1, error};
     std::lock_guard<std::mutex> lock(mutex_);
@@ -332,7 +335,7 @@ void Engine::fail_all_requests(const pyg_error & error) {
         request_of(slice.task).end(error);
     }
     pyg_error others;
-    report(&others, PYG_ERR_ENGINE_LOST, BROKEN);  // without memory of its own: that may be why
+    report(&others, PYG_ERR_ENGINE_LOST, BROKEN);  // allocates nothing: memory may have run out
     for (const auto & task : scheduler_.running()) {
         request_of(task).end(others);
     }

@@ -1,8 +1,8 @@
-// The engine: one context, one native thread, any number of requests computed together.
+// Inference engine: one context, one native thread, continuous batching of any number of requests.
 //
-// Callers queue requests and read from them; only the thread computes. Three kinds of lock exist, taken in this order
-// and never held over a forward pass or sampling: the engine's (scheduler, counters), each request's (what its reader
-// sees), each waker's.
+// Callers submit requests and read their tokens; only the engine's thread decodes. There are three kinds of lock, taken
+// in this order and never held during a forward pass or sampling: the engine's (scheduler, counters), each request's
+// (state visible to its reader), each waker's.
 #pragma once
 
 #include "context/forward.hpp"
@@ -35,9 +35,9 @@ inline Request & request_of(const std::shared_ptr<Task> & task) { return static_
 
 class Engine {
   public:
-    // Whether a step has to be one micro-batch. Upstream finds cells for all micro-batches of a step before it computes
-    // the first. In a cache of windows each takes cells that its sequences have left behind, and what is older is let
-    // go of at once, although earlier micro-batches may still see it.
+    // Return true if a step must fit in one micro-batch. Upstream allocates cells for all micro-batches of a step
+    // before it computes the first. In a sliding-window cache each of them takes over cells outside of its sequences'
+    // windows, which earlier micro-batches may still attend to.
     static bool steps_are_micro_batches(const Context & context);
 
     Engine(std::shared_ptr<Context> context, const pyg_engine_options & options);
@@ -62,13 +62,13 @@ class Engine {
     };
     enum class StepResult { COMPUTED, INTERRUPTED, NO_CELLS };
 
-    // The next token of a request.
+    // The next token of a request, while it is sampled.
     struct Sample {
         Request *  request;
-        int32_t    row;                 // of the step, after which it comes
-        float *    logits   = nullptr;  // of that row; null if the device chooses
+        int32_t    row;  // row of the step's logits
+        float *    logits   = nullptr;  // null if the device samples
         int32_t    token_id = -1;
-        double     seconds  = 0;  // to choose it
+        double     seconds  = 0;  // spent on sampling
         pyg_status status   = PYG_OK;
         pyg_error  error    = {};
     };
@@ -77,7 +77,7 @@ class Engine {
     bool                          wait_for_work();
     std::chrono::duration<double> batching_delay() const;
 
-    // One step: plan, compute, hand out the results.
+    // One step: schedule, compute, sample and publish.
     void               run_step();
     Step               next_step();
     StepResult         compute(const Step & step);
@@ -111,7 +111,7 @@ class Engine {
 
     const std::shared_ptr<Model> model_;
     std::shared_ptr<Context>     context_;
-    const uint32_t               n_ctx_;  // per request
+    const uint32_t               n_ctx_;  // limit of each request
     const int32_t                n_vocab_;
     const uint32_t               n_parallel_;
     const uint32_t               max_queue_;
@@ -119,16 +119,16 @@ class Engine {
     const DeviceUse              device_use_;
     ContextKvCache               cache_;
 
-    // The thread's own.
+    // Used by the engine's thread only.
     DeviceSampler              device_sampler_;
     BatchArrays                batch_;
     Step                       step_;
-    std::vector<Sample>        samples_;  // of the step
+    std::vector<Sample>        samples_;  // of the current step
     double                     s_per_sample_ = 0;
     HelperThreads              helpers_;
-    std::optional<ThreadTuner> tuner_;  // none if the caller chose the number, or devices compute everything
-    int32_t                    n_threads_          = 0;        // last set; 0: not yet
-    const Request *            interruptible_      = nullptr;  // cancelling it interrupts its step
+    std::optional<ThreadTuner> tuner_;  // empty if the caller set the number of threads, or devices compute everything
+    int32_t                    n_threads_          = 0;  // last applied; 0: none
+    const Request *            interruptible_      = nullptr;  // cancelling this request aborts the current step
     bool                       interrupted_before_ = false;
     double                     s_per_prompt_token_ = 0;  // 0: not measured yet
     Clock::time_point          swept_;
@@ -139,14 +139,15 @@ class Engine {
     std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> capacity_waiters_;
     pyg_engine_stats                                        stats_                 = {};
     bool                                                    evict_requested_       = false;
-    bool                                                    may_have_leaked_cells_ = false;  // of the cache: perhaps
-    bool                                                    broken_ = false;  // the state of the context is uncertain
+    // after std::bad_alloc in the KV cache
+    bool                                                    may_have_leaked_cells_ = false;
+    bool                                                    broken_ = false;  // the state of the context is unknown
     std::atomic<bool>                                       closing_{false};
 
-    std::thread thread_;  // last member: starts once the others exist
+    std::thread thread_;  // last member: starts when the others exist
 };
 
-// Queues a request with an engine's handle, inside a guard: pyg_engine_submit without its handle for the request.
+// Submit a request to the engine behind a handle, as pyg_engine_submit does. Call it inside a guard.
 std::shared_ptr<Request> submit_request(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
                                         const pyg_request_options & options);
 

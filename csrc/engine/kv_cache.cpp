@@ -17,7 +17,7 @@ bool ContextKvCache::can_truncate_to(int32_t seq_id, uint32_t n) const {
     if (is_recurrent_ && llama_memory_seq_pos_max(memory_, seq_id) != n_keep - 1) {
         return false;
     }
-    // The next position attends to the whole window, so all of it must still be there.
+    // The next position attends to the whole window, so all of its cells must still be there.
     return llama_memory_seq_pos_min(memory_, seq_id) <= std::max(0, n_keep - n_swa_);
 }
 

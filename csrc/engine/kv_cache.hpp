@@ -1,4 +1,4 @@
-// A context's memory behind the scheduler's interface.
+// Adapter of a llama_context's memory to the scheduler's KvCache interface.
 #pragma once
 
 #include "boundary/handles.hpp"
@@ -17,7 +17,7 @@ class ContextKvCache : public KvCache {
 
     void clear();
 
-    // Whether a sequence can be cut to any earlier length.
+    // True if a sequence can be truncated to any length.
     bool rewinds() const { return rewinds_; }
 
   private:

@@ -5,7 +5,7 @@
 namespace pyg {
 
 KvCells::KvCells(uint32_t n_cells, int32_t n_seq) : ref_counts_(n_cells, 0), free_(n_cells), cells_of_(n_seq) {
-    std::iota(free_.rbegin(), free_.rend(), 0);  // the lowest is taken first
+    std::iota(free_.rbegin(), free_.rend(), 0);  // the lowest is allocated first
 }
 
 uint32_t KvCells::n_used_by(const std::vector<int32_t> & seq_ids) const {

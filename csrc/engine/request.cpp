@@ -87,7 +87,7 @@ void Request::record_logprobs(const float * row, int32_t n_vocab, int32_t token_
 void Request::record_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n) {
     for (uint32_t i = first; i < first + n && i + 1 < n_prompt; i++) {
         if (i < prompt_logprobs_.size()) {
-            continue;  // known since before a preemption
+            continue;  // recorded before a preemption
         }
         const size_t row = i - first;
         logprobs_of(rows + row * static_cast<size_t>(n_vocab), n_vocab, tokens[i + 1], prompt_logprobs_.n_top(),
@@ -180,7 +180,7 @@ void Request::await_end() {
 
 void Request::become_mirror(std::function<void()> forward_cancel) {
     forward_cancel_ = std::move(forward_cancel);
-    sampler_.reset();  // it has checked the options, and the tokens are chosen elsewhere
+    sampler_.reset();  // it has validated the options; sampling is done in the other process
 }
 
 void Request::mirror(const pyg_request_state & state, const std::vector<int32_t> & new_tokens, const LogprobRows & rows,
@@ -240,7 +240,7 @@ pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_i
     }
     const auto ready = [&] { return ready_locked(); };
     while (!ready() && timeout_s != 0) {
-        // A queued request must not miss its deadline because the engine is busy with another one.
+        // A queued request must meet its deadline even if the engine is busy with another one.
         const bool own_deadline = phase_ == Phase::WAITING && deadline_ && (!deadline || *deadline_ < *deadline);
         const auto until        = own_deadline ? deadline_ : deadline;
         if (!until) {

@@ -8,14 +8,14 @@ namespace pyg {
 
 namespace {
 
-// A task starts beside others only if there is room for this many more tokens: if it lost its room soon after, it would
-// have been computed for nothing.
+// A task is admitted while others run only if this many cells stay free: otherwise it might be preempted soon after its
+// prefill.
 constexpr uint32_t HEADROOM = 32;
 
-// Waiting for a prompt that is being computed pays off from this many common tokens on.
+// Fewest common tokens for which a task waits until another task has prefilled them.
 constexpr uint32_t MIN_SHARED_PREFIX = 32;
 
-// If thousands wait for the same prompt, this many are skipped to find others that can run.
+// Most waiting tasks skipped, because their prefix is being prefilled, to find one that can be admitted.
 constexpr uint32_t MAX_SKIPPED = 64;
 
 uint32_t common_prefix(const std::vector<int32_t> & a, uint32_t n_a, const std::vector<int32_t> & b, uint32_t n_b) {
@@ -27,7 +27,7 @@ bool arrived_before(const std::shared_ptr<Task> & a, const std::shared_ptr<Task>
     return a->arrival < b->arrival;
 }
 
-// Inserts into a queue sorted by arrival.
+// Insert into a queue sorted by arrival.
 template <class Row>
 void insert(Row & row, const std::shared_ptr<Task> & task) {
     row.insert(std::upper_bound(row.begin(), row.end(), task, arrived_before), task);
@@ -43,7 +43,7 @@ bool remove(Row & row, const Task & task) {
     return true;
 }
 
-// False if there is no memory for that.
+// Return false if memory runs out.
 bool try_copy(const std::vector<int32_t> & from, std::vector<int32_t> & to) {
     try {
         to = from;
@@ -103,14 +103,14 @@ uint32_t Scheduler::prefill_tokens(const PrefillBudget & budget) const {
     return limit;
 }
 
-// At most `n` tokens, and at least half as many, that fill whole micro-batches with the others of the step: what is
-// left over would be another pass over all weights, for a few tokens.
+// Return at most `n` tokens, and at least half as many, that fill whole micro-batches together with the others of the
+// step: a remainder would be another pass over all weights for a few tokens.
 uint32_t Scheduler::round_to_micro_batches(uint32_t n_others, uint32_t n) const {
     const uint32_t whole = (n_others + n) / limits_.n_ubatch * limits_.n_ubatch;
     return whole >= n_others + (n + 1) / 2 ? whole - n_others : n;
 }
 
-// Tasks that want every row get every other step while there are others.
+// Alternate steps between tasks that need all logits and other tasks.
 Step Scheduler::all_logits_step() {
     Step       step;
     const auto task =
@@ -155,7 +155,7 @@ bool Scheduler::end(Task & task, bool evict_cells) {
     const bool keep_cells = !evict_cells && limits_.prefix_cache && task.n_past > 0 &&
                             cache_.can_truncate_to(seq_id, task.n_past) && try_copy(task.tokens, slot.tokens);
     slot.last_used        = ++n_ended_;
-    truncate(seq_id, keep_cells ? task.n_past : 0);  // drop what was computed in the step in which it ended
+    truncate(seq_id, keep_cells ? task.n_past : 0);  // drop cells of the step in which it ended
     return true;
 }
 
@@ -185,7 +185,7 @@ uint32_t Scheduler::n_cells_running() const {
     return cells_.n_used_by(seq_ids);
 }
 
-// The oldest first, so that it always gets room.
+// Oldest task first, so that it always gets its cells.
 void Scheduler::allocate_decode_cells() {
     for (size_t i = 0; i < running_.size(); i++) {
         const auto     task      = running_[i];
@@ -212,18 +212,19 @@ void Scheduler::admit() {
         } else if (assign_slot(task, prefix)) {
             each = waiting_.erase(each);
         } else {
-            return;  // no task overtakes one that waits for room
+            return;  // first come, first served: no task overtakes one that waits for cells
         }
     }
 }
 
-// Gives a waiting task a sequence that begins with `prefix` and cells for its other tokens; false: no room.
+// Admit a waiting task to a slot that starts with `prefix`, with cells for its other tokens. Return false if there are
+// too few cells.
 bool Scheduler::assign_slot(const std::shared_ptr<Task> & task, const Prefix & prefix) {
     const uint32_t n_new       = task->n_tokens() - prefix.n;
     const uint32_t n_required  = n_new + (running_.empty() ? 0 : HEADROOM);
     const bool     is_reusable = prefix.n > 0 && is_cached(prefix.seq_id);
 
-    // Continue in the sequence that offers the prefix, or leave it whole for others and share its cells.
+    // Reuse the slot with the prefix in place, or leave it cached for others and share its cells.
     bool in_place = is_reusable && (2 * prefix.n >= cells_.n_used(prefix.seq_id) || !cache_.can_share_cells() ||
                                     available_slot(prefix.seq_id) < 0);
     if (in_place) {
@@ -261,7 +262,7 @@ bool Scheduler::assign_slot(const std::shared_ptr<Task> & task, const Prefix & p
     return true;
 }
 
-// The longest prefix of a task's tokens already computed. The last token is always computed again for its output.
+// Return the longest cached prefix of a task's tokens. The last token is always decoded again for its logits.
 Scheduler::Prefix Scheduler::longest_cached_prefix(const Task & task) const {
     Prefix best;
     if (!limits_.prefix_cache || task.needs_all_logits) {
@@ -280,8 +281,8 @@ Scheduler::Prefix Scheduler::longest_cached_prefix(const Task & task) const {
     return best;
 }
 
-// Whether a prompt being computed for an older task will offer clearly more than `n` tokens. Only older tasks count, so
-// that waiting ends.
+// Return true if an older task is prefilling a prefix clearly longer than `n` tokens. Only older tasks count, so that
+// waiting ends.
 bool Scheduler::will_be_cached_soon(const Task & task, uint32_t n) const {
     if (!limits_.prefix_cache || task.needs_all_logits || !cache_.can_share_cells()) {
         return false;
@@ -292,7 +293,7 @@ bool Scheduler::will_be_cached_soon(const Task & task, uint32_t n) const {
     });
 }
 
-// A sequence without a running task: an empty one, else the least recently used; -1: none.
+// Return a slot without a running task: an empty one, else the least recently used; -1 if there is none.
 int32_t Scheduler::available_slot(int32_t except) const {
     for (int32_t seq_id = 0; seq_id < limits_.n_seq; seq_id++) {
         if (!slots_[seq_id].task && cells_.n_used(seq_id) == 0) {
@@ -314,7 +315,7 @@ std::optional<int32_t> Scheduler::least_recently_used(int32_t except) const {
     return best;
 }
 
-// Forgets kept sequences until `n` cells are free; false if that is not enough.
+// Evict cached slots until `n` cells are free. Return false if that is not enough.
 bool Scheduler::evict_until_free(uint32_t n, int32_t except) {
     while (cells_.n_free() < n) {
         const auto seq_id = least_recently_used(except);

@@ -1,4 +1,4 @@
-// One step of the engine: the forward pass and its results.
+// One step of the engine: forward pass, sampling, publishing.
 #include "boundary/log.hpp"
 #include "engine/engine.hpp"
 
@@ -10,19 +10,19 @@
 
 namespace {
 
-// Prompts are computed in pieces that take about this long: beside streams, without them, and when nobody reads tokens
-// as they come. Pieces with fewer tokens than this cost more than they are worth.
+// Target durations of a step with prefill chunks: while streamed requests decode, while none does, and when all
+// requests prefer throughput. Chunks of fewer than MIN_PREFILL_TOKENS cost more than they save.
 constexpr double   PREFILL_WITH_DECODE_S    = 0.1;
 constexpr double   PREFILL_WITHOUT_DECODE_S = 0.5;
 constexpr double   PREFILL_THROUGHPUT_S     = 2.0;
-constexpr double   PREFILL_ON_DEVICE_S      = 0.25;  // at most, but a micro-batch in any case
+constexpr double   PREFILL_ON_DEVICE_S      = 0.25;  // limit, but at least one micro-batch
 constexpr uint32_t MIN_PREFILL_TOKENS       = 64;
 
 double seconds_since(pyg::Clock::time_point start) {
     return std::chrono::duration<double>(pyg::Clock::now() - start).count();
 }
 
-// Processor time of this thread so far.
+// CPU time of this thread so far.
 double processor_seconds() {
     timespec time = {};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -58,7 +58,8 @@ llama_batch BatchArrays::build(const Step & step) {
             outputs_.data()};
 }
 
-// How many prompt tokens take about `seconds`. Until that is known, few if the step could not be interrupted.
+// Return how many prompt tokens can be prefilled in about `seconds`. Before the first measurement: few if the step
+// could not be interrupted.
 uint32_t Engine::prefill_tokens(double seconds) const {
     const uint32_t n_ubatch = llama_n_ubatch(context_->raw);
     if (s_per_prompt_token_ == 0) {
@@ -68,11 +69,11 @@ uint32_t Engine::prefill_tokens(double seconds) const {
     return std::max(static_cast<uint32_t>(n), std::min(MIN_PREFILL_TOKENS, n_ubatch));
 }
 
-// How many prompt tokens a step may compute. Without streams there is a limit too, because a cancel may have to wait
-// for the step: the CPU sees it between two nodes of a graph, but only if most of the step is for that request, a
-// device not before the end of the step. Where nobody reads tokens as they come the limit is wider: prompts that
-// wait together are computed faster together, and answers that begin together fill the batches to their end. A
-// single sequence that keeps nothing must not depend on timing, whatever computes it.
+// Return how many prompt tokens a step may prefill. There is a limit even without streams, because a cancel may have to
+// wait for the step to end: the CPU checks for it between two nodes of the graph, but only if most of the step belongs
+// to that request; a device only at the end of the step. The limit is higher when all requests prefer throughput:
+// prefilling waiting prompts together is faster, and requests that start together keep the batches full to their end. A
+// single sequence without a prefix cache must not depend on timing on any device.
 Scheduler::PrefillBudget Engine::prefill_budget() const {
     const uint32_t n_ubatch  = llama_n_ubatch(context_->raw);
     const bool     in_one_go = device_use_.any_on_device && !device_use_.pipelined;
@@ -86,7 +87,7 @@ Scheduler::PrefillBudget Engine::prefill_budget() const {
             tokens_in(PREFILL_THROUGHPUT_S)};
 }
 
-// One forward pass, finished when it returns.
+// Run one forward pass and wait for its end.
 Engine::StepResult Engine::compute(const Step & step) {
     const llama_batch batch = batch_.build(step);
     interruptible_          = interruptible_request(step);
@@ -99,7 +100,7 @@ Engine::StepResult Engine::compute(const Step & step) {
     const double  seconds   = seconds_since(start);
     interrupted_before_     = status == ABORTED;
     if (tuner_ && status == COMPUTED) {
-        // A thread that waits for a device has no processor time, and lacks no core.
+        // A thread that waits for a device uses no CPU time, but does not lack a core.
         const double own = device_use_.any_on_device ? seconds : processor_seconds() - own_start;
         tuner_->measured(step.n_tokens, seconds, own);
     } else if (tuner_) {
@@ -109,7 +110,7 @@ Engine::StepResult Engine::compute(const Step & step) {
     case COMPUTED:
         break;
     case ABORTED:
-        log.drop();  // they call it an error, but it was requested
+        log.drop();  // upstream logs an abort as an error, but it was requested
         return StepResult::INTERRUPTED;
     case NO_CELLS:
         return StepResult::NO_CELLS;
@@ -143,7 +144,7 @@ void Engine::apply_thread_tuning(uint32_t n_tokens) {
     }
 }
 
-// No more threads can be had: those that there are go on.
+// Stop tuning when no more threads can be started, and keep the current ones.
 void Engine::stop_tuning() {
     tuner_.reset();
     std::lock_guard<std::mutex> lock(mutex_);
@@ -151,8 +152,8 @@ void Engine::stop_tuning() {
     stats_.n_threads_batch = llama_n_threads_batch(context_->raw);
 }
 
-// The request without which the step is not worth finishing, because most of the step is for it. The others lose
-// nothing: they get their tokens in the next step, and their state must survive the interruption.
+// Return the request whose cancellation should abort the step, because most of the step's tokens are its own. The other
+// requests repeat their tokens in the next step, which requires a KV cache that can be rewound.
 const Request * Engine::interruptible_request(const Step & step) const {
     const auto largest   = std::max_element(step.slices.begin(), step.slices.end(),
                                             [](const Slice & a, const Slice & b) { return a.n < b.n; });
@@ -162,7 +163,7 @@ const Request * Engine::interruptible_request(const Step & step) const {
     return for_it && (alone || no_regret) ? &request_of(largest->task) : nullptr;
 }
 
-// Whether nobody needs the logits of the step for more than to find the largest.
+// Return true if every request of the step needs only the argmax of its logits.
 bool Engine::is_greedy(const Step & step) {
     return std::all_of(step.slices.begin(), step.slices.end(), [](const Slice & slice) {
         Request & request = request_of(slice.task);
@@ -170,7 +171,7 @@ bool Engine::is_greedy(const Step & step) {
     });
 }
 
-// Called by ggml between the nodes of a graph, on a compute thread.
+// Abort callback of ggml, called between the nodes of a graph on a compute thread.
 bool Engine::should_abort(void * self) {
     const auto * engine = static_cast<Engine *>(self);
     return engine->closing_.load(std::memory_order_relaxed) ||
@@ -200,8 +201,8 @@ void Engine::update_stats(const Step & step, double seconds) {
     (n_prompt > 0 ? stats_.prefill_s : stats_.decode_s) += seconds;
 }
 
-// Chooses a token for each request that is due, and ends those that are done. What fails for one request ends only
-// that.
+// Sample a token for each request that is due, and end finished requests. A failure ends only the request it belongs
+// to.
 void Engine::sample_and_publish(const Step & step) {
     const auto                             start = Clock::now();
     std::vector<std::pair<Request *, End>> ended;
@@ -245,7 +246,7 @@ void Engine::sample_and_publish(const Step & step) {
     notify_capacity_waiters();
 }
 
-// How `body`, which may fail, ends a request, if at all.
+// Run `body` and return how the request ends: as it returns, or with the error it throws.
 template <class Body>
 std::optional<Engine::End> Engine::run_guarded(Body && body) {
     std::optional<End> how;
@@ -254,7 +255,7 @@ std::optional<Engine::End> Engine::run_guarded(Body && body) {
     return status == PYG_OK ? how : End{PYG_FINISH_ERROR, -1, error};
 }
 
-// With a temperature, a choice takes a good part of a millisecond, and they do not concern each other.
+// Sampling with a temperature takes up to a millisecond per request, so requests are sampled in parallel.
 void Engine::sample_all() {
     double seconds = 0;
     if (!device_sampler_.is_on()) {
@@ -270,7 +271,7 @@ void Engine::sample_all() {
     }
 }
 
-// On any thread.
+// Any thread.
 void Engine::sample(Sample & sample) {
     const auto start   = Clock::now();
     Request &  request = *sample.request;
@@ -284,7 +285,7 @@ void Engine::sample(Sample & sample) {
     sample.seconds     = seconds_since(start);
 }
 
-// Why the request ends now, if at all.
+// Publish a sampled token. Return how the request ends, if it does.
 std::optional<Engine::End> Engine::publish(const Sample & sample) {
     if (sample.status != PYG_OK) {
         return End{PYG_FINISH_ERROR, -1, sample.error};
@@ -299,8 +300,8 @@ std::optional<Engine::End> Engine::publish(const Sample & sample) {
     return request.is_full() || no_cell_left ? std::optional<End>(End{PYG_FINISH_LENGTH}) : std::nullopt;
 }
 
-// The rows of a piece of a prompt that wants all of them: for the logits themselves, or for the prompt's logprobs,
-// after which the request continues like any other.
+// Publish the logits rows of a prefill chunk: the logits themselves, or the prompt's logprobs, after which the request
+// continues like any other.
 std::optional<Engine::End> Engine::publish_logits(Request & request, const Slice & slice) {
     const auto    n_vocab = static_cast<size_t>(n_vocab_);
     const float * rows    = llama_get_logits(context_->raw);

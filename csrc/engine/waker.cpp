@@ -107,7 +107,7 @@ int32_t Waker::take(std::optional<std::chrono::steady_clock::time_point> deadlin
     return static_cast<int32_t>(n);
 }
 
-// Eight bytes are what an eventfd takes, and a pipe takes any number. At most one flag is up, so neither can be full.
+// An eventfd takes exactly eight bytes; a pipe takes any number. At most one signal is pending, so neither can be full.
 void Waker::signal_fd() {
     const uint64_t one = 1;
     (void) !write(write_fd_, &one, sizeof(one));

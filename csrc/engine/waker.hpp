@@ -1,4 +1,4 @@
-// How an event loop, or one thread with many requests, learns which of them to read.
+// Wake-ups for an event loop, or for one thread that reads many requests.
 #pragma once
 
 #include "boundary/guard.hpp"
@@ -19,18 +19,17 @@ class Waker {
     Waker(const Waker &)             = delete;
     Waker & operator=(const Waker &) = delete;
 
-    // Makes room for one more tag, so that to tell it cannot fail: whoever tells may be reporting that there is no
-    // memory. std::bad_alloc.
+    // Reserve capacity for one more tag, so that wake() cannot fail even when memory has run out. std::bad_alloc.
     void reserve();
 
-    // One of these for each expect(). Any thread.
+    // Call one of these for each reserve(). Any thread.
     void wake(uint64_t tag) noexcept;
     void cancel_reservation() noexcept;
 
-    // Nothing reads any more: closes the descriptor, and later tags are dropped.
+    // Close the descriptor and drop later tags, when no reader is left.
     void close();
 
-    // Takes up to `max_tags`; waits for the first until `give_up`, or forever. Returns how many.
+    // Take up to `max_tags` tags; wait for the first until `deadline`, or without limit. Return how many.
     int32_t take(std::optional<std::chrono::steady_clock::time_point> deadline, uint64_t * tags, int32_t max_tags);
 
     int fd() const { return read_fd_; }
