@@ -8,7 +8,7 @@ using pyg::FailureCause;
 
 bool contains(const std::string & messages, const char * phrase) { return messages.find(phrase) != std::string::npos; }
 
-// The text between `before` and `after`; "" when either is missing.
+// Text between `before` and `after`; "" if either is missing.
 std::string text_between(const std::string & messages, const std::string & before, const std::string & after) {
     const size_t begin = messages.find(before);
     if (begin == std::string::npos) {
@@ -18,7 +18,7 @@ std::string text_between(const std::string & messages, const std::string & befor
     return end == std::string::npos ? "" : messages.substr(begin + before.size(), end - begin - before.size());
 }
 
-// Reads "  576,  1536" from where `before` ends.
+// Parse numbers such as "  576,  1536" that follow `before`.
 std::vector<int64_t> sizes_after(const std::string & messages, const char * before) {
     std::vector<int64_t> sizes;
     const size_t         begin = messages.find(before);
@@ -41,7 +41,7 @@ FailureCause of_kind(FailureCause::Kind kind, const std::string & tensor = "") {
     return cause;
 }
 
-// CUDA and the engine itself; what it says of exceptions; then the names of Vulkan's results.
+// CUDA and the engine itself; its messages about exceptions; names of Vulkan's results.
 bool says_no_memory(const std::string & messages) {
     return contains(messages, "out of memory") || contains(messages, "insufficient memory") ||
            contains(messages, "unable to allocate") || contains(messages, "failed to allocate") ||

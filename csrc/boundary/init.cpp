@@ -1,4 +1,4 @@
-// Start-up of the library, what it does around forks, and which build it is.
+// Start-up of the library, fork handlers, and build information.
 #include "../ggml/src/ggml-threading.h"
 #include "boundary/backend_loader.hpp"
 #include "boundary/guard.hpp"
@@ -18,8 +18,8 @@ namespace {
 
 std::atomic<uint64_t> g_fork_generation{0};
 
-// The locks that a child needs, held by no other thread at the moment of the fork. The engine's own, under which it
-// makes tables and starts, may be held while the log's is wanted.
+// Take all locks that a child needs, so that no other thread holds them during the fork. The engine's own lock comes
+// before the log's, because it is held while messages are logged.
 void before_fork() {
     pyg::lock_backends_for_fork();
     ggml_critical_section_start();
@@ -48,7 +48,7 @@ void after_fork_in_child() {
 namespace pyg {
 
 void install_runtime() {
-    static std::once_flag once;  // separate, so that a start-up that fails later can be tried again
+    static std::once_flag once;  // separate, so that a failed start-up can be retried
     std::call_once(once, [] {
         llama_log_set(on_engine_log, nullptr);
         common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT -

@@ -13,7 +13,7 @@ constexpr size_t BYTES_PER_CHAR = 1024;  // measured: 200 to 400, whatever the p
 #else
 constexpr size_t BYTES_PER_CHAR = 16384;
 #endif
-constexpr size_t SHORT_TEXT = (512 << 10) / BYTES_PER_CHAR;  // bytes that any thread's stack can take
+constexpr size_t SHORT_TEXT = (512 << 10) / BYTES_PER_CHAR;  // bytes that fit any thread's stack
 constexpr size_t BASE       = 1 << 20;
 
 thread_local const char * t_half = nullptr;  // the middle of this thread's stack, which grows downwards

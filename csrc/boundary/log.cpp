@@ -23,7 +23,7 @@ std::atomic<size_t>  g_n_waiting{0};
 std::mutex           g_mutex;
 std::deque<Line>     g_waiting;
 
-// Upstream logs some lines in pieces (GGML_LOG_LEVEL_CONT continues the last one), so each thread collects until a
+// Upstream logs some lines in parts (GGML_LOG_LEVEL_CONT continues the last one), so each thread collects until a
 // newline.
 thread_local std::string t_partial;
 thread_local int32_t     t_partial_level = PYG_LOG_INFO;
@@ -89,7 +89,7 @@ void hear(int32_t own_level, const char * text) {
 
 namespace pyg {
 
-// Called from destructors, too, so a line for which there is no memory is lost.
+// Also called from destructors: a line that cannot be allocated is lost.
 void on_engine_log(ggml_log_level level, const char * text, void *) noexcept {
     const int32_t kept_from = t_muted ? PYG_LOG_OFF : g_level.load(std::memory_order_relaxed);
     const int32_t own_level = level_of(level);
@@ -114,7 +114,7 @@ LogBuffer::~LogBuffer() {
         for (const auto & [level, text] : lines_) {
             keep(level, text);
         }
-    } catch (const std::bad_alloc &) {  // then they are lost
+    } catch (const std::bad_alloc &) {  // lines are lost
     }
 }
 

@@ -1,4 +1,4 @@
-// Engine messages on their way to Python's logging: filtered at once, kept until read.
+// Engine messages for Python's logging: filtered by level and queued until read.
 #pragma once
 
 #include "ggml.h"
@@ -9,10 +9,10 @@
 
 namespace pyg {
 
-// The callback given to ggml and llama. Any thread.
+// Log callback of ggml and llama. Any thread.
 void on_engine_log(ggml_log_level level, const char * text, void * user_data) noexcept;
 
-// While it lives, engine messages on this thread below warnings are dropped: for work the caller did not ask for.
+// While it lives, engine messages on this thread below warnings are dropped: for internal work.
 class LogMute {
   public:
     LogMute();
@@ -21,7 +21,7 @@ class LogMute {
     LogMute & operator=(const LogMute &) = delete;
 };
 
-// While it lives, engine messages on this thread are held back, and passed on at the end unless dropped.
+// While it lives, engine messages on this thread are buffered, and logged at the end unless dropped.
 class LogBuffer {
   public:
     LogBuffer();
@@ -36,7 +36,7 @@ class LogBuffer {
     std::vector<std::pair<int32_t, std::string>> lines_;
 };
 
-// Called around fork(): no thread missing in the child may hold the queue's lock.
+// Called around fork(), so that the queue's lock is free in the child.
 void lock_log_for_fork();
 void unlock_log_after_fork();
 

@@ -1,4 +1,4 @@
-// Small helpers for the native threads.
+// Helpers for native threads.
 #pragma once
 
 #include <pthread.h>
@@ -8,8 +8,8 @@
 
 namespace pyg {
 
-// While it lives, threads started here inherit a mask that leaves signals to the caller's threads: Ctrl-C must reach
-// one of Python's threads. Signals that report a crash of the thread itself are not masked.
+// While it lives, threads started on this thread block signals, so that Ctrl-C reaches one of Python's threads. Signals
+// that report a crash of the thread itself are not blocked.
 class SignalsBlocked {
   public:
     SignalsBlocked() {

@@ -1,4 +1,4 @@
-// The handles of both sides, and the pyg_relay_* and pyg_feed_* functions around them.
+// Handles of both sides, and the pyg_engine_client_* and pyg_engine_server_* functions.
 #include "boundary/handles.hpp"
 #include "boundary/owned_string.hpp"
 #include "isolation/engine_client.hpp"
@@ -31,7 +31,7 @@ struct pyg_engine_server {
 
 namespace {
 
-// For calls that wait, without the handle's lock.
+// For calls that wait without holding the handle's lock.
 std::shared_ptr<pyg::EngineClient> shared(pyg_engine_client * client) {
     return pyg::with_lock(client, [](pyg_engine_client & handle) { return handle.client; });
 }
@@ -95,7 +95,7 @@ pyg_status pyg_engine_client_has_exited(pyg_engine_client * client, bool * out, 
 pyg_status pyg_engine_client_fail(pyg_engine_client * client, const char * why, pyg_error * err) {
     return pyg::guard(err, [&] {
         pyg_error lost;
-        pyg::report(&lost, PYG_ERR_ENGINE, why);  // without memory of its own
+        pyg::report(&lost, PYG_ERR_ENGINE, why);  // allocates nothing
         shared(client)->fail_all(lost);
     });
 }
@@ -137,6 +137,6 @@ void pyg_end_with_parent(int32_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
     if (getppid() != parent) {
-        _exit(1);  // it ended before we could ask
+        _exit(1);  // the parent exited before prctl
     }
 }

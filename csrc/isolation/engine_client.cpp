@@ -20,7 +20,7 @@ constexpr int NO_SIGNAL = MSG_NOSIGNAL;
 constexpr int NO_SIGNAL = 0;  // Python ignores SIGPIPE
 #endif
 
-// Two ends, closed on exec.
+// Open a socket pair, closed on exec.
 void open_socket(int & ours, int & theirs) {
     int ends[2];
 #if defined(SOCK_CLOEXEC)  // another thread may start a program at any time
@@ -62,7 +62,7 @@ std::shared_ptr<Request> EngineClient::submit(const Model & model, uint32_t n_ct
                                               int32_t n_prompt, const pyg_request_options & options, const char * bytes,
                                               size_t n_bytes) {
     pyg_request_options ours = options;
-    ours.timeout_s           = -1;  // the engine keeps it
+    ours.timeout_s           = -1;  // the engine enforces it
     const auto request       = std::make_shared<Request>(model, n_ctx, prompt, n_prompt, ours);
     uint64_t   id            = 0;
     {
@@ -76,7 +76,7 @@ std::shared_ptr<Request> EngineClient::submit(const Model & model, uint32_t n_ct
             if (const auto alive = client.lock()) {
                 try {
                     alive->send(FRAME_CANCEL, id, nullptr, 0, nullptr, 0);
-                } catch (const Failure &) {  // the process is gone, and so is the request
+                } catch (const Failure &) {  // the process has exited, and its requests have ended
                 }
             }
         });
@@ -104,7 +104,7 @@ void EngineClient::notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, 
     }
 }
 
-// As the engine counts: what has not ended is computed or waits.
+// As in Engine: requests that have not ended, running or waiting.
 size_t EngineClient::queue_capacity_locked() const {
     if (max_queue_ == 0 || requests_.empty()) {
         return SIZE_MAX;
@@ -213,7 +213,7 @@ void EngineClient::fail_all(const pyg_error & why) { end_all(PYG_FINISH_ERROR, &
 
 void EngineClient::close() {
     pyg_error closed;
-    report(&closed, PYG_ERR_CLOSED, "the engine was closed");  // without memory of its own
+    report(&closed, PYG_ERR_CLOSED, "the engine was closed");  // allocates nothing
     end_all(PYG_FINISH_CLOSED, &closed);
     shutdown(socket_, SHUT_RDWR);  // run() returns
 }

@@ -1,4 +1,4 @@
-// What comes from the process of the engine: data, checked before it is believed.
+// Events from the engine's process, validated before use.
 #include "boundary/handles.hpp"
 #include "isolation/engine_client.hpp"
 
@@ -16,7 +16,7 @@ pyg::Failure malformed(const char * what) {
     return fail(PYG_ERR_ENGINE, "the engine's process sent what makes no sense (%s)", what);
 }
 
-// Takes the parts of an event apart.
+// Reader of an event's payload.
 class PayloadReader {
   public:
     PayloadReader(const char * data, size_t n) : data_(data), n_(n) {}
@@ -27,7 +27,7 @@ class PayloadReader {
         if (n > n_) {
             throw malformed("an event that is too short");
         }
-        std::copy_n(data_, n, reinterpret_cast<char *>(out));  // of nothing, pointers may be null
+        std::copy_n(data_, n, reinterpret_cast<char *>(out));  // for a count of 0, pointers may be null
         data_ += n;
         n_ -= n;
     }
@@ -72,10 +72,10 @@ void EngineClient::run() {
     do {
         take_events(bytes);
     } while (sleep());
-    take_events(bytes);  // its last words
+    take_events(bytes);  // sent before it exited
 }
 
-// Waits for the byte that says that there is something; false at the end.
+// Wait for the byte that announces an event. Return false at the end of the socket.
 bool EngineClient::sleep() {
     if (!ring_->prepare_sleep()) {
         return true;
@@ -89,7 +89,7 @@ bool EngineClient::sleep() {
     }
 }
 
-// `bytes`: the beginning of an event that has not come whole; left so.
+// `bytes` holds an incomplete event between calls.
 void EngineClient::take_events(std::string & bytes) {
     constexpr size_t AT_ONCE = size_t{1} << 16;
     for (;;) {
@@ -133,7 +133,7 @@ void EngineClient::on_update(uint64_t id, const char * data, size_t n) {
         std::lock_guard<std::mutex> lock(mutex_);
         const auto                  found = requests_.find(id);
         if (found == requests_.end()) {
-            return;  // it was never sent whole, or has been ended here
+            return;  // it was never sent completely, or has ended here
         }
         entry = found->second;
     }
@@ -160,7 +160,7 @@ void EngineClient::on_update(uint64_t id, const char * data, size_t n) {
     if (!entry->accept(tokens, rows, prompt_rows)) {
         throw malformed("tokens that cannot be");
     }
-    if (update.state.finish != PYG_FINISH_NONE) {  // the room is free when the caller learns of the end
+    if (update.state.finish != PYG_FINISH_NONE) {  // free its place in the queue before the caller sees the end
         std::lock_guard<std::mutex> lock(mutex_);
         requests_.erase(id);
         notify_capacity_waiters_locked();
@@ -186,7 +186,7 @@ void EngineClient::on_reply(const Event & event, const char * data) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto                  found = calls_.find(event.id);
     if (found == calls_.end()) {
-        return;  // forgotten
+        return;  // discarded
     }
     Call & call = found->second;
     call.n_waiting += event.n_bytes;

@@ -13,10 +13,10 @@
 
 namespace {
 
-// Of a request that nobody watches, tokens are passed on in groups. A stop string is found at most so much later.
+// Tokens per update of a request that prefers throughput. A stop string is found at most this much later.
 constexpr int32_t THROUGHPUT_TOKENS = 8;
 
-// The ring is full only while its reader, a native thread that does nothing else, gets no processor.
+// The ring buffer is full only while its reader, a native thread with no other work, gets no core.
 constexpr auto POLL_INTERVAL = std::chrono::microseconds(200);
 
 template <class T>
@@ -119,7 +119,7 @@ void EngineServer::submit(pyg_engine * engine, uint64_t id, const int32_t * prom
         entry->request->cancel();
     }
     waker_.waker->reserve();
-    waker_.waker->wake(id);  // the first look arms it
+    waker_.waker->wake(id);  // the first poll arms it
 }
 
 void EngineServer::cancel(uint64_t id) {
@@ -132,7 +132,7 @@ void EngineServer::cancel(uint64_t id) {
         }
         const auto found = entries_.find(id);
         if (found == entries_.end()) {
-            return;  // it has ended meanwhile
+            return;  // it has ended
         }
         entry = found->second;
     }
@@ -154,7 +154,7 @@ void EngineServer::run() {
     }
 }
 
-// A request that still waits for its turn ends only when somebody looks at it.
+// Poll requests whose deadline has passed: a queued request ends only when it is polled.
 void EngineServer::poll_expired() {
     std::vector<uint64_t> expired;
     {
@@ -162,7 +162,7 @@ void EngineServer::poll_expired() {
         const auto                  now = Clock::now();
         for (const auto & [id, entry] : entries_) {
             if (entry->deadline && *entry->deadline <= now) {
-                entry->deadline.reset();  // if it is running, the engine ends it
+                entry->deadline.reset();  // a running one is ended by the engine
                 expired.push_back(id);
             }
         }
@@ -194,20 +194,20 @@ void EngineServer::poll_request(uint64_t id) {
         entry = found->second;
     }
     while (forward(id, *entry)) {}
-    if (entry->end_sent) {  // not: has ended, which may be since that look, and somebody has to look again
+    if (entry->end_sent) {  // not has_ended(): it may have ended after the last poll
         std::lock_guard<std::mutex> lock(mutex_);
         entries_.erase(id);
     }
 }
 
-// Sends what has come of a request; false: that was all so far.
+// Send the next update of a request. Return false if there is nothing more to send.
 bool EngineServer::forward(uint64_t id, Entry & entry) {
     const Request & request = *entry.request;
     int32_t         tokens[UPDATE_TOKENS];
     int32_t         n = 0;
     RequestUpdate   update;
     pyg_error       error;
-    // Takes nothing: the waker is told when there is enough to be worth a message.
+    // Reads no tokens: the waker is woken when there are enough for an update.
     (void) entry.request->wait(entry.min_tokens, 0, tokens, 0, &n, &update.state, &error);
     if (!request.has_ended() && update.state.n_generated - update.state.n_read < entry.min_tokens) {
         return false;
@@ -216,7 +216,7 @@ bool EngineServer::forward(uint64_t id, Entry & entry) {
     const int32_t n_prompt_rows = std::min<int32_t>(update.state.n_prompt_logprobs - entry.n_prompt_rows_sent,
                                                     static_cast<int32_t>(UPDATE_PROMPT_ROWS));
     if (n_prompt_rows > 0 && entry.n_prompt_rows_sent + n_prompt_rows < update.state.n_prompt_logprobs) {
-        update.state.finish = PYG_FINISH_NONE;  // the end comes with the last of them
+        update.state.finish = PYG_FINISH_NONE;  // the last update carries the end
     }
     if (n == 0 && n_prompt_rows == 0 && update.state.finish == PYG_FINISH_NONE) {
         return false;
@@ -240,7 +240,7 @@ bool EngineServer::forward(uint64_t id, Entry & entry) {
 
 void EngineServer::reply(uint64_t id, const char * data, size_t n, bool last) {
     size_t done = 0;
-    do {  // in pieces, between which tokens find their way
+    do {  // in chunks, so that tokens can be sent in between
         const size_t   n_chunk = std::min(n - done, REPLY_CHUNK);
         const bool     is_end  = done + n_chunk == n;
         const uint32_t flags =
@@ -273,7 +273,7 @@ void EngineServer::write_all(const void * data, size_t n) {
 void EngineServer::wake_reader() {
     if (ring_.take_wake_request()) {
         const char wake = 1;
-        (void) ::send(socket_, &wake, 1, MSG_DONTWAIT);  // if it cannot be rung, nobody is there
+        (void) ::send(socket_, &wake, 1, MSG_DONTWAIT);  // if sending fails, the parent has exited
     }
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t CAPACITY = size_t{1} << 20;
 
-// Two threads on two cores: what one of them writes must not share a line of the cache with what the other writes.
+// Avoids false sharing between the two sides.
 constexpr size_t CACHE_LINE = 128;
 
 pyg::Failure no_shared_memory() {
@@ -28,11 +28,11 @@ pyg::Failure no_shared_memory() {
 
 #if defined(__linux__)
 
-// glibc has no function for it before 2.27.
+// glibc has no wrapper before 2.27.
 int new_memory() { return static_cast<int>(syscall(SYS_memfd_create, "pyggml", MFD_CLOEXEC | MFD_ALLOW_SEALING)); }
 
-// Nobody can make it smaller afterwards, which would end the other side with SIGBUS. From linux/fcntl.h, which cannot
-// be included beside fcntl.h.
+// Seal the size: shrinking the memory would end the other process with SIGBUS. The constants are from linux/fcntl.h,
+// which conflicts with fcntl.h.
 void seal_size(int fd) {
     constexpr int ADD_SEALS = 1024 + 9, SEAL = 1, SHRINK = 2, GROW = 4;
     fcntl(fd, ADD_SEALS, SEAL | SHRINK | GROW);
@@ -62,7 +62,7 @@ namespace pyg {
 struct RingBuffer::Shared {
     alignas(CACHE_LINE) std::atomic<uint64_t> n_written;
     alignas(CACHE_LINE) std::atomic<uint64_t> n_read;
-    alignas(CACHE_LINE) std::atomic<uint32_t> reader_sleeps;  // the reader
+    alignas(CACHE_LINE) std::atomic<uint32_t> reader_sleeps;  // nonzero while it does
     alignas(CACHE_LINE) char bytes[CAPACITY];
 };
 
@@ -74,7 +74,7 @@ int new_ring_buffer_memory() {
         throw no_shared_memory();
     }
     struct stat about;
-    // Whole pages: the constructor asks for no more than there is.
+    // Whole pages, at least what the constructor maps.
     if (ftruncate(fd, static_cast<off_t>(CAPACITY + 16 * CACHE_LINE)) != 0 || fstat(fd, &about) != 0) {
         const Failure failure = no_shared_memory();
         ::close(fd);
@@ -103,7 +103,7 @@ size_t RingBuffer::write(const char * data, size_t n) {
     std::memcpy(shared_->bytes + first, data, n_here);
     std::memcpy(shared_->bytes, data + n_here, n_written - n_here);
     position_ += n_written;
-    shared_->n_written.store(position_);  // before `sleeps` is looked at
+    shared_->n_written.store(position_);  // before `reader_sleeps` is read
     return n_written;
 }
 
@@ -123,7 +123,7 @@ size_t RingBuffer::read(char * data, size_t n) {
 }
 
 bool RingBuffer::prepare_sleep() {
-    shared_->reader_sleeps.store(1);  // before `n_written` is looked at: one of the two sides sees the other
+    shared_->reader_sleeps.store(1);  // before `n_written` is read: one of the two sides sees the other's store
     return n_waiting() == 0;
 }
 

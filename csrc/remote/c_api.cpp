@@ -1,4 +1,4 @@
-// The handle of a connected host, and the pyg_remote_* functions.
+// Handle of a connected host, and the pyg_remote_* functions.
 #include "boundary/handles.hpp"
 #include "boundary/machine_limits.hpp"
 #include "ggml-cpu.h"
@@ -20,7 +20,7 @@ struct pyg_remote : pyg::Handle {
 
 namespace {
 
-// A device opened to compute for others; on the CPU with threads that are kept between graphs.
+// A device that computes for a remote client; on the CPU with a persistent thread pool.
 class ExportedDevice {
   public:
     ExportedDevice(ggml_backend_dev_t device, int32_t n_threads) : backend_(ggml_backend_dev_init(device, nullptr)) {

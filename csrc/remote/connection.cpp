@@ -14,11 +14,11 @@
 
 namespace {
 
-// What a server's bytes begin with: while it computes it shows that it lives, and sooner or later it answers.
+// First byte of everything a server sends: heartbeats while it computes, then a response.
 constexpr uint8_t HEARTBEAT = 0;
 constexpr uint8_t RESPONSE  = 1;
 
-// A socket whose peer is gone must not end the process with SIGPIPE.
+// Writing to a closed socket must not raise SIGPIPE.
 #ifdef MSG_NOSIGNAL
 constexpr int NO_SIGPIPE = MSG_NOSIGNAL;
 #else
@@ -32,15 +32,15 @@ struct Numbers {
 };
 
 Numbers & numbers() {
-    static auto * const all = new Numbers;  // never destroyed: a link may outlive static objects
+    static auto * const all = new Numbers;  // never destroyed: a connection may outlive static objects
     return *all;
 }
 
 void set_option(int socket, int level, int name, int value) {
-    setsockopt(socket, level, name, &value, sizeof(value));  // without it the link still works
+    setsockopt(socket, level, name, &value, sizeof(value));  // optional: the connection works without it
 }
 
-// A host that vanishes without a word (no power, no network) is noticed even if nobody waits for it.
+// Enable keepalive, to detect a host that vanishes (no power, no network) even if nothing waits for it.
 void set_keepalive(int socket, pyg::Connection::Role role) {
     set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -50,8 +50,8 @@ void set_keepalive(int socket, pyg::Connection::Role role) {
     set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
     set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
 #ifdef TCP_USER_TIMEOUT
-    // Signs of life to a client that is gone wait for it, and are no idle time. A client has silence_s instead: this
-    // would end a connection to a server that reads nothing for so long because it computes.
+    // Unacknowledged heartbeats to a lost client are no idle time for keepalive. Not for a client, which has
+    // heartbeat_timeout_s: this option would close a connection to a server that does not read while it computes.
     if (role == pyg::Connection::SERVER) {
         set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);
     }
@@ -71,7 +71,7 @@ void set_timeouts(int socket, double seconds) {
     setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-// Removes what has been sent; returns whether anything is left.
+// Skip the bytes that were sent. Return true if any are left.
 bool advance(iovec *& parts, int & n_parts, size_t n_sent) {
     while (n_parts > 0 && n_sent >= parts->iov_len) {
         n_sent -= parts->iov_len;
@@ -124,7 +124,7 @@ Connection::~Connection() {
 
 std::string Connection::endpoint() const {
     std::string name = peer_;
-    std::replace(name.begin(), name.end(), ':', '|');  // upstream reads the number after the first colon
+    std::replace(name.begin(), name.end(), ':', '|');  // upstream parses the number after the first colon
     return name + ":" + std::to_string(number_);
 }
 
@@ -174,7 +174,7 @@ bool Connection::receive_response_size(uint64_t & size) {
     return receive(&size, sizeof(size));
 }
 
-// Whether the peer, which does not read what is sent to it, at least computes.
+// Return true if the peer, which does not read, has sent heartbeats.
 bool Connection::has_heartbeat() {
     uint8_t       heartbeats[256];
     const ssize_t n = recv(socket_, heartbeats, sizeof(heartbeats), MSG_DONTWAIT);

@@ -28,7 +28,7 @@ pyg::Hosts connected_hosts() {
 
 namespace pyg {
 
-// Nothing uses the host any more, so there is nothing to wait for.
+// No user is left, so there is nothing to wait for.
 Host::~Host() {
     if (connection) {
         connection->disconnect("the connection was closed");
@@ -36,7 +36,7 @@ Host::~Host() {
 }
 
 std::shared_ptr<Host> connect_host(int socket, const std::string & name, double heartbeat_timeout_s) {
-    const SignalsBlocked signals_go_to_the_callers_threads;  // upstream starts one for the connection
+    const SignalsBlocked signals_go_to_the_callers_threads;  // upstream starts a thread for the connection
     auto                 host  = std::make_shared<Host>();
     host->connection           = Connection::adopt(socket, name, Connection::CLIENT, heartbeat_timeout_s);
     const std::string endpoint = host->connection->endpoint();

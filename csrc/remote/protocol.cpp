@@ -1,4 +1,4 @@
-// Upstream's ggml-rpc.cpp is compiled as a part of this file: it keeps its messages and its server's loop to itself.
+// Includes upstream's ggml-rpc.cpp, whose messages and server loop are private to that file.
 #include "remote/protocol.hpp"
 
 #include "ggml-backend-impl.h"
@@ -14,7 +14,7 @@
 
 namespace {
 
-// What the client of a server may allocate on each device, and what it has. One server runs in a process.
+// Memory quota of the server's client, per device. One server runs in a process.
 class MemoryQuota {
   public:
     void set(uint64_t max_bytes, uint64_t (*main_memory_available)()) {
@@ -40,7 +40,7 @@ class MemoryQuota {
         ggml_backend_buffer_free(buffer);
     }
 
-    // Data for a buffer, and what describes it or a graph.
+    // Tensor data, with an allowance for descriptions of tensors and graphs.
     bool may_receive(uint64_t n_request) const {
         constexpr uint64_t BESIDE_DATA = 64 << 20;
         return n_request <= BESIDE_DATA || n_request - BESIDE_DATA <= std::min(max_bytes_, main_memory_available_());
@@ -54,7 +54,7 @@ class MemoryQuota {
     }
 
   private:
-    // A device with memory of its own, or null for main memory, where upstream's buffers name no device.
+    // A device with its own memory; null for main memory, where upstream's buffers name no device.
     static ggml_backend_dev_t memory_device_of(ggml_backend_dev_t device) {
         return device && ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_CPU ? device : nullptr;
     }
@@ -73,7 +73,7 @@ MemoryQuota g_memory_quota;
 
 }  // namespace
 
-// Upstream's server gives its client whatever it asks for. These three are where it turns to memory.
+// Upstream's server allocates without limits. Redirect the three functions with which it does.
 #define ggml_backend_buft_alloc_buffer g_memory_quota.alloc
 #define ggml_backend_buffer_free g_memory_quota.free
 #define ggml_backend_dev_memory g_memory_quota.memory
@@ -156,9 +156,11 @@ void make_fallback_response(uint8_t command, void * response, size_t n_response)
     case RPC_CMD_GET_MAX_SIZE:
         return put(rpc_msg_get_max_size_rsp{SIZE_MAX}, response, n_response);
     case RPC_CMD_BUFFER_GET_BASE:
-        return put(rpc_msg_buffer_get_base_rsp{ALIGNMENT}, response, n_response);  // never read; null fails an assert
+        // never read; null would fail an assert
+        return put(rpc_msg_buffer_get_base_rsp{ALIGNMENT}, response, n_response);
     case RPC_CMD_SET_TENSOR_HASH:
-        return put(rpc_msg_set_tensor_hash_rsp{1}, response, n_response);  // "I have it": nothing more is sent
+        // "already cached": upstream sends nothing more
+        return put(rpc_msg_set_tensor_hash_rsp{1}, response, n_response);
     case RPC_CMD_COPY_TENSOR:
         return put(rpc_msg_copy_tensor_rsp{1}, response, n_response);
     default:
@@ -177,7 +179,7 @@ std::vector<ggml_backend_dev_t> devices_at(const char * endpoint) {
     const ggml_backend_reg_t        reg = ggml_backend_rpc_add_server(endpoint);
     for (size_t i = 0; reg && i < ggml_backend_reg_dev_count(reg); i++) {
         devices.push_back(ggml_backend_reg_dev_get(reg, i));
-        ggml_backend_dev_buffer_type(devices.back());  // asks for what upstream must know of it, while it can be asked
+        ggml_backend_dev_buffer_type(devices.back());  // caches the device's properties while the host is connected
     }
     return devices;
 }

@@ -1,9 +1,8 @@
-// Our implementation of upstream's transport.h: TCP only, over sockets on which both sides have proved that they know
-// the key.
+// Replacement of upstream's transport.h: TCP only, over authenticated sockets.
 //
-// Upstream's client ends the process when a connection breaks: its dispatcher asserts on a thread of its own. So the
-// client's end never fails. Once the host is lost, requests go nowhere and get answers made here, of the size that
-// upstream expects; what is computed from them is worthless, and require_hosts() throws before anybody sees it.
+// Upstream's client aborts the process when a connection breaks: its dispatcher asserts on its own thread. So the
+// client's endpoint never fails. When the host is lost, requests are dropped and get made-up responses of the expected
+// size; results are discarded, because require_hosts() throws before they are used.
 #include "transport.h"
 
 #include "remote/connection.hpp"
@@ -23,10 +22,10 @@ using pyg::Connection;
 
 constexpr auto HEARTBEAT_INTERVAL = std::chrono::seconds(1);
 
-// Upstream sends, and the server receives, each message in three calls.
+// Upstream sends and receives each message in three calls.
 enum Part { COMMAND, SIZE, BODY };
 
-// One end of a link, as upstream uses it.
+// One end of a connection, as upstream uses it.
 class Endpoint {
   public:
     virtual ~Endpoint()                               = default;
@@ -77,7 +76,7 @@ class ClientEndpoint : public Endpoint {
         connection_->send(parts, 3);
     }
 
-    // What upstream expects, whatever the host says.
+    // Always the size that upstream expects.
     uint64_t receive_size() {
         uint64_t n_response = n_response_;
         if (!pyg::is_blocked(command_) && connection_->receive_response_size(n_response) && n_response != n_response_) {
@@ -94,8 +93,8 @@ class ClientEndpoint : public Endpoint {
     bool                        size_is_next_ = false;
 };
 
-// While it lives, a thread shows the client at the other end that this process is alive, even if it computes for
-// minutes. Silent between messages: the client does not listen then.
+// Thread that sends heartbeats to the client while this process computes, even for minutes. Silent between messages,
+// when the client does not read.
 class HeartbeatThread {
   public:
     explicit HeartbeatThread(Connection & connection) : connection_(connection), thread_([this] { run(); }) {}
@@ -148,7 +147,7 @@ class ServerEndpoint : public Endpoint {
         return received;
     }
 
-    // An answer comes as its size and its body.
+    // A response is sent as its size and its body.
     bool send(const void * data, size_t size) override {
         if (size_is_next_) {
             size_is_next_ = false;
@@ -187,13 +186,13 @@ bool socket_t::recv_data(void * data, size_t size) { return pimpl->end->receive(
 
 bool socket_t::flush() { return true; }
 
-// Upstream's ends agree on transports other than TCP by these: here there are none.
+// Capabilities for transports other than TCP: none.
 void socket_t::get_caps(uint8_t * local_caps) { std::memset(local_caps, 0, RPC_CONN_CAPS_SIZE); }
 
 void socket_t::update_caps(const uint8_t *) {}
 
-// `port` is the number of the link, the second half of Link::endpoint(). Only a link of this process can be had: a
-// client that asks a server to connect to a third host gets nowhere.
+// `port` is the number of the connection, from Connection::endpoint(). Only connections of this process exist: a client
+// cannot make a server connect to a third host.
 socket_ptr socket_t::connect(const char *, int port) {
     std::shared_ptr<Connection> connection = Connection::take(port);
     if (!connection) {
@@ -208,7 +207,7 @@ socket_ptr socket_t::connect(const char *, int port) {
     return socket_ptr(new socket_t(std::move(p)));
 }
 
-// Nobody listens but the supervisor in Python, which asks for the key.
+// Only the supervisor in Python listens, and authenticates clients.
 socket_ptr socket_t::create_server(const char *, int) { return nullptr; }
 
 socket_ptr socket_t::accept() { return nullptr; }

@@ -10,7 +10,7 @@
 
 namespace {
 
-// Members of what a null pointer would point to lie below this address, where the kernel maps nothing.
+// Offsets from a null pointer lie below this address, where the kernel maps nothing.
 constexpr uintptr_t NULL_PAGES = 1 << 16;
 
 void on_fault(int number, siginfo_t * info, void * context);

@@ -12,7 +12,7 @@
 
 namespace {
 
-// What has to be done for threads to be asked: that spin, and that have to be woken.
+// Least work worth distributing: to spinning threads, and to threads that have to be woken.
 constexpr double MIN_WORK_SPINNING_S = 50e-6;
 constexpr double MIN_WORK_SLEEPING_S = 300e-6;
 
@@ -53,7 +53,7 @@ void HelperThreads::run(size_t n, double seconds, Call call, void * data) {
     compute_(graph_, &plan);
 }
 
-// Null if there is none.
+// Null if no pool is available.
 ggml_threadpool * HelperThreads::pool(int32_t n_threads) {
     if (n_own_ == 0) {
         return context_.threads(n_threads);

@@ -23,9 +23,10 @@ using Clock       = std::chrono::steady_clock;
 using Observation = pyg::IdleCoreProbe::Observation;
 
 constexpr auto WINDOW = 10ms;
-constexpr auto PAUSE  = 10ms;  // a waking thread is put on an idle core; one that keeps spinning may stay on a busy one
-constexpr auto MAX_PAUSE    = 250ms;  // when a core has been free for long
-constexpr auto GAP          = 5ms;    // between two steps: after a longer one, cores look free because nothing computes
+// a waking thread is placed on an idle core; one that keeps spinning may stay on a busy one
+constexpr auto   PAUSE      = 10ms;
+constexpr auto   MAX_PAUSE  = 250ms;  // when a core has been idle for long
+constexpr auto   GAP        = 5ms;    // between two steps: after a longer gap cores look idle because nothing computes
 constexpr double FREE_SHARE = 0.9;
 
 int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
@@ -38,7 +39,7 @@ int64_t thread_cpu_ns() {
     return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
-// If the system refuses, the windows are still short and a busy core still shows.
+// If the system refuses, the windows are still short, and busy cores are still detected.
 void take_lowest_priority() {
 #if defined(__linux__)
     const sched_param none = {};
@@ -48,8 +49,8 @@ void take_lowest_priority() {
 #endif
 }
 
-// What the compute thread and the helper share. While computing, the compute thread takes no lock: the helper might
-// hold it when it loses its core, and the compute thread would wait for a thread of lowest priority.
+// State shared by the engine's thread and the helper. The engine's thread takes no lock while computing: the helper
+// could hold it when it loses its core (priority inversion).
 class ProbeState {
   public:
     void stop() {
@@ -80,7 +81,7 @@ class ProbeState {
         stepping_ = true;
         wanted_   = n_threads != 0;
         if (wanted_ && asleep_) {
-            wake_.notify_one();  // lost if the helper is just about to sleep, but the next step repeats it
+            wake_.notify_one();  // lost if the helper is about to sleep, but the next step repeats it
         }
     }
 
@@ -140,14 +141,14 @@ class ProbeState {
 
     static constexpr uint64_t TAKEN = uint64_t{1} << 31;
 
-    int32_t last_n_threads_ = 0;  // of the compute thread alone
+    int32_t last_n_threads_ = 0;  // of the engine's thread only
 
     std::atomic<bool>     wanted_{false};
     std::atomic<bool>     stepping_{false};
     std::atomic<int64_t>  ended_ns_{0};
-    std::atomic<uint32_t> n_breaks_{0};  // a window with a break in it does not count
-    std::atomic<uint32_t> series_{0};    // which series of windows the answer belongs to
-    std::atomic<uint64_t> seen_{0};      // series << 32 | TAKEN | free windows in a row: what sight() returns
+    std::atomic<uint32_t> n_breaks_{0};  // a window with a gap in it does not count
+    std::atomic<uint32_t> series_{0};    // number of the current series of windows
+    std::atomic<uint64_t> seen_{0};      // series << 32 | TAKEN | consecutive idle windows: the observation
 
     std::mutex              mutex_;
     std::condition_variable wake_;
@@ -155,7 +156,7 @@ class ProbeState {
     std::atomic<bool>       stop_{false};
 };
 
-// Nothing waits for the helper: without a free core it may take a second to notice the end.
+// Nothing waits for the helper thread: without an idle core it may take a second to stop.
 class ProbeThread final : public pyg::IdleCoreProbe {
   public:
     ProbeThread() : state_(std::make_shared<ProbeState>()) {

@@ -7,37 +7,36 @@
 
 namespace {
 
-// Differences are logarithms: of a step's time over what was expected.
+// All differences are logarithms of measured over expected duration.
 constexpr double NORMAL           = 0.18;   // 1.2: similar steps differ by a few percent, not more
 constexpr double MUCH             = 0.22;   // 1.25
 constexpr double SIZE_DOUBT       = 0.5;    // of an exponent between 0 and 1
-constexpr double STEP_IS_EVIDENCE = 0.28;   // most that one step adds: a single slow step is an accident
+constexpr double STEP_IS_EVIDENCE = 0.28;   // limit per step: a single slow step is an outlier
 constexpr double TRIGGER          = 0.3;    // evidence that starts lowering: two steps at 1.4
-constexpr double FEWER_PAYS       = -0.1;   // lowering must gain this much,
-constexpr double MORE_PAYS        = -0.02;  // raising this much,
-constexpr double TIE              = 0.015;  // and exploring may lose this much against the fastest count
+constexpr double FEWER_PAYS       = -0.1;   // lowering must gain this much
+constexpr double MORE_PAYS        = -0.02;  // raising must gain this much
+constexpr double TIE              = 0.015;  // exploring may lose this much against the fastest number
 
-// A sequential test of a trial's mean. Steps that scatter by 3% around a mean 2% off the goal are misjudged in about
-// one of 200 trials, and most trials take 3 to 8 steps.
+// Sequential test of a trial's mean. With 3% noise around a mean 2% off the goal, one in 200 trials is misjudged; most
+// trials take 3 to 8 steps.
 constexpr double  DECIDED    = 0.12;
-constexpr double  STEP_SAYS  = 0.06;  // at most: one odd step must not decide
+constexpr double  STEP_SAYS  = 0.06;  // limit per step: one outlier must not decide
 constexpr int32_t MAX_STEPS  = 40;
-constexpr double  PATIENCE_S = 0.02;  // what a trial may lose before one bad step is enough
+constexpr double  PATIENCE_S = 0.02;  // time a trial may lose before one slow step ends it
 
-// Steps to measure before comparing others with them; exploring needs fewer when steps take this long.
+// Steps measured before a trial; exploring needs fewer if they take this long.
 constexpr int32_t RAISE_BASELINE     = 3;
 constexpr int32_t EXPLORE_BASELINE   = 8;
 constexpr double  EXPLORE_BASELINE_S = 0.5;
 
-constexpr double PAUSE_S      = 0.05;  // during a pause caches cool, clocks drop and compute threads fall asleep,
-constexpr double WAKE_UP_S    = 0.01;  // which costs the next step this much
-constexpr double CALM_S       = 0.3;   // a program that computes often pauses first to read its files
+constexpr double PAUSE_S      = 0.05;  // after a pause, caches are cold, clocks are low and compute threads sleep,
+constexpr double WAKE_UP_S    = 0.01;  // which adds this much to the next step
+constexpr double CALM_S       = 0.3;   // a program that uses the CPU often pauses first to read its files
 constexpr double LASTING_S    = 3;     // a raise undone sooner counts as a failure
 constexpr double NEWS_LASTS_S = 1;
 
-// After this many failed raises, new ones wait, longer each time. A core that was taken and is free again is a reason
-// to try sooner: it only has to stay free for a while, less than a second in all, so that the end of a disturbance is
-// noticed soon, whatever came before.
+// After failed raises, wait longer before each new one. A core that was busy and is idle again shortens the wait to
+// less than a second, so that the end of a disturbance is noticed soon.
 constexpr int32_t MAX_FAILURES  = 10;
 constexpr double  WAIT_PER_LOST = 10;  // raising costs at most a tenth of the time
 
@@ -45,19 +44,19 @@ double  wait_s(int32_t n_failures) { return n_failures ? 0.05 * std::exp2(n_fail
 double  rest_s(int32_t n_failures) { return std::min(wait_s(n_failures), 0.4); }
 int32_t windows_needed(int32_t n_failures) { return std::min(2 << n_failures, 20); }
 
-// Steps in which a compute thread often lacked a core are disturbed, even if no step was ever faster. Judged over this
-// long, because the system switches threads every few milliseconds; if fewer threads did not help, not again for a
-// while.
+// Steps in which a compute thread often lacks a core count as disturbed, even if no step was ever faster. The share is
+// measured over this long, because the system switches threads every few milliseconds. If fewer threads did not help,
+// it is ignored for a while.
 constexpr double SHARE_OVER_S   = 0.02;
 constexpr double GOOD_SHARE     = 0.85;
 constexpr double SHARE_AGAIN_S  = 5;
 constexpr double SHARE_PER_STEP = 30;
 
-// A scout can be blind: it also yields to other low-priority programs, and some systems confine a thread of lowest
-// priority to a few slow cores. So the tuner tries more threads now and then, whatever the scout sees.
+// The probe can miss idle cores: it also yields to other low-priority programs, and some systems confine such threads
+// to a few slow cores. So the tuner raises now and then without an observation.
 constexpr double BLIND_S        = 30;
 constexpr double BLIND_PER_LOST = 100;
-constexpr double BLIND_MAY_TAKE = 10;  // of usual steps: the worst case before trying
+constexpr double BLIND_MAY_TAKE = 10;  // in usual steps: the worst case of one raise
 
 double steady_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -146,7 +145,7 @@ void ThreadChoice::apply_finding(Finding finding, double now) {
     if (finding == Finding::MORE_FASTER) {
         invited_until_ = now + NEWS_LASTS_S;
     } else if (finding == Finding::FEWER_MUCH_FASTER || (finding == Finding::LOWERED && cost_.n_steps() < 2)) {
-        suspected_ = n_ == n_max_ && explored();  // otherwise it has seen it, or will see it, itself
+        suspected_ = n_ == n_max_ && explored();  // otherwise it is lowered already, or will notice by itself
     }
 }
 
@@ -224,7 +223,7 @@ ThreadChoice::Finding ThreadChoice::raising(double excess, double lost, double n
     return Finding::NONE;
 }
 
-// Each count gets one step: the effect of other programs is large.
+// One step per number is enough: the effect of other programs is large.
 ThreadChoice::Finding ThreadChoice::lowering(double excess, double now) {
     if (excess < best_) {
         best_   = excess;
@@ -247,7 +246,7 @@ ThreadChoice::Finding ThreadChoice::lowering(double excess, double now) {
         return Finding::LOWERED;
     }
     trial_ = Trial::NONE;
-    cost_.scale(slowdown_, 1);  // fewer threads do not help, whatever the cause: this is the new normal
+    cost_.scale(slowdown_, 1);  // fewer threads do not help, so this is the new normal
     return Finding::NONE;
 }
 
@@ -285,7 +284,7 @@ ThreadChoice::Verdict ThreadChoice::verdict(double excess, double lost, double g
     lost_ += std::max(lost, 0.0);
     score_ += std::clamp(goal - excess, -STEP_SAYS, STEP_SAYS);
     const bool enough = n_steps_ == MAX_STEPS;
-    const bool plain  = excess < goal - MUCH;  // accidents never make a step faster
+    const bool plain  = excess < goal - MUCH;  // outliers never make a step faster
     if (plain || score_ > DECIDED || (enough && score_ > 0)) {
         return Verdict::BETTER;
     }
@@ -315,7 +314,7 @@ int32_t ThreadTuner::threads(uint32_t n_tokens) {
     if (probe_) {
         chosen.maybe_raise(probed_n_threads_ == chosen.n() ? probe_->observation() : IdleCoreProbe::Observation(), now);
         if (chosen.next() > chosen.n()) {
-            probe_->reset();  // the core it saw is about to be used
+            probe_->reset();  // the idle core is about to be used
         }
         const bool looks  = chosen.wants_probe(now);
         probed_n_threads_ = looks ? chosen.n() : probed_n_threads_;
@@ -327,7 +326,7 @@ int32_t ThreadTuner::threads(uint32_t n_tokens) {
 void ThreadTuner::measured(uint32_t n_tokens, double seconds, double own_seconds) {
     abandoned();
     if (n_tokens == 0 || seconds <= 0) {
-        return;  // impossible: the clock is too coarse
+        return;  // the clock is too coarse
     }
     ThreadChoice & chosen = choice(n_tokens);
     chosen.add_core_share(seconds, own_seconds, ended_at_);
