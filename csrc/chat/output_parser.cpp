@@ -1,4 +1,4 @@
-// Turns generated text into a message, piece by piece, with the parser that upstream makes for each prompt.
+// Streaming parser of model output: text to messages, with the parser that upstream creates for each prompt.
 #include "chat-peg-parser.h"
 #include "chat/chat.hpp"
 
@@ -8,14 +8,14 @@ namespace {
 
 using pyg::fail;
 
-// Stack that upstream's parser needs per bracket, in units of what with_stack_for reserves per character.
+// Stack that upstream's parser needs per bracket, in units that with_stack_for reserves per character.
 constexpr size_t STACK_OF_A_LEVEL = 16;
 
 size_t n_brackets(const std::string & text) {
     return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return c == '{' || c == '['; }));
 }
 
-// Of UTF-8, by its first byte.
+// Length of a UTF-8 character, from its first byte.
 size_t n_bytes_of_character(char first) {
     const auto byte = static_cast<unsigned char>(first);
     return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
@@ -23,8 +23,8 @@ size_t n_bytes_of_character(char first) {
 
 struct Reading {
     common_chat_msg message;
-    size_t          n_shown       = 0;     // bytes of opening and text up to the end of what is content or reasoning
-    bool            failure_cause = true;  // so far: unfinished text counts as understood
+    size_t          n_shown  = 0;     // bytes up to the end of content or reasoning
+    bool            is_valid = true;  // incomplete text counts as valid
 };
 
 std::unique_ptr<common_chat_peg_mapper> mapper_for(common_chat_format format, common_chat_msg & message) {
@@ -43,7 +43,7 @@ Reading read(const pyg::OutputFormat & format, const std::string & text) {
     const auto               result = format.grammar.parse(context);
     Reading                  reading;
     std::vector<size_t>      name_ends;
-    reading.failure_cause = !result.fail();
+    reading.is_valid = !result.fail();
     context.ast.visit(result, [&](const common_peg_ast_node & node) {
         if (node.tag == common_chat_peg_builder::CONTENT || node.tag == common_chat_peg_builder::REASONING) {
             reading.n_shown = node.end;
@@ -54,12 +54,12 @@ Reading read(const pyg::OutputFormat & format, const std::string & text) {
     mapper_for(format.format, reading.message)->from_ast(context.ast, result);
     auto & calls = reading.message.tool_calls;
     if (!calls.empty() && calls.size() == name_ends.size() && name_ends.back() == context.input.size()) {
-        calls.pop_back();  // its name may be the beginning of another tool's
+        calls.pop_back();  // its name may be the prefix of another tool's
     }
     return reading;
 }
 
-// What is told is never taken back: a reading that contradicts it adds nothing.
+// What was returned is never retracted: a parse that contradicts it adds nothing.
 void extend(std::string & emitted, const std::string & now) {
     if (now.compare(0, emitted.size(), emitted) == 0) {
         emitted = now;
@@ -78,7 +78,7 @@ void extend(common_chat_msg & emitted, const common_chat_msg & now) {
     }
 }
 
-// What a message has more than an earlier state of it, as pyg_chat_parser_feed returns it.
+// Delta between two states of a message, as pyg_chat_parser_feed returns it.
 common_json added(const common_chat_msg & before, const common_chat_msg & now) {
     common_json calls = common_json::array();
     for (size_t i = 0; i < now.tool_calls.size(); i++) {
@@ -105,7 +105,7 @@ common_json added(const common_chat_msg & before, const common_chat_msg & now) {
 
 namespace pyg {
 
-// If the answer continues a message, the existing part counts as told.
+// If the output continues a message, the existing part counts as returned.
 OutputParser::OutputParser(std::shared_ptr<const OutputFormat> format) : format_(std::move(format)) {
     if (format_->grammar.empty()) {
         return;
@@ -134,8 +134,8 @@ common_json OutputParser::feed(const std::string & text, bool last) {
     return news;
 }
 
-// Reads the text again with each part that has come, and at its end. Of a text that has left its format then, all that
-// was not told is content, unless it has calls.
+// Parse the text again at each boundary, and at its end. If it does not match the format then, the rest is content,
+// unless there are tool calls.
 void OutputParser::read_on(Progress & now) const {
     for (size_t end = next_end(now); end != std::string::npos; end = next_end(now)) {
         read_to(end, now);
@@ -146,21 +146,21 @@ void OutputParser::read_on(Progress & now) const {
     }
 }
 
-// Whether the text up to there is in the format.
+// Parse up to `end`. Return true if the text matches the format.
 bool OutputParser::read_to(size_t end, Progress & now) const {
     const std::string text = text_.substr(0, end);
     now.n_opened += n_brackets(text.substr(now.n_read));
     now.n_read            = end;
     const Reading reading = read(*format_, text);
-    if (reading.failure_cause) {
+    if (reading.is_valid) {
         extend(now.emitted, reading.message);
         now.n_shown = reading.n_shown;
     }
-    return reading.failure_cause;
+    return reading.is_valid;
 }
 
-// Where the next part ends; npos if not all of it is there yet. A part is a character, and more where a reading takes
-// long: in a long text, or in one that may be nested deeply, since a level takes the time of hundreds of characters.
+// Next boundary; npos if the text does not reach it yet. Boundaries are one character apart, and more where parsing is
+// slow: in long texts, and in deeply nested ones, because a level takes the time of hundreds of characters.
 size_t OutputParser::next_end(const Progress & now) const {
     const size_t depth        = now.n_opened / 128;
     const size_t n_characters = 1 + now.n_read / 1024 + depth * depth;

@@ -1,4 +1,4 @@
-// Contexts. Options are checked before upstream can assert on them, and memory is planned before it is allocated.
+// Contexts. Options are validated before upstream can assert on them, and memory is planned before it is allocated.
 #include "boundary/backend_loader.hpp"
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
@@ -19,20 +19,20 @@ using pyg::Context;
 using pyg::fail;
 using pyg::Model;
 
-constexpr uint32_t CELL_PAD    = 256;      // upstream rounds cells up to this
-constexpr uint32_t MAX_N_BATCH = 1 << 24;  // upstream keeps tables of this length
+constexpr uint32_t CELL_PAD    = 256;      // upstream rounds the number of cells up to this
+constexpr uint32_t MAX_N_BATCH = 1 << 24;  // upstream allocates tables of this length
 
-// Upstream's attention stores and reads these; its other types are for weights.
+// Types that upstream's attention stores and reads; its other types are for weights.
 constexpr ggml_type CACHE_TYPES[] = {
     GGML_TYPE_F32,  GGML_TYPE_F16,    GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0,
     GGML_TYPE_Q4_1, GGML_TYPE_IQ4_NL, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1,
 };
 
-// How long compute threads spin waiting for the next graph before they sleep, in upstream's unit of 131,072 processor
-// pauses. Its default is fifty times as long, all of which is wasted after the last token.
+// How long compute threads spin for the next graph before they sleep, in upstream's unit of 131,072 CPU pauses.
+// Upstream's default is fifty times as long, all of it wasted after the last token.
 constexpr uint32_t POLL = 1;
 
-// Enough for those in use and some that may be again.
+// Enough for the pools in use and some to be reused.
 constexpr std::ptrdiff_t MAX_POOLS = 4;
 
 std::string cache_type_names() {
@@ -87,8 +87,8 @@ void require_sizes(const pyg_context_options & options) {
     }
 }
 
-// Embeddings are computed for every token. Upstream plans for equally many in each sequence, and its pooling asserts
-// that there are no others.
+// Embeddings are computed for every token. Upstream plans for equally long sequences, and its pooling asserts that they
+// are.
 void output_everything(llama_context_params & params) {
     const uint32_t n_seq_max = params.n_seq_max;
     const uint32_t n_tokens  = std::min({params.n_ctx, params.n_batch, params.n_ubatch});
@@ -201,7 +201,7 @@ Failure context_failure() {
 ggml_threadpool * new_threads(int32_t n, bool spins) {
     const SignalsBlocked   signals_go_to_the_callers_threads;
     ggml_threadpool_params params = ggml_threadpool_params_default(n);
-    params.paused                 = true;  // asleep until the first graph, instead of spinning for work
+    params.paused                 = true;  // sleep until the first graph instead of spinning
     params.poll                   = spins ? POLL : 0;
     return cpu_function_as<decltype(&ggml_threadpool_new)>("ggml_threadpool_new")(&params);
 }
@@ -228,7 +228,7 @@ ggml_threadpool * Context::threads(int32_t n) {
         std::rotate(found, found + 1, pools_.end());
         return pools_.back().second;
     }
-    pools_.reserve(pools_.size() + 1);  // so that a pool is not lost for want of room in the list
+    pools_.reserve(pools_.size() + 1);  // so that emplace_back cannot throw and leak the pool
     pools_.emplace_back(n, new_threads(n));
     return pools_.back().second;
 }
@@ -352,7 +352,7 @@ pyg_status pyg_context_set_threads(pyg_context * ctx, int32_t n_threads, int32_t
     });
 }
 
-// Upstream's negative indices count rows from the end, wherever they were in the batch.
+// Upstream's negative indices count rows from the end, independently of their place in the batch.
 pyg_status pyg_context_logits(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         const Context & context = *handle.context;

@@ -1,4 +1,4 @@
-// Runs one batch: checks whatever upstream would assert on, and turns the result into a status.
+// Decoding of one batch: validates whatever upstream would assert on, and converts the result to a status.
 #include "boundary/handles.hpp"
 #include "context/forward.hpp"
 #include "llama-model.h"
@@ -11,7 +11,7 @@ namespace {
 using pyg::Context;
 using pyg::fail;
 
-// A checked batch in upstream's layout: one sequence for each token.
+// A validated batch in upstream's layout: one sequence for each token.
 struct Batch {
     std::vector<int32_t>   pos;
     std::vector<int32_t>   seq_ids;
@@ -63,7 +63,7 @@ void require_positions(const Context & context, const std::vector<int32_t> & pos
     }
 }
 
-// Each sequence continues where it ended.
+// Positions that continue each sequence.
 std::vector<int32_t> next_positions(const Context & context, const std::vector<int32_t> & seq_ids) {
     const llama_memory_t memory = llama_get_memory(context.raw);
     std::vector<int64_t> next(llama_n_seq_max(context.raw), -1);
@@ -98,7 +98,7 @@ std::vector<int8_t> outputs(const Context & context, const pyg_batch & batch, bo
     return output;
 }
 
-// `encoding`: every token has output, and all are computed at once.
+// `encoding`: every token has output, and all are computed in one micro-batch.
 Batch checked(const Context & context, const pyg_batch & batch, bool encoding) {
     require_size(context, batch, encoding || !llama_get_causal_attn(context.raw));
     for (int32_t i = 0; i < batch.n_tokens; i++) {
@@ -124,8 +124,8 @@ Batch checked(const Context & context, const pyg_batch & batch, bool encoding) {
     return result;
 }
 
-// While it lives, pyg_context_cancel reaches the context. A decode that begins with pending sequence edits is not
-// interrupted: afterwards half an edit would look like a whole one.
+// While it lives, pyg_context_cancel applies to the context. A decode with pending sequence edits is not interrupted: a
+// half-applied edit could not be detected.
 class Cancellable {
   public:
     explicit Cancellable(pyg_context & handle) : handle_(handle) { set(!handle.context->edit_pending); }
@@ -143,7 +143,8 @@ class Cancellable {
     pyg_context & handle_;
 };
 
-// Upstream allocates rows of output only when a batch asks for them, so they are not in the plan.
+// Check the memory for rows of output: upstream allocates them only when a batch requests them, so they are not
+// planned.
 void require_output_buffer(const Context & context, int32_t n_outputs) {
     if (n_outputs <= context.n_reserved) {
         return;

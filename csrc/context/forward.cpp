@@ -15,8 +15,8 @@ bool computes_on_cpu(ggml_backend_dev_t device) {
     return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_ACCEL;
 }
 
-// Whether the CPU computes with a weight of a layer that is on a device, or of the output: it was sent there by name,
-// as experts are, or the device lacks its type.
+// Return true if the CPU computes with a weight of the output or of a layer on a device: it was placed there by an
+// override, as experts are, or the device does not support its type.
 bool any_weight_on_cpu(const llama_model & raw) {
     return std::any_of(raw.tensors_by_name.begin(), raw.tensors_by_name.end(), [](const auto & named) {
         const auto & [name, weight] = named;
@@ -25,8 +25,8 @@ bool any_weight_on_cpu(const llama_model & raw) {
     });
 }
 
-// Upstream makes its scratch buffers anew before the next batch; one that it could not allocate is null, and it would
-// compute with it. Changing the control vector is how to ask for that, and there is none to change.
+// Make upstream reallocate its scratch buffers before the next batch; it would use a buffer it failed to allocate as
+// null. Setting a control vector triggers that, and there is none to change.
 void renew_scratch(llama_context * context) { llama_set_adapter_cvec(context, nullptr, 0, 0, 0, 0); }
 
 }  // namespace
@@ -45,7 +45,7 @@ int32_t compute(Context & context, const llama_batch & batch, Pass pass) {
         if (!is_scratch_allocation_failure(e.what())) {
             throw EngineAbort{e.what()};
         }
-        status = NO_MEMORY;  // it is made before anything is computed
+        status = NO_MEMORY;  // scratch buffers are allocated before anything is computed
     }
     require_hosts(context.model->hosts);
     context.model->require_files();

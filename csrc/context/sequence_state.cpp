@@ -1,4 +1,4 @@
-// Saving and restoring the states of sequences, and of whole contexts.
+// Saving and restoring the state of sequences and of whole contexts.
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/out_of_memory.hpp"
@@ -12,14 +12,14 @@ using pyg::ALL_SEQUENCES;
 using pyg::Context;
 using pyg::fail;
 
-// Precedes upstream's bytes, which upstream barely checks: a damaged count could allocate any amount. In native byte
-// order: states are for this machine.
+// Header before upstream's bytes, which upstream barely validates: a damaged count could allocate any amount. In native
+// byte order: states are for this machine.
 struct StateHeader {
     char     magic[8];
     uint64_t scope;     // WHOLE or ONE_SEQUENCE
     uint64_t model;     // the model's fingerprint
     uint64_t size;      // bytes that follow
-    uint64_t checksum;  // of those
+    uint64_t checksum;  // of those bytes
 };
 
 constexpr char     STATE_MAGIC[8] = {'p', 'y', 'g', 's', 't', 'a', 't', '1'};
@@ -59,7 +59,7 @@ uint64_t fingerprint(const pyg::Model & model) {
     return hash;
 }
 
-// Upstream answers 0 where something failed.
+// Upstream returns 0 for a failure.
 size_t done(size_t n_bytes, pyg_code otherwise, const char * what) {
     if (n_bytes > 0) {
         return n_bytes;

@@ -1,4 +1,4 @@
-// A context's memory: edits of sequences.
+// Edits of the sequences in a context's memory.
 #include "context/sequences.hpp"
 
 #include <climits>
@@ -42,7 +42,7 @@ pyg_status pyg_context_memory_clear(pyg_context * ctx, bool data, pyg_error * er
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         Context & context = *handle.context;
         llama_memory_clear(pyg::require_memory_of(context), data);
-        // Upstream queues copies between separate buffers; clearing drops moved positions with their cells.
+        // Upstream queues copies between separate buffers; clearing drops shifted positions with their cells.
         context.edit_pending = context.edit_pending && !context.shares_cells();
     });
 }

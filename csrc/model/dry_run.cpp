@@ -18,7 +18,7 @@ constexpr uint32_t N_CELLS = 256;
 constexpr uint32_t N_BATCH = 8;
 constexpr int32_t  N_EACH  = 2;  // tokens of each sequence in the first batch
 
-// While it lives, products of weights on this thread are left out.
+// While it lives, our kernels skip products of weights on this thread.
 class DryRunScope {
   public:
     DryRunScope() { pyg::set_kernels_dry_run(true); }
@@ -40,7 +40,7 @@ llama_context_params small(llama_context_params params) {
     return params;
 }
 
-// One of each combination is enough.
+// One dry run for each combination of these is enough.
 pyg::DryRunKind kind_of(const llama_context_params & params) {
     return {params.type_k,       params.type_v,         params.flash_attn_type,
             params.pooling_type, params.attention_type, params.rope_scaling_type,
@@ -48,7 +48,7 @@ pyg::DryRunKind kind_of(const llama_context_params & params) {
             params.kv_unified,   params.n_seq_max > 1};
 }
 
-// A batch of `n_each` tokens for each of `n_seq` sequences from a position on, every one with output.
+// A batch of `n_each` tokens for each of `n_seq` sequences from a position on, all with output.
 class DryRunBatch {
   public:
     DryRunBatch(int32_t n_seq, int32_t n_each, llama_pos first) : raw_(llama_batch_init(n_seq * n_each, 0, 1)) {
@@ -73,7 +73,7 @@ class DryRunBatch {
     llama_batch raw_;
 };
 
-// Both batches, as far as the model has positions for them.
+// Decode both batches, as far as the model has positions for them.
 void compute_once(llama_context * context, const Model & model, int32_t n_seq) {
     const pyg::FaultScope fault_scope;
     const DryRunScope     trying;
@@ -92,18 +92,18 @@ void compute_once(llama_context * context, const Model & model, int32_t n_seq) {
     llama_synchronize(context);
 }
 
-// What a failed computation leaves can be freed, even if it could not be used, where all of it is the CPU's. A device's
-// driver may give up once more, in a destructor, where that would end the process.
+// Leak the context of a failed computation if devices are involved: their drivers may fail again in a destructor, which
+// would end the process. On the CPU alone it can be freed.
 void keep_on_devices(llama_context_ptr & context, const Model & model) {
     if (!model.raw->devices.empty()) {
         (void) context.release();
     }
 }
 
-// What cannot be made or has no room is told by the real one.
+// A context that cannot be created, for lack of memory or otherwise, is reported when the real one is created.
 void dry_run(const Model & model, const llama_context_params & params) {
     const pyg::LogMute         quietly;
-    std::vector<pyg_positions> positions;  // goes after the context, which points to it
+    std::vector<pyg_positions> positions;  // destroyed after the context, which points to it
     llama_context_ptr          context(pyg::create_context(model.raw, params));
     if (!context || pyg::device_use_of(context.get()).all_on_devices) {
         return;

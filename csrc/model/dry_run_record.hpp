@@ -1,4 +1,4 @@
-// Which kinds of context a model has been tried in (model/dry_run.hpp).
+// Kinds of contexts in which a model has passed a dry run (model/dry_run.hpp).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace pyg {
 
-using DryRunKind = std::vector<int32_t>;  // what the context's graphs depend on
+using DryRunKind = std::vector<int32_t>;  // parameters that the context's graphs depend on
 
 // Any thread.
 class DryRunRecord {

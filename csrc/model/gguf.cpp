@@ -1,4 +1,4 @@
-// GGUF files. Broken files and wrong declarations are detected before they can harm upstream.
+// GGUF files. Broken files and invalid declarations are rejected before upstream sees them.
 #include "gguf.h"
 
 #include "boundary/engine_messages.hpp"
@@ -46,10 +46,9 @@ pyg_gguf * new_handle(UniqueGguf raw) {
     return handle.release();
 }
 
-// Opens a regular file; *size is its length.
+// Open a regular file; *size is its length.
 UniqueFile open_file(const char * path, uint64_t * size) {
-    const int descriptor =
-        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // otherwise a named pipe would wait for a writer
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // otherwise opening a named pipe would block
     if (descriptor < 0) {
         const bool missing = errno == ENOENT || errno == ENOTDIR;
         throw fail(missing ? PYG_ERR_MODEL_NOT_FOUND : PYG_ERR_MODEL_LOAD, "%s cannot be opened: %s", path,
@@ -84,8 +83,7 @@ UniqueGguf read_metadata(const char * path, std::FILE * file) {
     return raw;
 }
 
-// Upstream has checked that the tensors follow each other without gaps and that their sizes add up without overflow,
-// but not where the file ends.
+// Upstream has checked that tensors are contiguous and that their sizes do not overflow, but not the file's length.
 void require_all_data(const char * path, const gguf_context * raw, uint64_t file_size) {
     const uint64_t data_offset = gguf_get_data_offset(raw);
     for (int64_t i = 0; i < gguf_get_n_tensors(raw); i++) {
@@ -146,7 +144,7 @@ void set_number(gguf_context * raw, const char * key, gguf_type type, const void
     case GGUF_TYPE_FLOAT64:
         return gguf_set_val_f64(raw, key, number_at<double>(value));
     default:
-        return;  // number_type has refused it
+        return;  // excluded by number_type
     }
 }
 
@@ -193,7 +191,7 @@ void require_shape(const gguf_context * raw, const char * name, ggml_type type, 
     if (const int64_t last = gguf_get_n_tensors(raw) - 1; last >= 0) {
         end = static_cast<int64_t>(gguf_get_tensor_offset(raw, last) + gguf_get_tensor_size(raw, last));
     }
-    fits = fits && !__builtin_add_overflow(end, size, &end) && end <= INT64_MAX / 2;  // room for the padding
+    fits = fits && !__builtin_add_overflow(end, size, &end) && end <= INT64_MAX / 2;  // headroom for padding
     if (!fits) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" is larger than a file can be", name);
     }

@@ -1,9 +1,9 @@
-// What the engine makes of a model from its metadata alone.
+// Metadata check: errors of a model that the engine can find from its metadata alone.
 //
-// Only the engine knows which tensors an architecture needs, so its own loader runs on the tensors' descriptions
-// without their data. It stops at the first tensor that is missing or has the wrong shape, and at the end if some were
-// not used. Each problem is noted and mended, a missing tensor by a stand-in, and the step repeated until no problem is
-// left.
+// Only the engine knows the tensors of an architecture, so its own loader runs on the tensors' descriptions without
+// their data. It stops at the first tensor that is missing or has the wrong shape, and at the end if tensors are
+// unused. Each problem is recorded and repaired (a missing tensor by a placeholder), and the step is repeated until
+// none is left.
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
@@ -22,23 +22,24 @@ using pyg::FailureCause;
 using Json  = common_json;
 using Sizes = std::vector<int64_t>;  // of a tensor, innermost first
 
-// If the sizes do not belong to the tensors, every tensor is wrong, and the first few findings are enough.
+// If the declared sizes do not match the tensors, every tensor is wrong; the first findings are enough.
 constexpr size_t MAX_FINDINGS = 256;
 
 struct Finding {
     std::string name;
     Sizes       expected;
-    Sizes       found;  // empty: missing
+    Sizes       found;  // empty if it is missing
 };
 
-// Describes tensors to upstream's loader, which will read none of them.
+// Tensor descriptions for upstream's loader, which reads no data.
 class Descriptions {
   public:
     Descriptions(llama_model_loader & loader, const char * path, size_t n_tensors)
         : loader_(loader),
           ctx_(ggml_init({ggml_tensor_overhead() * (n_tensors + 2 * MAX_FINDINGS + 1), nullptr, true})) {
         loader.files.emplace_back(new llama_file(path, "rb"));
-        // Upstream makes an entry only if the file has the tensor's bytes, so all are copies of one that any file has.
+        // Upstream creates an entry only if the file contains the tensor's bytes, so all are copies of a one-byte
+        // entry.
         ggml_tensor *          byte = ggml_new_tensor_1d(ctx_.get(), GGML_TYPE_I8, 1);
         const gguf_context_ptr gguf(gguf_init_empty());
         gguf_add_tensor(gguf.get(), byte);
@@ -94,7 +95,7 @@ class MetadataCheck {
         }
     }
 
-    // The model as far as it was loaded, with its vocabulary; null if that could not be read.
+    // The model as far as it was loaded, with its vocabulary; null if the vocabulary cannot be read.
     std::unique_ptr<llama_model> take_model() {
         if (!has_vocabulary_) {
             discard_model();
@@ -124,7 +125,7 @@ class MetadataCheck {
         return n;
     }
 
-    // Upstream's error message when a step fails; "" on success.
+    // Run a step. Return upstream's error message, "" on success.
     template <class Body>
     std::string error_of(Body && body) {
         try {
@@ -135,7 +136,7 @@ class MetadataCheck {
             aborted_ = true;
             if (pyg::failure_cause(abort.message).kind == FailureCause::NO_MEMORY) {
                 discard_model();
-                throw;  // which is not the file's fault
+                throw;  // not an error of the file
             }
             return abort.message;
         } catch (const std::bad_alloc &) {
@@ -145,7 +146,7 @@ class MetadataCheck {
         }
     }
 
-    // Whether a step succeeded; the first failure is kept.
+    // Run a step and record the first failure. Return true on success.
     template <class Body>
     bool step(const char * name, Body && body) {
         const std::string messages = error_of(body);
@@ -171,7 +172,7 @@ class MetadataCheck {
         has_vocabulary_ = true;
     }
 
-    // Even if the engine does not know the model, it can read the vocabulary under an architecture it knows.
+    // The vocabulary can be read under a known architecture even if the model's own is unknown.
     void load_vocabulary_alone() {
         model_.reset(llama_model_create(LLM_ARCH_LLAMA, params_));
         model_->hparams.vocab_only = true;
@@ -189,7 +190,7 @@ class MetadataCheck {
 
     void load_tensors() {
         if (loader_.weights_map.empty()) {
-            return;  // a vocabulary alone
+            return;  // the file has only a vocabulary
         }
         std::string messages = try_tensors();
         while (!messages.empty() && !aborted_ && findings_.size() < MAX_FINDINGS && repair(messages)) {
@@ -229,7 +230,7 @@ class MetadataCheck {
         }
     }
 
-    // The expected shape of a stand-in belongs to the finding that the tensor is missing.
+    // The expected shape of a placeholder belongs to the finding that the tensor is missing.
     void note_shape(const Finding & finding) {
         if (!findings_.empty() && findings_.back().name == finding.name) {
             findings_.back().expected = finding.expected;
@@ -238,7 +239,7 @@ class MetadataCheck {
         }
     }
 
-    // Drops tensors that the engine did not use.
+    // Drop tensors that the engine did not use.
     bool drop_unknown() {
         const size_t          n_left_over = static_cast<size_t>(loader_.n_tensors - loader_.n_created);
         std::set<std::string> created;
@@ -260,7 +261,7 @@ class MetadataCheck {
         return n_left_over > 0;
     }
 
-    // The engine knows some tensors but skips them: with them, nothing is left over.
+    // Keep tensors that the engine knows but skips, which are not unknown.
     void keep_known() {
         for (const std::string & name : std::vector<std::string>(unknown_)) {
             restore(name);
@@ -326,7 +327,7 @@ class MetadataCheck {
     decltype(loader_.weights_map) dropped_;
 };
 
-// Constructing upstream's loader already reads the kind of file.
+// Constructing upstream's loader already reads the architecture.
 std::unique_ptr<MetadataCheck> begin(const std::vector<gguf_context *> & ggufs, const char * path) {
     try {
         return std::make_unique<MetadataCheck>(ggufs, path);
@@ -362,7 +363,7 @@ pyg_status pyg_model_check_metadata(pyg_gguf * const * ggufs, size_t n_ggufs, co
         for (size_t i = 0; i < n_ggufs; i++) {
             raw.push_back(pyg_gguf_get(ggufs[i]));
         }
-        pyg::LogBuffer log;  // problems go into `about`, not into the log
+        pyg::LogBuffer log;  // problems are reported in the result, not logged
         const auto     survey = begin(raw, path);
         survey->run();
         log.drop();

@@ -1,4 +1,4 @@
-// Models: the file is checked before the engine sees it, loaded under the guard, and shared by everything made from it.
+// Models: the file is validated, loaded under the guard, and shared by everything created from it.
 #include "boundary/backend_loader.hpp"
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
@@ -33,7 +33,7 @@ struct File {
     File & operator=(const File &) = delete;
 };
 
-// Checks the eight bytes every GGUF file begins with.
+// Check the first eight bytes of a GGUF file.
 void require_gguf_header(const char * path) {
     File file(path);
     if (!file.raw) {
@@ -78,7 +78,7 @@ void require_model_file(const char * path) {
     require_gguf_header(path);
 }
 
-// Weights that are not mapped are read into memory. The kernel would grant too much, then kill the process.
+// Check the memory for weights that are not mapped: the kernel would overcommit, then kill the process.
 void require_room(const char * path) {
     const uint64_t size = std::filesystem::file_size(path), available = pyg_memory_available();
     if (size > available) {
@@ -86,8 +86,8 @@ void require_room(const char * path) {
     }
 }
 
-// Whether products and rows of weights have code: others are for activations, tables and upstream's own use, and a
-// call of what is not there would be one to address 0.
+// Return true if products of weights of this type are implemented. Other types are for activations, tables and internal
+// use, and have null function pointers.
 bool has_kernels(ggml_type type) { return type == GGML_TYPE_F32 || ggml_get_type_traits(type)->to_float; }
 
 bool ends_with(const std::string & text, const std::string & end) {
@@ -118,7 +118,7 @@ void require_epsilons(const char * path, const llama_hparams & sizes) {
 }
 
 void require_pooling(const char * path, const llama_hparams & sizes) {
-    int32_t pooling;  // the file's number, which need not be one of the enum's
+    int32_t pooling;  // read as a number, because the file may hold any value
     std::memcpy(&pooling, &sizes.pooling_type, sizeof(pooling));
     if (pooling < LLAMA_POOLING_TYPE_UNSPECIFIED || pooling > LLAMA_POOLING_TYPE_RANK) {
         throw fail(PYG_ERR_MODEL_LOAD,
@@ -127,7 +127,7 @@ void require_pooling(const char * path, const llama_hparams & sizes) {
     }
 }
 
-// With none, upstream's loop over the dimensions never ends; it takes their number for a signed one.
+// Without rotations, upstream's loop over the dimensions never ends, because it converts their number to a signed one.
 void require_rotations(const char * path, const llama_model & model) {
     const llama_hparams & sizes = model.hparams;
     if (llama_model_rope_type(&model) == LLAMA_ROPE_TYPE_NONE) {
@@ -335,7 +335,7 @@ pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error
         info.is_hybrid      = llama_model_is_hybrid(raw);
         info.is_diffusion   = llama_model_is_diffusion(raw);
         info.is_causal      = raw->hparams.causal_attn;
-        if (info.n_layer > 0) {  // a vocabulary alone has none, and upstream would assert
+        if (info.n_layer > 0) {  // 0 with vocab_only, where upstream would assert
             info.n_head    = llama_model_n_head(raw);
             info.n_head_kv = llama_model_n_head_kv(raw);
         }

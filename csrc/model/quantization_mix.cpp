@@ -1,4 +1,4 @@
-// The types the engine's quantiser would mix, for a model that does not exist yet or one in a file.
+// Quantization mix: the types upstream's quantiser would choose, for a model described by its sizes or in a file.
 #include "boundary/engine_messages.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/out_of_memory.hpp"
@@ -86,7 +86,7 @@ ggml_tensor * add_tensor(ggml_context * ctx, const pyg_quantization_mix_tensor &
     return added;
 }
 
-// The type of one of the tensors. Call once for each, in order: some rules count.
+// Choose the type of a tensor. Call it once for each, in order: some rules count tensors.
 ggml_type choose(quantize_state_impl & state, const ggml_tensor * tensor, ggml_type default_type,
                  const tensor_metadata & about, int32_t wanted) {
     try {

@@ -39,7 +39,7 @@ std::string device_names() {
 
 bool is_cpu(ggml_backend_dev_t device) { return ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU; }
 
-// Only backends that compute on the CPU have threads to set.
+// Only backends that compute on the CPU have a number of threads.
 void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_threads) {
     void * set = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads");
     if (set) {
@@ -47,7 +47,7 @@ void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_th
     }
 }
 
-// Given memory it cannot reach, or none, a backend crashes, which cannot be turned into an error.
+// A backend crashes on memory it cannot access, which cannot be turned into an error.
 void require_reachable(ggml_backend_t backend, const ggml_tensor * tensor) {
     if (ggml_nbytes(tensor) == 0) {
         return;

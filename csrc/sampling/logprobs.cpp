@@ -14,12 +14,11 @@ namespace {
 using pyg::fail;
 
 constexpr float   MINUS_INFINITY = -std::numeric_limits<float>::infinity();
-constexpr int32_t LANES =
-    16;  // independent running values per loop, because the compiler must not reorder a single one
-constexpr int32_t BLOCK = 512;  // a multiple of LANES; few enough that sums of it in floats are exact to 1e-6
+constexpr int32_t LANES          = 16;   // independent accumulators, because the compiler must not reorder a single one
+constexpr int32_t BLOCK          = 512;  // a multiple of LANES; small enough for float sums with an error of 1e-6
 
 // exp(x) for x <= 0 with a relative error of about 2e-7, written so that compilers vectorize it; expf would take longer
-// than everything else here. 2^n * exp(r), with n the nearest integer and a polynomial for the rest.
+// than everything else here. Computes 2^n * exp(r) with the nearest integer n and a polynomial.
 float exp_of_negative(float x) {
     constexpr float LOG2_E = 1.44269504f, LN2_HIGH = 0.693359375f, LN2_LOW = -2.12194440e-4f;
     constexpr float TO_INTEGER = 12582912.0f;  // 1.5 * 2^23: adding it rounds away the fraction
@@ -39,7 +38,7 @@ float exp_of_negative(float x) {
     return series * power;
 }
 
-// The largest of `n` values, ignoring NaNs.
+// Maximum of `n` values, ignoring NaNs.
 float maximum(const float * values, int32_t n) {
     float lanes[LANES];
     std::fill_n(lanes, LANES, MINUS_INFINITY);
@@ -55,7 +54,7 @@ float maximum(const float * values, int32_t n) {
     return largest;
 }
 
-// The sum of exp(value - reference) over a block. Terms first, then sums: compilers vectorize both loops.
+// Sum of exp(value - reference) over a block. Terms first, then sums: compilers vectorize both loops.
 double sum_of_exp(const float * values, int32_t n, float reference) {
     float terms[BLOCK] = {};
     for (int32_t i = 0; i < n; i++) {
@@ -70,12 +69,12 @@ double sum_of_exp(const float * values, int32_t n, float reference) {
     return std::accumulate(lanes, lanes + LANES, 0.0);
 }
 
-// The largest values seen and their places, as a heap with the smallest in front.
+// The largest values seen and their indices, as a heap with the smallest in front.
 class TopK {
   public:
     explicit TopK(int32_t n) : n_(static_cast<size_t>(n)) { heap_.reserve(n_); }
 
-    // Whether a value makes it into the heap. Of equal values the earlier stays.
+    // Return true if a value would enter the heap. Of equal values the earlier stays.
     bool would_accept(float value) const {
         return heap_.size() < n_ || (!heap_.empty() && value > heap_.front().first);
     }
@@ -89,7 +88,7 @@ class TopK {
         std::push_heap(heap_.begin(), heap_.end(), better);
     }
 
-    // Best first. *borrowed while it lives*; nothing can be added any more.
+    // Best first. *borrowed while it lives*; nothing can be added afterwards.
     const std::vector<std::pair<float, int32_t>> & sorted() {
         std::sort_heap(heap_.begin(), heap_.end(), better);
         return heap_;

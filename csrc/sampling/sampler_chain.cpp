@@ -15,7 +15,7 @@ using pyg::require_in;
 using pyg::SMALLEST_TEMPERATURE;
 using pyg::UniqueSampler;
 
-constexpr int32_t MIROSTAT_M = 100;  // tokens that version 1 estimates from, as in the paper
+constexpr int32_t MIROSTAT_M = 100;  // tokens used by version 1, as in the paper
 
 const char * const DEFAULT_ORDER[] = {"penalties", "dry",   "top_n_sigma", "top_k",      "typical_p",
                                       "top_p",     "min_p", "xtc",         "temperature"};
@@ -59,7 +59,7 @@ bool has_penalties(const pyg_sampling & options) {
            (options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f || options.presence_penalty != 0.0f);
 }
 
-// Makes the samplers of one request; those its options switch off are null.
+// Factory of one request's samplers; null for those that are off.
 class SamplerFactory {
   public:
     SamplerFactory(const Model & model, uint32_t n_ctx, const pyg_sampling & options)
@@ -99,7 +99,7 @@ class SamplerFactory {
         throw fail(PYG_ERR_INVALID_PARAMETER, "there is no sampler \"%s\"", name.c_str());
     }
 
-    // The sampler that chooses among what the others left.
+    // The sampler that selects one of the remaining candidates.
     llama_sampler * selector() const {
         if (o_.mirostat == 1) {
             return llama_sampler_init_mirostat(model_.n_vocab(), o_.seed, o_.mirostat_tau, o_.mirostat_eta, MIROSTAT_M);
@@ -112,7 +112,7 @@ class SamplerFactory {
     }
 
   private:
-    // Upstream allocates a ring of this length, however few tokens there are.
+    // Upstream allocates a ring buffer of this length.
     int32_t look_back(int32_t n) const { return static_cast<int32_t>(std::min<int64_t>(n, n_ctx_)); }
 
     llama_sampler * penalties() const {
@@ -128,7 +128,7 @@ class SamplerFactory {
         }
         std::vector<const char *> breakers(o_.dry_breakers, o_.dry_breakers + o_.n_dry_breakers);
         const int32_t             last_n = look_back(o_.dry_penalty_last_n);
-        return model_.samplers.copy(dry_key(last_n), [&] {  // upstream looks for the breakers in every token
+        return model_.samplers.copy(dry_key(last_n), [&] {  // upstream searches every token for the breakers
             return UniqueSampler(llama_sampler_init_dry(model_.vocab, o_.dry_multiplier, o_.dry_base,
                                                         o_.dry_allowed_length, last_n, breakers.data(),
                                                         breakers.size()));
@@ -156,7 +156,7 @@ class SamplerFactory {
 
 std::vector<std::string> order(const pyg_sampling & options) {
     if (options.temperature < SMALLEST_TEMPERATURE) {
-        return {"penalties", "dry"};  // the others never change which token is likeliest
+        return {"penalties", "dry"};  // the others never change the likeliest token
     }
     if (options.mirostat != 0) {
         return {"penalties", "dry", "temperature"};
@@ -172,7 +172,7 @@ std::vector<std::string> order(const pyg_sampling & options) {
 namespace pyg {
 
 void require_in(const char * name, double value, double low, double high) {
-    if (!(value >= low && value <= high)) {  // also refuses NaN
+    if (!(value >= low && value <= high)) {  // also true for NaN
         throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be between %g and %g, not %g", name, low, high, value);
     }
 }

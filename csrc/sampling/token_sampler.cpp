@@ -8,7 +8,7 @@ namespace {
 
 using pyg::fail;
 
-// The largest of `n` floats, ignoring NaNs. Sixteen running maxima, because the compiler must not reorder a single one.
+// Maximum of `n` floats, ignoring NaNs. Sixteen accumulators, because the compiler must not reorder a single one.
 float maximum(const float * values, int32_t n) {
     constexpr int32_t LANES = 16;
     float             lanes[LANES];
@@ -25,8 +25,8 @@ float maximum(const float * values, int32_t n) {
     return *std::max_element(lanes, lanes + LANES);
 }
 
-// The first index of the largest value; -1 if nothing is larger than -infinity. Runs for every greedy token, so it
-// takes maxima of blocks and searches only the winning block for the index.
+// Index of the first maximum; -1 if nothing is larger than -infinity. Runs for every greedy token, so it takes maxima
+// of blocks and searches only the best block for the index.
 int32_t argmax(const float * row, int32_t n) {
     constexpr int32_t BLOCK = 512;
     float             best  = -std::numeric_limits<float>::infinity();
@@ -41,23 +41,23 @@ int32_t argmax(const float * row, int32_t n) {
     return where < 0 ? -1 : static_cast<int32_t>(std::find(row + where, row + n, best) - row);
 }
 
-// The tokens to choose from, of which there may be hundreds of thousands: each thread has them once, where its cache
-// still holds them from the last request.
+// Candidates, possibly hundreds of thousands, allocated once per thread, where they are still in the CPU's cache from
+// the last request.
 thread_local std::vector<llama_token_data> t_candidates;
 
 [[noreturn]] void fail_invalid_logits() {
     throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
 }
 
-// Upstream's samplers sort and exponentiate the logits, and these break both.
+// Upstream's samplers sort and exponentiate the logits; NaN and +infinity break both.
 void require_usable(const float * row, int32_t n) {
     if (!std::all_of(row, row + n, [](float logit) { return logit < INFINITY; })) {
         fail_invalid_logits();
     }
 }
 
-// Adds the biases to a row as long as it lives. Logprobs are of the model's own logits. A copy of the row, or a list of
-// candidates for the sake of a few tokens, would take far longer than finding the largest.
+// Adds biases to a row and removes them again, because logprobs are of the model's own logits. Copying the row would
+// take far longer than the argmax.
 class Biased {
   public:
     Biased(float * row, const std::vector<llama_logit_bias> & biases) : row_(row), biases_(biases) {
@@ -68,7 +68,7 @@ class Biased {
         }
     }
     ~Biased() {
-        for (size_t i = biases_.size(); i-- > 0;) {  // backwards: a token may have several
+        for (size_t i = biases_.size(); i-- > 0;) {  // in reverse: a token may have several
             row_[biases_[i].token] = before_[i];
         }
     }
@@ -109,7 +109,7 @@ int32_t TokenSampler::sample(float * row, int32_t n_vocab) {
     return token_id;
 }
 
-// Greedy. Checks the model's favourite first: it is often allowed, and then the set of allowed tokens is not needed.
+// Greedy sampling. Checks the top token first: if the grammar allows it, the mask of allowed tokens is not needed.
 int32_t TokenSampler::sample_greedy(const float * row, int32_t n_vocab) {
     const int32_t top_token = argmax(row, n_vocab);
     if (top_token < 0) {
@@ -147,7 +147,7 @@ void TokenSampler::fail_no_token() const {
                "grammar, logit_bias, penalties and temperature together leave no token to choose");
 }
 
-// The candidate tokens and their logits.
+// Collect the candidate tokens and their logits.
 void TokenSampler::collect(const float * row, int32_t n_vocab) {
     if (!is_constrained()) {
         t_candidates.resize(static_cast<size_t>(n_vocab));

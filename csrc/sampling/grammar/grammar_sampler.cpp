@@ -27,7 +27,7 @@ void apply(llama_sampler * sampler, llama_token_data_array * candidates) {
     if (!now->is_active()) {
         return;
     }
-    if (candidates->size == 1) {  // whether one token may come needs no set of all that may
+    if (candidates->size == 1) {  // a single candidate does not need the whole mask
         if (!now->allows(candidates->data[0].id)) {
             candidates->data[0].logit = -INFINITY;
         }

@@ -9,7 +9,7 @@ namespace {
 
 using pyg::fail;
 
-// The text a pattern stands for if it has no special characters; else "".
+// Literal text of a pattern without special characters; else "".
 std::string literal_of(const std::string & pattern) {
     std::string text;
     for (size_t i = 0; i < pattern.size(); i++) {
@@ -86,7 +86,7 @@ void GrammarConstraint::check_triggers(int32_t token_id) {
     }
 }
 
-// Feeds the grammar the text from `start` on: the rest of the token it lies in, then whole tokens.
+// Activate the grammar and feed it the text from `start` on: the rest of the token it lies in, then whole tokens.
 void GrammarConstraint::activate_at(size_t start) {
     waiting_ = false;
     for (size_t i = 0; i < tokens_.size(); i++) {

@@ -80,7 +80,7 @@ class SimulatedIdleCoreProbe final : public pyg::IdleCoreProbe {
 
     void step_begins(int32_t n_threads) override {
         if (n_threads && n_threads != n_threads_) {
-            forget();
+            reset();
         }
         asked_     = n_threads != 0;
         n_threads_ = asked_ ? n_threads : n_threads_;
@@ -159,8 +159,8 @@ class Run {
     Machine &                machine() { return machine_; }
 
   private:
-    Machine          machine_;
+    Machine                  machine_;
     SimulatedIdleCoreProbe * probe_;  // the tuner's
-    pyg::ThreadTuner tuner_;
-    int32_t          n_ = 0;
+    pyg::ThreadTuner         tuner_;
+    int32_t                  n_ = 0;
 };

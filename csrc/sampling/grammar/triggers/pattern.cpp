@@ -19,16 +19,17 @@ bool is_word_boundary(const std::string & text, size_t at) {
     return (at > 0 && is_word_at(text, at - 1)) != is_word_at(text, at);
 }
 
-// Where groups begin and end, and the match itself, as group 0.
+// Start and end of each group; group 0 is the whole match.
 using Captures = std::vector<size_t>;
 
-// All ways to match a text, followed at once: the steps at which a byte is awaited, the preferred first.
+// Pike VM: runs all threads of the program in lockstep over the text, in order of preference, so that the time is
+// linear in the length of the text.
 class PikeVm {
   public:
     PikeVm(const RegexProgram & program, const std::string & text)
         : program_(program), text_(text), visited_(program.instructions.size(), UNSET) {}
 
-    // Begins at the program's step `first`, and at `at` in the text; `reach` bytes from there are looked at.
+    // Match from instruction `first` at offset `at`, looking at up to `max_bytes` bytes.
     bool match_at(uint32_t first, size_t at, size_t max_bytes) {
         const size_t end = at + std::min(max_bytes, text_.size() - at);
         enter(first, at, Captures(n_captures(), UNSET));
@@ -38,7 +39,7 @@ class PikeVm {
         return matched_;
     }
 
-    // The first match that begins anywhere.
+    // Find the first match.
     bool search(const pyg::ByteSet & first, bool may_start_anywhere) {
         for (size_t at = 0; at <= text_.size(); at++) {
             const bool only_began = at > 0 && program_.instructions[0].kind == RegexInstruction::TEXT_BEGIN;
@@ -67,7 +68,7 @@ class PikeVm {
     size_t        n_captures() const { return 2 * (program_.n_groups + 1); }
     unsigned char byte(size_t at) const { return static_cast<unsigned char>(text_[at]); }
 
-    // Takes a byte. A match makes the ways after it worth nothing: they were preferred less.
+    // Advance all threads by one byte. A match ends the threads after it, which have lower preference.
     void advance(size_t at) {
         std::vector<VmThread> before;
         before.swap(threads_);
@@ -79,7 +80,7 @@ class PikeVm {
         }
     }
 
-    // Follows what needs no byte from a step on, with a stack of our own. True: a match.
+    // Add the threads that are reachable from an instruction without a byte. Return true for a match.
     bool enter(uint32_t first, size_t at, Captures first_captures) {
         std::vector<VmThread> pending;
         pending.push_back({first, std::move(first_captures)});
@@ -136,13 +137,13 @@ class PikeVm {
 
     const RegexProgram &  program_;
     const std::string &   text_;
-    std::vector<size_t>   visited_;  // for each step where in the text it was last taken
+    std::vector<size_t>   visited_;  // by instruction: the offset at which it was last visited
     std::vector<VmThread> threads_;
     Captures              match_;
     bool                  matched_ = false;
 };
 
-// The bytes with which a match may begin; false if one may begin without any, or where no byte decides.
+// Compute the bytes a match may start with. Return false if a match may be empty or start with an assertion.
 bool first_bytes(const RegexProgram & program, pyg::ByteSet & bytes) {
     std::vector<bool>     seen(program.instructions.size());
     std::vector<uint32_t> pending = {0};

@@ -12,10 +12,10 @@ using pyg::RegexInstruction;
 using pyg::RegexNode;
 using pyg::UNBOUNDED;
 
-constexpr size_t   MAX_PROGRAM   = 4000;  // each may be taken for each byte of a text
-constexpr uint32_t MAX_LOOKAHEAD = 1000;  // bytes that a lookahead may need, at each byte of a text
+constexpr size_t   MAX_PROGRAM   = 4000;  // each may run for each byte of a text
+constexpr uint32_t MAX_LOOKAHEAD = 1000;  // bytes of a lookahead, which may run at each byte of a text
 
-// The most bytes that a part can match, up to WITHOUT_END.
+// The most bytes that a node can match, up to UNBOUNDED.
 uint32_t max_length(const RegexNode & node) {
     uint64_t n = 0;
     switch (node.kind) {
@@ -55,7 +55,7 @@ class Compiler {
     }
 
   private:
-    // Its index. It goes on with the one after it, if nothing else is said.
+    // Add an instruction, which continues with the one after it by default. Return its index.
     uint32_t instruction(RegexInstruction::Kind kind) {
         if (instructions_.size() == MAX_PROGRAM) {
             throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" is too long, or repeats too much",
@@ -169,7 +169,7 @@ class Compiler {
         }
     }
 
-    // Where a repetition goes on that ends, which a lazy one prefers.
+    // Set the exit of a repetition; a lazy one prefers it.
     void leave(uint32_t split, uint32_t end, bool greedy) {
         instructions_[split].other = end;
         if (!greedy) {

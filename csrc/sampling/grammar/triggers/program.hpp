@@ -1,4 +1,4 @@
-// Regular expressions as programs: what a trigger's pattern is compiled to.
+// Compiled form of a regular expression: a program for a Pike VM.
 #pragma once
 
 #include <bitset>
@@ -12,15 +12,15 @@ using ByteSet = std::bitset<256>;
 
 struct RegexInstruction {
     enum Kind : uint8_t {
-        BYTE,               // one of a set's
-        SPLIT,              // goes on at `next`, or else at `other`
-        JUMP,               // goes on at `next`
-        SAVE,               // a group's begin (an even `slot`) or end
-        TEXT_BEGIN,         // ^
-        TEXT_END,           // $
-        WORD_BOUNDARY,      // \b
-        NOT_WORD_BOUNDARY,  // \B
-        LOOKAHEAD,  // (?=...): what follows matches the program from `other` on, which needs at most `reach` bytes
+        BYTE,                // matches one byte of a set
+        SPLIT,               // continues at `next`, or else at `other`
+        JUMP,                // continues at `next`
+        SAVE,                // stores the start (even `slot`) or end of a group
+        TEXT_BEGIN,          // ^
+        TEXT_END,            // $
+        WORD_BOUNDARY,       // \b
+        NOT_WORD_BOUNDARY,   // \B
+        LOOKAHEAD,           // (?=...): runs the program from `other` on over at most `max_bytes` bytes
         NEGATIVE_LOOKAHEAD,  // (?!...)
         MATCH,
     };
@@ -34,12 +34,12 @@ struct RegexInstruction {
 };
 
 struct RegexProgram {
-    std::vector<RegexInstruction> instructions;  // begins with the first
+    std::vector<RegexInstruction> instructions;  // starts with the first
     uint32_t                      n_groups = 0;
 };
 
-// Throws PYG_ERR_GRAMMAR, with the reason, for what is no regular expression of ECMAScript, or one that cannot be
-// matched in a time that grows with the text: a back reference, a lookahead without an end.
+// PYG_ERR_GRAMMAR, with the reason, for an invalid ECMAScript regular expression, or one that cannot be matched in
+// linear time: with a back reference or an unbounded lookahead.
 RegexProgram compile_regex(const std::string & pattern);
 
 }  // namespace pyg

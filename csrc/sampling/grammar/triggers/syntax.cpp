@@ -34,7 +34,7 @@ ByteSet one(unsigned char byte) { return ByteSet().set(byte); }
 
 ByteSet any_but_line_ends() { return ~(one('\n') | one('\r')); }
 
-// Also between brackets. False if the letter is not one of a class.
+// Character class of an escape, also in brackets. Return false if the letter is not one.
 bool class_of(char letter, ByteSet & bytes) {
     switch (letter) {
     case 'd':
@@ -245,7 +245,7 @@ class Parser {
         return bytes(one(escaped_byte()));
     }
 
-    // After a backslash, also between brackets.
+    // The byte after a backslash, also in brackets.
     unsigned char escaped_byte() {
         const char letter = take();
         switch (letter) {
@@ -320,7 +320,7 @@ class Parser {
         return byte;
     }
 
-    // True for a single byte, which may begin or end a range.
+    // Return true for a single byte, which may start or end a range.
     bool bracket_item(ByteSet & set) {
         if (take_if("[:")) {
             set = named_class();

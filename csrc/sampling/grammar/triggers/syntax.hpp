@@ -1,4 +1,4 @@
-// The parts of a regular expression.
+// Syntax tree of a regular expression.
 #pragma once
 
 #include "sampling/grammar/triggers/program.hpp"
@@ -11,9 +11,9 @@ struct RegexNode {
     enum Kind : uint8_t { EMPTY, BYTES, ASSERTION, LOOKAHEAD, GROUP, SEQUENCE, CHOICE, REPEAT };
 
     Kind                   kind      = EMPTY;
-    RegexInstruction::Kind assertion = RegexInstruction::TEXT_BEGIN;  // of ASSERTION and LOOK
+    RegexInstruction::Kind assertion = RegexInstruction::TEXT_BEGIN;  // of ASSERTION and LOOKAHEAD
     ByteSet                bytes     = {};
-    uint32_t               group     = 0;  // from 1; 0: not one that is remembered
+    uint32_t               group     = 0;  // from 1; 0: not captured
     uint32_t               min_count = 0;  // of REPEAT
     uint32_t               max_count = 0;
     bool                   greedy    = true;
@@ -27,7 +27,7 @@ struct RegexSyntax {
     uint32_t  n_groups;
 };
 
-// Throws PYG_ERR_GRAMMAR.
+// PYG_ERR_GRAMMAR.
 RegexSyntax parse_regex(const std::string & pattern);
 
 }  // namespace pyg
