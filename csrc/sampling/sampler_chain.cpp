@@ -5,6 +5,7 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 namespace {
 
@@ -20,31 +21,49 @@ constexpr int32_t MIROSTAT_M = 100;  // tokens used by version 1, as in the pape
 const char * const DEFAULT_ORDER[] = {"penalties", "dry",   "top_n_sigma", "top_k",      "typical_p",
                                       "top_p",     "min_p", "xtc",         "temperature"};
 
+template <auto Member>
+double value_of(const pyg_sampling & options) {
+    return options.*Member;
+}
+
+struct Parameter {
+    pyg_sampling_range range;
+    double (*value)(const pyg_sampling & options);
+};
+
+// Ranges of all numeric parameters. Those of pyggml.SamplingParams are held equal by a test.
+const Parameter PARAMETERS[] = {
+    {{"temperature", 0, FLT_MAX}, value_of<&pyg_sampling::temperature>},
+    {{"top_k", 0, INT_MAX}, value_of<&pyg_sampling::top_k>},
+    {{"top_p", 0, 1}, value_of<&pyg_sampling::top_p>},
+    {{"min_p", 0, 1}, value_of<&pyg_sampling::min_p>},
+    {{"typical_p", 0, 1}, value_of<&pyg_sampling::typical_p>},
+    {{"repeat_penalty", FLT_MIN, FLT_MAX}, value_of<&pyg_sampling::repeat_penalty>},
+    {{"frequency_penalty", -FLT_MAX, FLT_MAX}, value_of<&pyg_sampling::frequency_penalty>},
+    {{"presence_penalty", -FLT_MAX, FLT_MAX}, value_of<&pyg_sampling::presence_penalty>},
+    {{"penalty_last_n", 0, INT_MAX}, value_of<&pyg_sampling::penalty_last_n>},
+    {{"dynatemp_range", 0, FLT_MAX}, value_of<&pyg_sampling::dynatemp_range>},
+    {{"dynatemp_exponent", 0, FLT_MAX}, value_of<&pyg_sampling::dynatemp_exponent>},
+    {{"top_n_sigma", 0, FLT_MAX}, value_of<&pyg_sampling::top_n_sigma>},
+    {{"xtc_probability", 0, 1}, value_of<&pyg_sampling::xtc_probability>},
+    {{"xtc_threshold", 0, 1}, value_of<&pyg_sampling::xtc_threshold>},
+    {{"dry_multiplier", 0, FLT_MAX}, value_of<&pyg_sampling::dry_multiplier>},
+    {{"dry_base", 1, FLT_MAX}, value_of<&pyg_sampling::dry_base>},
+    {{"dry_allowed_length", 0, INT_MAX}, value_of<&pyg_sampling::dry_allowed_length>},
+    {{"dry_penalty_last_n", 0, INT_MAX}, value_of<&pyg_sampling::dry_penalty_last_n>},
+    {{"mirostat", 0, 2}, value_of<&pyg_sampling::mirostat>},
+    {{"mirostat_tau", 0, FLT_MAX}, value_of<&pyg_sampling::mirostat_tau>},
+    {{"mirostat_eta", 0, FLT_MAX}, value_of<&pyg_sampling::mirostat_eta>},
+    {{"adaptive_target", -1, 1}, value_of<&pyg_sampling::adaptive_target>},
+    {{"adaptive_decay", 0, 0.99f}, value_of<&pyg_sampling::adaptive_decay>},
+    {{"min_keep", 0, INT_MAX}, value_of<&pyg_sampling::min_keep>},
+};
+
 void require_valid(const pyg_sampling & options) {
-    require_in("temperature", options.temperature, 0, FLT_MAX);
-    require_in("top_k", options.top_k, 0, INT_MAX);
-    require_in("top_p", options.top_p, 0, 1);
-    require_in("min_p", options.min_p, 0, 1);
-    require_in("typical_p", options.typical_p, 0, 1);
-    require_in("repeat_penalty", options.repeat_penalty, FLT_MIN, FLT_MAX);
-    require_in("frequency_penalty", options.frequency_penalty, -FLT_MAX, FLT_MAX);
-    require_in("presence_penalty", options.presence_penalty, -FLT_MAX, FLT_MAX);
-    require_in("penalty_last_n", options.penalty_last_n, 0, INT_MAX);
-    require_in("dynatemp_range", options.dynatemp_range, 0, FLT_MAX);
-    require_in("dynatemp_exponent", options.dynatemp_exponent, 0, FLT_MAX);
-    require_in("top_n_sigma", options.top_n_sigma, 0, FLT_MAX);
-    require_in("xtc_probability", options.xtc_probability, 0, 1);
-    require_in("xtc_threshold", options.xtc_threshold, 0, 1);
-    require_in("dry_multiplier", options.dry_multiplier, 0, FLT_MAX);
-    require_in("dry_base", options.dry_base, 1, FLT_MAX);
-    require_in("dry_allowed_length", options.dry_allowed_length, 0, INT_MAX);
-    require_in("dry_penalty_last_n", options.dry_penalty_last_n, 0, INT_MAX);
-    require_in("mirostat", options.mirostat, 0, 2);
-    require_in("mirostat_tau", options.mirostat_tau, 0, FLT_MAX);
-    require_in("mirostat_eta", options.mirostat_eta, 0, FLT_MAX);
-    require_in("adaptive_target", options.adaptive_target, -1, 1);
-    require_in("adaptive_decay", options.adaptive_decay, 0, 0.99f);
-    require_in("min_keep", options.min_keep, 0, INT_MAX);
+    for (const Parameter & parameter : PARAMETERS) {
+        const pyg_sampling_range & range = parameter.range;
+        require_in(range.name, parameter.value(options), range.min, range.max);
+    }
     for (int32_t i = 0; i < options.n_dry_breakers; i++) {
         const size_t n = std::strlen(options.dry_breakers[i]);
         if (n == 0 || n > MAX_BREAKER_BYTES) {
@@ -217,3 +236,15 @@ SamplerChain make_sampler_chain(const Model & model, uint32_t n_ctx, const pyg_s
 }
 
 }  // namespace pyg
+
+bool pyg_sampling_range_get(int32_t index, pyg_sampling_range * out) {
+    if (index < 0 || static_cast<size_t>(index) >= std::size(PARAMETERS)) {
+        return false;
+    }
+    *out = PARAMETERS[index].range;
+    return true;
+}
+
+const char * pyg_sampler_order(int32_t index) {
+    return index >= 0 && static_cast<size_t>(index) < std::size(DEFAULT_ORDER) ? DEFAULT_ORDER[index] : nullptr;
+}

@@ -1,4 +1,4 @@
-// Each phrase as upstream writes it, with the file that does: look them up there after an upgrade of the engine.
+// Phrases of upstream's log messages, each with the file that contains it: compare them after an upgrade of the engine.
 #include "boundary/engine_messages.hpp"
 #include "boundary/guard.hpp"
 #include "tests/support/testing.hpp"

@@ -1,4 +1,4 @@
-// The scheduler without memory: what fails can be asked for again, and no task and no cell is lost.
+// The scheduler when memory runs out: failed calls can be repeated, and no task and no cell is lost.
 #include "tests/support/scarce_memory.hpp"
 #include "tests/support/simulated_cache.hpp"
 
@@ -19,7 +19,7 @@ constexpr int32_t  N_SEQ    = 4;
 constexpr uint32_t N_CELLS  = 300;
 constexpr uint32_t N_ANSWER = 30;
 
-// Some begin alike, and together they are more than the cache holds.
+// Some share a prefix, and together they exceed the KV cache.
 std::vector<TaskPtr> tasks() {
     std::vector<TaskPtr> all;
     for (int32_t i = 0; i < 12; i++) {
@@ -58,7 +58,7 @@ struct Work {
 
     Step next() {
         Step step;
-        n_failures += with_ever_more_memory([&] { step = scheduler.next({/*beside=*/20}); });
+        n_failures += with_ever_more_memory([&] { step = scheduler.next({/*with_decode=*/20}); });
         return step;
     }
 
@@ -115,7 +115,7 @@ void test_all_can_be_given_up(Kind kind) {
         }
         try {
             const Scarce scarce(n);
-            work.scheduler.next({/*beside=*/20});
+            work.scheduler.next({/*with_decode=*/20});
         } catch (const std::bad_alloc &) {
             n_failures++;
         }

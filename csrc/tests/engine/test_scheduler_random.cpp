@@ -1,5 +1,4 @@
-// The scheduler under random load: every request gets the tokens it would get alone, whatever comes and goes, and none
-// is forgotten.
+// The scheduler under random load: every request gets the tokens it would get alone, and every request ends.
 //
 //     test_scheduler_random [n_seeds [first_seed]]
 #include "tests/support/simulated_cache.hpp"
@@ -20,8 +19,8 @@ using pyg::Task;
 using Kind   = SimulatedCache::Kind;
 using Tokens = std::vector<int32_t>;
 
-constexpr uint32_t MIN_SHARED_PREFIX = 32;  // as the scheduler has it
-constexpr uint32_t MAX_DISTURBANCES  = 20;  // from outside: each may cost a request all its work so far
+constexpr uint32_t MIN_SHARED_PREFIX = 32;  // as in scheduler.cpp
+constexpr uint32_t MAX_DISTURBANCES  = 20;  // each may cost a request all its work so far
 
 class Random {
   public:
@@ -55,7 +54,7 @@ struct Request {
     bool                  cancelled  = false;
 };
 
-// What was true of a running task before a step was planned.
+// State of a running task before a step was planned.
 struct Before {
     uint64_t arrival;
     int32_t  n_preemptions;
@@ -142,7 +141,7 @@ void Simulation::draw_requests() {
         request.n_prompt       = task.n_tokens();
         request.alone          = task.tokens;
         request.history        = histories(task.tokens);
-        // The last token of an answer is never computed, so it may be the one for which there is no room.
+        // The last token is never computed, so it may exceed the cells by one.
         const uint32_t n_room   = limits_.n_cells - request.n_prompt + 1;
         const uint32_t n_answer = task.needs_all_logits ? 0 : std::min(random_.between(1, longest_answer), n_room);
         while (request.alone.size() < request.n_prompt + n_answer) {
@@ -154,7 +153,7 @@ void Simulation::draw_requests() {
     }
 }
 
-// A beginning of what one of the first `n_drawn` requests had, and something new.
+// A prefix of one of the first `n_drawn` requests, and new tokens.
 Tokens Simulation::draw_prompt(size_t n_drawn, uint32_t longest) {
     const uint32_t n = random_.between(1, longest);
     Tokens         prompt;
@@ -221,7 +220,7 @@ Step Simulation::plan() {
         request_of(*task).n_reserved = task->n_tokens();
     }
     if (cache_.n_dropped() != n_dropped) {
-        on_offer.clear();  // something of it may have gone first
+        on_offer.clear();  // some of it may have been evicted first
     }
     check_places();
     check_cells();
@@ -247,7 +246,7 @@ void Simulation::compute(const Step & step) {
     scheduler_.commit(step);
 }
 
-// An abort somewhere in a step, because a request was cancelled, or because the memory found no room.
+// An abort within a step, because a request was cancelled or no cell was found.
 void Simulation::interrupt(const Step & step) {
     for (const Slice & slice : step.slices) {
         const uint32_t n = random_.between(0, slice.n);
@@ -327,11 +326,11 @@ void Simulation::check_step(const Step & step, const Scheduler::PrefillBudget & 
     } else {
         check_mixed(step, budget);
     }
-    // Enough to compute every token of every request in a step of its own, twice, and again after each disturbance.
+    // Enough steps to compute every token of every request alone, twice, and again after each disturbance.
     CHECK(++n_steps_ <= 2 * n_tokens_ + n_disturbances_ * limits_.n_cells);
 }
 
-// It continues where its sequence ends, and the sequence holds its own tokens.
+// The slice continues its slot, and the slot holds the task's own tokens.
 void Simulation::check_slice(const Slice & slice) {
     const Task & task = *slice.task;
     CHECK(task.is_running() && slice.n > 0 && slice.first == task.n_past && slice.first + slice.n <= task.n_tokens());
@@ -347,7 +346,7 @@ void Simulation::check_rows(const Step & step) {
     last_step_was_all_logits_ = true;
 }
 
-// A token for every task that decodes, then prompts, the oldest first, until the batch or the piece is full.
+// One token for every decoding task, then prefill chunks, oldest first, until the batch or the budget is full.
 void Simulation::check_mixed(const Step & step, const Scheduler::PrefillBudget & budget) {
     std::map<const Task *, uint32_t> taken;
     for (const Slice & slice : step.slices) {
@@ -379,7 +378,7 @@ void Simulation::check_mixed(const Step & step, const Scheduler::PrefillBudget &
     last_step_was_all_logits_ = false;
 }
 
-// Only the youngest running tasks lost their room.
+// Only the youngest running tasks were preempted.
 void Simulation::check_preempted(const std::map<const Task *, Before> & before) {
     for (const auto & [victim, was] : before) {
         if (victim->n_preemptions == was.n_preemptions) {
@@ -392,7 +391,7 @@ void Simulation::check_preempted(const std::map<const Task *, Before> & before) 
     }
 }
 
-// A starting task starts with what the cache really held, and before all that came later.
+// An admitted task starts with what the cache really holds, before all later ones.
 void Simulation::check_admitted(std::map<const Task *, uint32_t> on_offer) {
     uint64_t last = 0;
     for (const auto & task : scheduler_.running()) {
@@ -405,7 +404,7 @@ void Simulation::check_admitted(std::map<const Task *, uint32_t> on_offer) {
         if (const auto offer = on_offer.find(task.get()); offer != on_offer.end()) {
             CHECK(task->n_past == offer->second);
             if (!cache_.can_share_cells()) {
-                on_offer.clear();  // it may have taken what the next one was offered
+                on_offer.clear();  // it may have taken over the slot of the next one's prefix
             }
         }
     }
@@ -423,7 +422,7 @@ bool Simulation::waits_for_a_prefix(const Task & task) {
     });
 }
 
-// The longest prefix of a request that is in the cache and can be used.
+// Longest usable prefix of a request in the cache.
 uint32_t Simulation::offered(const Request & request) {
     if (!limits_.prefix_cache || request.task->needs_all_logits) {
         return 0;
@@ -443,7 +442,7 @@ uint32_t Simulation::offered(const Request & request) {
     return best;
 }
 
-// Every request is in one place, in order of arrival, and no sequence has two requests.
+// Every request is in one queue, in order of arrival, and no slot has two requests.
 void Simulation::check_places() {
     std::map<const Task *, int> places;
     std::vector<bool>           taken(static_cast<size_t>(limits_.n_seq), false);
@@ -469,7 +468,7 @@ void Simulation::check_places() {
     CHECK(scheduler_.idle() == places.empty());
 }
 
-// The bookkeeping is what the cache holds and what is reserved for the tokens that come next.
+// The bookkeeping equals the cells in the cache plus those reserved for the next tokens.
 void Simulation::check_cells() {
     std::vector<int32_t> seq_ids;
     uint32_t             n_reserved = 0;

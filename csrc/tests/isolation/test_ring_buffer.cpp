@@ -1,4 +1,4 @@
-// The ring between two processes: what is written is read, in order and whole, and its reader believes nothing.
+// The ring buffer between two processes: bytes arrive in order and complete, and the reader validates positions.
 #include "isolation/ring_buffer.hpp"
 #include "tests/support/testing.hpp"
 
@@ -18,7 +18,7 @@ constexpr size_t N_BYTES = size_t{32} << 20;
 
 char byte_at(size_t position) { return static_cast<char>((position * 2654435761u) >> 13); }
 
-// Two mappings of the same memory, as two processes have them.
+// Two mappings of the same memory, as in two processes.
 struct Both {
     int             memory = pyg::new_ring_buffer_memory();
     pyg::RingBuffer writer{memory}, reader{memory};
@@ -56,7 +56,7 @@ void test_everything_arrives() {
     CHECK(both.reader.read(taken.data(), taken.size()) == 0);
 }
 
-// Either the reader sees what was written, or the writer sees that it sleeps.
+// Either the reader sees the bytes, or the writer sees that the reader sleeps.
 void test_no_sleep_is_missed() {
     Both              both;
     std::atomic<bool> awake{true};

@@ -1,4 +1,4 @@
-// A cache without tensors: it knows exactly which tokens each sequence holds and rejects every wrong edit.
+// A simulated KV cache without tensors: it tracks the tokens of each sequence and rejects every invalid edit.
 #pragma once
 
 #include "engine/scheduler.hpp"
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-// Stands for a sequence of tokens: equal histories are equal tokens.
+// Hash of a sequence of tokens.
 using History = uint64_t;
 
 constexpr History NO_HISTORY = 0;
@@ -19,15 +19,15 @@ inline History grown(History history, int32_t token_id) {
     return x ^ (x >> 27);
 }
 
-// The model's next token after a history: few different ones, so that answers sometimes begin alike.
+// The model's next token after a history: few different ones, so that outputs sometimes share a prefix.
 inline int32_t next_token(History history) { return static_cast<int32_t>((history >> 32) % 3); }
 
 class SimulatedCache : public pyg::KvCache {
   public:
     enum class Kind {
-        PLAIN,      // can go back anywhere, shares cells
-        WINDOW,     // has forgotten what lies behind the last WINDOW tokens
-        RECURRENT,  // one state, of all tokens
+        PLAIN,      // rewinds to any length, shares cells
+        WINDOW,     // drops cells before the last WINDOW tokens
+        RECURRENT,  // one state for all tokens
     };
 
     static constexpr uint32_t WINDOW = 8;
@@ -66,13 +66,13 @@ class SimulatedCache : public pyg::KvCache {
         of(to).cells.assign(of(from).cells.begin(), of(from).cells.begin() + n);
     }
 
-    // A token goes through the model.
+    // Compute one token.
     void compute(int32_t seq_id, int32_t token_id) {
         Sequence & sequence = of(seq_id);
         CHECK(!sequence.damaged);
         sequence.cells.push_back(std::make_shared<Cell>(grown(history(seq_id), token_id), n_used_));
         if (kind_ == Kind::WINDOW && n_used(seq_id) % 3 == 0 && n_used(seq_id) > WINDOW) {
-            sequence.n_forgotten = n_used(seq_id) - WINDOW;  // not at once, as the real ones do
+            sequence.n_forgotten = n_used(seq_id) - WINDOW;  // not at once, as in real caches
         }
         CHECK(n_used_ <= n_cells_);
     }
@@ -99,7 +99,7 @@ class SimulatedCache : public pyg::KvCache {
         return n;
     }
 
-    // Tokens that were taken out of sequences so far.
+    // Tokens removed from sequences so far.
     uint64_t n_dropped() const { return n_dropped_; }
 
   private:

@@ -1,4 +1,4 @@
-// Machines on which time passes only in steps, with neighbours that come and go, and a scout that sees them.
+// Simulated machines on which time passes only in steps, with other programs that come and go, and a probe.
 #pragma once
 
 #include "engine/threads/thread_tuner.hpp"
@@ -17,17 +17,17 @@ struct Model {
     double  weights_s;    // one thread, reading the weights
     int32_t n_saturates;  // this many threads saturate the memory
     double  barriers_s;   // for each thread
-    double  slowdown;     // by a neighbour on the core of one of the threads
+    double  slowdown;     // by another program on the core of one of the threads
 };
 
-// A machine whose time passes only in steps. From each moment in `neighbours` on, other programs take that many cores.
+// A machine whose time passes only in steps. From each moment in `neighbours` on, other programs use that many cores.
 struct Machine {
     int32_t                                 n_cores;
     Model                                   model;
     double                                  noise      = 0.05;
     double                                  growth     = 0;  // of the cost of a step, for each step
     std::vector<std::pair<double, int32_t>> neighbours = {};
-    bool                                    blind      = false;  // the scout never sees a free core
+    bool                                    blind      = false;  // the probe never sees an idle core
     std::mt19937                            random     = std::mt19937(1);
     double                                  now        = 0;
     int                                     n_steps    = 0;
@@ -56,12 +56,12 @@ struct Machine {
 
     double step_s(uint32_t n_tokens, int32_t n) const {
         const double crowd = static_cast<double>(n + n_taken()) / n_cores;
-        // A single thread waits for no other: it only shares its core.
+        // A single thread has no barriers: it only shares its core.
         const double slower = crowd <= 1 ? 1 : n == 1 ? crowd : std::max(model.slowdown, crowd);
         return free_step_s(n_tokens, n) * slower;
     }
 
-    // Of a core, for each compute thread.
+    // CPU share of each compute thread.
     double share(int32_t n) const { return std::min(1.0, static_cast<double>(n_cores) / (n + n_taken())); }
 
     double best_s(uint32_t n_tokens) const {
@@ -73,7 +73,7 @@ struct Machine {
     }
 };
 
-// Sees what a real scout would: one window per 20 ms of free core beside the working threads.
+// Behaves as the real probe: one window per 20 ms in which a core is idle.
 class SimulatedIdleCoreProbe final : public pyg::IdleCoreProbe {
   public:
     explicit SimulatedIdleCoreProbe(const Machine & machine) : machine_(machine) {}
@@ -135,7 +135,7 @@ class Run {
         return machine_.now - start;
     }
 
-    // Mean time of this many steps, relative to the best fixed count at the moment.
+    // Mean time of this many steps, relative to the best fixed number of threads at the moment.
     double slowness(uint32_t n_tokens, int n_steps) {
         double taken = 0, best = 0;
         for (int i = 0; i < n_steps; i++) {
