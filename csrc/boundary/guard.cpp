@@ -171,7 +171,7 @@ pyg_status report_exception(pyg_error * err) noexcept {
     try {
         return report_current(err);
     } catch (...) {
-        return report(err, PYG_ERR_OUT_OF_MEMORY, "an allocation failed, and another for the message that says which");
+        return report(err, PYG_ERR_OUT_OF_MEMORY, "an allocation failed, and so did that of its error message");
     }
 }
 

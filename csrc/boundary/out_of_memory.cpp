@@ -36,11 +36,11 @@ namespace pyg {
 Failure no_memory(const std::string & what, const std::string & messages) {
     const FailureCause cause = failure_cause(messages);
     if (cause.n_bytes == 0) {
-        return fail(PYG_ERR_OUT_OF_MEMORY, "%s needs more memory than there is: %s", what.c_str(),
+        return fail(PYG_ERR_OUT_OF_MEMORY, "%s needs more memory than is available: %s", what.c_str(),
                     messages.empty() ? "an allocation failed" : messages.c_str());
     }
-    Failure failure        = fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %s in %s, which could not be had", what.c_str(),
-                                  bytes_text(cause.n_bytes).c_str(), cause.buffer_type.c_str());
+    Failure failure = fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %s in %s, which could not be allocated", what.c_str(),
+                           bytes_text(cause.n_bytes).c_str(), cause.buffer_type.c_str());
     failure.required_bytes = cause.n_bytes;
     // Memory allocated before the failure is free again, so more may be free than was requested.
     const auto available = n_free(cause.buffer_type);

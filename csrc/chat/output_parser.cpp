@@ -118,7 +118,7 @@ OutputParser::OutputParser(std::shared_ptr<const OutputFormat> format) : format_
 common_json OutputParser::feed(const std::string & text, bool last) {
     if (ended_) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "this parser has read a whole answer: make a new one for the next answer");
+                   "this parser has parsed a complete output: create a new one for the next output");
     }
     text_ += text;
     ended_       = last;

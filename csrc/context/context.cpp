@@ -46,7 +46,7 @@ std::string cache_type_names() {
 ggml_type checked_cache_type(const char * name, int32_t type) {
     const auto * found = std::find(std::begin(CACHE_TYPES), std::end(CACHE_TYPES), type);
     if (found == std::end(CACHE_TYPES)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%s is %d, which is no type for a cache; choose one of %s", name, type,
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s is %d, which is not a KV cache type; use one of %s", name, type,
                    cache_type_names().c_str());
     }
     return *found;

@@ -31,7 +31,7 @@ void require_size(const Context & context, const pyg_batch & batch, bool whole_a
     if (batch.n_tokens > n_batch) {
         throw fail(
             PYG_ERR_INVALID_PARAMETER,
-            "the batch has %d tokens, but n_batch is %lld: decode it in pieces or make the context with a larger "
+            "the batch has %d tokens, but n_batch is %lld: decode it in parts or create the context with a larger "
             "n_batch",
             batch.n_tokens, static_cast<long long>(n_batch));
     }
@@ -90,7 +90,7 @@ std::vector<int8_t> outputs(const Context & context, const pyg_batch & batch, bo
     const auto n_wanted = static_cast<uint32_t>(std::count(output.begin(), output.end(), 1));
     if (n_wanted > context.n_outputs_max) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "the batch asks for %u rows of output, but n_outputs_max is %u%s: ask for fewer or make the context "
+                   "the batch requests %u rows of output, but n_outputs_max is %u%s: ask for fewer or make the context "
                    "with a larger one",
                    n_wanted, context.n_outputs_max,
                    context.embeddings ? " (embeddings are computed for every token)" : "");
@@ -164,7 +164,7 @@ void require_computed(const Context & context, int32_t status, int32_t n_tokens)
         return;
     case pyg::NO_CELLS:
         throw fail(PYG_ERR_CONTEXT_OVERFLOW,
-                   "there is no room for %d more tokens among the context's %u cells: remove sequences or make a "
+                   "%d more tokens do not fit in the context's %u cells: remove sequences or create a "
                    "context with a larger n_ctx",
                    n_tokens, llama_n_ctx(context.raw));
     case pyg::ABORTED:

@@ -23,7 +23,7 @@ bool ContextKvCache::can_truncate_to(int32_t seq_id, uint32_t n) const {
 
 void ContextKvCache::truncate(int32_t seq_id, uint32_t n) {
     if (!llama_memory_seq_rm(memory_, seq_id, static_cast<llama_pos>(n), -1)) {
-        throw fail(PYG_ERR_ENGINE, "the engine could not shorten sequence %d to %u tokens", seq_id, n);
+        throw fail(PYG_ERR_ENGINE, "the engine could not truncate sequence %d to %u tokens", seq_id, n);
     }
 }
 

@@ -197,7 +197,7 @@ void EngineClient::send_all(const void * data, size_t n) {
             next += sent;
             n -= static_cast<size_t>(sent);
         } else if (errno != EINTR) {
-            throw fail(PYG_ERR_ENGINE, "the engine's process is gone");
+            throw fail(PYG_ERR_ENGINE, "the engine's process has exited");
         }
     }
 }

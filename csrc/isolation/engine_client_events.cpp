@@ -13,7 +13,7 @@ namespace {
 using pyg::fail;
 
 pyg::Failure malformed(const char * what) {
-    return fail(PYG_ERR_ENGINE, "the engine's process sent what makes no sense (%s)", what);
+    return fail(PYG_ERR_ENGINE, "the engine's process sent malformed data (%s)", what);
 }
 
 // Reader of an event's payload.
@@ -59,7 +59,7 @@ void require_valid(const pyg_request_state & state) {
         }
     }
     if (state.finish < PYG_FINISH_NONE || state.finish > PYG_FINISH_ERROR) {
-        throw malformed("an end that there is not");
+        throw malformed("an unknown finish reason");
     }
 }
 
@@ -119,7 +119,7 @@ void EngineClient::take_events(std::string & bytes) {
                 on_reply(event, data);
                 break;
             default:
-                throw malformed("an event of no kind");
+                throw malformed("an unknown kind of event");
             }
             done += sizeof(event) + event.n_bytes;
         }
@@ -158,7 +158,7 @@ void EngineClient::on_update(uint64_t id, const char * data, size_t n) {
         error.code                               = error.code < 0 ? error.code : PYG_ERR_ENGINE;
     }
     if (!entry->accept(tokens, rows, prompt_rows)) {
-        throw malformed("tokens that cannot be");
+        throw malformed("invalid tokens");
     }
     if (update.state.finish != PYG_FINISH_NONE) {  // free its place in the queue before the caller sees the end
         std::lock_guard<std::mutex> lock(mutex_);
@@ -191,7 +191,7 @@ void EngineClient::on_reply(const Event & event, const char * data) {
     Call & call = found->second;
     call.n_waiting += event.n_bytes;
     if (call.n_waiting > call.max_bytes) {
-        throw malformed("an answer that is too long");
+        throw malformed("a response that is too long");
     }
     call.partial.append(data, event.n_bytes);
     if (event.flags & Event::MESSAGE_ENDS) {

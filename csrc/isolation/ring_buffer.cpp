@@ -130,7 +130,7 @@ bool RingBuffer::prepare_sleep() {
 size_t RingBuffer::n_waiting() const {
     const uint64_t n = shared_->n_written.load() - position_;
     if (n > CAPACITY) {
-        throw fail(PYG_ERR_ENGINE, "the engine's process wrote over its shared memory");
+        throw fail(PYG_ERR_ENGINE, "the engine's process corrupted the shared memory");
     }
     return static_cast<size_t>(n);
 }

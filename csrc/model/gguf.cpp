@@ -78,7 +78,8 @@ UniqueGguf read_metadata(const char * path, std::FILE * file) {
         if (pyg::failure_cause(messages).kind == pyg::FailureCause::NO_MEMORY) {
             throw pyg::no_memory(std::string("reading ") + path, messages);
         }
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read as a GGUF file; the engine said: %s", path, messages.c_str());
+        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read as a GGUF file; the engine reports: %s", path,
+                   messages.c_str());
     }
     return raw;
 }
@@ -91,7 +92,7 @@ void require_all_data(const char * path, const gguf_context * raw, uint64_t file
         const uint64_t end  = gguf_get_tensor_offset(raw, i) + gguf_get_tensor_size(raw, i);
         if (end > room) {
             throw fail(PYG_ERR_MODEL_LOAD,
-                       "%s is cut short: tensor \"%s\" needs %llu bytes of data, but the file holds %llu: copy or "
+                       "%s is truncated: tensor \"%s\" needs %llu bytes of data, but the file holds %llu: copy or "
                        "download it again",
                        path, gguf_get_tensor_name(raw, i), static_cast<unsigned long long>(end),
                        static_cast<unsigned long long>(room));

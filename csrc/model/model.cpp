@@ -184,7 +184,7 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
     pyg::require_hosts(model->hosts);
     if (const pyg::MappedFile * const file = pyg::broken_one(model->files)) {
         throw fail(PYG_ERR_MODEL_LOAD,
-                   "%s became shorter, or could not be read, while it was loaded: load it when it is complete",
+                   "%s was truncated or became unreadable while it was loaded: load it when it is complete",
                    file->path().c_str());
     }
     if (!model->raw) {
@@ -238,7 +238,7 @@ void Model::require_weights() const {
 void Model::require_files() const {
     if (const MappedFile * const file = broken_one(files)) {
         throw fail(PYG_ERR_ENGINE,
-                   "%s became shorter, or could not be read, while the model was in use, so its weights are lost: "
+                   "%s was truncated or became unreadable while the model was in use, so its weights are lost: "
                    "close the model, and load it again when the file is complete (replace a model's file by renaming "
                    "a new one, or load with use_mmap=False)",
                    file->path().c_str());

@@ -128,7 +128,7 @@ void require_tables(ggml_type type) {
     const auto                                            require_whole = [&] {
         if (broken[type]) {
             throw fail(PYG_ERR_ENGINE,
-                       "there was no memory for the tables of %s when they were first needed: this process cannot "
+                       "memory ran out while the tables of %s were built: this process cannot "
                        "quantise to it any more",
                        ggml_type_name(type));
         }

@@ -62,7 +62,7 @@ void require_reachable(ggml_backend_t backend, const ggml_tensor * tensor) {
     const ggml_backend_buffer_type_t type =
         owner->buffer ? ggml_backend_buffer_get_type(owner->buffer) : ggml_backend_cpu_buffer_type();
     if (!ggml_backend_supports_buft(backend, type)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" (%s) is in %s memory, which the device %s cannot reach",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" (%s) is in %s memory, which the device %s cannot access",
                    tensor->name, ggml_op_desc(tensor), ggml_backend_buft_name(type), ggml_backend_name(backend));
     }
 }

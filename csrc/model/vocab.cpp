@@ -198,7 +198,7 @@ pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_
             result = llama_tokenize(shared->vocab, text, length, token_ids, n_max, add_special, parse_special);
         });
         if (result == INT32_MIN) {
-            throw fail(PYG_ERR_TOKENIZER, "the text has too many tokens to count: tokenize it in pieces");
+            throw fail(PYG_ERR_TOKENIZER, "the text has too many tokens to count: tokenize it in parts");
         }
         *n_out = needed(result);
     });

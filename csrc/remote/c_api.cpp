@@ -58,7 +58,7 @@ std::vector<ggml_backend_dev_t> registered(const int32_t * indices, int32_t n) {
         devices.push_back(ggml_backend_dev_get(static_cast<size_t>(indices[i])));
     }
     if (devices.empty()) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "no device to lend was named");
+        throw fail(PYG_ERR_INVALID_PARAMETER, "no device to export was given");
     }
     return devices;
 }
@@ -90,7 +90,7 @@ pyg_status pyg_remote_device_get(pyg_remote * remote, int32_t index, pyg_device 
     return pyg::with(remote, err, [&](pyg_remote & handle) {
         const auto & devices = handle.host->devices;
         if (index < 0 || static_cast<size_t>(index) >= devices.size()) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "there is no device %d; the host %s lends %zu", index,
+            throw fail(PYG_ERR_INVALID_PARAMETER, "there is no device %d; the host %s exports %zu", index,
                        handle.host->connection->peer().c_str(), devices.size());
         }
         *out = pyg::device_facts(devices[static_cast<size_t>(index)]);

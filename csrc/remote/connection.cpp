@@ -168,7 +168,7 @@ bool Connection::receive_response_size(uint64_t & size) {
         }
     }
     if (kind != RESPONSE) {
-        disconnect("what it sends makes no sense");
+        disconnect("it sent malformed data");
         return false;
     }
     return receive(&size, sizeof(size));
@@ -206,7 +206,7 @@ void Connection::disconnect(const std::string & reason) {
 void Connection::disconnect_on_error(const char * action) {
     char text[128];
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
-        std::snprintf(text, sizeof(text), "it has shown no sign of life for %g s", heartbeat_timeout_s_);
+        std::snprintf(text, sizeof(text), "it has sent no heartbeat for %g s", heartbeat_timeout_s_);
         disconnect(text);
     } else {
         disconnect(std::string(action) + " failed: " + std::strerror(errno));

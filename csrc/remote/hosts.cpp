@@ -43,7 +43,7 @@ std::shared_ptr<Host> connect_host(int socket, const std::string & name, double 
     host->client               = connect_upstream(endpoint.c_str());
     host->devices              = devices_at(endpoint.c_str());
     if (host->devices.empty()) {
-        host->connection->disconnect("it lends no device");
+        host->connection->disconnect("it exports no device");
     }
     require_hosts({host});
     std::lock_guard<std::mutex> lock(g_mutex);

@@ -80,7 +80,7 @@ class ClientEndpoint : public Endpoint {
     uint64_t receive_size() {
         uint64_t n_response = n_response_;
         if (!pyg::is_blocked(command_) && connection_->receive_response_size(n_response) && n_response != n_response_) {
-            connection_->disconnect("its answer has another size than expected");
+            connection_->disconnect("its response has an unexpected size");
         }
         return n_response_;
     }

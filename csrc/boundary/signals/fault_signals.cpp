@@ -31,7 +31,7 @@ void on_fault(int number, siginfo_t * info, void * context) {
         throw pyg::EngineAbort{"it divides by a size that is 0 in the file"};
     }
     if (t_scopes > 0 && number == SIGSEGV && is_null_pointer(*info)) {
-        throw pyg::EngineAbort{"it takes a tensor for granted that the file does not have"};
+        throw pyg::EngineAbort{"it uses a tensor that the file does not have"};
     }
     for (const pyg::SignalHandler & trap : g_handlers) {
         if (trap.number() == number) {

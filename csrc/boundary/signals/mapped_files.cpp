@@ -282,7 +282,7 @@ pyg_status pyg_mapped_file_watch(const char * path, pyg_mapped_file ** out, pyg_
 pyg_status pyg_mapped_file_require_whole(pyg_mapped_file * file, pyg_error * err) {
     return pyg::guard(err, [&] {
         if (file->file.is_broken()) {
-            throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s became shorter, or could not be read, while it was in use",
+            throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s was truncated or became unreadable while it was in use",
                             file->file.path().c_str());
         }
     });

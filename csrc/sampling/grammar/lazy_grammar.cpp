@@ -64,7 +64,7 @@ void GrammarConstraint::accept(int32_t token_id) {
     if (waiting_) {
         check_triggers(token_id);
     } else if (!matcher_.accept(token_id)) {
-        throw fail(PYG_ERR_ENGINE, "token %d was chosen, but the grammar does not allow it", token_id);
+        throw fail(PYG_ERR_ENGINE, "token %d was sampled, but the grammar does not allow it", token_id);
     }
 }
 

@@ -142,7 +142,7 @@ class Parser {
         node.greedy    = !take_if("?");
         node.children.push_back(std::move(atom));
         if (std::strchr("*+?{", peek()) && !at_end()) {
-            fail_at("two repetitions of the same");
+            fail_at("two quantifiers in a row");
         }
         return node;
     }
@@ -240,7 +240,7 @@ class Parser {
             return bytes(set);
         }
         if (std::strchr("123456789", peek()) && !at_end()) {
-            fail_at("a reference to a group, which is not supported,");
+            fail_at("an unsupported back reference");
         }
         return bytes(one(escaped_byte()));
     }
@@ -286,7 +286,7 @@ class Parser {
             value = value * 16 + static_cast<unsigned>(std::stoi(std::string(1, digit), nullptr, 16));
         }
         if (value > 0x7F) {
-            fail_at("an escape beyond ASCII: write the character itself, which is not");
+            fail_at("a non-ASCII escape (write the character itself)");
         }
         return static_cast<unsigned char>(value);
     }
@@ -327,7 +327,7 @@ class Parser {
             return false;
         }
         if (pattern_.compare(at_, 2, "[.") == 0 || pattern_.compare(at_, 2, "[=") == 0) {
-            fail_at("a collating element, which is not supported,");
+            fail_at("an unsupported collating element");
         }
         const char letter = take();
         if (letter != '\\') {
