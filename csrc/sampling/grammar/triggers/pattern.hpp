@@ -2,7 +2,7 @@
 // exponential time for some patterns, and recurses for each character.
 #pragma once
 
-#include "sampling/grammar/triggers/program.hpp"
+#include "sampling/grammar/triggers/regex.hpp"
 
 #include <string>
 

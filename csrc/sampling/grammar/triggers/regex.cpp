@@ -1,7 +1,8 @@
-#include "sampling/grammar/triggers/syntax.hpp"
+#include "sampling/grammar/triggers/regex.hpp"
 
 #include "boundary/guard.hpp"
 
+#include <algorithm>
 #include <cctype>
 #include <cstring>
 
@@ -10,11 +11,36 @@ namespace {
 using pyg::ByteSet;
 using pyg::fail;
 using pyg::RegexInstruction;
-using pyg::RegexNode;
 
-constexpr uint32_t MAX_DEPTH  = 100;
-constexpr uint32_t MAX_GROUPS = 64;
-constexpr uint32_t MAX_TIMES  = 1000;
+constexpr uint32_t MAX_DEPTH     = 100;
+constexpr uint32_t MAX_GROUPS    = 64;
+constexpr uint32_t MAX_COUNT     = 1000;  // of a repetition
+constexpr size_t   MAX_PROGRAM   = 4000;  // instructions, each of which may run for each byte of a text
+constexpr uint32_t MAX_LOOKAHEAD = 1000;  // bytes of a lookahead, which may run at each byte of a text
+constexpr uint32_t UNBOUNDED     = UINT32_MAX;
+
+// The program of a part of the expression. `next` and `other` are relative to the instruction, so that fragments can be
+// concatenated and repeated.
+struct Fragment {
+    std::vector<RegexInstruction> code;
+    uint32_t                      max_bytes     = 0;  // the most bytes it can match, up to UNBOUNDED
+    bool                          is_repeatable = true;
+
+    uint32_t size() const { return static_cast<uint32_t>(code.size()); }
+};
+
+RegexInstruction instruction(RegexInstruction::Kind kind, uint32_t next = 1, uint32_t other = 0) {
+    RegexInstruction made{kind};
+    made.next  = next;
+    made.other = other;
+    return made;
+}
+
+uint32_t saturated(uint64_t n_bytes) { return static_cast<uint32_t>(std::min<uint64_t>(n_bytes, UNBOUNDED)); }
+
+void append(std::vector<RegexInstruction> & code, const std::vector<RegexInstruction> & more) {
+    code.insert(code.end(), more.begin(), more.end());
+}
 
 template <class Test>
 ByteSet bytes_where(Test && test) {
@@ -70,16 +96,22 @@ constexpr NamedClass NAMED_CLASSES[] = {{"alnum", std::isalnum}, {"alpha", std::
                                         {"lower", std::islower}, {"print", std::isprint}, {"punct", std::ispunct},
                                         {"space", std::isspace}, {"upper", std::isupper}, {"xdigit", std::isxdigit}};
 
-class Parser {
+// Recursive-descent parser that emits the program directly.
+class Compiler {
   public:
-    explicit Parser(const std::string & pattern) : pattern_(pattern) {}
+    explicit Compiler(const std::string & pattern) : pattern_(pattern) {}
 
-    pyg::RegexSyntax parse() {
-        RegexNode root = choice(0);
+    pyg::RegexProgram compile() {
+        Fragment whole = choice(0);
         if (!at_end()) {
             fail_at("a ) without a (");
         }
-        return {std::move(root), n_groups_};
+        whole.code.push_back(instruction(RegexInstruction::MATCH));
+        for (uint32_t i = 0; i < whole.size(); i++) {
+            whole.code[i].next += i;
+            whole.code[i].other += i;
+        }
+        return {std::move(whole.code), n_groups_};
     }
 
   private:
@@ -87,6 +119,13 @@ class Parser {
         throw fail(PYG_ERR_GRAMMAR,
                    "the trigger pattern \"%.100s\" is not a valid regular expression: %s at its byte %zu",
                    pattern_.c_str(), reason, at_);
+    }
+
+    void require_size(size_t n_instructions) const {
+        if (n_instructions >= MAX_PROGRAM) {
+            throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" is too long, or repeats too much",
+                       pattern_.c_str());
+        }
     }
 
     bool at_end() const { return at_ == pattern_.size(); }
@@ -106,58 +145,92 @@ class Parser {
         return found;
     }
 
-    RegexNode choice(uint32_t depth) {
+    // Alternatives, each tried before those after it.
+    Fragment choice(uint32_t depth) {
         if (depth > MAX_DEPTH) {
             fail_at("parentheses nested too deeply");
         }
-        RegexNode node;
-        node.kind = RegexNode::CHOICE;
-        do {
-            node.children.push_back(sequence(depth));
-        } while (take_if("|"));
-        return node.children.size() == 1 ? std::move(node.children[0]) : node;
-    }
-
-    RegexNode sequence(uint32_t depth) {
-        RegexNode node;
-        node.kind = RegexNode::SEQUENCE;
-        while (!at_end() && peek() != '|' && peek() != ')') {
-            node.children.push_back(repeated(atom(depth)));
+        Fragment              whole = sequence(depth);
+        std::vector<uint32_t> jumps;
+        uint32_t              last = 0;  // start of the last alternative so far
+        while (take_if("|")) {
+            const Fragment next = sequence(depth);
+            require_size(whole.size() + next.size() + 2);
+            whole.code.insert(whole.code.begin() + last,
+                              instruction(RegexInstruction::SPLIT, 1, whole.size() - last + 2));
+            jumps.push_back(whole.size());
+            whole.code.push_back(instruction(RegexInstruction::JUMP));
+            last = whole.size();
+            append(whole.code, next.code);
+            whole.max_bytes     = std::max(whole.max_bytes, next.max_bytes);
+            whole.is_repeatable = true;
         }
-        return node;
+        for (const uint32_t jump : jumps) {
+            whole.code[jump].next = whole.size() - jump;
+        }
+        return whole;
     }
 
-    RegexNode repeated(RegexNode atom) {
+    Fragment sequence(uint32_t depth) {
+        Fragment whole;
+        while (!at_end() && peek() != '|' && peek() != ')') {
+            const Fragment next = repeated(atom(depth));
+            require_size(whole.size() + next.size());
+            append(whole.code, next.code);
+            whole.max_bytes = saturated(uint64_t{whole.max_bytes} + next.max_bytes);
+        }
+        return whole;
+    }
+
+    Fragment repeated(Fragment atom) {
         uint32_t min_count = 0, max_count = 0;
         if (!quantifier(min_count, max_count)) {
             return atom;
         }
-        if (atom.kind == RegexNode::ASSERTION || atom.kind == RegexNode::LOOKAHEAD) {
+        if (!atom.is_repeatable) {
             fail_at("nothing to repeat");
         }
-        RegexNode node;
-        node.kind      = RegexNode::REPEAT;
-        node.min_count = min_count;
-        node.max_count = max_count;
-        node.greedy    = !take_if("?");
-        node.children.push_back(std::move(atom));
+        const bool greedy = !take_if("?");
         if (std::strchr("*+?{", peek()) && !at_end()) {
             fail_at("two quantifiers in a row");
         }
-        return node;
+        const bool     is_unbounded = max_count == UNBOUNDED;
+        const uint32_t n_optional = is_unbounded ? 0 : max_count - min_count, n = atom.size();
+        require_size(size_t{min_count} * n + size_t{n_optional} * (n + 1) + (is_unbounded ? n + 2 : 0));
+
+        Fragment all;
+        all.max_bytes = saturated(uint64_t{atom.max_bytes} * max_count);
+        // Continues with the atom, or `exit` instructions later; a lazy repetition prefers the exit.
+        const auto add_split = [&](uint32_t exit) {
+            all.code.push_back(greedy ? instruction(RegexInstruction::SPLIT, 1, exit)
+                                      : instruction(RegexInstruction::SPLIT, exit, 1));
+        };
+        for (uint32_t i = 0; i < min_count; i++) {
+            append(all.code, atom.code);
+        }
+        for (uint32_t i = n_optional; i > 0; i--) {
+            add_split(i * (n + 1));
+            append(all.code, atom.code);
+        }
+        if (is_unbounded) {
+            add_split(n + 2);
+            append(all.code, atom.code);
+            all.code.push_back(instruction(RegexInstruction::JUMP, -(n + 1)));
+        }
+        return all;
     }
 
     bool quantifier(uint32_t & min_count, uint32_t & max_count) {
         if (take_if("*")) {
-            max_count = pyg::UNBOUNDED;
+            max_count = UNBOUNDED;
         } else if (take_if("+")) {
             min_count = 1;
-            max_count = pyg::UNBOUNDED;
+            max_count = UNBOUNDED;
         } else if (take_if("?")) {
             max_count = 1;
         } else if (take_if("{")) {
             min_count = number();
-            max_count = !take_if(",") ? min_count : peek() == '}' ? pyg::UNBOUNDED : number();
+            max_count = !take_if(",") ? min_count : peek() == '}' ? UNBOUNDED : number();
             if (!take_if("}") || max_count < min_count) {
                 fail_at("an invalid number of repetitions");
             }
@@ -174,14 +247,14 @@ class Parser {
         }
         while (is_digit(static_cast<unsigned char>(peek()))) {
             value = value * 10 + static_cast<uint32_t>(take() - '0');
-            if (value > MAX_TIMES) {
+            if (value > MAX_COUNT) {
                 fail_at("too many repetitions");
             }
         }
         return value;
     }
 
-    RegexNode atom(uint32_t depth) {
+    Fragment atom(uint32_t depth) {
         switch (const char letter = take()) {
         case '^':
             return assertion(RegexInstruction::TEXT_BEGIN);
@@ -205,29 +278,56 @@ class Parser {
         }
     }
 
-    RegexNode group(uint32_t depth) {
-        RegexNode node;
-        if (take_if("?=") || take_if("?!")) {
-            node.kind = RegexNode::LOOKAHEAD;
-            node.assertion =
-                pattern_[at_ - 1] == '=' ? RegexInstruction::LOOKAHEAD : RegexInstruction::NEGATIVE_LOOKAHEAD;
-        } else {
-            node.kind = RegexNode::GROUP;
-            if (!take_if("?:")) {
-                node.group = ++n_groups_;
-            }
-        }
-        if (n_groups_ > MAX_GROUPS) {
+    Fragment group(uint32_t depth) {
+        const bool is_lookahead = take_if("?=") || take_if("?!");
+        const bool is_positive  = is_lookahead && pattern_[at_ - 1] == '=';
+        const bool is_captured  = !is_lookahead && !take_if("?:");
+        if (is_captured && ++n_groups_ > MAX_GROUPS) {
             fail_at("too many groups");
         }
-        node.children.push_back(choice(depth + 1));
+        const uint32_t slot = 2 * n_groups_;
+        if (is_lookahead && in_lookahead_) {
+            throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" looks ahead within a lookahead",
+                       pattern_.c_str());
+        }
+        in_lookahead_ = in_lookahead_ || is_lookahead;
+        Fragment body = choice(depth + 1);
+        in_lookahead_ = in_lookahead_ && !is_lookahead;
         if (!take_if(")")) {
             fail_at("a ( that is never closed");
         }
-        return node;
+        body.is_repeatable = true;
+        if (is_lookahead) {
+            return lookahead(is_positive, std::move(body));
+        }
+        return is_captured ? captured(slot, std::move(body)) : body;
     }
 
-    RegexNode escape() {
+    static Fragment captured(uint32_t slot, Fragment body) {
+        RegexInstruction save = instruction(RegexInstruction::SAVE);
+        save.slot             = slot;
+        body.code.insert(body.code.begin(), save);
+        save.slot = slot + 1;
+        body.code.push_back(save);
+        return body;
+    }
+
+    Fragment lookahead(bool is_positive, Fragment body) const {
+        if (body.max_bytes > MAX_LOOKAHEAD) {
+            throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" looks ahead further than %u bytes",
+                       pattern_.c_str(), MAX_LOOKAHEAD);
+        }
+        RegexInstruction look = instruction(
+            is_positive ? RegexInstruction::LOOKAHEAD : RegexInstruction::NEGATIVE_LOOKAHEAD, body.size() + 2, 1);
+        look.max_bytes = body.max_bytes;
+        body.code.insert(body.code.begin(), look);
+        body.code.push_back(instruction(RegexInstruction::MATCH));
+        body.max_bytes     = 0;
+        body.is_repeatable = false;
+        return body;
+    }
+
+    Fragment escape() {
         if (take_if("b")) {
             return assertion(RegexInstruction::WORD_BOUNDARY);
         }
@@ -351,25 +451,20 @@ class Parser {
         fail_at("an unknown class");
     }
 
-    static RegexNode bytes(const ByteSet & set) {
-        RegexNode node;
-        node.kind  = RegexNode::BYTES;
-        node.bytes = set;
-        return node;
+    static Fragment bytes(const ByteSet & set) {
+        Fragment one{{instruction(RegexInstruction::BYTE)}, 1};
+        one.code[0].bytes = set;
+        return one;
     }
 
-    static RegexNode assertion(RegexInstruction::Kind kind) {
-        RegexNode node;
-        node.kind      = RegexNode::ASSERTION;
-        node.assertion = kind;
-        return node;
-    }
+    static Fragment assertion(RegexInstruction::Kind kind) { return {{instruction(kind)}, 0, false}; }
 
     const std::string & pattern_;
-    size_t              at_       = 0;
-    uint32_t            n_groups_ = 0;
+    size_t              at_           = 0;
+    uint32_t            n_groups_     = 0;
+    bool                in_lookahead_ = false;
 };
 
 }  // namespace
 
-pyg::RegexSyntax pyg::parse_regex(const std::string & pattern) { return Parser(pattern).parse(); }
+pyg::RegexProgram pyg::compile_regex(const std::string & pattern) { return Compiler(pattern).compile(); }
