@@ -59,12 +59,10 @@ bool begins_with(const std::string & text, const char * beginning) { return text
 bool is_of_kind(const fs::path & module, const char * kind) { return begins_with(module.filename().string(), kind); }
 
 // Marks this thread as loading a model while it lives.
-class Loading {
+class Loading : pyg::NonCopyable {
   public:
     Loading() { t_loads_model = true; }
     ~Loading() { t_loads_model = before_; }
-    Loading(const Loading &)             = delete;
-    Loading & operator=(const Loading &) = delete;
 
   private:
     const bool before_ = t_loads_model;
@@ -97,7 +95,7 @@ std::vector<fs::path> gpu_modules() {
     return found;
 }
 
-class Library {
+class Library : pyg::NonCopyable {
   public:
     explicit Library(const fs::path & path) : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
         const char * const messages = handle_ ? nullptr : dlerror();
@@ -108,8 +106,6 @@ class Library {
             dlclose(handle_);
         }
     }
-    Library(const Library &)             = delete;
-    Library & operator=(const Library &) = delete;
 
     const std::string & refusal() const { return refusal_; }  // error of the system's loader; "" if it is loaded
     void *              symbol(const char * name) const { return dlsym(handle_, name); }

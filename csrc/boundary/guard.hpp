@@ -9,6 +9,7 @@
 // (kernels/backend/compute_threads.h). An assert on any other thread without a guard still aborts the process.
 #pragma once
 
+#include "boundary/non_copyable.hpp"
 #include "pyggml.h"
 
 #include <cstdarg>
@@ -59,12 +60,10 @@ uint64_t fork_generation() noexcept;
 
 // While it lives, failed asserts on this thread throw, and the engine's warnings and errors on this thread are
 // collected for the error message.
-class GuardScope {
+class GuardScope : NonCopyable {
   public:
     GuardScope() noexcept;
     ~GuardScope();
-    GuardScope(const GuardScope &)             = delete;
-    GuardScope & operator=(const GuardScope &) = delete;
 
   private:
     GuardScope * outer_;
@@ -109,12 +108,10 @@ void leak_object(T && object) noexcept {
 
 // Base of every object behind a pyg_* pointer: a lock that serialises calls, closed and poisoned flags, fork detection,
 // and a count of live handles.
-class Handle {
+class Handle : NonCopyable {
   public:
     explicit Handle(pyg_handle_kind kind) noexcept;
     ~Handle();
-    Handle(const Handle &)             = delete;
-    Handle & operator=(const Handle &) = delete;
 
     // Check it before taking the lock: in a forked child, the thread that holds it may no longer exist.
     void require_same_process() const;

@@ -22,7 +22,7 @@
 namespace pyg {
 
 // A model without weights and vocabulary, for planning memory.
-struct Shape {
+struct Shape : NonCopyable {
     std::string   path;
     llama_model * raw              = nullptr;
     uint64_t      vocabulary_bytes = 0;  // size of the vocabulary when loaded
@@ -33,12 +33,10 @@ struct Shape {
     // Read a file. PYG_ERR_INVALID_PARAMETER as in Placement::require_matches, and the codes of load_failure.
     Shape(const std::string & path, std::shared_ptr<const Placement> placement);
     ~Shape();
-    Shape(const Shape &)             = delete;
-    Shape & operator=(const Shape &) = delete;
 };
 
 // Weights and vocabulary. Shared by the model's handle and everything made from it.
-struct Model {
+struct Model : NonCopyable {
     llama_model *       raw   = nullptr;  // that of `shape`, if set
     const llama_vocab * vocab = nullptr;
     std::string         path;
@@ -55,8 +53,6 @@ struct Model {
 
     Model() = default;
     ~Model();
-    Model(const Model &)             = delete;
-    Model & operator=(const Model &) = delete;
 
     int32_t n_vocab() const { return llama_vocab_n_tokens(vocab); }
     bool    has_token(int32_t id) const { return id >= 0 && id < n_vocab(); }
@@ -68,7 +64,7 @@ struct Model {
 
 // A llama_context, the objects it depends on, and its thread pools: ggml would otherwise start and stop threads in
 // every decode.
-struct Context {
+struct Context : NonCopyable {
     std::shared_ptr<Model> model;
     llama_context *        raw           = nullptr;
     uint32_t               n_outputs_max = 0;
@@ -85,8 +81,6 @@ struct Context {
 
     Context() = default;
     ~Context();
-    Context(const Context &)             = delete;
-    Context & operator=(const Context &) = delete;
 
     // Set the number of compute threads, for single tokens and for batches.
     void set_threads(int32_t n_threads, int32_t n_threads_batch);

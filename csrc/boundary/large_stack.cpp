@@ -19,7 +19,7 @@ constexpr size_t BASE       = 1 << 20;
 thread_local const char * t_half = nullptr;  // the middle of this thread's stack, which grows downwards
 
 // Reserved address space, backed by memory only where touched, with a guard page below.
-class Stack {
+class Stack : pyg::NonCopyable {
   public:
     explicit Stack(size_t size) : guard_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
         size_ = (size + guard_ - 1) / guard_ * guard_ + guard_;
@@ -31,8 +31,6 @@ class Stack {
         mprotect(base_, guard_, PROT_NONE);
     }
     ~Stack() { munmap(base_, size_); }
-    Stack(const Stack &)             = delete;
-    Stack & operator=(const Stack &) = delete;
 
     void * low() const { return static_cast<char *>(base_) + guard_; }
     size_t size() const { return size_ - guard_; }

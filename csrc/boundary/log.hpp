@@ -1,6 +1,7 @@
 // Engine messages for Python's logging: filtered by level and queued until read.
 #pragma once
 
+#include "boundary/non_copyable.hpp"
 #include "ggml.h"
 
 #include <string>
@@ -13,21 +14,17 @@ namespace pyg {
 void on_engine_log(ggml_log_level level, const char * text, void * user_data) noexcept;
 
 // While it lives, engine messages on this thread below warnings are dropped: for internal work.
-class LogMute {
+class LogMute : NonCopyable {
   public:
     LogMute();
     ~LogMute();
-    LogMute(const LogMute &)             = delete;
-    LogMute & operator=(const LogMute &) = delete;
 };
 
 // While it lives, engine messages on this thread are buffered, and logged at the end unless dropped.
-class LogBuffer {
+class LogBuffer : NonCopyable {
   public:
     LogBuffer();
     ~LogBuffer();
-    LogBuffer(const LogBuffer &)             = delete;
-    LogBuffer & operator=(const LogBuffer &) = delete;
 
     void drop() { lines_.clear(); }
     void add(int32_t level, const std::string & text) { lines_.emplace_back(level, text); }

@@ -6,6 +6,8 @@
 // call, so any allocator works and memory can be freed anywhere.
 #pragma once
 
+#include "boundary/non_copyable.hpp"
+
 #include <cstddef>
 
 namespace pyg {
@@ -17,12 +19,10 @@ struct TemplateStopped {};
 // While it lives, templates rendered on this thread are limited. Memory is what was allocated on the thread and not
 // freed: an allocation beyond the limit, after the time limit, or deep in the stack (see large_stack.hpp) throws
 // std::bad_alloc. Not nested. Memory is counted only with Linux linkers and GNU's standard library.
-class TemplateLimits {
+class TemplateLimits : NonCopyable {
   public:
     explicit TemplateLimits(size_t max_bytes) noexcept;
     ~TemplateLimits();
-    TemplateLimits(const TemplateLimits &)             = delete;
-    TemplateLimits & operator=(const TemplateLimits &) = delete;
 
     // Count a step of the interpreter. Beyond a limit it throws std::runtime_error, to which upstream adds the position
     // in the template, and from then on TemplateStopped; after a failed allocation, TemplateStopped at once.

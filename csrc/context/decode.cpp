@@ -126,12 +126,10 @@ Batch checked(const Context & context, const pyg_batch & batch, bool encoding) {
 
 // While it lives, pyg_context_cancel applies to the context. A decode with pending sequence edits is not interrupted: a
 // half-applied edit could not be detected.
-class Cancellable {
+class Cancellable : pyg::NonCopyable {
   public:
     explicit Cancellable(pyg_context & handle) : handle_(handle) { set(!handle.context->edit_pending); }
     ~Cancellable() { set(false); }
-    Cancellable(const Cancellable &)             = delete;
-    Cancellable & operator=(const Cancellable &) = delete;
 
   private:
     void set(bool decoding) {

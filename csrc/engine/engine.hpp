@@ -33,7 +33,7 @@ class BatchArrays {
 // Every task of the engine is a request.
 inline Request & request_of(const std::shared_ptr<Task> & task) { return static_cast<Request &>(*task); }
 
-class Engine {
+class Engine : NonCopyable {
   public:
     // Return true if a step must fit in one micro-batch. Upstream allocates cells for all micro-batches of a step
     // before it computes the first. In a sliding-window cache each of them takes over cells outside of its sequences'
@@ -42,8 +42,6 @@ class Engine {
 
     Engine(std::shared_ptr<Context> context, const pyg_engine_options & options);
     ~Engine();
-    Engine(const Engine &)             = delete;
-    Engine & operator=(const Engine &) = delete;
 
     void             submit(std::shared_ptr<Request> request);
     void             notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag);
@@ -65,7 +63,7 @@ class Engine {
     // The next token of a request, while it is sampled.
     struct Sample {
         Request *  request;
-        int32_t    row;  // row of the step's logits
+        int32_t    row;                 // row of the step's logits
         float *    logits   = nullptr;  // null if the device samples
         int32_t    token_id = -1;
         double     seconds  = 0;  // spent on sampling
@@ -127,7 +125,7 @@ class Engine {
     double                     s_per_sample_ = 0;
     HelperThreads              helpers_;
     std::optional<ThreadTuner> tuner_;  // empty if the caller set the number of threads, or devices compute everything
-    int32_t                    n_threads_          = 0;  // last applied; 0: none
+    int32_t                    n_threads_          = 0;        // last applied; 0: none
     const Request *            interruptible_      = nullptr;  // cancelling this request aborts the current step
     bool                       interrupted_before_ = false;
     double                     s_per_prompt_token_ = 0;  // 0: not measured yet
@@ -137,12 +135,12 @@ class Engine {
     std::condition_variable                                 work_;
     Scheduler                                               scheduler_;
     std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> capacity_waiters_;
-    pyg_engine_stats                                        stats_                 = {};
-    bool                                                    evict_requested_       = false;
+    pyg_engine_stats                                        stats_           = {};
+    bool                                                    evict_requested_ = false;
     // after std::bad_alloc in the KV cache
-    bool                                                    may_have_leaked_cells_ = false;
-    bool                                                    broken_ = false;  // the state of the context is unknown
-    std::atomic<bool>                                       closing_{false};
+    bool              may_have_leaked_cells_ = false;
+    bool              broken_                = false;  // the state of the context is unknown
+    std::atomic<bool> closing_{false};
 
     std::thread thread_;  // last member: starts when the others exist
 };

@@ -12,12 +12,10 @@
 
 namespace pyg {
 
-class Waker {
+class Waker : NonCopyable {
   public:
     Waker();
     ~Waker();
-    Waker(const Waker &)             = delete;
-    Waker & operator=(const Waker &) = delete;
 
     // Reserve capacity for one more tag, so that wake() cannot fail even when memory has run out. std::bad_alloc.
     void reserve();

@@ -15,14 +15,12 @@ namespace pyg {
 // Data from the other process is not trusted: sizes, ids and numbers are validated, and malformed data ends the
 // connection. Three kinds of lock: the client's (requests, calls), the senders', each request's. Only a request's may
 // be taken while the client's is held.
-class EngineClient : public std::enable_shared_from_this<EngineClient> {
+class EngineClient : NonCopyable, public std::enable_shared_from_this<EngineClient> {
   public:
     // Create shared memory and socket. `memory` and `socket` are the descriptors for the process to inherit, *owned by
     // the caller*. max_queue 0: no limit.
     EngineClient(uint32_t n_parallel, uint32_t max_queue, int & memory, int & socket);
     ~EngineClient();
-    EngineClient(const EngineClient &)             = delete;
-    EngineClient & operator=(const EngineClient &) = delete;
 
     // Receive events until the process exits, or close(). PYG_ERR_ENGINE for malformed data.
     void run();

@@ -14,13 +14,11 @@ int new_ring_buffer_memory();
 // again later.
 //
 // The reader does not trust the shared memory: it bounds what it copies, and uses only its copies.
-class RingBuffer {
+class RingBuffer : NonCopyable {
   public:
     // Map the memory; the caller keeps the descriptor. PYG_ERR_ENGINE
     explicit RingBuffer(int memory);
     ~RingBuffer();
-    RingBuffer(const RingBuffer &)             = delete;
-    RingBuffer & operator=(const RingBuffer &) = delete;
 
     // --- the writer ---
     // Write as many of the `n` bytes as fit. Return how many.

@@ -19,12 +19,10 @@ constexpr uint32_t N_BATCH = 8;
 constexpr int32_t  N_EACH  = 2;  // tokens of each sequence in the first batch
 
 // While it lives, our kernels skip products of weights on this thread.
-class DryRunScope {
+class DryRunScope : pyg::NonCopyable {
   public:
     DryRunScope() { pyg::set_kernels_dry_run(true); }
     ~DryRunScope() { pyg::set_kernels_dry_run(false); }
-    DryRunScope(const DryRunScope &)             = delete;
-    DryRunScope & operator=(const DryRunScope &) = delete;
 };
 
 llama_context_params small(llama_context_params params) {
@@ -49,7 +47,7 @@ pyg::DryRunKind kind_of(const llama_context_params & params) {
 }
 
 // A batch of `n_each` tokens for each of `n_seq` sequences from a position on, all with output.
-class DryRunBatch {
+class DryRunBatch : pyg::NonCopyable {
   public:
     DryRunBatch(int32_t n_seq, int32_t n_each, llama_pos first) : raw_(llama_batch_init(n_seq * n_each, 0, 1)) {
         for (int32_t seq_id = 0; seq_id < n_seq; seq_id++) {
@@ -64,8 +62,6 @@ class DryRunBatch {
         }
     }
     ~DryRunBatch() { llama_batch_free(raw_); }
-    DryRunBatch(const DryRunBatch &)             = delete;
-    DryRunBatch & operator=(const DryRunBatch &) = delete;
 
     const llama_batch & raw() const { return raw_; }
 

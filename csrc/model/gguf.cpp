@@ -4,6 +4,7 @@
 #include "boundary/engine_messages.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/out_of_memory.hpp"
+#include "ggml-cpp.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -29,18 +30,13 @@ struct pyg_gguf : pyg::Handle {
 
 namespace {
 
-struct GgufDeleter {
-    void operator()(gguf_context * raw) const { gguf_free(raw); }
-};
-
 struct FileCloser {
     void operator()(std::FILE * file) const { std::fclose(file); }
 };
 
-using UniqueGguf = std::unique_ptr<gguf_context, GgufDeleter>;
 using UniqueFile = std::unique_ptr<std::FILE, FileCloser>;
 
-pyg_gguf * new_handle(UniqueGguf raw) {
+pyg_gguf * new_handle(gguf_context_ptr raw) {
     auto handle = std::make_unique<pyg_gguf>();
     handle->raw = raw.release();
     return handle.release();
@@ -71,8 +67,8 @@ UniqueFile open_file(const char * path, uint64_t * size) {
     return file;
 }
 
-UniqueGguf read_metadata(const char * path, std::FILE * file) {
-    UniqueGguf raw(gguf_init_from_file_ptr(file, {/*no_alloc =*/true, /*ctx =*/nullptr}));
+gguf_context_ptr read_metadata(const char * path, std::FILE * file) {
+    gguf_context_ptr raw(gguf_init_from_file_ptr(file, {/*no_alloc =*/true, /*ctx =*/nullptr}));
     if (!raw) {
         const std::string messages = pyg::engine_error_text();
         if (pyg::failure_cause(messages).kind == pyg::FailureCause::NO_MEMORY) {
@@ -220,7 +216,7 @@ pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err) {
     return pyg::guard(err, [&] {
         uint64_t         size = 0;
         const UniqueFile file = open_file(path, &size);
-        UniqueGguf       raw  = read_metadata(path, file.get());
+        gguf_context_ptr raw  = read_metadata(path, file.get());
         require_all_data(path, raw.get(), size);
         *out = new_handle(std::move(raw));
     });
@@ -237,7 +233,7 @@ pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * 
 
 pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err) {
     *out = nullptr;
-    return pyg::guard(err, [&] { *out = new_handle(UniqueGguf(gguf_init_empty())); });
+    return pyg::guard(err, [&] { *out = new_handle(gguf_context_ptr(gguf_init_empty())); });
 }
 
 void pyg_gguf_free(pyg_gguf * gguf) { pyg::free_handle(gguf); }

@@ -29,11 +29,6 @@ constexpr uint64_t VOCABULARY_ENTRY_BYTES = 132;
 
 constexpr int64_t MOST_TOKENS = 1 << 24;  // of a vocabulary whose embedding is in another file of a split set
 
-struct ContextDeleter {
-    void operator()(llama_context * context) const { llama_free(context); }
-};
-using UniqueContext = std::unique_ptr<llama_context, ContextDeleter>;
-
 // Metadata of a file; null if it has none, which the engine reports when it loads the file.
 gguf_context_ptr head_of(const std::string & path) {
     pyg::LogBuffer        held;
@@ -206,8 +201,8 @@ llama_context * planned(const pyg::Shape & shape, const llama_context_params & p
 
 // The engine's plan for a model with these parameters.
 pyg_memory plan(const pyg::Shape & shape, const llama_context_params & params) {
-    llama_model * const model = shape.raw;
-    const UniqueContext context(planned(shape, params));
+    llama_model * const     model = shape.raw;
+    const llama_context_ptr context(planned(shape, params));
     pyg::require_hosts(shape.hosts);
     if (!context) {
         throw pyg::context_failure();

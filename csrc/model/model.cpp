@@ -21,7 +21,7 @@ using pyg::fail;
 
 constexpr uint32_t GGUF_OLDEST_VERSION = 2;  // upstream reads 2 and 3
 
-struct File {
+struct File : pyg::NonCopyable {
     std::FILE * raw;
     explicit File(const char * path) : raw(std::fopen(path, "rb")) {}
     ~File() {
@@ -29,8 +29,6 @@ struct File {
             std::fclose(raw);
         }
     }
-    File(const File &)             = delete;
-    File & operator=(const File &) = delete;
 };
 
 // Check the first eight bytes of a GGUF file.

@@ -1,6 +1,7 @@
 // Placement of a model's weights on devices.
 #pragma once
 
+#include "boundary/non_copyable.hpp"
 #include "llama.h"
 #include "pyggml.h"
 #include "remote/hosts.hpp"
@@ -12,12 +13,10 @@ namespace pyg {
 
 // A pyg_placement, and all arrays that llama_model_params points to. Upstream keeps those pointers, so it must live as
 // long as the model.
-class Placement {
+class Placement : NonCopyable {
   public:
     Placement() = default;                             // the CPU
     explicit Placement(const pyg_placement & wanted);  // PYG_ERR_DEVICE, PYG_ERR_INVALID_PARAMETER
-    Placement(const Placement &)             = delete;
-    Placement & operator=(const Placement &) = delete;
 
     llama_model_params params() const;
     const Hosts &      hosts() const { return hosts_; }  // of the devices

@@ -2,7 +2,8 @@
 #include "boundary/engine_messages.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/out_of_memory.hpp"
-#include "ggml.h"
+#include "ggml-cpp.h"
+#include "llama-cpp.h"
 #include "model/quantizer_rules.hpp"
 
 #include <memory>
@@ -12,16 +13,7 @@ namespace {
 
 using pyg::fail;
 
-struct FreeModel {
-    void operator()(llama_model * model) const { llama_model_free(model); }
-};
-struct FreeTensors {
-    void operator()(ggml_context * ctx) const { ggml_free(ctx); }
-};
-using UniqueModel   = std::unique_ptr<llama_model, FreeModel>;
-using UniqueTensors = std::unique_ptr<ggml_context, FreeTensors>;
-
-UniqueModel describe(const pyg_quantization_mix_model & model) {
+llama_model_ptr describe(const pyg_quantization_mix_model & model) {
     if (llm_arch_from_string(model.architecture) == LLM_ARCH_UNKNOWN) {
         throw fail(PYG_ERR_UNSUPPORTED_ARCH, "the engine does not know the architecture '%s'", model.architecture);
     }
@@ -39,11 +31,11 @@ UniqueModel describe(const pyg_quantization_mix_model & model) {
     desc.n_expert      = model.n_expert;
     desc.n_embd_head_k = model.n_embd_head;
     desc.n_embd_head_v = model.n_embd_head;
-    return UniqueModel(::llama_quant_model_from_metadata(&desc));
+    return llama_model_ptr(::llama_quant_model_from_metadata(&desc));
 }
 
 // A file's model without weights and vocabulary, as the quantiser reads it.
-UniqueModel read_model(const char * path) {
+llama_model_ptr read_model(const char * path) {
     try {
         std::vector<std::string> splits;
         llama_model_loader loader(nullptr, nullptr, nullptr, path, splits, nullptr, LLAMA_LOAD_MODE_NONE,
@@ -52,7 +44,7 @@ UniqueModel read_model(const char * path) {
             throw fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture '%s'", path,
                        pyg_engine_build(), loader.get_arch_name().c_str());
         }
-        UniqueModel model(llama_model_create(loader, llama_model_default_params()));
+        llama_model_ptr model(llama_model_create(loader, llama_model_default_params()));
         model->load_hparams(loader);
         return model;
     } catch (const std::bad_alloc &) {
@@ -113,7 +105,7 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_quantiz
     quantize_state_impl state(model, &params);
     state.has_imatrix = has_imatrix;
 
-    const UniqueTensors        ctx(ggml_init({ggml_tensor_overhead() * (n_tensors + 1), nullptr, /*no_alloc =*/true}));
+    const ggml_context_ptr     ctx(ggml_init({ggml_tensor_overhead() * (n_tensors + 1), nullptr, /*no_alloc =*/true}));
     std::vector<ggml_tensor *> all;
     std::vector<tensor_metadata> about(n_tensors);
     for (size_t i = 0; i < n_tensors; i++) {

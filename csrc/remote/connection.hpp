@@ -1,6 +1,8 @@
 // TCP connection to a remote host, or from a client that this process computes for.
 #pragma once
 
+#include "boundary/non_copyable.hpp"
+
 #include <sys/uio.h>
 
 #include <atomic>
@@ -13,7 +15,7 @@
 namespace pyg {
 
 // Both sides have authenticated each other in Python before a connection is made. A lost connection stays lost.
-class Connection {
+class Connection : NonCopyable {
   public:
     enum Role { CLIENT, SERVER };
 
@@ -26,8 +28,6 @@ class Connection {
     static std::shared_ptr<Connection> take(int number);
 
     ~Connection();
-    Connection(const Connection &)             = delete;
-    Connection & operator=(const Connection &) = delete;
 
     // Upstream's name of the peer, "host|port:number". Unique for each connection, so that upstream reuses nothing from
     // an earlier connection to the same host.

@@ -16,7 +16,7 @@
 namespace pyg {
 
 // A connected host, shared by the models with weights on it. It stays connected until the last of them is freed.
-struct Host {
+struct Host : NonCopyable {
     std::shared_ptr<Connection>     connection;
     std::shared_ptr<void>           client;  // upstream's client
     std::vector<ggml_backend_dev_t> devices;
@@ -24,8 +24,6 @@ struct Host {
 
     Host() = default;
     ~Host();
-    Host(const Host &)             = delete;
-    Host & operator=(const Host &) = delete;
 };
 
 using Hosts = std::vector<std::shared_ptr<Host>>;

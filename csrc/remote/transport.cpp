@@ -5,6 +5,7 @@
 // size; results are discarded, because require_hosts() throws before they are used.
 #include "transport.h"
 
+#include "boundary/non_copyable.hpp"
 #include "remote/connection.hpp"
 #include "remote/protocol.hpp"
 
@@ -95,7 +96,7 @@ class ClientEndpoint : public Endpoint {
 
 // Thread that sends heartbeats to the client while this process computes, even for minutes. Silent between messages,
 // when the client does not read.
-class HeartbeatThread {
+class HeartbeatThread : pyg::NonCopyable {
   public:
     explicit HeartbeatThread(Connection & connection) : connection_(connection), thread_([this] { run(); }) {}
     ~HeartbeatThread() {
@@ -106,8 +107,6 @@ class HeartbeatThread {
         changed_.notify_all();
         thread_.join();
     }
-    HeartbeatThread(const HeartbeatThread &)             = delete;
-    HeartbeatThread & operator=(const HeartbeatThread &) = delete;
 
     void set_busy(bool busy) {
         std::lock_guard<std::mutex> lock(mutex_);

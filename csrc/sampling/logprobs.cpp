@@ -38,22 +38,6 @@ float exp_of_negative(float x) {
     return series * power;
 }
 
-// Maximum of `n` values, ignoring NaNs.
-float maximum(const float * values, int32_t n) {
-    float lanes[LANES];
-    std::fill_n(lanes, LANES, MINUS_INFINITY);
-    for (int32_t i = 0; i + LANES <= n; i += LANES) {
-        for (int32_t lane = 0; lane < LANES; lane++) {
-            lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
-        }
-    }
-    float largest = *std::max_element(lanes, lanes + LANES);
-    for (int32_t i = n / LANES * LANES; i < n; i++) {
-        largest = values[i] > largest ? values[i] : largest;
-    }
-    return largest;
-}
-
 // Sum of exp(value - reference) over a block. Terms first, then sums: compilers vectorize both loops.
 double sum_of_exp(const float * values, int32_t n, float reference) {
     float terms[BLOCK] = {};
@@ -106,6 +90,21 @@ class TopK {
 }  // namespace
 
 namespace pyg {
+
+float maximum(const float * values, int32_t n) {
+    float lanes[LANES];
+    std::fill_n(lanes, LANES, MINUS_INFINITY);
+    for (int32_t i = 0; i + LANES <= n; i += LANES) {
+        for (int32_t lane = 0; lane < LANES; lane++) {
+            lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
+        }
+    }
+    float largest = *std::max_element(lanes, lanes + LANES);
+    for (int32_t i = n / LANES * LANES; i < n; i++) {
+        largest = values[i] > largest ? values[i] : largest;
+    }
+    return largest;
+}
 
 void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n_top, Logprobs & out) {
     TopK   top_k(std::min(n_top, n_vocab));

@@ -9,6 +9,9 @@ namespace pyg {
 
 constexpr int32_t MAX_LOGPROBS = 1000;  // most alternatives of a token
 
+// Maximum of `n` values, ignoring NaNs.
+float maximum(const float * values, int32_t n);
+
 // Logprobs of one token.
 struct Logprobs {
     float                logprob = 0;

@@ -10,7 +10,6 @@
 namespace {
 
 using pyg::fail;
-using pyg::MAX_BREAKER_BYTES;
 using pyg::Model;
 using pyg::require_in;
 using pyg::SMALLEST_TEMPERATURE;
@@ -65,11 +64,7 @@ void require_valid(const pyg_sampling & options) {
         require_in(range.name, parameter.value(options), range.min, range.max);
     }
     for (int32_t i = 0; i < options.n_dry_breakers; i++) {
-        const size_t n = std::strlen(options.dry_breakers[i]);
-        if (n == 0 || n > MAX_BREAKER_BYTES) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "each of dry_sequence_breakers must have 1 to %zu bytes, not %zu",
-                       MAX_BREAKER_BYTES, n);
-        }
+        pyg::require_breaker("each of dry_sequence_breakers", options.dry_breakers[i]);
     }
 }
 
@@ -193,6 +188,15 @@ namespace pyg {
 void require_in(const char * name, double value, double low, double high) {
     if (!(value >= low && value <= high)) {  // also true for NaN
         throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be between %g and %g, not %g", name, low, high, value);
+    }
+}
+
+void require_breaker(const char * name, const char * breaker) {
+    constexpr size_t MAX_BYTES = 40;  // upstream would truncate a longer one, perhaps inside a character
+    const size_t     n         = std::strlen(breaker);
+    if (n == 0 || n > MAX_BYTES) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s must have 1 to %zu bytes, but \"%s\" has %zu", name, MAX_BYTES,
+                   breaker, n);
     }
 }
 

@@ -7,11 +7,13 @@
 
 namespace pyg {
 
-constexpr size_t MAX_BREAKER_BYTES    = 40;     // upstream would truncate a longer one, perhaps inside a character
-constexpr float  SMALLEST_TEMPERATURE = 1e-6f;  // dividing by less overflows; the limit is greedy
+constexpr float SMALLEST_TEMPERATURE = 1e-6f;  // dividing by less overflows; the limit is greedy
 
 // PYG_ERR_INVALID_PARAMETER, naming the parameter, also for NaN.
 void require_in(const char * name, double value, double low, double high);
+
+// PYG_ERR_INVALID_PARAMETER unless a DRY sequence breaker has 1 to 40 bytes.
+void require_breaker(const char * name, const char * breaker);
 
 using SamplerChain = UniqueSampler;
 

@@ -11,7 +11,6 @@
 namespace {
 
 using pyg::fail;
-using pyg::MAX_BREAKER_BYTES;
 using pyg::Model;
 using pyg::require_in;
 using pyg::SMALLEST_TEMPERATURE;
@@ -47,14 +46,6 @@ pyg_sampling grammar_options(const char * grammar, const char * root) {
     options.grammar      = grammar;
     options.grammar_root = root;
     return options;
-}
-
-void require_breaker(const char * breaker) {
-    const size_t n = std::strlen(breaker);
-    if (n == 0 || n > MAX_BREAKER_BYTES) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "a sequence breaker must have 1 to %zu bytes, but \"%s\" has %zu",
-                   MAX_BREAKER_BYTES, breaker, n);
-    }
 }
 
 }  // namespace
@@ -192,7 +183,7 @@ pyg_status pyg_sampler_add_dry(pyg_sampler * sampler, float multiplier, float ba
         require_in("allowed_length", allowed_length, 0, INT_MAX);
         require_in("last_n", last_n, 0, MAX_LAST_N);
         for (size_t i = 0; i < n_breakers; i++) {
-            require_breaker(breakers[i]);
+            pyg::require_breaker("a sequence breaker", breakers[i]);
         }
         return llama_sampler_init_dry(vocab, multiplier, base, allowed_length, last_n, breakers, n_breakers);
     });

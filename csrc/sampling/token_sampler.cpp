@@ -1,5 +1,7 @@
 #include "sampling/token_sampler.hpp"
 
+#include "sampling/logprobs.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,23 +10,6 @@ namespace {
 
 using pyg::fail;
 
-// Maximum of `n` floats, ignoring NaNs. Sixteen accumulators, because the compiler must not reorder a single one.
-float maximum(const float * values, int32_t n) {
-    constexpr int32_t LANES = 16;
-    float             lanes[LANES];
-    std::fill_n(lanes, LANES, -std::numeric_limits<float>::infinity());
-    int32_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        for (int32_t lane = 0; lane < LANES; lane++) {
-            lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
-        }
-    }
-    for (; i < n; i++) {
-        lanes[0] = values[i] > lanes[0] ? values[i] : lanes[0];
-    }
-    return *std::max_element(lanes, lanes + LANES);
-}
-
 // Index of the first maximum; -1 if nothing is larger than -infinity. Runs for every greedy token, so it takes maxima
 // of blocks and searches only the best block for the index.
 int32_t argmax(const float * row, int32_t n) {
@@ -32,7 +17,7 @@ int32_t argmax(const float * row, int32_t n) {
     float             best  = -std::numeric_limits<float>::infinity();
     int32_t           where = -1;
     for (int32_t first = 0; first < n; first += BLOCK) {
-        const float block_best = maximum(row + first, std::min(BLOCK, n - first));
+        const float block_best = pyg::maximum(row + first, std::min(BLOCK, n - first));
         if (block_best > best) {
             best  = block_best;
             where = first;
@@ -58,7 +43,7 @@ void require_usable(const float * row, int32_t n) {
 
 // Adds biases to a row and removes them again, because logprobs are of the model's own logits. Copying the row would
 // take far longer than the argmax.
-class Biased {
+class Biased : pyg::NonCopyable {
   public:
     Biased(float * row, const std::vector<llama_logit_bias> & biases) : row_(row), biases_(biases) {
         before_.reserve(biases.size());
@@ -72,8 +57,6 @@ class Biased {
             row_[biases_[i].token] = before_[i];
         }
     }
-    Biased(const Biased &)             = delete;
-    Biased & operator=(const Biased &) = delete;
 
   private:
     float * const                         row_;

@@ -9,15 +9,15 @@
 // previous handler.
 #pragma once
 
+#include "boundary/non_copyable.hpp"
+
 namespace pyg {
 
 // Use it inside a guard, around the parts of the engine that read sizes and build graphs.
-class FaultScope {
+class FaultScope : NonCopyable {
   public:
     FaultScope() noexcept;
     ~FaultScope();
-    FaultScope(const FaultScope &)             = delete;
-    FaultScope & operator=(const FaultScope &) = delete;
 };
 
 // Called around fork(): scopes of other threads do not exist in the child.

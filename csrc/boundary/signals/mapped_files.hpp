@@ -8,19 +8,19 @@
 // the previous handler.
 #pragma once
 
+#include "boundary/non_copyable.hpp"
+
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace pyg {
 
-class MappedFile {
+class MappedFile : NonCopyable {
   public:
     // Watch the file at this path, for all of its mappings. A file that cannot be opened or mapped is not watched.
     explicit MappedFile(const std::string & path);
     ~MappedFile();
-    MappedFile(const MappedFile &)             = delete;
-    MappedFile & operator=(const MappedFile &) = delete;
 
     bool                is_broken() const noexcept;
     const std::string & path() const { return path_; }

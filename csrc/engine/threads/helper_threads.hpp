@@ -14,13 +14,11 @@ namespace pyg {
 // Runs on ggml's compute threads, as a graph with a single custom node. The context's own threads still spin after its
 // last graph, so waking them takes microseconds. Where devices compute everything, those would have to be woken and
 // would spin for nothing, so a small pool of its own is used, whose threads sleep at once.
-class HelperThreads {
+class HelperThreads : NonCopyable {
   public:
     // `n_own`: threads of an own pool, the calling thread included; 0: use the context's.
     HelperThreads(Context & context, int32_t n_own);
     ~HelperThreads();
-    HelperThreads(const HelperThreads &)             = delete;
-    HelperThreads & operator=(const HelperThreads &) = delete;
 
     // Call body(0) to body(n - 1), each once, on this thread and others, and wait for all. `seconds` is the expected
     // total: below a minimum, this thread does everything.
