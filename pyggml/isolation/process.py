@@ -210,7 +210,9 @@ class Process:
 
     def _begin(self, said: IO[bytes]) -> subprocess.Popen[bytes]:
         memory, socket = ffi.new("int32_t *"), ffi.new("int32_t *")
-        self._handle = c_calls.create("pyg_engine_client", lib.pyg_engine_client_free, lib.pyg_engine_client_new, *self._limits, memory, socket)
+        self._handle = c_calls.create(
+            "pyg_engine_client", lib.pyg_engine_client_free, lib.pyg_engine_client_new, *self._limits, memory, socket
+        )
         try:
             self._child = self._spawned(memory[0], socket[0], said)
         finally:
