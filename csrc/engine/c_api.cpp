@@ -32,8 +32,9 @@ uint32_t usable_cells(const pyg::Context & context) {
 pyg_engine_options checked(const pyg::Context & context, pyg_engine_options options) {
     const uint32_t all = usable_cells(context);
     if (options.n_ctx > all) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "n_ctx=%u, but this context and model have only %u cells: use n_ctx=%u or less",
-                   options.n_ctx, all, all);
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "n_ctx=%u, but this context and model have only %u cells: use n_ctx=%u or less", options.n_ctx, all,
+                   all);
     }
     if (llama_n_seq_max(context.raw) > 1 && !context.shares_cells()) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "the engine shares KV cells between sequences: create the context with "

@@ -21,9 +21,9 @@ class KvCells {
     uint32_t n_used_by(const std::vector<int32_t> & seq_ids) const;
 
     // allocate and share may throw std::bad_alloc, with fewer cells allocated or none.
-    void allocate(int32_t seq_id, uint32_t n);  // n cells must be free
+    void allocate(int32_t seq_id, uint32_t n);         // n cells must be free
     void share(int32_t from, int32_t to, uint32_t n);  // the first n; `to` must be empty
-    void truncate(int32_t seq_id, uint32_t n);  // keeps the first n
+    void truncate(int32_t seq_id, uint32_t n);         // keeps the first n
 
   private:
     std::vector<uint32_t>              ref_counts_;  // by cell: sequences that refer to it

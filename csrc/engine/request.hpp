@@ -96,10 +96,10 @@ class Request : public Task {
     pyg_error               error_         = {};
     int32_t                 stop_token_id_ = -1;
     std::vector<int32_t>    generated_;
-    LogprobTable            logprobs_;  // of generated_; one row more while the next token is being published
+    LogprobTable            logprobs_;         // of generated_; one row more while the next token is being published
     LogprobTable            prompt_logprobs_;  // of the second prompt token, the third ...
     size_t                  n_read_             = 0;
-    size_t                  n_wanted_           = 0;  // the reader waits until this many are generated
+    size_t                  n_wanted_           = 0;      // the reader waits until this many are generated
     bool                    armed_              = false;  // wake the waker then
     uint32_t                n_cached_seen_      = 0;
     int32_t                 n_preemptions_seen_ = 0;

@@ -48,8 +48,8 @@ struct Task {
     // Maintained by the scheduler.
     uint64_t arrival       = 0;
     int32_t  seq_id        = -1;  // its slot while it runs
-    uint32_t n_past        = 0;  // tokens in the KV cache
-    uint32_t n_cached      = 0;  // prompt tokens found in the prefix cache when it was first admitted
+    uint32_t n_past        = 0;   // tokens in the KV cache
+    uint32_t n_cached      = 0;   // prompt tokens found in the prefix cache when it was first admitted
     int32_t  n_preemptions = 0;
 
     bool     is_running() const { return seq_id >= 0; }
@@ -82,10 +82,10 @@ struct Step {
 class Scheduler {
   public:
     struct Limits {
-        int32_t  n_seq;  // slots: tasks that run at once
+        int32_t  n_seq;    // slots: tasks that run at once
         uint32_t n_cells;  // KV cells in total; no task has more
         uint32_t n_batch;  // most tokens of a step; at least n_seq
-        uint32_t n_rows;  // most tokens of a step with logits at every position; at most n_batch
+        uint32_t n_rows;   // most tokens of a step with logits at every position; at most n_batch
         bool     prefix_cache;
         uint32_t n_ubatch = UINT32_MAX;  // tokens of a micro-batch
     };
@@ -132,8 +132,8 @@ class Scheduler {
 
   private:
     struct Slot {
-        std::shared_ptr<Task> task;  // null while no task runs in it
-        std::vector<int32_t>  tokens;  // cached tokens, while no task runs in it
+        std::shared_ptr<Task> task;           // null while no task runs in it
+        std::vector<int32_t>  tokens;         // cached tokens, while no task runs in it
         uint64_t              last_used = 0;  // when its last task ended, as a count of ended tasks
     };
     struct Prefix {
