@@ -1,9 +1,9 @@
-"""Writes the C source of the compiled module `pyggml._pyggml` from the hand-written declarations.
+"""Write the C source of the compiled module `pyggml._pyggml` from the hand-written declarations.
 
 The build runs `python csrc/emit_bindings.py --out build/_pyggml.c` and compiles the result against the
 headers of the vendored engine and `csrc/pyggml.h`. The declarations live in `csrc/cdef/`, one file per
-upstream header, and in `csrc/pyggml.h`, our own C API, which C++ includes and cffi reads. `HEADERS` is the
-only place that knows their order; tests and maintainers' tools import it from here.
+upstream header, and in `csrc/pyggml.h`, our own C API, which C++ includes and cffi reads. `HEADERS` defines
+their order; tests and maintainers' tools import it from here.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ CDEF = CSRC / "cdef"
 
 MODULE = "pyggml._pyggml"
 
-#: The upstream headers, each after those whose types it names; `csrc/cdef/` has one file for each.
+#: The upstream headers, each after those whose types it uses; `csrc/cdef/` has one file for each.
 HEADERS = ("ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h", "ggml-opt.h", "gguf.h", "llama.h")
 
 #: Our own C API, read after the upstream headers.
 PYGGML_H = CSRC / "pyggml.h"
 
-#: `extern "Python"` declarations, if there are any: they name types of all the others, so they come last.
+#: `extern "Python"` declarations, if any. They use types of all other headers, so they come last.
 CALLBACKS_H = CDEF / "callbacks.h"
 
 _CPLUSPLUS_BLOCK = re.compile(r"^#ifdef __cplusplus\n.*?^#endif\b[^\n]*\n", re.MULTILINE | re.DOTALL)
-# A declaration of a function begins at the line's start with its result, and has its name before a bracket.
+# A function declaration starts a line with its result type, and has its name before a parenthesis.
 _FUNCTION_NAME = re.compile(r"^(?!typedef\b)\w[\w *]*?(\w+)\(", re.MULTILINE)
 _PREPROCESSOR_LINE = re.compile(r"^[ \t]*#[^\n]*\n", re.MULTILINE)
 
 
 def plain_declarations(header: str) -> str:
-    """Returns what cffi can read of a C header that keeps to plain declarations.
+    """Strip a C header of plain declarations down to what cffi can read.
 
-    Two rules: a block from `#ifdef __cplusplus` to its `#endif` goes (it opens or closes `extern "C"`), then
-    every line that begins with `#` goes (guards and includes). Constants therefore have to be enums.
+    Removes blocks from `#ifdef __cplusplus` to `#endif` (they open or close `extern "C"`), then every line
+    that begins with `#` (guards and includes). Constants therefore have to be enums.
     """
     return _PREPROCESSOR_LINE.sub("", _CPLUSPLUS_BLOCK.sub("", header))
 
 
 def declarations() -> str:
-    """Returns all declarations of the module, in the order in which cffi has to read them."""
+    """Return all declarations of the module, in the order in which cffi has to read them."""
     parts = [(CDEF / name).read_text(encoding="utf-8") for name in HEADERS]
     parts.append(plain_declarations(PYGGML_H.read_text(encoding="utf-8")))
     if CALLBACKS_H.exists():
@@ -53,10 +53,10 @@ def declarations() -> str:
 
 
 def preamble() -> str:
-    """Returns the C code that comes before what cffi writes.
+    """Return the C code that precedes what cffi writes.
 
-    A portable build (`PYGGML_BACKEND_DL`) has no CPU backend to link to: there each call of a function of
-    ggml-cpu.h becomes a call into the library that was loaded.
+    A portable build (`PYGGML_BACKEND_DL`) has no CPU backend to link to: it calls the functions of ggml-cpu.h in
+    the loaded library.
     """
     includes = [f'#include "{name}"' for name in (*HEADERS, PYGGML_H.name)]
     functions = _FUNCTION_NAME.findall((CDEF / "ggml-cpu.h").read_text(encoding="utf-8"))
@@ -66,7 +66,7 @@ def preamble() -> str:
 
 
 def emit(out: Path) -> None:
-    """Writes the C source of the module to `out`; leaves the file alone when nothing changed."""
+    """Write the C source of the module to `out`, unless nothing changed."""
     ffi = cffi.FFI()
     ffi.cdef(declarations())
     ffi.set_source(MODULE, preamble(), py_limited_api=True)

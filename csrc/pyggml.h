@@ -1,12 +1,12 @@
-// pyggml's own C API: the engine behind a guard.
+// pyggml's C API: the engine behind a guard.
 //
-// Both C++ and cffi read this file, so it has only plain declarations: no macros except the include guard, constants
-// as enums, upstream's types by name only.
+// Read by both C++ and cffi, so it has only plain declarations: no macros except the include guard, constants as enums,
+// upstream's types by name only.
 //
 // Rules for every function below, unless it says otherwise:
 //
 //   Status      Returns 0, or a negative pyg_code and fills *err (never NULL), which the caller owns.
-//               Nothing escapes as a C++ exception, and a failed GGML_ASSERT on the calling thread returns
+//               No C++ exception escapes, and a failed GGML_ASSERT on the calling thread returns
 //               PYG_ERR_ENGINE. An object in use when that happens is poisoned: every later use returns
 //               PYG_ERR_ENGINE, and its engine memory is leaked, because its state is unknown.
 //   Ownership   *owned*: the caller frees it with the matching pyg_*_free. *borrowed until X*: never freed by
@@ -15,10 +15,10 @@
 //   Closing     pyg_*_close releases what the object holds but keeps the handle: later calls return
 //               PYG_ERR_CLOSED. It waits for a call in flight on another thread and may be called again.
 //               pyg_*_free closes, then frees the handle; no other call may be in flight. NULL is allowed.
-//   Threads     Any thread may call any function. Calls on one object run one at a time; calls on different
-//               objects do not wait for each other. No function needs the GIL.
-//   Fork        A handle made before fork() returns PYG_ERR_ENGINE in the child; freeing it there leaks it.
-//   Strings     const char * in is NUL-terminated UTF-8 unless a length goes with it.
+//   Threads     Any thread may call any function. Calls on one object are serialised; calls on different
+//               objects do not block each other. No function needs the GIL.
+//   Fork        A handle created before fork() returns PYG_ERR_ENGINE in the child; freeing it there leaks it.
+//   Strings     const char * arguments are NUL-terminated UTF-8 unless a length is passed as well.
 
 #ifndef PYGGML_H
 #define PYGGML_H
@@ -63,28 +63,26 @@ typedef struct pyg_error {
     int32_t  code;
     uint64_t required_bytes;   // with PYG_ERR_OUT_OF_MEMORY, else 0
     uint64_t available_bytes;  // with PYG_ERR_OUT_OF_MEMORY, else 0
-    char     message[2048];    // NUL-terminated UTF-8; if too long, cut between characters
+    char     message[2048];    // NUL-terminated UTF-8; truncated between characters if too long
 } pyg_error;
 
 // ---------------------------------------------------------------------------------------------------------
 // Process: start-up, versions, live handles, logs
 // ---------------------------------------------------------------------------------------------------------
 
-// Starts the engine once for the process: log and abort callbacks, fork detection, the CPU's backends. Later calls do
-// nothing. `module_dir` is the folder of the compiled module, which is searched for loadable backends. `search_path`
-// lists folders of Python packages, separated by colons: NVIDIA's are looked for there when a backend lacks their
-// libraries.
+// Start the engine once per process: log and abort callbacks, fork detection, CPU backends. Later calls do nothing.
+// `module_dir` is the folder of the compiled module, which is searched for loadable backends. `search_path` lists
+// folders of Python packages, separated by colons, which are searched for NVIDIA's libraries if a backend lacks them.
 pyg_status pyg_init(const char * module_dir, const char * search_path, pyg_error * err);
 
 const char * pyg_version(void);       // the package version; static
 const char * pyg_engine_build(void);  // upstream's build, such as "b11549"; static
 
-// How this module was built, as lines "name=value": the compiler, the build type, each engine option that is on.
-// Static.
+// Build information, as lines "name=value": compiler, build type, enabled engine options. Static.
 const char * pyg_build_info(void);
 
-// What a backend, such as "CPU" or "CUDA", says that it was built with, as lines "name=value"; nothing if it is not
-// loaded. `*out` is *owned*: pyg_string_free.
+// Build options that a backend, such as "CPU" or "CUDA", reports, as lines "name=value"; empty if it is not loaded.
+// `*out` is *owned*: pyg_string_free.
 pyg_status pyg_backend_features(const char * backend, char ** out, pyg_error * err);
 
 enum pyg_handle_kind {
@@ -101,28 +99,28 @@ enum pyg_handle_kind {
     PYG_HANDLE_IMATRIX,
     PYG_HANDLE_REMOTE,
     PYG_HANDLE_MAPPED_FILE,
-    PYG_HANDLE_RELAY,
+    PYG_HANDLE_ENGINE_CLIENT,
     PYG_HANDLE_KINDS,
 };
 
-// How many handles of a kind exist (created and not yet freed; a closed handle still counts).
+// Number of handles of a kind that are not freed yet; closed ones count.
 int64_t pyg_live_handles(enum pyg_handle_kind kind);
 
 enum pyg_log_level {
-    PYG_LOG_DEBUG = 10,  // the numbers of Python's logging
+    PYG_LOG_DEBUG = 10,  // levels of Python's logging
     PYG_LOG_INFO  = 20,
     PYG_LOG_WARN  = 30,
     PYG_LOG_ERROR = 40,
     PYG_LOG_OFF   = 100,
 };
 
-// Engine messages below `level` are dropped at once. The rest wait in a bounded queue until they are read: no engine
-// thread ever waits for Python. Starts as PYG_LOG_OFF.
+// Engine messages below `level` are dropped at once. The others wait in a bounded queue until they are read, so that no
+// engine thread waits for Python. PYG_LOG_OFF by default.
 void    pyg_log_set_level(int32_t level);
 int32_t pyg_log_get_level(void);
 
-// Moves the oldest waiting line into `line` (NUL-terminated, cut at `size`). Returns its level, or 0 if there is none.
-// Cheap when the queue is empty.
+// Move the oldest queued line into `line` (NUL-terminated, truncated to `size`). Returns its level, or 0 if there is
+// none. Cheap when the queue is empty.
 int32_t pyg_log_read(char * line, size_t size);
 
 // ---------------------------------------------------------------------------------------------------------
@@ -132,50 +130,51 @@ int32_t pyg_log_read(char * line, size_t size);
 typedef struct pyg_device {
     char     name[128];         // upstream's name: "CPU", "CUDA0", "Vulkan0" ...
     char     backend[64];       // upstream's name of its backend: "CPU", "CUDA", "RPC" ...
-    char     device_id[64];     // on the bus, the same for every backend that sees it; "" if upstream does not know
+    char     device_id[64];     // bus id, the same for every backend of the device; "" if unknown
     char     description[256];  // "AMD EPYC ...", "NVIDIA H200" ...
     int32_t  type;              // enum ggml_backend_dev_type
     uint64_t memory_total;      // bytes
-    uint64_t memory_free;       // bytes; for the CPU, what the machine and its cgroups have left
+    uint64_t memory_free;       // bytes; for the CPU, limited by the cgroups
 } pyg_device;
 
-// In a build whose backends are modules (PYGGML_PORTABLE), those of GPUs are loaded on first need, once: by the
-// functions below when they may mean a GPU, by a model that is not for the CPU alone. What became of each is kept.
+// Backend module of a GPU. In a build with loadable backends (PYGGML_PORTABLE), GPU modules are loaded once, on first
+// use: by the functions below, or by a model that is not for the CPU alone.
 typedef struct pyg_gpu_module {
-    char name[128];     // its file: "libggml-cuda.so"
-    char reason[1024];  // what the system's loader or the backend said, if it was not loaded or found no device; or ""
-    bool is_loaded;
+    char name[128];  // file name: "libggml-cuda.so"
+    // error of the system's loader or of the backend, if it was not loaded or found no device; or ""
+    char    reason[1024];
+    bool    is_loaded;
     int32_t n_devices;
 } pyg_gpu_module;
 
-int32_t    pyg_gpu_module_count(void);  // 0 in builds that have none
+int32_t    pyg_gpu_module_count(void);  // 0 in builds without modules
 pyg_status pyg_gpu_module_get(int32_t index, pyg_gpu_module * out, pyg_error * err);
 
 int32_t    pyg_device_count(void);
 pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err);
 
-// Bytes of main memory this process may still take: the minimum of the machine's available memory, what each
-// cgroup above the process leaves, and what its address space limit (ulimit -v) leaves.
+// Main memory available to this process in bytes: the minimum of the machine's available memory, the limits of the
+// cgroups above the process, and its address space limit (ulimit -v).
 uint64_t pyg_memory_available(void);
 
-// The same limits one by one, in bytes; UINT64_MAX where there is none.
+// The same limits one by one, in bytes; UINT64_MAX for none.
 typedef struct pyg_memory_limits {
-    uint64_t machine;        // what the machine has left
-    uint64_t groups;         // what the cgroups above the process leave
-    uint64_t address_space;  // what ulimit -v leaves
+    uint64_t machine;        // available memory of the machine
+    uint64_t groups;         // left by the cgroups above the process
+    uint64_t address_space;  // left by ulimit -v
 } pyg_memory_limits;
 
 void pyg_memory_get_limits(pyg_memory_limits * out);
 
-// Cores to compute on: physical cores, limited by the process's CPU affinity and by its cgroups' quotas, rounded down;
-// at least 1.
+// Number of cores to compute on: physical cores, limited by the process's CPU affinity and its cgroups' quotas, rounded
+// down; at least 1.
 int32_t pyg_cpu_count(void);
 
 // The limits behind pyg_cpu_count.
 typedef struct pyg_cpu_limits {
-    int32_t n_processors;  // the process may run on; 0 if the system does not say
-    int32_t n_cores;       // physical ones among them
-    int32_t n_quota;       // the cgroups' quotas, rounded down; INT32_MAX if there are none
+    int32_t n_processors;  // allowed by the CPU affinity; 0 if unknown
+    int32_t n_cores;       // physical cores among them
+    int32_t n_quota;       // quotas of the cgroups, rounded down; INT32_MAX for none
 } pyg_cpu_limits;
 
 void pyg_cpu_get_limits(pyg_cpu_limits * out);
@@ -184,8 +183,8 @@ typedef struct pyg_backend pyg_backend;
 struct ggml_backend;
 struct ggml_cgraph;
 
-// Opens a device for raw ggml graphs. `n_threads` is for devices that compute on the
-// CPU; 0: pyg_cpu_count(). PYG_ERR_DEVICE if upstream has no device of this name.
+// Open a device for raw ggml graphs. `n_threads` is for devices that compute on the CPU; 0: pyg_cpu_count().
+// PYG_ERR_DEVICE if upstream has no device of this name.
 pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_backend ** out, pyg_error * err);
 pyg_status pyg_backend_close(pyg_backend * backend, pyg_error * err);
 void       pyg_backend_free(pyg_backend * backend);
@@ -193,37 +192,37 @@ void       pyg_backend_free(pyg_backend * backend);
 // The upstream object, *borrowed until close*, for use with the raw API.
 pyg_status pyg_backend_get(pyg_backend * backend, struct ggml_backend ** out, pyg_error * err);
 
-// Computes a graph and returns when it is done. PYG_ERR_INVALID_PARAMETER when a tensor is not allocated in memory the
-// device can reach, or the device cannot compute one of the operations.
+// Compute a graph and wait for it. PYG_ERR_INVALID_PARAMETER when a tensor is not allocated in memory that the device
+// can access, or the device does not support one of the operations.
 pyg_status pyg_backend_compute(pyg_backend * backend, struct ggml_cgraph * graph, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
-// Other hosts, which lend their devices over a socket. Both ends must be of the same engine build, and both must have
-// proved that they know the key before the socket is handed over here (pyggml/remote).
+// Remote hosts, which export their devices over a socket. Both ends must have the same engine build, and must have
+// authenticated each other before the socket is passed to these functions (pyggml/remote).
 // ---------------------------------------------------------------------------------------------------------
 
 typedef struct pyg_remote pyg_remote;
 
-// Takes over a connected socket, also on failure. `name` is the host's in messages. The host is lost if it shows no
-// sign of life for `silence_s` seconds while this process waits for it; then what was computed with it fails with
-// PYG_ERR_HOST_LOST. A pyg_placement may name its devices until the handle is closed. Whatever uses them keeps the
-// connection.
-pyg_status pyg_remote_connect(int32_t socket, const char * name, double silence_s, pyg_remote ** out, pyg_error * err);
+// Connect to a host through an authenticated socket, whose ownership is taken even on failure. `name` is the host's
+// name in messages. The host is lost if it sends no heartbeat for `heartbeat_timeout_s` seconds while this process
+// waits for it; then computations with it fail with PYG_ERR_HOST_LOST. A pyg_placement may name its devices until the
+// handle is closed. Models on them keep the connection open.
+pyg_status pyg_remote_connect(int32_t socket, const char * name, double heartbeat_timeout_s, pyg_remote ** out,
+                              pyg_error * err);
 pyg_status pyg_remote_close(pyg_remote * remote, pyg_error * err);
 void       pyg_remote_free(pyg_remote * remote);
 
-// The host's devices, by their names in this process, with the host's name as description. Asks the host for their
-// memory.
+// The host's devices, by their names in this process, with the host's name as description. Queries their memory.
 pyg_status pyg_remote_device_count(pyg_remote * remote, int32_t * out, pyg_error * err);
 pyg_status pyg_remote_device_get(pyg_remote * remote, int32_t index, pyg_device * out, pyg_error * err);
 
 // PYG_ERR_HOST_LOST if the connection is known to be broken. Does not wait.
 pyg_status pyg_remote_require(pyg_remote * remote, pyg_error * err);
 
-// Computes on devices of this process (indices of pyg_device_get) for whoever is connected to the socket, which is
-// taken over, and returns when it hangs up. `n_threads`: of devices that compute on the CPU; 0: pyg_cpu_count(). The
-// client may allocate `max_bytes` on each device. Once in a process, and in one that can be spared: a malformed request
-// may end it.
+// Compute on devices of this process (indices of pyg_device_get) for the client at the other end of the socket, whose
+// ownership is taken; return when it disconnects. `n_threads`: for devices that compute on the CPU; 0: pyg_cpu_count().
+// The client may allocate `max_bytes` on each device. Once per process, in a process of its own: a malformed request
+// may crash it.
 pyg_status pyg_remote_serve(int32_t socket, const char * name, const int32_t * devices, int32_t n_devices,
                             int32_t n_threads, uint64_t max_bytes, pyg_error * err);
 
@@ -231,21 +230,21 @@ pyg_status pyg_remote_serve(int32_t socket, const char * name, const int32_t * d
 // Quantisation of plain arrays
 // ---------------------------------------------------------------------------------------------------------
 
-// Encodes `n_rows` rows of `n_per_row` floats as `type` (enum ggml_type) into `dst`, which holds exactly
-// `dst_size` bytes. `imatrix` is NULL or n_per_row importance weights, none negative; some types need one.
-// `n_per_row` must be a multiple of the type's block. PYG_ERR_INVALID_PARAMETER for types of plain numbers
-// (integers, F64) and of intermediate results (Q8_1, Q8_K), and for values a type cannot hold: NaN and infinities
-// outside of F32, F16 and BF16, magnitudes above 32768 (F16: 65504; BF16, MXFP4: as F32; NVFP4: 2688).
+// Quantise `n_rows` rows of `n_per_row` floats to `type` (enum ggml_type) into `dst`, which has exactly `dst_size`
+// bytes. `imatrix` is NULL or n_per_row importance weights, none negative; some types require one. `n_per_row` must be
+// a multiple of the type's block size. PYG_ERR_INVALID_PARAMETER for types of plain numbers (integers, F64) and of
+// intermediate results (Q8_1, Q8_K), and for values a type cannot represent: NaN and infinities outside of F32, F16 and
+// BF16, magnitudes above 32768 (F16: 65504; BF16, MXFP4: as F32; NVFP4: 2688).
 pyg_status pyg_quantize(int32_t type, const float * src, int64_t n_rows, int64_t n_per_row, const float * imatrix,
                         void * dst, size_t dst_size, pyg_error * err);
 
-// Decodes `n` values of `type` from `src` (exactly `src_size` bytes) into `dst`. PYG_ERR_INVALID_PARAMETER for the
-// types pyg_quantize refuses, and when a value decodes to something not finite: the bytes are then not data of that
-// type, and the contents of `dst` are undefined.
+// Dequantise `n` values of `type` from `src` (exactly `src_size` bytes) into `dst`. PYG_ERR_INVALID_PARAMETER for the
+// types pyg_quantize refuses, and when a value is not finite: then the bytes are not data of that type, and the
+// contents of `dst` are undefined.
 pyg_status pyg_dequantize(int32_t type, const void * src, size_t src_size, int64_t n, float * dst, pyg_error * err);
 
-// What the engine's choice of mixed types depends on.
-typedef struct pyg_mixture_model {
+// Sizes of a model that its quantization mix depends on.
+typedef struct pyg_quantization_mix_model {
     const char * architecture;  // as in a GGUF file
     uint32_t     n_embd;
     uint32_t     n_ff;
@@ -254,28 +253,28 @@ typedef struct pyg_mixture_model {
     uint32_t     n_head_kv;
     uint32_t     n_expert;
     uint32_t     n_embd_head;
-} pyg_mixture_model;
+} pyg_quantization_mix_model;
 
-// A tensor to encode.
-typedef struct pyg_mixture_tensor {
+// A tensor to quantise.
+typedef struct pyg_quantization_mix_tensor {
     const char * name;
-    int64_t      ne[4];          // innermost first; 1 for dimensions it does not have
-    int32_t      type;           // enum ggml_type; in: what it is now, out: the mixture's choice
-    int32_t      wanted;         // the type to use instead of the mixture's choice, if it is mixed; -1: none
-    bool         is_mixed;       // out: false for vectors and the like, which keep their type
-    bool         needs_imatrix;  // out: without importances its values would become useless
-} pyg_mixture_tensor;
+    int64_t      ne[4];          // innermost first; 1 for missing dimensions
+    int32_t      type;           // enum ggml_type; in: current type, out: the mix's choice
+    int32_t      wanted;         // type to use instead of the mix's choice, if it is mixed; -1: none
+    bool         is_mixed;       // out: false for vectors and other tensors that keep their type
+    bool         needs_imatrix;  // out: unusable without an importance matrix
+} pyg_quantization_mix_tensor;
 
-// The types the engine's quantiser would give to a model's tensors. `tensors` must be all of them, in the order they
-// are stored. `ftype` is an enum llama_ftype; some mixtures spend fewer bits when there are importances. A tensor whose
-// rows are not whole blocks of its type gets another type. PYG_ERR_UNSUPPORTED_ARCH for an architecture the engine does
-// not know, PYG_ERR_INVALID_PARAMETER for other values it has no rules for.
-pyg_status pyg_mixture_types(const pyg_mixture_model * model, int32_t ftype, bool has_imatrix,
-                             pyg_mixture_tensor * tensors, size_t n_tensors, pyg_error * err);
+// Choose the types of a model's tensors as upstream's quantiser does. `tensors` must be all of them, in the order they
+// are stored. `ftype` is an enum llama_ftype; some mixes spend fewer bits with an importance matrix. A tensor whose
+// rows are not whole blocks of its type gets another type. PYG_ERR_UNSUPPORTED_ARCH for an architecture unknown to the
+// engine, PYG_ERR_INVALID_PARAMETER for other values without rules.
+pyg_status pyg_quantization_mix_types(const pyg_quantization_mix_model * model, int32_t ftype, bool has_imatrix,
+                                      pyg_quantization_mix_tensor * tensors, size_t n_tensors, pyg_error * err);
 
 // The same for the model in a GGUF file (the first of a split set), whose metadata is read. PYG_ERR_MODEL_LOAD.
-pyg_status pyg_mixture_types_of_file(const char * path, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors,
-                                     size_t n_tensors, pyg_error * err);
+pyg_status pyg_quantization_mix_types_of_file(const char * path, int32_t ftype, bool has_imatrix,
+                                              pyg_quantization_mix_tensor * tensors, size_t n_tensors, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
 // Mapped files
@@ -283,12 +282,11 @@ pyg_status pyg_mixture_types_of_file(const char * path, int32_t ftype, bool has_
 
 typedef struct pyg_mapped_file pyg_mapped_file;
 
-// Watches the file at `path`, which the caller has mapped or will map. While it is watched, what is no longer there
-// when it is read is zeros, where else the process would end with SIGBUS (boundary/signals/mapped_files.hpp). Models do
-// this for themselves.
+// Watch the file at `path`, which the caller maps. While it is watched, pages missing because the file was truncated
+// read as zeros instead of raising SIGBUS (boundary/signals/mapped_files.hpp). Models do this for themselves.
 pyg_status pyg_mapped_file_watch(const char * path, pyg_mapped_file ** out, pyg_error * err);
 
-// PYG_ERR_MODEL_LOAD if something was read that was no longer there: what came of it is not to be believed.
+// PYG_ERR_MODEL_LOAD if a missing page was read: discard the results.
 pyg_status pyg_mapped_file_require_whole(pyg_mapped_file * file, pyg_error * err);
 
 void pyg_mapped_file_free(pyg_mapped_file * file);
@@ -300,36 +298,37 @@ void pyg_mapped_file_free(pyg_mapped_file * file);
 typedef struct pyg_gguf pyg_gguf;
 struct gguf_context;
 
-// Reads a file's metadata. Tensor data is not read, but must be complete. PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD.
+// Read a file's metadata. Tensor data is not read, but must be complete. PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD.
 pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err);
 
 // The same for a file whose tensor data may be missing.
 pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * err);
 
-// An empty GGUF to fill and write.
+// Create an empty GGUF to fill and write.
 pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err);
 void       pyg_gguf_free(pyg_gguf * gguf);
 
-// The upstream object, *borrowed until free*. Its getters abort on a wrong type, its setters on an empty key and for
-// lack of memory, and nothing locks them: check first, or use pyggml.gguf, which does both.
+// The upstream object, *borrowed until free*. Its getters abort on a wrong type, its setters on an empty key and
+// without memory, and it has no lock: check first, or use pyggml.gguf, which does both.
 struct gguf_context * pyg_gguf_get(pyg_gguf * gguf);
 
-// Set a metadata value, in place of one that the key may have, and loses even if there is no memory. `type` is enum
-// gguf_type, of the value or of an array's elements, and neither text nor array; values are read as they are in memory,
-// bools as bytes. Texts end with a NUL. "general.alignment" can only be a UINT32 and a power of 2: PYG_ERR_ENGINE
-// otherwise, after which the object is lost.
+// Set a metadata value, replacing the key's current one, which is lost even if memory runs out. `type` is the enum
+// gguf_type of the value or of an array's elements, neither text nor array; values are in native byte order, bools are
+// bytes, texts end with a NUL. "general.alignment" must be a UINT32 and a power of 2: PYG_ERR_ENGINE otherwise, which
+// poisons the object.
 pyg_status pyg_gguf_set_number(pyg_gguf * gguf, const char * key, int32_t type, const void * value, pyg_error * err);
 pyg_status pyg_gguf_set_numbers(pyg_gguf * gguf, const char * key, int32_t type, const void * values, size_t n,
                                 pyg_error * err);
 pyg_status pyg_gguf_set_text(pyg_gguf * gguf, const char * key, const char * text, pyg_error * err);
 pyg_status pyg_gguf_set_texts(pyg_gguf * gguf, const char * key, const char ** texts, size_t n, pyg_error * err);
 
-// Declares a tensor of `n_dims` dimensions `ne` (innermost first) at the end of the file. The name must be new and
+// Declare a tensor of `n_dims` dimensions `ne` (innermost first) at the end of the file. The name must be new and
 // shorter than GGML_MAX_NAME.
 pyg_status pyg_gguf_add_tensor(pyg_gguf * gguf, const char * name, int32_t type, const int64_t * ne, int32_t n_dims,
                                pyg_error * err);
 
-// The complete metadata block, padded to where tensor data begins. `size` must be what pyg_gguf_meta_size returned.
+// The complete metadata block, padded to the start of the tensor data. `size` must be the one returned by
+// pyg_gguf_meta_size.
 pyg_status pyg_gguf_meta_size(pyg_gguf * gguf, size_t * out, pyg_error * err);
 pyg_status pyg_gguf_meta_data(pyg_gguf * gguf, void * dst, size_t size, pyg_error * err);
 
@@ -341,25 +340,26 @@ typedef struct pyg_model pyg_model;
 struct llama_model;
 struct llama_vocab;
 
-// Called on the loading thread with a fraction 0..1; if it returns false, the load stops with PYG_ERR_MODEL_LOAD.
+// Progress callback, called on the loading thread with a fraction 0..1; return false to stop the load with
+// PYG_ERR_MODEL_LOAD.
 typedef bool (*pyg_progress_fn)(float fraction, void * user_data);
 
-// A pattern, as C++ reads regular expressions, and upstream's name of the device that takes the tensors in whose names
-// it is found; "CPU" is main memory.
+// Placement of tensors by name: a regular expression (std::regex), searched for in the names, and upstream's name of
+// the device; "CPU" is main memory.
 typedef struct pyg_override {
     const char * pattern;
     const char * device;
 } pyg_override;
 
-// Where the weights of a model go. Read by the call it is passed to, and not kept.
+// Placement of a model's weights. Read only during the call it is passed to.
 typedef struct pyg_placement {
     const char * const * devices;       // upstream's names, (n_devices,)
-    int32_t              n_devices;     // at most PYG_MAX_GPUS; 0: the CPU alone
+    int32_t              n_devices;     // at most PYG_MAX_GPUS; 0: CPU only
     int32_t              split_mode;    // enum llama_split_mode
-    const float *        tensor_split;  // (n_devices,), how much each takes; NULL: upstream divides by free memory
-    int32_t              n_gpu_layers;  // on the devices, counted from the last; negative: all of them
+    const float *        tensor_split;  // (n_devices,), share of each; NULL: upstream divides by free memory
+    int32_t              n_gpu_layers;  // on the devices, counted from the last; negative: all
     int32_t              n_cpu_moe;  // layers whose experts stay in main memory, counted from the first; negative: all
-    const pyg_override * overrides;  // (n_overrides,), the first that matches counts
+    const pyg_override * overrides;  // (n_overrides,), the first match applies
     int32_t              n_overrides;
 } pyg_placement;
 
@@ -368,7 +368,7 @@ typedef struct pyg_model_options {
     bool                  use_mmap;
     bool                  use_mlock;
     bool                  vocab_only;     // vocabulary and metadata, no weights
-    bool                  shape_only;     // metadata and the shapes of the weights, for pyg_context_estimate; quick
+    bool                  shape_only;     // metadata and shapes of the weights, for pyg_context_estimate; fast
     bool                  check_tensors;  // validate every block of the weights while loading
     pyg_progress_fn       progress;       // or NULL
     void *                progress_data;
@@ -376,25 +376,24 @@ typedef struct pyg_model_options {
 
 pyg_model_options pyg_model_default_options(void);
 
-// Loads a GGUF file (given the first of a split set, all of them). `path` is checked before the engine sees it.
+// Load a GGUF file (given the first of a split set, all of them). `path` is checked before the engine opens it.
 // PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD, PYG_ERR_UNSUPPORTED_ARCH, PYG_ERR_DEVICE; PYG_ERR_INVALID_PARAMETER when
-// a device cannot do what the placement says, or an override matches nothing; PYG_ERR_OUT_OF_MEMORY when the engine
-// cannot allocate, or when the weights would not fit without mmap.
+// a device does not support the placement, or an override matches nothing; PYG_ERR_OUT_OF_MEMORY when an allocation
+// fails, or when the weights would not fit without mmap.
 pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err);
 
-// Loads a model from its metadata alone, without weights, and continues past what is wrong with it. `ggufs` are the
-// model's files in order; only the tensors of the later ones are used. `path` is any existing file. *out is the model
-// with its vocabulary and without weights, or NULL if the vocabulary cannot be read. *about is *owned*:
-// pyg_string_free. It is a JSON object:
-//   failed    the step at which the engine gives up: "architecture", "sizes", "vocabulary" or "tensors"; or ""
-//   words     the engine's error message
+// Check a model's metadata: load it without weights and continue past errors. `ggufs` are the model's files in order;
+// only the tensors of the later ones are used. `path` is any existing file. *out is the model with its vocabulary and
+// without weights, or NULL if the vocabulary cannot be read. *report is *owned*: pyg_string_free. It is a JSON object:
+//   failed    the step that failed: "architecture", "sizes", "vocabulary" or "tensors"; or ""
+//   message   the engine's error message
 //   sizes     the model's sizes as the engine reads them; empty if it does not get that far
 //   findings  tensors that are missing (no "found") or have the wrong shape: {"name", "expected", "found"}, shapes
 //             innermost first; the first 256
-//   unknown   names of tensors that this kind of model does not have
-// Files without any tensor are treated as vocabularies: nothing counts as missing.
-pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** about,
-                            pyg_model ** out, pyg_error * err);
+//   unknown   names of tensors that this architecture does not have
+// Files without tensors are treated as vocabularies: nothing counts as missing.
+pyg_status pyg_model_check_metadata(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** report,
+                                    pyg_model ** out, pyg_error * err);
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err);
 void       pyg_model_free(pyg_model * model);
 
@@ -409,10 +408,10 @@ typedef struct pyg_model_info {
     int32_t  n_layer;
     int32_t  n_head;
     int32_t  n_head_kv;
-    int32_t  n_swa;      // sliding-window size, 0 when attention is full
+    int32_t  n_swa;      // sliding-window size; 0: full attention
     int32_t  rope_type;  // enum llama_rope_type
     int32_t  ftype;      // enum llama_ftype
-    uint32_t n_cls_out;  // classifier outputs, 0 for models without a classifier head
+    uint32_t n_cls_out;  // classifier outputs; 0 without a classifier head
     uint64_t n_params;
     uint64_t size_bytes;  // of all tensors
     bool     has_encoder;
@@ -420,16 +419,16 @@ typedef struct pyg_model_info {
     bool     is_recurrent;
     bool     is_hybrid;
     bool     is_diffusion;
-    bool     is_causal;  // each token sees only those before it
+    bool     is_causal;  // each token attends only to those before it
     char     desc[128];  // such as "llama 1B Q4_K - Medium"
     char     arch[64];   // general.architecture
 } pyg_model_info;
 
 pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error * err);
 
-// Metadata pair `index` as strings. The lengths returned are the full ones, without the NUL; the strings are cut to
-// `key_size` and `value_size`. PYG_ERR_INVALID_PARAMETER past the end. Upstream abbreviates arrays; pyggml.gguf reads
-// them whole.
+// Metadata pair `index` as strings. The lengths returned are the full ones, without the NUL; the strings are truncated
+// to `key_size` and `value_size`. PYG_ERR_INVALID_PARAMETER past the end. Upstream abbreviates arrays; pyggml.gguf
+// reads them completely.
 pyg_status pyg_model_meta_count(pyg_model * model, int32_t * out, pyg_error * err);
 pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size_t key_size, size_t * key_len,
                               char * value, size_t value_size, size_t * value_len, pyg_error * err);
@@ -437,12 +436,12 @@ pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size
 // The Jinja chat template named `name` (NULL: the default one), *owned*: pyg_string_free; NULL if there is none.
 pyg_status pyg_model_chat_template(pyg_model * model, const char * name, char ** out, pyg_error * err);
 
-// A vocabulary never changes, so calls on it do not wait for each other: any number of threads may read it at once.
+// Vocabularies are immutable, so calls on one run in parallel.
 
 typedef struct pyg_vocab_info {
     int32_t type;  // enum llama_vocab_type
     int32_t n_tokens;
-    int32_t bos;  // special tokens: -1 if the vocabulary has none
+    int32_t bos;  // special tokens: -1 if there is none
     int32_t eos;
     int32_t eot;
     int32_t sep;
@@ -470,22 +469,22 @@ typedef struct pyg_token_info {
 pyg_status pyg_vocab_get_info(pyg_model * model, pyg_vocab_info * out, pyg_error * err);
 pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info * out, pyg_error * err);
 
-// A token's text as the vocabulary stores it. *len_out is how many bytes it has. If that exceeds `size`, nothing is
+// Text of a token as stored in the vocabulary. *len_out is its length in bytes. If that exceeds `size`, nothing is
 // written: call again with a larger buffer.
 pyg_status pyg_vocab_text(pyg_model * model, int32_t token_id, char * buf, size_t size, size_t * len_out,
                           pyg_error * err);
 
-// Every token the vocabulary marks as the end of generation, ascending. *n_out is how many there are. If that exceeds
-// `n_max`, nothing is written: call again with a larger buffer.
+// All end-of-generation tokens, ascending. *n_out is their number. If that exceeds `n_max`, nothing is written: call
+// again with a larger buffer.
 pyg_status pyg_vocab_eog_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);
 
-// Every token that text is read as only with `parse_special`, ascending. *n_out as above.
+// All tokens that are recognised in text only with `parse_special`, ascending. *n_out as above.
 pyg_status pyg_vocab_special_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out,
                                  pyg_error * err);
 // The token stored as `text`, or -1.
 pyg_status pyg_vocab_find(pyg_model * model, const char * text, size_t text_len, int32_t * out, pyg_error * err);
 
-// Text to token ids. *n_out as above. `text` may contain any bytes, including NUL.
+// Tokenize text. *n_out as above. `text` may contain any bytes, including NUL.
 pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_len, bool add_special,
                               bool parse_special, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);
 
@@ -494,7 +493,7 @@ pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_
 pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, char * buf, size_t size, size_t * len_out,
                            pyg_error * err);
 
-// Token ids to text, the inverse of pyg_vocab_tokenize. *len_out as n_out above.
+// Detokenize: the inverse of pyg_vocab_tokenize. *len_out as n_out above.
 pyg_status pyg_vocab_detokenize(pyg_model * model, const int32_t * token_ids, int32_t n, bool remove_special,
                                 bool unparse_special, char * buf, size_t size, size_t * len_out, pyg_error * err);
 
@@ -508,9 +507,9 @@ typedef struct pyg_imatrix pyg_imatrix;
 struct llama_context;
 
 typedef struct pyg_context_options {
-    uint32_t n_ctx;     // cells, rounded up to a multiple of 256; 0: the model's training length
+    uint32_t n_ctx;     // KV cells, rounded up to a multiple of 256; 0: the model's training length
     uint32_t n_batch;   // most tokens in one decode call
-    uint32_t n_ubatch;  // tokens computed at once
+    uint32_t n_ubatch;  // tokens of a micro-batch
     uint32_t n_seq_max;
     uint32_t n_outputs_max;    // most rows of logits in one decode call; 0: n_batch
     int32_t  n_threads;        // 0: pyg_cpu_count()
@@ -525,12 +524,12 @@ typedef struct pyg_context_options {
     float    rope_freq_scale;  // 0: from the model
     bool     embeddings;       // compute embeddings of every token as well: n_outputs_max is treated as 0, and
                                // n_ubatch is rounded down to a multiple of n_seq_max
-    bool     offload_kqv;      // keep the cache on the GPU with the layers
+    bool     offload_kqv;      // keep the KV cache on the GPU with the layers
     bool     op_offload;
     bool     swa_full;    // full-size cache for sliding-window layers
-    bool     kv_unified;  // one buffer of cells shared by all sequences
+    bool     kv_unified;  // one buffer of KV cells shared by all sequences
 
-    // Collects the activations that the weights multiply, or NULL. The context keeps it alive.
+    // Collects an importance matrix during decodes, or NULL. The context keeps it alive.
     pyg_imatrix * imatrix;
 } pyg_context_options;
 
@@ -538,15 +537,15 @@ pyg_context_options pyg_context_default_options(void);
 
 enum { PYG_MAX_GPUS = 16 };  // per model; upstream's limit
 
-// What is, or would be, in one memory: main memory or a GPU's.
+// Memory used, or planned, on one device or in main memory.
 typedef struct pyg_memory_share {
     char     name[128];         // upstream's name of the device: "CPU" for main memory
     uint64_t weights_bytes;     // all weights, including those mapped from the file
     uint64_t repacked_bytes;    // of these, copies in a faster layout
-    uint64_t originals_bytes;   // what such copies were made from, where it stays mapped until the system needs the
-                                // memory: with layouts of upstream's; ours let go of it
-    uint64_t vocabulary_bytes;  // what the vocabulary takes in addition to the weights
-    uint64_t context_bytes;     // caches, recurrent states and the engine's bookkeeping of cells
+    uint64_t originals_bytes;   // originals of such copies, where they stay mapped until the system needs the
+                                // memory: with upstream's layouts; ours release them
+    uint64_t vocabulary_bytes;  // vocabulary, in addition to the weights
+    uint64_t context_bytes;     // KV cache, recurrent states and the engine's bookkeeping of cells
     uint64_t compute_bytes;     // scratch buffers and rows of output
     uint64_t available_bytes;   // pyg_memory_available(), or the device's free memory
 } pyg_memory_share;
@@ -556,18 +555,18 @@ typedef struct pyg_memory {
     pyg_memory_share shares[PYG_MAX_GPUS + 1];  // main memory first
 } pyg_memory;
 
-// What the model and a context with `options` would take, computed by the engine's own planner without allocating it.
-// The model may be loaded with weights or with shape_only.
+// Memory that the model and a context with `options` would use, computed by the engine's own planner without allocating
+// it. The model may be loaded with weights or with shape_only.
 pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * options, pyg_memory * out,
                                 pyg_error * err);
 
-// Estimates first: returns PYG_ERR_OUT_OF_MEMORY, with both numbers, rather than allocate so much that the kernel kills
-// the process.
+// Estimates the memory first, and returns PYG_ERR_OUT_OF_MEMORY, with required and available bytes, before the kernel
+// would kill the process.
 pyg_status pyg_context_new(pyg_model * model, const pyg_context_options * options, pyg_context ** out, pyg_error * err);
 pyg_status pyg_context_close(pyg_context * ctx, pyg_error * err);
 void       pyg_context_free(pyg_context * ctx);
 
-// What the model and the context take in the engine's buffers; for mapped weights, the part of the file that stays
+// Memory used by the model and the context in the engine's buffers; for mapped weights, the part of the file that stays
 // mapped.
 pyg_status pyg_context_memory(pyg_context * ctx, pyg_memory * out, pyg_error * err);
 
@@ -576,7 +575,7 @@ pyg_status pyg_context_get(pyg_context * ctx, struct llama_context ** out, pyg_e
 
 typedef struct pyg_context_info {
     uint32_t n_ctx;
-    uint32_t n_ctx_seq;  // cells one sequence can use
+    uint32_t n_ctx_seq;  // KV cells that one sequence can use
     uint32_t n_batch;
     uint32_t n_ubatch;
     uint32_t n_seq_max;
@@ -586,15 +585,15 @@ typedef struct pyg_context_info {
     int32_t  n_vocab;
     int32_t  n_embd_out;
     int32_t  pooling;    // enum llama_pooling_type
-    int32_t  n_outputs;  // rows of output from the last decode
-    bool     can_shift;  // seq_add and seq_div can move positions
+    int32_t  n_outputs;  // rows of output of the last decode
+    bool     can_shift;  // seq_add and seq_div can shift positions
 } pyg_context_info;
 
 pyg_status pyg_context_get_info(pyg_context * ctx, pyg_context_info * out, pyg_error * err);
 
-// Which operations of the context's model may give a row other bits beside other rows than alone: a line for each,
-// first why none is computed by our kernels if that is so. Empty: none of them. Not while another thread decodes.
-// *names is *owned*: pyg_string_free.
+// Operations of the context's model that are not batch-invariant, one per line; the first line says why our kernels are
+// not in use, if so. Empty if every operation is batch-invariant. Not while another thread decodes. *names is *owned*:
+// pyg_string_free.
 pyg_status pyg_context_not_batch_invariant(pyg_context * ctx, char ** names, pyg_error * err);
 pyg_status pyg_context_set_threads(pyg_context * ctx, int32_t n_threads, int32_t n_threads_batch, pyg_error * err);
 
@@ -607,35 +606,35 @@ typedef struct pyg_batch {
                                 // context with embeddings and an encoder always output every token.
 } pyg_batch;
 
-// Runs a batch. *n_outputs is the number of rows of output. PYG_ERR_INVALID_PARAMETER when a value is out of range and
-// PYG_ERR_CONTEXT_OVERFLOW when there are not enough cells: nothing has changed then. PYG_ERR_ENGINE when
-// pyg_context_cancel stopped it or it failed.
+// Decode a batch. *n_outputs is the number of rows of output. PYG_ERR_INVALID_PARAMETER when a value is out of range
+// and PYG_ERR_CONTEXT_OVERFLOW when there are too few free cells: nothing has changed then. PYG_ERR_ENGINE when it
+// failed or pyg_context_cancel stopped it.
 pyg_status pyg_context_decode(pyg_context * ctx, const pyg_batch * batch, int32_t * n_outputs, pyg_error * err);
 pyg_status pyg_context_encode(pyg_context * ctx, const pyg_batch * batch, int32_t * n_outputs, pyg_error * err);
 
-// Makes a decode or encode now running on another thread return early; otherwise does nothing. Does not wait. Only CPU
-// work can be interrupted, and not a decode that carries out pending edits of sequences.
+// Make a decode or encode that is running on another thread return early; otherwise does nothing. Does not wait. Only
+// CPU work can be interrupted, and not a decode that applies pending sequence edits.
 void pyg_context_cancel(pyg_context * ctx);
 
-// Copies output of the last decode. Row i belongs to the i-th token of the batch for which output was requested. dst:
+// Copy output of the last decode. Row i belongs to the i-th token of the batch for which output was requested. dst:
 // (n_rows, n_vocab) or (n_rows, n_embd_out), rows [first, first + n_rows). PYG_ERR_ENGINE when there is no output.
 pyg_status pyg_context_logits(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err);
 pyg_status pyg_context_embeddings(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err);
 
-// The log-probability (log-softmax of the logits) of one token in each of those rows. dst, token_ids: (n_rows,).
+// Log-probability (log-softmax of the logits) of one token in each of those rows. dst, token_ids: (n_rows,).
 pyg_status pyg_context_logprobs(pyg_context * ctx, int32_t first, int32_t n_rows, const int32_t * token_ids,
                                 float * dst, pyg_error * err);
 
-// The pooled embedding of a sequence of the last batch. dst: (n_embd_out,), or (n_cls_out,) for rank pooling.
+// Pooled embedding of a sequence of the last batch. dst: (n_embd_out,), or (n_cls_out,) for rank pooling.
 pyg_status pyg_context_embeddings_seq(pyg_context * ctx, int32_t seq_id, float * dst, int32_t n, pyg_error * err);
 
-// Memory by sequence. Positions are half-open [p0, p1); a negative end is open. seq_id -1 matches every
-// sequence where noted. The next decode carries out seq_add, seq_div and, without kv_unified, seq_cp.
-// PYG_ERR_INVALID_PARAMETER for models without a memory (encoders) and for what a memory cannot do: copy part of a
-// sequence without kv_unified or with a recurrent state, move positions if can_shift is false.
+// Edits of sequences. Positions are half-open [p0, p1); a negative end is open. seq_id -1 matches every sequence where
+// noted. seq_add, seq_div and, without kv_unified, seq_cp are applied by the next decode. PYG_ERR_INVALID_PARAMETER for
+// models without a memory (encoders) and for unsupported edits: copying part of a sequence without kv_unified or with a
+// recurrent state, shifting positions if can_shift is false.
 pyg_status pyg_context_memory_clear(pyg_context * ctx, bool data, pyg_error * err);
 pyg_status pyg_context_seq_rm(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, bool * removed,
-                              pyg_error * err);  // -1 allowed; *removed false: this memory cannot do it
+                              pyg_error * err);  // -1 allowed; *removed false: not supported by this memory
 pyg_status pyg_context_seq_cp(pyg_context * ctx, int32_t src, int32_t dst, int32_t p0, int32_t p1, pyg_error * err);
 pyg_status pyg_context_seq_keep(pyg_context * ctx, int32_t seq_id, pyg_error * err);
 pyg_status pyg_context_seq_add(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t delta,
@@ -644,10 +643,10 @@ pyg_status pyg_context_seq_div(pyg_context * ctx, int32_t seq_id, int32_t p0, in
 pyg_status pyg_context_seq_pos(pyg_context * ctx, int32_t seq_id, int32_t * pos_min, int32_t * pos_max,
                                pyg_error * err);  // both -1 when the sequence is empty
 
-// State of the whole context (seq_id -1) or of one sequence: its memory, not its last output. It fits only the same
-// model on the same kind of machine, and has a checksum. PYG_ERR_INVALID_PARAMETER for bytes that are not such a state
-// (nothing has changed then) or do not fit the shape of this context (what was to be restored is then empty), and while
-// edits of sequences wait for the next decode.
+// State of the whole context (seq_id -1) or of one sequence: its memory, without its last output. It can be restored
+// only with the same model on the same kind of machine, and has a checksum. PYG_ERR_INVALID_PARAMETER for bytes that
+// are not such a state (nothing has changed then) or do not fit the shape of this context (what was to be restored is
+// then empty), and while sequence edits are pending.
 pyg_status pyg_context_state_size(pyg_context * ctx, int32_t seq_id, size_t * out, pyg_error * err);
 pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, size_t size, size_t * written,
                                  pyg_error * err);
@@ -657,17 +656,17 @@ pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void *
 // Importance matrices: sums over the activations that the weights multiply, collected during decodes
 // ---------------------------------------------------------------------------------------------------------
 
-// Starts empty. `process_output`: include the output matrix, where every token has output.
+// Create an empty one. `process_output`: include the output matrix, where every token has output.
 pyg_status pyg_imatrix_new(bool process_output, pyg_imatrix ** out, pyg_error * err);
 void       pyg_imatrix_free(pyg_imatrix * imatrix);
 
-// The tensor that follows `after` by name, or NULL (pyg_string_free), and the sizes of its sums, which stay as they
-// are: (n_counts, n_values / n_counts). PYG_ERR_ENGINE after an activation that was not a finite number.
+// The tensor that follows `after` by name, or NULL (pyg_string_free), and the sizes of its sums, which do not change:
+// (n_counts, n_values / n_counts). PYG_ERR_ENGINE after an activation that was not finite.
 pyg_status pyg_imatrix_next(pyg_imatrix * imatrix, const char * after, size_t * n_values, size_t * n_counts,
                             char ** name, pyg_error * err);
 
-// Copies a tensor's sums: of the squared activations of each column and of the activations themselves, n_values each,
-// and the rows of activations, n_counts: one number, or one for each expert.
+// Copy a tensor's sums: of the squared activations of each column and of the activations themselves, n_values each, and
+// the number of rows, n_counts: one number, or one for each expert.
 pyg_status pyg_imatrix_copy(pyg_imatrix * imatrix, const char * name, float * squares, float * activations,
                             int64_t * counts, pyg_error * err);
 
@@ -675,14 +674,14 @@ pyg_status pyg_imatrix_copy(pyg_imatrix * imatrix, const char * name, float * sq
 // Samplers: chains of upstream's samplers
 // ---------------------------------------------------------------------------------------------------------
 
-// An empty chain. `model` provides the vocabulary that some samplers need, or is NULL.
+// Create an empty chain. `model` provides the vocabulary that some samplers need, or is NULL.
 pyg_status pyg_sampler_new(pyg_model * model, pyg_sampler ** out, pyg_error * err);
 pyg_status pyg_sampler_clone(pyg_sampler * sampler, pyg_sampler ** out, pyg_error * err);
 pyg_status pyg_sampler_close(pyg_sampler * sampler, pyg_error * err);
 void       pyg_sampler_free(pyg_sampler * sampler);
 
-// Each adds one sampler to the end of the chain. Those that need a vocabulary return PYG_ERR_INVALID_PARAMETER on a
-// chain made without a model. So do values out of range, including NaN and whatever upstream would assert on.
+// Add a sampler to the end of the chain. Those that need a vocabulary return PYG_ERR_INVALID_PARAMETER on a chain
+// created without a model. So do values out of range, including NaN and whatever upstream would assert on.
 pyg_status pyg_sampler_add_greedy(pyg_sampler * sampler, pyg_error * err);
 pyg_status pyg_sampler_add_dist(pyg_sampler * sampler, uint32_t seed, pyg_error * err);
 pyg_status pyg_sampler_add_top_k(pyg_sampler * sampler, int32_t k, pyg_error * err);
@@ -718,13 +717,13 @@ pyg_status pyg_sampler_seed(pyg_sampler * sampler, uint32_t * out, pyg_error * e
 pyg_status pyg_sampler_reset(pyg_sampler * sampler, pyg_error * err);
 pyg_status pyg_sampler_accept(pyg_sampler * sampler, int32_t token_id, pyg_error * err);
 
-// Samples from output row `row` of the context's last decode (negative counts from the end) and accepts the
-// token. PYG_ERR_ENGINE if the context has no such row or the chain selects nothing.
+// Sample from output row `row` of the context's last decode (negative counts from the end) and accept the token.
+// PYG_ERR_ENGINE if the context has no such row or the chain selects nothing.
 pyg_status pyg_sampler_sample(pyg_sampler * sampler, pyg_context * ctx, int32_t row, int32_t * token_id,
                               pyg_error * err);
 
-// Runs the chain over `n` candidates in place, without accepting. token_ids, logits, probs: (n,), overwritten in the
-// chain's order. *n_out is how many remain, *selected the index of the chosen one or -1.
+// Run the chain over `n` candidates in place, without accepting. token_ids, logits, probs: (n,), overwritten in the
+// chain's order. *n_out is how many remain, *selected the index of the selected one or -1.
 pyg_status pyg_sampler_apply(pyg_sampler * sampler, int32_t * token_ids, float * logits, float * probs, int32_t n,
                              int32_t * n_out, int32_t * selected, pyg_error * err);
 
@@ -735,110 +734,110 @@ pyg_status pyg_sampler_apply(pyg_sampler * sampler, int32_t * token_ids, float *
 typedef struct pyg_chat_templates pyg_chat_templates;
 typedef struct pyg_chat_parser    pyg_chat_parser;
 
-// Reads and analyses the model's chat templates (the default one, and "tool_use" for prompts with tools), or
-// `chat_template`, Jinja text, if not NULL. The object is immutable. PYG_ERR_INVALID_PARAMETER when there is no
-// template or it cannot be read; the message says why.
+// Read and analyse the model's chat templates (the default one, and "tool_use" for prompts with tools), or
+// `chat_template`, Jinja text, if not NULL. The object is immutable. PYG_ERR_INVALID_PARAMETER, with the reason, when
+// there is no template or it is invalid.
 pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template, pyg_chat_templates ** out,
                                   pyg_error * err);
-// Another handle to the same object, without reading it again: closing one leaves the other open.
+// Create another handle to the same object: closing one leaves the other open.
 pyg_status pyg_chat_templates_share(pyg_chat_templates * templates, pyg_chat_templates ** out, pyg_error * err);
 pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * err);
 void       pyg_chat_templates_free(pyg_chat_templates * templates);
 
-// A JSON object: "source"; "abilities", an object of bools; "arguments", how the template writes a call's arguments:
-// "as one" JSON object, "one by one", or "" if it has no format for calls that follows a schema. *out is *owned*:
-// pyg_string_free.
-pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err);
+// Information about a template, a JSON object: "source"; "abilities", an object of bools; "arguments", the format of a
+// tool call's arguments: "as one" JSON object, "one by one", or "" if it has no format that follows a schema. *out is
+// *owned*: pyg_string_free.
+pyg_status pyg_chat_templates_info(pyg_chat_templates * templates, char ** out, pyg_error * err);
 
-// Renders a conversation. `request_json` is an object:
-//   messages                array of {"role", "content", ...} as OpenAI's chat API has them
+// Render a conversation. `request_json` is an object:
+//   messages                array of {"role", "content", ...} as in OpenAI's chat API
 //   tools                   array of {"type": "function", "function": {...}}; may be missing
 //   generic_tools           like tools, for a template without tool support, which does not see them
 //   tool_choice             "auto", "none" or "required"
 //   parallel_tool_calls     bool
 //   add_generation_prompt   bool
 //   enable_thinking         bool
-//   continue_final_message  bool: the answer continues the last message
+//   continue_final_message  bool: the output continues the last message
 //   reasoning_format        "auto": separates reasoning from content; "none": leaves it in
-//   json_schema             schema, as text, that content must follow; may be missing. Here and in tools, constants
-//                           stand in for the real schemas (pyggml/chat/fallback_schemas.py)
-//   grammar                 GBNF that the answer must follow; may be missing
+//   json_schema             schema, as text, that content must match; may be missing. Here and in tools, constants
+//                           replace the real schemas (pyggml/chat/fallback_schemas.py)
+//   grammar                 GBNF that the output must match; may be missing
 //   template_kwargs         object of extra variables for the template; may be missing
 // *prompt_json is *owned*: pyg_string_free. It is an object:
 //   text                    the prompt, without the BOS and EOS that tokenizing adds
-//   grammar                 GBNF that the answer must follow, or ""
+//   grammar                 GBNF that the output must match, or ""
 //   grammar_lazy            the grammar applies only from a trigger on
-//   grammar_prefix          text to feed the grammar before the answer begins: the end of the prompt, or ""
+//   grammar_prefix          text that the grammar reads before the output: the end of the prompt, or ""
 //   triggers                {"patterns": regular expressions, "token_ids"}, for a lazy grammar
-//   preserved_tokens        special tokens whose text must be in the answer's text, because the parser needs it
-//   stop                    strings that end the answer
+//   preserved_tokens        special tokens whose text the parser needs in the output
+//   stop                    stop strings
 //   thinking_start, thinking_ends    the text around reasoning
-// *parser is *owned* and reads one answer to this prompt. PYG_ERR_INVALID_PARAMETER when the messages are malformed or
-// the template rejects them.
+// *parser is *owned* and parses one output for this prompt. PYG_ERR_INVALID_PARAMETER when the messages are malformed
+// or the template rejects them.
 pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char * request_json, char ** prompt_json,
                                      pyg_chat_parser ** parser, pyg_error * err);
 
-// A parser for another answer to the same prompt, with nothing read yet.
+// Create a parser for another output of the same prompt.
 pyg_status pyg_chat_parser_clone(pyg_chat_parser * parser, pyg_chat_parser ** out, pyg_error * err);
 pyg_status pyg_chat_parser_close(pyg_chat_parser * parser, pyg_error * err);
 void       pyg_chat_parser_free(pyg_chat_parser * parser);
 
-// Reads more of the answer; `last` means that this is its end, so nothing is held back any longer. *delta_json is what
-// the message gains, an object {"content", "reasoning_content", "tool_calls": [{"index", "id", "name", "arguments"}]}
-// of texts to append; a call's id and name come once, with its first piece, when the name has ended. What has
-// been returned is never retracted, and adds up to the same message whatever the pieces; of a long text, a few
-// characters wait for the next one. Text that does not match the template's format is content, and nothing if it
-// follows calls. *delta_json is *owned*: pyg_string_free.
+// Parse more of the output; `last`: this is its end, so nothing is held back any longer. *delta_json is the delta of
+// the message, an object {"content", "reasoning_content", "tool_calls": [{"index", "id", "name", "arguments"}]} of
+// texts to append; a tool call's id and name come once, in its first delta, when the name is complete. Deltas are never
+// retracted, and add up to the same message however the text is split into chunks; in a long text, a few characters are
+// held back until the next call. Text that does not match the template's format is content, or dropped if it follows
+// tool calls. *delta_json is *owned*: pyg_string_free.
 pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, size_t n_bytes, bool last,
                                 char ** delta_json, pyg_error * err);
 
-// Frees text that was returned as *owned*.
+// Free a string that was returned as *owned*.
 void pyg_string_free(char * string);
 
 // ---------------------------------------------------------------------------------------------------------
-// Wakers: how an event loop, or one thread with many requests, learns which of them to read
+// Wakers: notify an event loop, or one thread with many requests, which requests are ready
 // ---------------------------------------------------------------------------------------------------------
 
 typedef struct pyg_waker pyg_waker;
 
-// A request names a waker and a tag when it is submitted. Whenever pyg_request_wait finds the request not ready, the
-// waker receives the tag once: when the tokens waited for are there or the request has ended. One waker serves any
-// number of requests and engines.
+// A request is submitted with a waker and a tag. Whenever pyg_request_wait finds the request not ready, the waker
+// receives the tag once: when the tokens are available or the request has ended. One waker serves any number of
+// requests and engines.
 pyg_status pyg_waker_new(pyg_waker ** out, pyg_error * err);
 
-// A file descriptor that is readable while there are tags to take. *borrowed until the waker is freed*
+// A file descriptor that is readable while tags are queued. *borrowed until the waker is freed*
 pyg_status pyg_waker_fd(pyg_waker * waker, int32_t * out, pyg_error * err);
 
-// Takes up to `max_tags` tags in order of arrival. Waits until there is one or `timeout_s` has passed (0: does not
-// wait; negative: no limit). *n_out may be 0. Only one thread at a time may call it.
+// Take up to `max_tags` tags in order of arrival. Waits until there is one or `timeout_s` has passed (0: does not wait;
+// negative: no limit). *n_out may be 0. Only one thread at a time may call it.
 pyg_status pyg_waker_take(pyg_waker * waker, double timeout_s, uint64_t * tags, int32_t max_tags, int32_t * n_out,
                           pyg_error * err);
 
-// Requests that still name it no longer wake anything.
+// Requests that still refer to it no longer wake anything.
 void pyg_waker_free(pyg_waker * waker);
 
 // ---------------------------------------------------------------------------------------------------------
-// The engine: one context, one native thread, any number of requests computed together
+// The engine: one context, one native thread, continuous batching of any number of requests
 // ---------------------------------------------------------------------------------------------------------
 
 typedef struct pyg_engine  pyg_engine;
 typedef struct pyg_request pyg_request;
 
 typedef struct pyg_engine_options {
-    uint32_t n_ctx;         // cells that requests share; 0: all of the context (upstream rounds cells up)
-    uint32_t max_queue;     // most requests that may wait; 0: no limit
-    bool     prefix_cache;  // keep finished sequences while there is room, and start prompts from the prefix they share
-    bool     adapt_threads;  // choose the number of compute threads step by step; otherwise use the context's
-    bool backend_sampling;   // choose the tokens of greedy requests on the device that computes the logits, if it can
+    uint32_t n_ctx;          // KV cells that requests share; 0: all of the context (upstream rounds cells up)
+    uint32_t max_queue;      // most requests waiting in the queue; 0: no limit
+    bool     prefix_cache;   // keep finished sequences cached until they are evicted, and reuse their common prefixes
+    bool     adapt_threads;  // tune the number of compute threads; otherwise use the context's
+    bool     backend_sampling;  // sample greedy requests on the device that computes the logits, if it can
 } pyg_engine_options;
 
 pyg_engine_options pyg_engine_default_options(void);
 
-// Takes over the context: only the engine's thread uses it from here on, and the caller's handle is closed. As many
-// requests run at once as the context has sequences. Starts the thread, which sleeps when idle.
+// Take over the context: from now on only the engine's thread uses it, and the caller's handle is closed. There are as
+// many slots as the context has sequences. The thread sleeps when idle.
 pyg_status pyg_engine_new(pyg_context * ctx, const pyg_engine_options * options, pyg_engine ** out, pyg_error * err);
 
-// Cancels every request, waits for the thread to end, and releases the context. Unfinished requests end with
+// Cancel every request, wait for the thread to end, and release the context. Unfinished requests end with
 // PYG_FINISH_CLOSED.
 pyg_status pyg_engine_close(pyg_engine * engine, pyg_error * err);
 void       pyg_engine_free(pyg_engine * engine);
@@ -853,7 +852,7 @@ typedef struct pyg_sampling {
     float                frequency_penalty;  // 0: off
     float                presence_penalty;   // 0: off
     int32_t              penalty_last_n;     // how many tokens the penalties look back; 0: off
-    float                dynatemp_range;     // how far entropy moves the temperature up or down; 0: off
+    float                dynatemp_range;     // largest change of the temperature by entropy; 0: off
     float                dynatemp_exponent;
     float                top_n_sigma;      // 0: off
     float                xtc_probability;  // 0: off
@@ -867,20 +866,20 @@ typedef struct pyg_sampling {
     float                mirostat_eta;
     float                adaptive_target;  // negative: off
     float                adaptive_decay;
-    int32_t              min_keep;  // tokens that every filtering sampler must leave; 0: no minimum
+    int32_t              min_keep;  // fewest tokens that every filtering sampler leaves; 0: no minimum
     uint32_t             seed;
     const char * const * dry_breakers;  // (n_dry_breakers,) or NULL
-    const char * const * samplers;      // (n_samplers,) or NULL for the default order: see sampler_chain.cpp
+    const char * const * samplers;      // (n_samplers,) or NULL for the default order, pyg_sampler_order
     int32_t              n_dry_breakers;
     int32_t              n_samplers;
     const int32_t *      bias_token_ids;  // (n_bias,) or NULL
     const float *        bias_values;     // (n_bias,)
     int32_t              n_bias;
     const char *         grammar;         // GBNF, or NULL
-    const char *         grammar_root;    // the rule it starts with
-    const char *         grammar_prefix;  // text it reads before the first token, or NULL; not with grammar_lazy
-    // A lazy grammar applies from a trigger on: a token, or text that matches a regular expression (std::regex's
-    // ECMAScript). It starts at the first nonempty group of the match, or else at the whole match.
+    const char *         grammar_root;    // name of the start rule
+    const char *         grammar_prefix;  // text that it reads before the first token, or NULL; not with grammar_lazy
+    // A lazy grammar applies from a trigger on: a token, or text that matches an ECMAScript regular expression. It
+    // starts at the first non-empty group of the match, or else at the whole match.
     bool                 grammar_lazy;
     const char * const * trigger_patterns;   // (n_trigger_patterns,) or NULL
     const int32_t *      trigger_token_ids;  // (n_trigger_tokens,) or NULL
@@ -888,47 +887,60 @@ typedef struct pyg_sampling {
     int32_t              n_trigger_tokens;
 } pyg_sampling;
 
+// Range of a numeric parameter of pyg_sampling, both ends included.
+typedef struct pyg_sampling_range {
+    const char * name;  // static
+    double       min;
+    double       max;
+} pyg_sampling_range;
+
+// The ranges, which pyg_engine_submit checks, by index. Returns false past the end.
+bool pyg_sampling_range_get(int32_t index, pyg_sampling_range * out);
+// The samplers in their default order, by index; static. NULL past the end.
+const char * pyg_sampler_order(int32_t index);
+
 typedef struct pyg_request_options {
     pyg_sampling    sampling;
     int32_t         max_tokens;
-    const int32_t * stop_token_ids;  // (n_stop,) or NULL: generation ends before any of these
+    const int32_t * stop_token_ids;  // (n_stop,) or NULL: stop tokens, which are not returned
     int32_t         n_stop;
     double          timeout_s;  // from submission; negative: none
-    pyg_waker *     waker;      // woken when there is something to read, or NULL
-    uint64_t        tag;        // what the waker receives
-    // How many likeliest alternatives to report for each new token and for each prompt token, up to 1,000; 0: no
-    // logprobs. With n_prompt_logprobs the whole prompt is computed, nothing of it is reused.
+    pyg_waker *     waker;      // notified when there is something to read, or NULL
+    uint64_t        tag;        // passed to the waker
+    // Number of likeliest alternatives to report for each new token and for each prompt token, up to 1,000; 0: no
+    // logprobs. With n_prompt_logprobs the whole prompt is computed, without the prefix cache.
     int32_t n_logprobs;
     int32_t n_prompt_logprobs;
-    // Nobody reads the tokens one by one: they may come late and many at once if all are done sooner.
-    bool unwatched;
+    // Tokens may be delivered late and many at once if that finishes all requests sooner.
+    bool prefer_throughput;
 } pyg_request_options;
 
 // Greedy, up to 256 tokens; every sampler off, with default parameters for when it is switched on.
 pyg_request_options pyg_request_default_options(void);
 
-// Queues a request; copies everything `options` and `prompt` point to. On failure nothing is queued:
-// PYG_ERR_EMPTY_PROMPT, PYG_ERR_CONTEXT_OVERFLOW when the prompt cannot fit, PYG_ERR_INVALID_PARAMETER,
+// Submit a request; copies everything `options` and `prompt` point to. On failure nothing is queued:
+// PYG_ERR_EMPTY_PROMPT, PYG_ERR_CONTEXT_OVERFLOW when the prompt is too long, PYG_ERR_INVALID_PARAMETER,
 // PYG_ERR_GRAMMAR, PYG_ERR_QUEUE_FULL.
 pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
                              const pyg_request_options * options, pyg_request ** out, pyg_error * err);
 
-// Queues a request for the logits at every position of a prompt. dst: (n_prompt, n_vocab). Wait with pyg_request_wait;
+// Submit a request for the logits at every position of a prompt. dst: (n_prompt, n_vocab). Wait with pyg_request_wait;
 // dst must stay valid until the request has ended.
 pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, float * dst,
                                     pyg_request ** out, pyg_error * err);
 
-// Sends `tag` to the waker once there is room in the queue, perhaps at once, or when the engine closes. The room is not
-// reserved: submit again, and if another request was faster, ask again.
-pyg_status pyg_engine_ask_for_room(pyg_engine * engine, pyg_waker * waker, uint64_t tag, pyg_error * err);
+// Send `tag` to the waker once the queue has capacity, perhaps at once, or when the engine closes. Nothing is reserved:
+// submit again, and if the queue is full once more, call this again.
+pyg_status pyg_engine_notify_when_queue_has_capacity(pyg_engine * engine, pyg_waker * waker, uint64_t tag,
+                                                     pyg_error * err);
 
-// Forgets the sequences kept for their prefixes. Does not disturb running requests and does not wait.
+// Evict all cached sequences. Does not affect running requests and does not wait.
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err);
 
 enum pyg_finish {
     PYG_FINISH_NONE,    // still queued or running
     PYG_FINISH_STOP,    // sampled a stop token
-    PYG_FINISH_LENGTH,  // max_tokens, or the context is full
+    PYG_FINISH_LENGTH,  // max_tokens reached, or the context is full
     PYG_FINISH_CANCELLED,
     PYG_FINISH_TIMEOUT,
     PYG_FINISH_CLOSED,  // the engine was closed first
@@ -939,11 +951,11 @@ typedef struct pyg_request_state {
     int32_t finish;         // enum pyg_finish
     int32_t stop_token_id;  // with PYG_FINISH_STOP, else -1
     int32_t n_prompt;
-    int32_t n_cached;       // prompt tokens whose computation was reused
+    int32_t n_cached;       // prompt tokens found in the prefix cache
     int32_t n_prefilled;    // prompt tokens computed so far, counted again after a preemption
-    int32_t n_generated;    // tokens produced, whether read or not, without the stop token
-    int32_t n_read;         // tokens handed out
-    int32_t n_preemptions;  // times it lost its cells to another request and was computed again
+    int32_t n_generated;    // generated tokens, read or not, without the stop token
+    int32_t n_read;         // tokens read
+    int32_t n_preemptions;  // times it was preempted
     double  queue_s;        // from submission to start
     double  prefill_s;      // from start to the first token
     double  decode_s;       // from the first token to the last
@@ -951,9 +963,9 @@ typedef struct pyg_request_state {
     int32_t n_prompt_logprobs;
 } pyg_request_state;
 
-// Waits until there are at least `min_tokens` unread tokens, the request has ended, or `timeout_s` has passed (0: does
-// not wait; negative: no limit), then moves up to `max_tokens` of them into `token_ids`. *n_out may be fewer than
-// min_tokens, even 0. Once the request has ended and every token is read, state->finish says how; with PYG_FINISH_ERROR
+// Wait until there are at least `min_tokens` unread tokens, the request has ended, or `timeout_s` has passed (0: does
+// not wait; negative: no limit), then move up to `max_tokens` of them into `token_ids`. *n_out may be fewer than
+// min_tokens, even 0. Once the request has ended and every token is read, state->finish is set; with PYG_FINISH_ERROR
 // the function returns the request's error. Only one thread at a time may call it.
 pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double timeout_s, int32_t * token_ids,
                             int32_t max_tokens, int32_t * n_out, pyg_request_state * state, pyg_error * err);
@@ -961,33 +973,33 @@ pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double ti
 // Log-probabilities of tokens [first, first + n): of the generated ones that pyg_request_wait has returned or, with
 // `of_prompt`, of the prompt's (`first` 0 is its second token). They are the log-softmax of the model's logits before
 // temperature, penalties, bias and grammar. logprobs: (n,), of the tokens themselves. top_ids, top: (n, k), the k
-// likeliest tokens and their log-probabilities, likeliest first; k is what the request asked for, at most the
-// vocabulary's size. PYG_ERR_INVALID_PARAMETER when there are fewer, or none were requested.
+// likeliest tokens and their log-probabilities, likeliest first; k is the requested number, at most the vocabulary's
+// size. PYG_ERR_INVALID_PARAMETER when there are fewer, or none were requested.
 pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,
                                 int32_t * top_ids, float * top, pyg_error * err);
 
-// Ends the request as soon as the engine can, even during prefill. Does not wait; may be called again.
+// End the request as soon as possible, even during prefill. Does not wait; may be called again.
 void pyg_request_cancel(pyg_request * request);
 
-// Cancels the request if it has not ended. Allowed at any time, even after the engine is freed. For a request of logits
-// it waits until the engine no longer uses dst.
+// Cancel the request if it has not ended, and free it. Allowed at any time, even after the engine is freed. For a
+// request of logits it waits until the engine no longer uses dst.
 void pyg_request_free(pyg_request * request);
 
 typedef struct pyg_engine_stats {
     int32_t  n_queued;
     int32_t  n_running;
-    int32_t  n_parallel;       // requests that can run at once
+    int32_t  n_parallel;       // slots: requests that can run at once
     int32_t  n_threads;        // current compute threads, for steps of one token
     int32_t  n_threads_batch;  // the same for prefill
     uint32_t n_cells;          // in total
-    uint32_t n_cells_running;  // held by running requests
-    uint32_t n_cells_cached;   // held for their prefixes, given up when needed
+    uint32_t n_cells_running;  // used by running requests
+    uint32_t n_cells_cached;   // used by cached sequences, evicted when needed
     uint64_t n_requests;       // submitted so far
     uint64_t n_finished;       // ended so far, for any reason
     uint64_t n_prompt_tokens;  // computed
-    uint64_t n_cached_tokens;  // reused instead
+    uint64_t n_cached_tokens;  // found in the prefix cache
     uint64_t n_generated_tokens;
-    uint64_t n_sampled_on_device;  // chosen where their logits were computed, stop tokens included
+    uint64_t n_sampled_on_device;  // sampled on the device of the logits, stop tokens included
     uint64_t n_decode_steps;       // forward passes
     uint64_t n_preemptions;
     uint64_t n_grammars;  // compiled for the model, by this or another engine
@@ -999,61 +1011,62 @@ typedef struct pyg_engine_stats {
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
-// An engine in a process of its own, which may end without ending the program
+// An engine in a separate process, so that a crash there does not take the caller down
 // ---------------------------------------------------------------------------------------------------------
 
-// The program's side. Requests go to the process through a socket, and what comes of them comes back through shared
-// memory, to requests like those of an engine: pyg_request_wait, pyg_request_logprobs, pyg_request_cancel and wakers
-// work as always. What the process sends is checked like any input.
-typedef struct pyg_relay pyg_relay;
+// The caller's side. Requests are sent to the process through a socket, and updates come back through shared memory, to
+// requests like those of a local engine: pyg_request_wait, pyg_request_logprobs, pyg_request_cancel and wakers work on
+// them. Data from the process is validated.
+typedef struct pyg_engine_client pyg_engine_client;
 
-// `memory` and `socket` are descriptors for the process to inherit, *owned*: close them when it has been started.
-// `max_queue` as in pyg_engine_options, for an engine that computes `n_parallel` requests at once and has no limit.
-pyg_status pyg_relay_new(uint32_t n_parallel, uint32_t max_queue, int32_t * memory, int32_t * socket, pyg_relay ** out,
-                         pyg_error * err);
+// `memory` and `socket` are descriptors for the process to inherit, *owned*: close them after it has started.
+// `max_queue` as in pyg_engine_options, for an engine with `n_parallel` slots and no limit of its own.
+pyg_status pyg_engine_client_new(uint32_t n_parallel, uint32_t max_queue, int32_t * memory, int32_t * socket,
+                                 pyg_engine_client ** out, pyg_error * err);
 
-// Passes on what the process says, until it is gone or pyg_relay_close. Call it once, on a thread for it.
-// PYG_ERR_ENGINE when what it says makes no sense: end it.
-pyg_status pyg_relay_run(pyg_relay * relay, pyg_error * err);
+// Receive updates until the process exits or pyg_engine_client_close. Call it once, on its own thread. PYG_ERR_ENGINE
+// for malformed data: kill the process then.
+pyg_status pyg_engine_client_run(pyg_engine_client * client, pyg_error * err);
 
-// As pyg_engine_submit. `model` checks the request here, and a vocabulary is enough for that; `bytes` say to the
-// process what `options` say. PYG_ERR_ENGINE, too, when the process is gone.
-pyg_status pyg_relay_submit(pyg_relay * relay, pyg_model * model, uint32_t n_ctx, const int32_t * prompt,
-                            int32_t n_prompt, const pyg_request_options * options, const char * bytes, size_t n_bytes,
-                            pyg_request ** out, pyg_error * err);
+// As pyg_engine_submit. `model` validates the request here and needs only a vocabulary; `bytes` are the options as the
+// process reads them. PYG_ERR_ENGINE when the process has exited.
+pyg_status pyg_engine_client_submit(pyg_engine_client * client, pyg_model * model, uint32_t n_ctx,
+                                    const int32_t * prompt, int32_t n_prompt, const pyg_request_options * options,
+                                    const char * bytes, size_t n_bytes, pyg_request ** out, pyg_error * err);
 
-// As pyg_engine_ask_for_room; it is told, too, when the process is gone.
-pyg_status pyg_relay_ask_for_room(pyg_relay * relay, pyg_waker * waker, uint64_t tag, pyg_error * err);
+// As pyg_engine_notify_when_queue_has_capacity; also notified when the process exits.
+pyg_status pyg_engine_client_notify_when_queue_has_capacity(pyg_engine_client * client, pyg_waker * waker, uint64_t tag,
+                                                            pyg_error * err);
 
-// Asks the process for something else. Its answer comes in one message or several, of which at most `max_bytes` may
-// wait to be taken. PYG_ERR_ENGINE when it is gone.
-pyg_status pyg_relay_call(pyg_relay * relay, const int32_t * numbers, uint32_t n_numbers, const char * bytes,
-                          size_t n_bytes, size_t max_bytes, uint64_t * id, pyg_error * err);
+// Send another call to the process. Its response is one or more messages, of which at most `max_bytes` may wait to be
+// read. PYG_ERR_ENGINE when the process has exited.
+pyg_status pyg_engine_client_call(pyg_engine_client * client, const int32_t * numbers, uint32_t n_numbers,
+                                  const char * bytes, size_t n_bytes, size_t max_bytes, uint64_t * id, pyg_error * err);
 
-// The next message of an answer, *owned*: pyg_string_free. NULL if none has come after `timeout_s` (negative: no
+// The next message of a response, *owned*: pyg_string_free. NULL if none arrives within `timeout_s` (negative: no
 // limit).
-pyg_status pyg_relay_reply(pyg_relay * relay, uint64_t id, double timeout_s, char ** data, size_t * n_bytes,
-                           bool * last, pyg_error * err);
+pyg_status pyg_engine_client_reply(pyg_engine_client * client, uint64_t id, double timeout_s, char ** data,
+                                   size_t * n_bytes, bool * last, pyg_error * err);
 
-// Nobody takes the rest of an answer.
-void pyg_relay_forget(pyg_relay * relay, uint64_t id);
+// Discard the rest of a response.
+void pyg_engine_client_discard(pyg_engine_client * client, uint64_t id);
 
-pyg_status pyg_relay_is_gone(pyg_relay * relay, bool * out, pyg_error * err);
+pyg_status pyg_engine_client_has_exited(pyg_engine_client * client, bool * out, pyg_error * err);
 
-// The process is gone: ends its requests and calls with PYG_ERR_ENGINE, for the reason given.
-pyg_status pyg_relay_lose(pyg_relay * relay, const char * why, pyg_error * err);
+// Fail all requests and calls with PYG_ERR_ENGINE and this reason, because the process has exited.
+pyg_status pyg_engine_client_fail(pyg_engine_client * client, const char * why, pyg_error * err);
 
-// Ends its requests and calls as pyg_engine_close does. Does not wait: pyg_relay_run returns soon after.
-pyg_status pyg_relay_close(pyg_relay * relay, pyg_error * err);
-void       pyg_relay_free(pyg_relay * relay);
+// End all requests and calls as pyg_engine_close does. Does not wait: pyg_engine_client_run returns soon after.
+pyg_status pyg_engine_client_close(pyg_engine_client * client, pyg_error * err);
+void       pyg_engine_client_free(pyg_engine_client * client);
 
-// The side of the process; lives as long as that.
-typedef struct pyg_feed pyg_feed;
+// The side of the engine's process; never freed.
+typedef struct pyg_engine_server pyg_engine_server;
 
 enum pyg_frame_kind {
-    PYG_FRAME_NONE,    // the program is gone
-    PYG_FRAME_SUBMIT,  // of pyg_relay_submit; the numbers are the prompt
-    PYG_FRAME_CALL,    // of pyg_relay_call
+    PYG_FRAME_NONE,    // the parent has exited
+    PYG_FRAME_SUBMIT,  // of pyg_engine_client_submit; the numbers are the prompt
+    PYG_FRAME_CALL,    // of pyg_engine_client_call
 };
 
 typedef struct pyg_frame {
@@ -1064,24 +1077,26 @@ typedef struct pyg_frame {
     size_t   n_bytes;  // after the numbers
 } pyg_frame;
 
-// Takes over the descriptors of pyg_relay_new.
-pyg_status pyg_feed_new(int32_t memory, int32_t socket, pyg_feed ** out, pyg_error * err);
+// Takes ownership of the descriptors of pyg_engine_client_new.
+pyg_status pyg_engine_server_new(int32_t memory, int32_t socket, pyg_engine_server ** out, pyg_error * err);
 
-// Passes on what comes of the requests. Never returns; call it on a thread for it.
-void pyg_feed_run(pyg_feed * feed);
+// Send updates of the requests. Never returns; call it on its own thread.
+void pyg_engine_server_run(pyg_engine_server * server);
 
-// Waits for the next thing to do. Only one thread may call it.
-pyg_status pyg_feed_next(pyg_feed * feed, pyg_frame * out, pyg_error * err);
+// Wait for the next frame. Only one thread may call it.
+pyg_status pyg_engine_server_next(pyg_engine_server * server, pyg_frame * out, pyg_error * err);
 
-// Queues the request of a frame. What is wrong with it goes to the program.
-pyg_status pyg_feed_submit(pyg_feed * feed, pyg_engine * engine, uint64_t id, const int32_t * prompt, int32_t n_prompt,
-                           const pyg_request_options * options, pyg_error * err);
+// Submit the request of a frame. Errors go to its mirror.
+pyg_status pyg_engine_server_submit(pyg_engine_server * server, pyg_engine * engine, uint64_t id,
+                                    const int32_t * prompt, int32_t n_prompt, const pyg_request_options * options,
+                                    pyg_error * err);
 
-// Sends a message of the answer to a call; `last`: no other comes.
-pyg_status pyg_feed_reply(pyg_feed * feed, uint64_t id, const char * data, size_t n_bytes, bool last, pyg_error * err);
+// Send a message of the response to a call; `last`: it ends the response.
+pyg_status pyg_engine_server_reply(pyg_engine_server * server, uint64_t id, const char * data, size_t n_bytes,
+                                   bool last, pyg_error * err);
 
-// From now on this process ends when the thread that started it does (Linux), and at once if process `parent` is no
-// longer its parent.
+// Make this process exit when the thread that started it does (Linux), and at once if process `parent` is no longer its
+// parent.
 void pyg_end_with_parent(int32_t parent);
 
 #ifdef __cplusplus

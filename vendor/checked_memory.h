@@ -1,9 +1,9 @@
-/* Read before upstream's files that use what malloc() returns without looking at it: where there is no memory, a check
- * fails, with words that are understood as that (csrc/boundary/engine_messages.cpp), and nothing is written to address 0.
+/* Included before upstream's files that do not check the result of malloc(): when memory runs out, an assert fails with a
+ * message that csrc/boundary/engine_messages.cpp recognises, instead of a write to address 0.
  *
- * Upstream ends the process then; here whoever made the objects frees them. So what is freed to be allocated anew must
- * not stay where it was, to be freed once more when that fails. (Not so in two places that only contexts over several
- * backends reach: the capacity of a scheduler's splits, and buffers that two types share.)
+ * Upstream would end the process then; here the owners free their objects. So a pointer that is freed to be allocated
+ * again must be cleared, or it would be freed twice if that allocation fails. (Not done in two places that only contexts
+ * over several backends reach: the capacity of a scheduler's splits, and buffers shared by two types.)
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 #endif
 
 static inline void * pyg_checked(void * memory, size_t n_bytes, const char * function, const char * file, int line) {
-    if (!memory && n_bytes > 0 && strcmp(function, "ggml_vbuffer_alloc") != 0) {  // which looks itself
+    if (!memory && n_bytes > 0 && strcmp(function, "ggml_vbuffer_alloc") != 0) {  // checks by itself
         ggml_abort(file, line, "out of memory: %zu bytes could not be had", n_bytes);
     }
     return memory;
@@ -27,7 +27,7 @@ static inline void * pyg_checked(void * memory, size_t n_bytes, const char * fun
 #define calloc(n, n_bytes) pyg_checked(calloc(n, n_bytes), (n_bytes), __func__, __FILE__, __LINE__)
 #define realloc(old, n_bytes) pyg_checked(realloc(old, n_bytes), (n_bytes), __func__, __FILE__, __LINE__)
 
-/* A buffer, or NULL where upstream's function throws a std::bad_alloc that its callers in C do not expect. */
+/* Return a buffer, or NULL where upstream's function throws std::bad_alloc, which its callers in C do not expect. */
 #ifdef __cplusplus
 extern "C"
 #endif

@@ -1,17 +1,17 @@
-# The CUDA toolkit: the system's, or its parts as Python packages, or the one for what the other lacks.
+# The CUDA toolkit: the system's, or Python packages, or a combination of both.
 #
-# Upstream does the rest (find_package(CUDAToolkit), the language, the architectures). This settles what it will find,
-# and where libggml-cuda.so looks for its libraries at run time.
+# Upstream does the rest (find_package(CUDAToolkit), the language, the architectures). This file decides which
+# toolkit it finds, and where libggml-cuda.so looks for its libraries at run time.
 
-# The driver's library is needed neither to build nor to load the module, which then can say what is missing: virtual
-# memory management is all that is called in it. Collectives for several GPUs are one more library.
+# Neither build nor load depends on the driver's library, so that the module can report what is missing; only virtual
+# memory management would call it. NCCL would be one more library.
 engine_option(GGML_CUDA_NO_VMM ON)
 engine_option(GGML_CUDA_NCCL OFF)
 
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 
-# Sets `variable` to the path of a file such as lib/libcublas.so.13 in a Python package of NVIDIA's, or to "".
+# Set `variable` to the path of a file such as lib/libcublas.so.13 in a Python package of NVIDIA's, or to "".
 function(find_in_packages variable file)
     execute_process(
         COMMAND "${Python_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/vendor/cuda_packages.py" "${file}"
@@ -39,7 +39,7 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     set(CMAKE_CUDA_COMPILER "${PYGGML_NVCC}" CACHE FILEPATH "The CUDA compiler")
 endif()
 
-# The nvcc of some packages (13.0) looks in lib64 for what lies in lib.
+# The nvcc of some packages (13.0) looks in lib64 for files in lib.
 set(PYGGML_CUDA_LIB "${CMAKE_CUDA_COMPILER}")
 if(NOT PYGGML_CUDA_LIB)
     set(PYGGML_CUDA_LIB "$ENV{CUDACXX}")
@@ -74,8 +74,7 @@ foreach(library IN ITEMS cudart cublas cublasLt)
 endforeach()
 find_package(CUDAToolkit REQUIRED)
 
-# Of the packages' headers only those of cuBLAS, in a folder of their own: those of another runtime, which may lie beside
-# them, would not suit this compiler.
+# Only the packages' cuBLAS headers, in a separate folder: other headers next to them may belong to another runtime.
 set(CUDA_CUBLAS_INCLUDES "")
 find_file(CUDA_CUBLAS_HEADER cublas_v2.h PATHS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
 if(NOT CUDA_CUBLAS_HEADER)
@@ -85,7 +84,7 @@ if(NOT CUDA_CUBLAS_HEADER)
     file(COPY ${headers} DESTINATION "${CUDA_CUBLAS_INCLUDES}")
 endif()
 
-# Where the packages lie beside the installed module. Elsewhere, csrc/boundary/backend_loader.cpp looks for them.
+# Location of the packages next to the installed module. csrc/boundary/backend_loader.cpp searches other places.
 if(CUDAToolkit_VERSION_MAJOR GREATER_EQUAL 13)
     set(CUDA_RUN_PATH "$ORIGIN/../nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib")
 else()

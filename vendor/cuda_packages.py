@@ -1,4 +1,4 @@
-"""Finds parts of NVIDIA's CUDA toolkit that are installed as Python packages, for cuda.cmake.
+"""Find parts of NVIDIA's CUDA toolkit that are installed as Python packages, for cuda.cmake.
 
 The packages of CUDA 13 share one folder, nvidia/cu13; before, each had its own: nvidia/cublas, nvidia/cuda_runtime ...
 All have bin, include and lib in it, and the libraries only under their versioned names.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def package_folders() -> list[Path]:
-    """Returns the folders that may hold packages: what Python imports from, and its own site-packages.
+    """Return the folders that may hold packages: Python's import path and its own site-packages.
 
     pip builds in an environment of its own, which hides the latter although the user installed the toolkit there.
     """
@@ -29,7 +29,7 @@ def package_folders() -> list[Path]:
 
 
 def find(name: str, folders: Iterable[Path]) -> Path | None:
-    """Returns the first file "bin/nvcc", "lib/libcublas.so.13" ... of a package of NVIDIA's in these folders.
+    """Return the first file "bin/nvcc", "lib/libcublas.so.13" ... of an NVIDIA package in these folders.
 
     A file that is in packages of several versions is taken from the newest.
     """

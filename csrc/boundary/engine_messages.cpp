@@ -4,28 +4,28 @@
 
 namespace {
 
-using pyg::Complaint;
+using pyg::FailureCause;
 
-bool says(const std::string & words, const char * phrase) { return words.find(phrase) != std::string::npos; }
+bool contains(const std::string & messages, const char * phrase) { return messages.find(phrase) != std::string::npos; }
 
-// The text between `before` and `after`; "" when either is missing.
-std::string text_between(const std::string & words, const std::string & before, const std::string & after) {
-    const size_t begin = words.find(before);
+// Text between `before` and `after`; "" if either is missing.
+std::string text_between(const std::string & messages, const std::string & before, const std::string & after) {
+    const size_t begin = messages.find(before);
     if (begin == std::string::npos) {
         return "";
     }
-    const size_t end = words.find(after, begin + before.size());
-    return end == std::string::npos ? "" : words.substr(begin + before.size(), end - begin - before.size());
+    const size_t end = messages.find(after, begin + before.size());
+    return end == std::string::npos ? "" : messages.substr(begin + before.size(), end - begin - before.size());
 }
 
-// Reads "  576,  1536" from where `before` ends.
-std::vector<int64_t> sizes_after(const std::string & words, const char * before) {
+// Parse numbers such as "  576,  1536" that follow `before`.
+std::vector<int64_t> sizes_after(const std::string & messages, const char * before) {
     std::vector<int64_t> sizes;
-    const size_t         begin = words.find(before);
+    const size_t         begin = messages.find(before);
     if (begin == std::string::npos) {
         return sizes;
     }
-    const char * at  = words.c_str() + begin + std::char_traits<char>::length(before);
+    const char * at  = messages.c_str() + begin + std::char_traits<char>::length(before);
     char *       end = nullptr;
     for (int64_t size = std::strtoll(at, &end, 10); end != at; size = std::strtoll(at, &end, 10)) {
         sizes.push_back(size);
@@ -34,59 +34,62 @@ std::vector<int64_t> sizes_after(const std::string & words, const char * before)
     return sizes;
 }
 
-Complaint of_kind(Complaint::Kind kind, const std::string & tensor = "") {
-    Complaint complaint;
-    complaint.kind   = kind;
-    complaint.tensor = tensor;
-    return complaint;
+FailureCause of_kind(FailureCause::Kind kind, const std::string & tensor = "") {
+    FailureCause cause;
+    cause.kind   = kind;
+    cause.tensor = tensor;
+    return cause;
 }
 
-// CUDA and the engine itself; what it says of exceptions; then the names of Vulkan's results.
-bool says_no_memory(const std::string & words) {
-    return says(words, "out of memory") || says(words, "insufficient memory") || says(words, "unable to allocate") ||
-           says(words, "failed to allocate") || says(words, "std::bad_alloc") || says(words, "encountered bad_alloc") ||
-           says(words, "ErrorOutOfDeviceMemory") || says(words, "ErrorOutOfHostMemory");
+// CUDA and the engine itself; its messages about exceptions; names of Vulkan's results.
+bool says_no_memory(const std::string & messages) {
+    return contains(messages, "out of memory") || contains(messages, "insufficient memory") ||
+           contains(messages, "unable to allocate") || contains(messages, "failed to allocate") ||
+           contains(messages, "std::bad_alloc") || contains(messages, "encountered bad_alloc") ||
+           contains(messages, "ErrorOutOfDeviceMemory") || contains(messages, "ErrorOutOfHostMemory");
 }
 
-Complaint no_memory(const std::string & words) {
-    Complaint                  complaint = of_kind(Complaint::NO_MEMORY);
-    const std::vector<int64_t> n_bytes   = sizes_after(words, " buffer of size ");
+FailureCause no_memory(const std::string & messages) {
+    FailureCause               cause   = of_kind(FailureCause::NO_MEMORY);
+    const std::vector<int64_t> n_bytes = sizes_after(messages, " buffer of size ");
     if (!n_bytes.empty()) {
-        complaint.buffer_type = text_between(words, ": failed to allocate ", " buffer of size ");
-        complaint.n_bytes     = static_cast<uint64_t>(n_bytes.front());
+        cause.buffer_type = text_between(messages, ": failed to allocate ", " buffer of size ");
+        cause.n_bytes     = static_cast<uint64_t>(n_bytes.front());
     }
-    return complaint;
+    return cause;
 }
 
 }  // namespace
 
 namespace pyg {
 
-Complaint understood(const std::string & words) {
-    if (says(words, "unknown model architecture")) {
-        return of_kind(Complaint::UNKNOWN_ARCHITECTURE);
+FailureCause failure_cause(const std::string & messages) {
+    if (contains(messages, "unknown model architecture")) {
+        return of_kind(FailureCause::UNKNOWN_ARCHITECTURE);
     }
-    if (says(words, "LLAMA_SPLIT_MODE_TENSOR not implemented for architecture")) {
-        return of_kind(Complaint::NOT_DIVISIBLE);
+    if (contains(messages, "LLAMA_SPLIT_MODE_TENSOR not implemented for architecture")) {
+        return of_kind(FailureCause::NOT_DIVISIBLE);
     }
-    std::string tensor = text_between(words, "tensor '", "' has wrong shape; expected");
+    std::string tensor = text_between(messages, "tensor '", "' has wrong shape; expected");
     if (!tensor.empty()) {
-        return {Complaint::TENSOR_SHAPE,      tensor, sizes_after(words, "; expected "),
-                sizes_after(words, ", got "), "",     0};
+        return {FailureCause::TENSOR_SHAPE,      tensor, sizes_after(messages, "; expected "),
+                sizes_after(messages, ", got "), "",     0};
     }
-    tensor = text_between(words, "tensor '", "' not found");
+    tensor = text_between(messages, "tensor '", "' not found");
     if (tensor.empty()) {
-        tensor = text_between(words, "missing tensor '", "'");
+        tensor = text_between(messages, "missing tensor '", "'");
     }
     if (!tensor.empty()) {
-        return of_kind(Complaint::TENSOR_MISSING, tensor);
+        return of_kind(FailureCause::TENSOR_MISSING, tensor);
     }
-    if (says(words, "wrong number of tensors")) {
-        return of_kind(Complaint::TENSORS_LEFT_OVER);
+    if (contains(messages, "wrong number of tensors")) {
+        return of_kind(FailureCause::TENSORS_LEFT_OVER);
     }
-    return says_no_memory(words) ? no_memory(words) : Complaint{};
+    return says_no_memory(messages) ? no_memory(messages) : FailureCause{};
 }
 
-bool is_about_scratch(const std::string & words) { return says(words, "failed to allocate compute "); }
+bool is_scratch_allocation_failure(const std::string & messages) {
+    return contains(messages, "failed to allocate compute ");
+}
 
 }  // namespace pyg

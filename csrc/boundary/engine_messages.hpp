@@ -1,5 +1,5 @@
-// What upstream means by the words of a failure, which is all it gives. After an upgrade of the engine, compare the
-// phrases with upstream's format strings: test_engine_messages.cpp has them as upstream writes them.
+// Cause of an engine failure, parsed from its log messages, which is all it gives. After an upgrade of the engine,
+// compare the phrases with upstream's format strings: test_engine_messages.cpp quotes them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace pyg {
 
-struct Complaint {
+struct FailureCause {
     enum Kind {
         UNKNOWN_ARCHITECTURE,
         NOT_DIVISIBLE,
@@ -22,13 +22,13 @@ struct Complaint {
     Kind                 kind = OTHER;
     std::string          tensor;           // with TENSOR_MISSING and TENSOR_SHAPE
     std::vector<int64_t> expected, found;  // with TENSOR_SHAPE: sizes, innermost first
-    std::string          buffer_type;      // with NO_MEMORY: the memory that was full, and what was asked of it;
-    uint64_t             n_bytes = 0;      // "" and 0 where upstream does not say
+    std::string          buffer_type;      // with NO_MEMORY: the memory that was full
+    uint64_t             n_bytes = 0;      // with NO_MEMORY: the size requested; "" and 0 if unknown
 };
 
-Complaint understood(const std::string & words);
+FailureCause failure_cause(const std::string & messages);
 
-// Whether upstream could not make the scratch buffers of a context, as it does before it computes anything.
-bool is_about_scratch(const std::string & words);
+// Return true if upstream could not allocate the scratch buffers of a context, which it does before computing.
+bool is_scratch_allocation_failure(const std::string & messages);
 
 }  // namespace pyg

@@ -1,4 +1,4 @@
-// How failures inside the engine become a status, and the handles that callers hold.
+// Conversion of failures inside the engine to a status, and the base of handles.
 #include "boundary/guard.hpp"
 
 #include "boundary/backend_loader.hpp"
@@ -16,23 +16,23 @@ std::atomic<int64_t> g_live[PYG_HANDLE_KINDS];
 
 thread_local pyg::GuardScope * t_guard = nullptr;
 
-// Upstream ends some of its reasons with a new line.
+// Some of upstream's messages end with a new line.
 std::string without_line_end(std::string text) {
     text.erase(text.find_last_not_of('\n') + 1);
     return text;
 }
 
-// What the engine said before, and what it gave up with.
+// Earlier errors of the engine, and the message of the failed assert.
 std::string reason(const char * message) {
     try {
-        const std::string words = pyg::engine_words();
-        return without_line_end(words.empty() ? message : words + "; " + message);
+        const std::string messages = pyg::engine_error_text();
+        return without_line_end(messages.empty() ? message : messages + "; " + message);
     } catch (const std::bad_alloc &) {
-        return "out of memory";  // short enough to need none
+        return "out of memory";  // short enough to need no allocation
     }
 }
 
-// The standard library throws it when the system refuses something, and nothing more often than a thread.
+// Most often thrown when the system refuses to start a thread.
 pyg::Failure failure_of(const std::system_error & error) {
     if (error.code() != std::errc::resource_unavailable_try_again) {
         return {PYG_ERR_ENGINE, error.what()};
@@ -61,7 +61,7 @@ pyg_status report_current(pyg_error * err) {
     }
 }
 
-// Length of the longest prefix of at most `limit` bytes that does not end inside a UTF-8 character.
+// Return the length of the longest prefix of at most `limit` bytes that does not end inside a UTF-8 character.
 size_t utf8_prefix(const char * text, size_t limit) {
     size_t n = strnlen(text, limit + 1);
     if (n <= limit) {
@@ -112,7 +112,7 @@ Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, ui
 }
 
 Failure failure_of(const EngineAbort & abort) {
-    const bool no_memory = understood(abort.message).kind == Complaint::NO_MEMORY;
+    const bool no_memory = failure_cause(abort.message).kind == FailureCause::NO_MEMORY;
     return fail(no_memory ? PYG_ERR_OUT_OF_MEMORY : PYG_ERR_ENGINE, "a check inside the engine failed: %s",
                 abort.message.c_str());
 }
@@ -131,17 +131,17 @@ GuardScope::GuardScope() noexcept : outer_(t_guard) { t_guard = this; }
 
 GuardScope::~GuardScope() { t_guard = outer_; }
 
-std::string engine_words() { return t_guard ? t_guard->words_ : std::string(); }
+std::string engine_error_text() { return t_guard ? t_guard->messages_ : std::string(); }
 
-void hear_engine(const char * line) {
+void add_engine_error(const char * line) {
     constexpr size_t ENOUGH = 1024;
-    if (!t_guard || t_guard->words_.size() > ENOUGH) {
+    if (!t_guard || t_guard->messages_.size() > ENOUGH) {
         return;
     }
-    if (!t_guard->words_.empty()) {
-        t_guard->words_ += "; ";
+    if (!t_guard->messages_.empty()) {
+        t_guard->messages_ += "; ";
     }
-    t_guard->words_ += line;
+    t_guard->messages_ += line;
 }
 
 void clear(pyg_error * err) noexcept {
@@ -171,7 +171,7 @@ pyg_status report_exception(pyg_error * err) noexcept {
     try {
         return report_current(err);
     } catch (...) {
-        return report(err, PYG_ERR_OUT_OF_MEMORY, "an allocation failed, and another for the message that says which");
+        return report(err, PYG_ERR_OUT_OF_MEMORY, "an allocation failed, and so did that of its error message");
     }
 }
 

@@ -1,4 +1,4 @@
-// Start-up of the library, what it does around forks, and which build it is.
+// Start-up of the library, fork handlers, and build information.
 #include "../ggml/src/ggml-threading.h"
 #include "boundary/backend_loader.hpp"
 #include "boundary/guard.hpp"
@@ -18,26 +18,26 @@ namespace {
 
 std::atomic<uint64_t> g_fork_generation{0};
 
-// The locks that a child needs, held by no other thread at the moment of the fork. The engine's own, under which it
-// makes tables and starts, may be held while the log's is wanted.
+// Take all locks that a child needs, so that no other thread holds them during the fork. The engine's own lock comes
+// before the log's, because it is held while messages are logged.
 void before_fork() {
     pyg::lock_backends_for_fork();
     ggml_critical_section_start();
     pyg::lock_log_for_fork();
-    pyg::lock_traps_for_fork();
+    pyg::lock_fault_handlers_for_fork();
     pyg::lock_mapped_files_for_fork();
 }
 
 void after_fork_in_parent() {
     pyg::unlock_mapped_files_after_fork();
-    pyg::unlock_traps_after_fork();
+    pyg::unlock_fault_handlers_after_fork();
     pyg::unlock_log_after_fork();
     ggml_critical_section_end();
     pyg::unlock_backends_after_fork();
 }
 
 void after_fork_in_child() {
-    pyg::forget_traps_in_child();
+    pyg::reset_fault_handlers_in_child();
     after_fork_in_parent();
     pyg::renew_backends_lock_in_child();
     g_fork_generation.fetch_add(1, std::memory_order_relaxed);
@@ -48,7 +48,7 @@ void after_fork_in_child() {
 namespace pyg {
 
 void install_runtime() {
-    static std::once_flag once;  // separate, so that a start-up that fails later can be tried again
+    static std::once_flag once;  // separate, so that a failed start-up can be retried
     std::call_once(once, [] {
         llama_log_set(on_engine_log, nullptr);
         common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT -

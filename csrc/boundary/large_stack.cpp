@@ -13,13 +13,13 @@ constexpr size_t BYTES_PER_CHAR = 1024;  // measured: 200 to 400, whatever the p
 #else
 constexpr size_t BYTES_PER_CHAR = 16384;
 #endif
-constexpr size_t SHORT_TEXT = (512 << 10) / BYTES_PER_CHAR;  // bytes that any thread's stack can take
+constexpr size_t SHORT_TEXT = (512 << 10) / BYTES_PER_CHAR;  // bytes that fit any thread's stack
 constexpr size_t BASE       = 1 << 20;
 
 thread_local const char * t_half = nullptr;  // the middle of this thread's stack, which grows downwards
 
 // Reserved address space, backed by memory only where touched, with a guard page below.
-class Stack {
+class Stack : pyg::NonCopyable {
   public:
     explicit Stack(size_t size) : guard_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
         size_ = (size + guard_ - 1) / guard_ * guard_ + guard_;
@@ -31,8 +31,6 @@ class Stack {
         mprotect(base_, guard_, PROT_NONE);
     }
     ~Stack() { munmap(base_, size_); }
-    Stack(const Stack &)             = delete;
-    Stack & operator=(const Stack &) = delete;
 
     void * low() const { return static_cast<char *>(base_) + guard_; }
     size_t size() const { return size_ - guard_; }
@@ -82,10 +80,10 @@ void with_stack_for(size_t text_bytes, const std::function<void()> & body) {
         body();
         return;
     }
-    on_stack_for(text_bytes, body);
+    on_large_stack(text_bytes, body);
 }
 
-void on_stack_for(size_t text_bytes, const std::function<void()> & body, size_t spare) {
+void on_large_stack(size_t text_bytes, const std::function<void()> & body, size_t spare) {
     const size_t needed = BASE + text_bytes * BYTES_PER_CHAR;
     const Stack  stack(needed + spare);
     Call         call = {body, static_cast<const char *>(stack.low()) + spare + needed / 2, {}};
@@ -96,7 +94,7 @@ void on_stack_for(size_t text_bytes, const std::function<void()> & body, size_t 
     }
 }
 
-bool deep_in_stack() noexcept {
+bool stack_half_used() noexcept {
     const char here = 0;
     return t_half && &here < t_half;
 }

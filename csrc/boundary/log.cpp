@@ -23,13 +23,13 @@ std::atomic<size_t>  g_n_waiting{0};
 std::mutex           g_mutex;
 std::deque<Line>     g_waiting;
 
-// Upstream logs some lines in pieces (GGML_LOG_LEVEL_CONT continues the last one), so each thread collects until a
+// Upstream logs some lines in parts (GGML_LOG_LEVEL_CONT continues the last one), so each thread collects until a
 // newline.
 thread_local std::string t_partial;
 thread_local int32_t     t_partial_level = PYG_LOG_INFO;
 
-thread_local int            t_muted = 0;
-thread_local pyg::LogHeld * t_held  = nullptr;
+thread_local int              t_muted = 0;
+thread_local pyg::LogBuffer * t_held  = nullptr;
 
 int32_t level_of(ggml_log_level level) {
     switch (level) {
@@ -64,7 +64,7 @@ void say(int32_t level, const std::string & text) {
         return;
     }
     if (level >= PYG_LOG_WARN) {
-        pyg::hear_engine(text.c_str());
+        pyg::add_engine_error(text.c_str());
     }
     if (level >= g_level.load(std::memory_order_relaxed)) {
         keep(level, text);
@@ -89,7 +89,7 @@ void hear(int32_t own_level, const char * text) {
 
 namespace pyg {
 
-// Called from destructors, too, so a line for which there is no memory is lost.
+// Also called from destructors: a line that cannot be allocated is lost.
 void on_engine_log(ggml_log_level level, const char * text, void *) noexcept {
     const int32_t kept_from = t_muted ? PYG_LOG_OFF : g_level.load(std::memory_order_relaxed);
     const int32_t own_level = level_of(level);
@@ -102,19 +102,19 @@ void on_engine_log(ggml_log_level level, const char * text, void *) noexcept {
     } catch (const std::bad_alloc &) {}
 }
 
-LogMuted::LogMuted() { t_muted++; }
+LogMute::LogMute() { t_muted++; }
 
-LogMuted::~LogMuted() { t_muted--; }
+LogMute::~LogMute() { t_muted--; }
 
-LogHeld::LogHeld() { t_held = this; }
+LogBuffer::LogBuffer() { t_held = this; }
 
-LogHeld::~LogHeld() {
+LogBuffer::~LogBuffer() {
     t_held = nullptr;
     try {
         for (const auto & [level, text] : lines_) {
             keep(level, text);
         }
-    } catch (const std::bad_alloc &) {  // then they are lost
+    } catch (const std::bad_alloc &) {  // lines are lost
     }
 }
 

@@ -1,6 +1,7 @@
-// Engine messages on their way to Python's logging: filtered at once, kept until read.
+// Engine messages for Python's logging: filtered by level and queued until read.
 #pragma once
 
+#include "boundary/non_copyable.hpp"
 #include "ggml.h"
 
 #include <string>
@@ -9,25 +10,21 @@
 
 namespace pyg {
 
-// The callback given to ggml and llama. Any thread.
+// Log callback of ggml and llama. Any thread.
 void on_engine_log(ggml_log_level level, const char * text, void * user_data) noexcept;
 
-// While it lives, engine messages on this thread below warnings are dropped: for work the caller did not ask for.
-class LogMuted {
+// While it lives, engine messages on this thread below warnings are dropped: for internal work.
+class LogMute : NonCopyable {
   public:
-    LogMuted();
-    ~LogMuted();
-    LogMuted(const LogMuted &)             = delete;
-    LogMuted & operator=(const LogMuted &) = delete;
+    LogMute();
+    ~LogMute();
 };
 
-// While it lives, engine messages on this thread are held back, and passed on at the end unless dropped.
-class LogHeld {
+// While it lives, engine messages on this thread are buffered, and logged at the end unless dropped.
+class LogBuffer : NonCopyable {
   public:
-    LogHeld();
-    ~LogHeld();
-    LogHeld(const LogHeld &)             = delete;
-    LogHeld & operator=(const LogHeld &) = delete;
+    LogBuffer();
+    ~LogBuffer();
 
     void drop() { lines_.clear(); }
     void add(int32_t level, const std::string & text) { lines_.emplace_back(level, text); }
@@ -36,7 +33,7 @@ class LogHeld {
     std::vector<std::pair<int32_t, std::string>> lines_;
 };
 
-// Called around fork(): no thread missing in the child may hold the queue's lock.
+// Called around fork(), so that the queue's lock is free in the child.
 void lock_log_for_fork();
 void unlock_log_after_fork();
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t NO_LIMIT = UINT64_MAX;
 
-// The file names of the same facts in the two versions of the control group interface.
+// File names in the two versions of the cgroup interface.
 struct MemoryFiles {
     const char * limit;
     const char * used;
@@ -30,8 +30,8 @@ constexpr MemoryFiles MEMORY_V1 = {"memory.limit_in_bytes", "memory.usage_in_byt
 constexpr MemoryFiles MEMORY_V2 = {"memory.max", "memory.current", "inactive_file"};
 
 struct Mount {
-    std::string root;   // the group at its top, relative to the hierarchy's top
-    std::string point;  // where it is mounted
+    std::string root;   // the cgroup at its top, relative to the hierarchy's top
+    std::string point;  // mount point
 };
 
 std::vector<std::string> words_of(const std::string & line) {
@@ -51,7 +51,7 @@ std::optional<uint64_t> number(const std::string & word) {
     char *                   end   = nullptr;
     const unsigned long long value = std::strtoull(word.c_str(), &end, 10);
     const bool               is_it = !word.empty() && word[0] >= '0' && word[0] <= '9' && *end == '\0';
-    return is_it ? std::optional<uint64_t>(value) : std::nullopt;  // "max" and "-1" are none
+    return is_it ? std::optional<uint64_t>(value) : std::nullopt;  // "max" and "-1" mean none
 }
 
 std::vector<std::string> first_line(const std::string & path) {
@@ -66,7 +66,7 @@ std::optional<uint64_t> first_number(const std::string & path) {
     return words.empty() ? std::nullopt : number(words[0]);
 }
 
-// The number after `name` in a file of "name number" lines.
+// Value of `name` in a file of "name number" lines.
 std::optional<uint64_t> named_number(const std::string & path, const std::string & name) {
     std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {
@@ -78,7 +78,7 @@ std::optional<uint64_t> named_number(const std::string & path, const std::string
     return std::nullopt;
 }
 
-// Where the hierarchy of a version 1 controller, or the unified one ("" for the controller), is mounted.
+// Mount point of a version 1 controller, or of the unified hierarchy (controller "").
 std::optional<Mount> find_mount(const std::string & root, const std::string & controller) {
     std::ifstream file(root + "/proc/self/mountinfo");
     for (std::string line; std::getline(file, line);) {
@@ -96,7 +96,7 @@ std::optional<Mount> find_mount(const std::string & root, const std::string & co
     return std::nullopt;
 }
 
-// The process's group in that hierarchy, as seen from its top.
+// Cgroup of the process in that hierarchy, relative to its top.
 std::optional<std::string> find_group(const std::string & root, const std::string & controller) {
     std::ifstream file(root + "/proc/self/cgroup");
     for (std::string line; std::getline(file, line);) {
@@ -113,8 +113,8 @@ std::optional<std::string> find_group(const std::string & root, const std::strin
     return std::nullopt;
 }
 
-// `group` as a path below the mount. A container may see its group's outside name while only that group is mounted
-// inside, or a name outside its namespace ("/.."): then the mount's top is the group.
+// `group` as a path below the mount. A container may see the outside name of its cgroup while only that cgroup is
+// mounted inside, or a name outside its namespace ("/.."): then the mount's top is the cgroup.
 std::string below_mount(const std::string & group, const std::string & mount_root) {
     const std::string top    = mount_root == "/" ? "" : mount_root;
     const bool        inside = group.compare(0, top.size(), top) == 0 &&
@@ -124,7 +124,7 @@ std::string below_mount(const std::string & group, const std::string & mount_roo
     return below == "/" ? "" : below;
 }
 
-// The folder of the process's group and those of all groups above it.
+// Folders of the process's cgroup and of all cgroups above it.
 std::vector<std::string> group_folders(const std::string & root, const std::string & controller) {
     const std::optional<Mount>       mount = find_mount(root, controller);
     const std::optional<std::string> group = find_group(root, controller);
@@ -141,7 +141,7 @@ std::vector<std::string> group_folders(const std::string & root, const std::stri
     return folders;
 }
 
-// What one group leaves. Inactive file pages are reclaimed first when memory gets short, so they count as free.
+// Memory left by one cgroup. Inactive file pages are reclaimed first under memory pressure, so they count as free.
 uint64_t memory_left(const std::string & folder, const MemoryFiles & files) {
     const std::optional<uint64_t> limit = first_number(folder + "/" + files.limit);
     const std::optional<uint64_t> used  = first_number(folder + "/" + files.used);
@@ -171,7 +171,7 @@ uint64_t memory_of_machine(const std::string & root) {
     return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Processors that share a core name the same siblings.
+// Processors of one core list the same siblings.
 int32_t physical_cores(const std::vector<int> & processors, const std::string & root) {
     std::set<std::string> cores;
     for (const int processor : processors) {
@@ -184,7 +184,7 @@ int32_t physical_cores(const std::vector<int> & processors, const std::string & 
 }
 
 // Whole cores of a quota, rounded down: compute threads wait for each other at barriers, so one throttled thread delays
-// all.
+// all of them.
 int32_t whole_cores(std::optional<uint64_t> quota, std::optional<uint64_t> period) {
     if (!quota || !period || *period == 0) {
         return INT32_MAX;
@@ -237,7 +237,7 @@ std::vector<int> allowed_processors() {
     cpu_set_t *   set  = CPU_ALLOC(MOST);
     const size_t  size = CPU_ALLOC_SIZE(MOST);
     CPU_ZERO_S(size, set);
-    // Of the process's first thread: the calling thread may be bound to a single core.
+    // Affinity of the main thread: the calling thread may be bound to a single core.
     if (sched_getaffinity(getpid(), size, set) == 0) {
         for (int i = 0; i < MOST; i++) {
             if (CPU_ISSET_S(i, size, set)) {

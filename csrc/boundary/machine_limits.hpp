@@ -1,7 +1,6 @@
-// Memory and cores that the machine, the control groups above the process and its own limits leave it.
+// Limits on memory and CPU cores: the machine's, those of the cgroups above the process, and its own.
 //
-// `root` is put before every path that is read, so that a test can lay out its own machine in a folder. What cannot be
-// read sets no limit.
+// `root` is prepended to every path that is read, for tests. A limit that cannot be read does not apply.
 #pragma once
 
 #include "pyggml.h"
@@ -12,18 +11,18 @@
 
 namespace pyg {
 
-// Bytes of main memory this process may still take: the least of the limits.
+// Available main memory in bytes: the minimum of the limits.
 uint64_t memory_available(const std::string & root = "");
 
-// What `ulimit -v` leaves, without reading a file if there is no such limit.
+// Address space left below `ulimit -v`; reads no file if there is no such limit.
 uint64_t address_space_left(const std::string & root = "");
 
 pyg_memory_limits memory_limits(const std::string & root = "");
 
-// The processors this process may run on; empty if the system does not say.
+// Processors this process may run on; empty if unknown.
 std::vector<int> allowed_processors();
 
-// Physical cores among `processors`, limited by the control groups' quotas; at least 1.
+// Physical cores among `processors`, limited by the cgroups' quotas; at least 1.
 int32_t cpu_count(const std::vector<int> & processors, const std::string & root = "");
 
 pyg_cpu_limits cpu_limits(const std::vector<int> & processors, const std::string & root = "");

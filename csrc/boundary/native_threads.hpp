@@ -1,5 +1,7 @@
-// Small helpers for the native threads.
+// Helpers for native threads.
 #pragma once
+
+#include "boundary/non_copyable.hpp"
 
 #include <pthread.h>
 #include <signal.h>
@@ -8,9 +10,9 @@
 
 namespace pyg {
 
-// While it lives, threads started here inherit a mask that leaves signals to the caller's threads: Ctrl-C must reach
-// one of Python's threads. Signals that report a crash of the thread itself are not masked.
-class SignalsBlocked {
+// While it lives, threads started on this thread block signals, so that Ctrl-C reaches one of Python's threads. Signals
+// that report a crash of the thread itself are not blocked.
+class SignalsBlocked : NonCopyable {
   public:
     SignalsBlocked() {
         sigset_t all;
@@ -21,8 +23,6 @@ class SignalsBlocked {
         pthread_sigmask(SIG_SETMASK, &all, &before_);
     }
     ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    SignalsBlocked(const SignalsBlocked &)             = delete;
-    SignalsBlocked & operator=(const SignalsBlocked &) = delete;
 
   private:
     sigset_t before_;

@@ -9,7 +9,7 @@
 
 namespace {
 
-// The free bytes of the memory with this name.
+// Free bytes of the memory with this name.
 std::optional<uint64_t> n_free(const std::string & buffer_type) {
     std::vector<ggml_backend_dev_t> devices = pyg::devices_of_hosts();
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
@@ -33,18 +33,18 @@ std::optional<uint64_t> n_free(const std::string & buffer_type) {
 
 namespace pyg {
 
-Failure no_memory(const std::string & what, const std::string & words) {
-    const Complaint complaint = understood(words);
-    if (complaint.n_bytes == 0) {
-        return fail(PYG_ERR_OUT_OF_MEMORY, "%s needs more memory than there is: %s", what.c_str(),
-                    words.empty() ? "an allocation failed" : words.c_str());
+Failure no_memory(const std::string & what, const std::string & messages) {
+    const FailureCause cause = failure_cause(messages);
+    if (cause.n_bytes == 0) {
+        return fail(PYG_ERR_OUT_OF_MEMORY, "%s needs more memory than is available: %s", what.c_str(),
+                    messages.empty() ? "an allocation failed" : messages.c_str());
     }
-    Failure failure        = fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %s in %s, which could not be had", what.c_str(),
-                                  bytes_text(complaint.n_bytes).c_str(), complaint.buffer_type.c_str());
-    failure.required_bytes = complaint.n_bytes;
-    // What had been allocated before the failure is free again, so that there may be more than was asked for.
-    const auto available = n_free(complaint.buffer_type);
-    if (available && *available < complaint.n_bytes) {
+    Failure failure = fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %s in %s, which could not be allocated", what.c_str(),
+                           bytes_text(cause.n_bytes).c_str(), cause.buffer_type.c_str());
+    failure.required_bytes = cause.n_bytes;
+    // Memory allocated before the failure is free again, so more may be free than was requested.
+    const auto available = n_free(cause.buffer_type);
+    if (available && *available < cause.n_bytes) {
         failure.available_bytes = *available;
         failure.message += ": " + bytes_text(*available) + " is free";
     }

@@ -1,4 +1,4 @@
-// A copy that a caller owns, which ends with a NUL: pyg_string_free.
+// Copy a string for a caller who frees it with pyg_string_free.
 #pragma once
 
 #include <string>

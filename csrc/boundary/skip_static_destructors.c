@@ -1,10 +1,9 @@
-/* Static variables of the engine are never destroyed.
+/* Skips the destructors of the engine's static variables.
  *
- * Daemon threads go on while a Python process ends, and one that is in a call of ours (rendering a template, splitting a
- * text into tokens) would read tables, patterns and lists that the C library has just had destroyed, which ends the
- * process by a signal in place of its own exit status. There is nothing to be done in those destructors but to give
- * memory back that the system takes anyway. So the linker leads here what compilers make of static variables:
- * the registration of their destructors. */
+ * Daemon threads keep running while a Python process exits, and one inside a call (rendering a template, tokenizing)
+ * would read tables and lists that are already destroyed, and crash the process instead of letting it return its exit
+ * status. Those destructors only free memory, which the system does anyway. So the linker redirects the registration of
+ * static destructors to this function. */
 int __wrap___cxa_atexit(void (*destroy)(void *), void * variable, void * library);
 
 int __wrap___cxa_atexit(void (*destroy)(void *), void * variable, void * library) {

@@ -1,12 +1,12 @@
 // ggml.h of the vendored engine: tensors, the operations on them, graphs, quantisation.
 //
-// How all files of this folder declare (cffi reads them, no C compiler does):
-//   - one file per upstream header, under its name and in its order; every public name is declared, or stands
+// Rules for the declarations in this folder (read by cffi, not by a C compiler):
+//   - one file per upstream header, under its name and in its order; every public name is declared, or listed
 //     in left_out.txt with the reason;
 //   - enums end with `...` and constants are `...`: the compiler fills in the values;
-//   - structs end with `...;`: the compiler fills in the layout, and refuses a field that was renamed or
-//     retyped; `[...]` is an array whose length it knows;
-//   - GGML_API, restrict, noreturn and other words that mean nothing to cffi are dropped.
+//   - structs end with `...;`: the compiler fills in the layout, and rejects a renamed or retyped field;
+//     `[...]` is an array whose length it fills in;
+//   - GGML_API, restrict, noreturn and other keywords unknown to cffi are dropped.
 // tests/distribution/test_bindings_complete.py compares each declaration with the header's.
 
 // Constants

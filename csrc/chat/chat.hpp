@@ -1,4 +1,4 @@
-// Shared by the chat files: the objects behind their handles, and how text and JSON cross the boundary.
+// Objects behind the handles of chat templates and output parsers, and limits for upstream's code.
 #pragma once
 
 #include "boundary/handles.hpp"
@@ -13,16 +13,15 @@
 
 namespace pyg {
 
-// Upstream's parsers recurse over their text, with a few kilobytes of stack per byte in the worst case, and templates
-// may recurse too, so they run on a large enough stack, and with limited memory. What they throw becomes a failure with
-// `code`.
+// Run upstream's parsers or templates on a large stack and with limited memory, because they recurse, with a few
+// kilobytes of stack per byte of text in the worst case. Exceptions become a failure with `code`.
 template <class Body>
-void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Body && body) {
+void with_template_limits(size_t text_bytes, pyg_code code, const char * what, Body && body) {
     constexpr size_t STACKS_OF_A_REGEX = 4;
     constexpr size_t SHORT_TEXT        = 512;
     constexpr size_t MEMORY            = 256 << 20;
     constexpr size_t MEMORY_PER_BYTE   = 256;  // measured: 120, for many short messages
-    // The stack below reserves as much again, which counts where address space is limited.
+    // The stack reserves as much again, which matters where address space is limited.
     const size_t memory  = std::min<uint64_t>(MEMORY + text_bytes * MEMORY_PER_BYTE, address_space_left() / 3);
     const auto   limited = [&] {
         const TemplateLimits limits(memory);
@@ -30,7 +29,7 @@ void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Bo
         std::string          reason;
         try {
             body();
-        } catch (const TemplateStopped &) {  // told below
+        } catch (const TemplateStopped &) {  // reported below
         } catch (const std::bad_alloc &) {
             if (!TemplateLimits::exceeded()) {
                 throw;
@@ -38,7 +37,7 @@ void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Bo
         } catch (const std::exception & e) {
             reason = e.what();
         }
-        // Upstream may have taken it for the refusal of a conversation that it tried, or have lost the words.
+        // Upstream may have taken it for an error of the template, or have lost the message.
         if (TemplateLimits::lacked_memory()) {
             throw std::bad_alloc();
         }
@@ -50,15 +49,15 @@ void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Bo
             throw fail(code, "%s: %s", what, reason.c_str());
         }
     };
-    // A level of a nested list takes more memory than stack to free it.
-    on_stack_for(STACKS_OF_A_REGEX * std::max(text_bytes, SHORT_TEXT), limited, memory);
+    // Freeing one level of a nested list takes less stack than the level took memory.
+    on_large_stack(STACKS_OF_A_REGEX * std::max(text_bytes, SHORT_TEXT), limited, memory);
 }
 
-// The format of the answers to one prompt. Immutable.
-struct AnswerFormat {
+// Output format of a prompt. Immutable.
+struct OutputFormat {
     common_chat_format format;
-    std::string      opening;  // the end of the prompt, from where the assistant's turn begins: parsed with each answer
-    common_peg_arena grammar;  // empty: the whole answer is content
+    std::string        opening;  // end of the prompt, where the assistant's turn starts: parsed with each output
+    common_peg_arena   grammar;  // empty: the whole output is content
 };
 
 // Tools for a template without tool support.
@@ -68,38 +67,39 @@ struct GenericTools {
     bool        parallel;
 };
 
-// The grammar of what the parser reads; a lazy one starts at the opening of a call.
+// Grammar of what the parser reads; a lazy one starts at the opening of a tool call.
 std::string grammar_of(const common_chat_params & params);
 
-// Lets answers to the prompt call them: sets its parser and a grammar for the calls.
-void give_tools(common_chat_params & params, const GenericTools & tools);
+// Enable tool calls: sets the parser and a grammar for them.
+void add_tool_calls(common_chat_params & params, const GenericTools & tools);
 
-// One answer so far. Whatever pieces it comes in, it is read in the same parts, so that its meaning does not depend on
-// them.
-class Answer {
+// Streaming parser of one model output. It parses at fixed boundaries, so that the result does not depend on how the
+// text is split into chunks.
+class OutputParser {
   public:
-    explicit Answer(std::shared_ptr<const AnswerFormat> format);
+    explicit OutputParser(std::shared_ptr<const OutputFormat> format);
 
-    const std::shared_ptr<const AnswerFormat> & format() const { return format_; }
+    const std::shared_ptr<const OutputFormat> & format() const { return format_; }
 
-    // What `text` adds to the message, as pyg_chat_parser_feed returns it; with `last`, also what was held back.
+    // Parse more text and return the delta of the message, as pyg_chat_parser_feed; with `last`, also what was held
+    // back.
     common_json feed(const std::string & text, bool last);
 
   private:
     struct Progress {
-        common_chat_msg told;          // the message, of which nothing is taken back
-        size_t          n_read   = 0;  // bytes of the text, in whole parts
-        size_t          n_opened = 0;  // brackets in them and in the opening before them
-        size_t          n_shown  = 0;  // bytes of opening and text up to the end of what is content or reasoning
+        common_chat_msg emitted;       // the message returned so far, which only grows
+        size_t          n_read   = 0;  // bytes of the text parsed so far
+        size_t          n_opened = 0;  // open brackets in them and in the prompt's end
+        size_t          n_shown  = 0;  // bytes up to the end of content or reasoning
     };
 
     void   read_on(Progress & now) const;
     bool   read_to(size_t end, Progress & now) const;
     size_t next_end(const Progress & now) const;
 
-    std::shared_ptr<const AnswerFormat> format_;
+    std::shared_ptr<const OutputFormat> format_;
     std::string                         text_;
-    Progress                            so_far_;
+    Progress                            progress_;
     bool                                ended_ = false;
 };
 
@@ -108,7 +108,7 @@ class Answer {
 struct pyg_chat_templates : pyg::Handle {
     std::shared_ptr<pyg::Model>                  model;
     std::shared_ptr<const common_chat_templates> templates;
-    std::string                                  about;  // JSON, see pyg_chat_templates_about
+    std::string                                  info;  // JSON, see pyg_chat_templates_info
 
     pyg_chat_templates() : Handle(PYG_HANDLE_CHAT_TEMPLATES) {}
     void release() {
@@ -116,15 +116,15 @@ struct pyg_chat_templates : pyg::Handle {
         model.reset();
     }
     void leak() {
-        pyg::keep_forever(std::move(templates));
-        pyg::keep_forever(std::move(model));
+        pyg::leak_object(std::move(templates));
+        pyg::leak_object(std::move(model));
     }
 };
 
 struct pyg_chat_parser : pyg::Handle {
-    std::unique_ptr<pyg::Answer> answer;
+    std::unique_ptr<pyg::OutputParser> parser;
 
     pyg_chat_parser() : Handle(PYG_HANDLE_CHAT_PARSER) {}
-    void release() { answer.reset(); }
-    void leak() { (void) answer.release(); }
+    void release() { parser.reset(); }
+    void leak() { (void) parser.release(); }
 };

@@ -43,7 +43,7 @@ std::string grammar_of(const common_chat_params & params) {
         [&](const common_grammar_builder & builder) { params.parser.build_grammar(builder, params.grammar_lazy); });
 }
 
-void give_tools(common_chat_params & params, const GenericTools & tools) {
+void add_tool_calls(common_chat_params & params, const GenericTools & tools) {
     params.format       = COMMON_CHAT_FORMAT_PEG_NATIVE;
     params.parser       = parser_of(params, tools);
     params.grammar_lazy = !tools.required;

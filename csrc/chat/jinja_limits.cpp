@@ -20,7 +20,7 @@ constexpr size_t SHORT_TEXT  = 1 << 16;
 constexpr double MAX_MOVED   = 5e10;  // bytes; 3 s
 constexpr size_t MANY_VALUES = 1024;
 
-// Lists and objects that were changed, by address, which is not given away as long as they are here.
+// Lists and objects that were modified, by address, which is not reused while they are referenced here.
 using Values = std::map<const jinja::value_t *, std::weak_ptr<jinja::value_t>>;
 thread_local Values t_changed;
 thread_local size_t t_n_to_keep = MANY_VALUES;
@@ -47,7 +47,7 @@ void require_small_numbers(const jinja::func_args & args, size_t first) {
     }
 }
 
-// Upstream turns ranges into lists, which could take all memory.
+// Upstream expands ranges to lists, which could exhaust memory.
 void require_short_range(const jinja::func_args & args) {
     require_small_numbers(args, 0);
     std::vector<double> numbers;
@@ -62,7 +62,7 @@ void require_short_range(const jinja::func_args & args) {
     }
 }
 
-// Upstream moves the rest of the text for each part that it replaces with one of another length.
+// Upstream moves the rest of the text for each replacement of another length.
 void require_few_parts(const std::string & text, const std::string & part, size_t new_size) {
     if (text.size() <= SHORT_TEXT || part.empty() || part.size() == new_size) {
         return;

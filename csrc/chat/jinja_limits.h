@@ -1,5 +1,5 @@
 // Included before upstream's jinja/runtime.cpp and jinja/value.cpp (see vendor/CMakeLists.txt). Templates come with
-// models, and upstream's interpreter lets them loop and recurse forever, divide by zero and leave memory behind.
+// models, and upstream's interpreter lets them loop and recurse forever, divide by zero and leak memory.
 #pragma once
 
 #include "jinja/runtime.h"
@@ -9,26 +9,25 @@
 #include <algorithm>
 #include <optional>
 
-// Throws std::runtime_error when the template on this thread has run too long, recursed too deeply or taken too much
-// memory.
+// Throws std::runtime_error when the template on this thread exceeds its limits on time, recursion or memory.
 void pyg_jinja_step();
 
-// Remembers a list or an object that the template changes: it may come to hold itself, and then nothing frees it.
+// Record a list or an object that the template modifies: it may become cyclic and leak.
 void pyg_jinja_changes(const jinja::value & value);
 
-// The different ones of the characters to strip: upstream looks at all of them for each of a text's.
+// Remove duplicates from the characters to strip: upstream compares each with each character of the text.
 std::string pyg_jinja_different(const std::string & characters);
 
 namespace jinja {
 
-// Each value that becomes a text is asked for its type, and a list may be in itself or many times in another.
+// Converting a value to text checks its type; a list may contain itself, or another list many times.
 template <class T, class Value>
 bool pyg_is_val(const Value & value) {
     pyg_jinja_step();
     return is_val<T>(value);
 }
 
-// What is changed is cast first.
+// Values are cast before they are modified.
 template <class T, class Value>
 auto pyg_cast_val(Value && value) {
     if constexpr (std::is_same_v<T, value_array> || std::is_same_v<T, value_object>) {
@@ -37,8 +36,8 @@ auto pyg_cast_val(Value && value) {
     return cast_val<T>(value);
 }
 
-// What upstream's functions demand of their arguments, with what they would fail at: of `divisibleby`, `range`,
-// `replace` and the slices of texts and lists, the only ones that take such arguments.
+// Checks of arguments that upstream's functions would fail on: of `divisibleby`, `range`, `replace` and slices of texts
+// and lists, the only ones with such argument types.
 template <>
 void func_args::ensure_vals<value_int, value_int>(bool, bool) const;
 template <>
@@ -55,11 +54,10 @@ void func_args::ensure_vals<value_array, value_int, value_int, value_int>(bool, 
 #define is_val pyg_is_val
 #define cast_val pyg_cast_val
 
-// Python's sort keeps the order of what is equal; and std::sort is undefined for values of several types, which are in
-// no order.
+// Python's sort is stable; and std::sort is undefined for values of mixed types, which have no order.
 #define sort stable_sort
 
-// What it is given: two sides, and perhaps characters.
+// Arguments: two sides, and optionally characters.
 #define PYG_JINJA_STRIP(_1, _2, _3, name, ...) name
 #define PYG_JINJA_STRIP_SPACE(left, right, ...) strip(left, right)
 #define PYG_JINJA_STRIP_CHARACTERS(left, right, characters) strip(left, right, pyg_jinja_different(characters))

@@ -1,16 +1,16 @@
-// What the interpreter of chat templates leaves behind; see jinja_limits.h for how it is limited.
+// Clean-up after the interpreter of chat templates; its limits are in jinja_limits.h.
 #pragma once
+
+#include "boundary/non_copyable.hpp"
 
 namespace pyg {
 
-// While it lives, this thread's templates may make lists that hold themselves: they are taken apart at its end, when
-// nothing may need them any more.
-class JinjaValues {
+// At the end of its life, cyclic lists and objects made by this thread's templates are taken apart, so that they are
+// freed.
+class JinjaValues : NonCopyable {
   public:
     JinjaValues() = default;
     ~JinjaValues();
-    JinjaValues(const JinjaValues &)             = delete;
-    JinjaValues & operator=(const JinjaValues &) = delete;
 };
 
 }  // namespace pyg

@@ -1,5 +1,5 @@
-// Included before upstream's jinja/runtime.cpp, besides jinja_limits.h. Its debug macro, expanded before each statement
-// and elsewhere, becomes our limit check here.
+// Included before upstream's jinja/runtime.cpp, in addition to jinja_limits.h. Its debug macro, which is expanded
+// before each statement, becomes our limit check.
 #pragma once
 
 #include "jinja_limits.h"

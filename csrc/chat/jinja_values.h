@@ -1,13 +1,13 @@
-// Included before every file of llama-common (see vendor/CMakeLists.txt): upstream compares the template interpreter's
-// values in inline functions of jinja/value.h. Whether a tuple can be compared, it asks each of its elements; a tuple
-// that holds one twice, which holds another twice, and so on, would take forever.
+// Included before every file of llama-common (see vendor/CMakeLists.txt): upstream compares the interpreter's values in
+// inline functions of jinja/value.h. Comparing a tuple visits each element; a tuple that holds one twice, which holds
+// another twice, and so on, would take exponential time.
 #pragma once
 
 #ifdef __cplusplus
 
 #    include <algorithm>
 
-// As pyg_jinja_step in jinja_limits.h, and throws when too much has been compared.
+// As pyg_jinja_step in jinja_limits.h; also limits the number of comparisons.
 void pyg_jinja_compares();
 
 namespace std {

@@ -1,8 +1,8 @@
-// Included before upstream's common/json.cpp (see vendor/CMakeLists.txt), the one file that uses nlohmann::json.
+// Included before upstream's common/json.cpp (see vendor/CMakeLists.txt), the only file that uses nlohmann::json.
 //
-// To free an array or object, that library moves what is in it to a stack on the heap, for a recursion would go as deep as
-// the value. Without memory for the stack the process would end: nobody can catch what a destructor throws. Here the way
-// back from a child to its parents is kept in the parents themselves, and freeing takes no memory.
+// To free an array or object, that library moves its children to a stack on the heap, to avoid deep recursion. If
+// memory for the stack runs out, the destructor throws and the process ends. Here the way back to the parents is stored
+// in the parents themselves (pointer reversal), and freeing allocates nothing.
 #pragma once
 
 #include "ggml.h"
@@ -21,7 +21,7 @@ namespace pyg {
 
 using Json = nlohmann::ordered_json;
 
-// Without memory a value became an array or object that has no pointer to what is in it.
+// When memory runs out, an array or object may have a null pointer to its children.
 template <class Container>
 bool is_filled(const Container * container) {
     return container && !container->empty();
@@ -44,8 +44,8 @@ inline void drop_last_child(Json & parent) {
     }
 }
 
-// Frees an array or object and all that is in it, from the last to the first. While a child is being freed, its place in
-// its parent holds the parent's own parent: null above the outermost.
+// Free an array or object and its children, last to first. While a child is freed, its place in its parent holds the
+// parent's own parent: null above the outermost.
 inline void free_tree(Json current) noexcept {
     Json parent;
     while (has_children(current) || !parent.is_null()) {
@@ -72,15 +72,15 @@ void free_one(T * value) noexcept {
 
 }  // namespace pyg
 
-// A check that a value has its pointer, where nobody could catch that it fails. Without memory some have none, and are
-// freed like that.
+// A check that pointers are not null, where nothing could catch its failure. When memory runs out some are null, and
+// are freed like that.
 template <>
 inline void nlohmann::ordered_json::assert_invariant(bool) const noexcept {}
 
 template <>
 inline void nlohmann::ordered_json::json_value::destroy(value_t type) {
-    const bool is_tree = (type == value_t::array && pyg::is_filled(array)) ||
-                         (type == value_t::object && pyg::is_filled(object));
+    const bool is_tree =
+        (type == value_t::array && pyg::is_filled(array)) || (type == value_t::object && pyg::is_filled(object));
     if (is_tree) {
         basic_json whole;
         whole.m_data.m_type  = type;

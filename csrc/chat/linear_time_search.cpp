@@ -12,7 +12,7 @@ struct Free {
 };
 using Memory = std::unique_ptr<char, Free>;
 
-// Not from `operator new`, which a template's limits make throw.
+// Not with `operator new`, which throws beyond a template's limits.
 Memory reversed(const char * begin, size_t size) {
     Memory memory(static_cast<char *>(std::malloc(size)));
     if (memory) {
@@ -21,7 +21,7 @@ Memory reversed(const char * begin, size_t size) {
     return memory;
 }
 
-// Where the last `part` in text[0, end) begins, in a time that grows with the product of the lengths.
+// Offset of the last `part` in text[0, end), in quadratic time.
 size_t last_by_trying(const char * text, size_t end, const char * part, size_t size) noexcept {
     for (; end >= size; end--) {
         if (std::memcmp(text + end - size, part, size) == 0) {
@@ -31,14 +31,14 @@ size_t last_by_trying(const char * text, size_t end, const char * part, size_t s
     return std::string::npos;
 }
 
-// The same in a time that grows with their sum. Looks in windows from the end, so that one that is near is found soon.
+// The same in linear time. Searches windows from the end, so that a near match is found soon.
 size_t last_before(const char * text, size_t end, const char * part, size_t size) noexcept {
     constexpr size_t FEW        = 4096;
     const Memory     last_first = end * size <= FEW ? nullptr : reversed(part, size);
     while (end >= size) {
         const size_t window   = std::min(end, 4 * size);
         const Memory searched = last_first ? reversed(text + end - window, window) : nullptr;
-        if (!searched) {  // not worth it, or there is no memory
+        if (!searched) {  // too short to be worth it, or out of memory
             return last_by_trying(text, end, part, size);
         }
         const void * found = memmem(searched.get(), window, last_first.get(), size);

@@ -1,5 +1,5 @@
-// The standard library looks for a text in another by trying every place: where a template looks for millions of
-// letters among as many, that takes hours, without a call or an allocation at which it could be stopped.
+// Linear-time text search. The standard library's is quadratic: a template that searches for a long text in a long text
+// could take hours, without a call or an allocation at which it could be stopped.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace pyg {
 
-// As std::string's find and rfind, in a time that grows with the sum of the lengths.
+// std::string's find and rfind in linear time.
 size_t find_text(const std::string & text, const char * part, size_t position, size_t part_size) noexcept;
 size_t rfind_text(const std::string & text, const char * part, size_t position, size_t part_size) noexcept;
 

@@ -1,6 +1,5 @@
-// Included before every file of llama-common (see vendor/CMakeLists.txt): upstream tells templates the time with
-// std::localtime, whose result is one for the whole process. Templates are rendered on any number of threads, beside
-// programs that ask for times of their own.
+// Included before every file of llama-common (see vendor/CMakeLists.txt): upstream gives templates the time from
+// std::localtime, which returns a static buffer. Templates are rendered on any number of threads.
 #pragma once
 
 #ifdef __cplusplus

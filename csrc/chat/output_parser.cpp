@@ -1,4 +1,4 @@
-// Turns generated text into a message, piece by piece, with the parser that upstream makes for each prompt.
+// Streaming parser of model output: text to messages, with the parser that upstream creates for each prompt.
 #include "chat-peg-parser.h"
 #include "chat/chat.hpp"
 
@@ -8,14 +8,14 @@ namespace {
 
 using pyg::fail;
 
-// Stack that upstream's parser needs per bracket, in units of what with_stack_for reserves per character.
+// Stack that upstream's parser needs per bracket, in units that with_stack_for reserves per character.
 constexpr size_t STACK_OF_A_LEVEL = 16;
 
 size_t n_brackets(const std::string & text) {
     return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return c == '{' || c == '['; }));
 }
 
-// Of UTF-8, by its first byte.
+// Length of a UTF-8 character, from its first byte.
 size_t n_bytes_of_character(char first) {
     const auto byte = static_cast<unsigned char>(first);
     return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
@@ -23,8 +23,8 @@ size_t n_bytes_of_character(char first) {
 
 struct Reading {
     common_chat_msg message;
-    size_t          n_shown    = 0;     // bytes of opening and text up to the end of what is content or reasoning
-    bool            understood = true;  // so far: unfinished text counts as understood
+    size_t          n_shown  = 0;     // bytes up to the end of content or reasoning
+    bool            is_valid = true;  // incomplete text counts as valid
 };
 
 std::unique_ptr<common_chat_peg_mapper> mapper_for(common_chat_format format, common_chat_msg & message) {
@@ -38,12 +38,12 @@ std::unique_ptr<common_chat_peg_mapper> mapper_for(common_chat_format format, co
     }
 }
 
-Reading read(const pyg::AnswerFormat & format, const std::string & text) {
+Reading read(const pyg::OutputFormat & format, const std::string & text) {
     common_peg_parse_context context(format.opening + text, COMMON_PEG_PARSE_FLAG_LENIENT);
     const auto               result = format.grammar.parse(context);
     Reading                  reading;
     std::vector<size_t>      name_ends;
-    reading.understood = !result.fail();
+    reading.is_valid = !result.fail();
     context.ast.visit(result, [&](const common_peg_ast_node & node) {
         if (node.tag == common_chat_peg_builder::CONTENT || node.tag == common_chat_peg_builder::REASONING) {
             reading.n_shown = node.end;
@@ -54,31 +54,31 @@ Reading read(const pyg::AnswerFormat & format, const std::string & text) {
     mapper_for(format.format, reading.message)->from_ast(context.ast, result);
     auto & calls = reading.message.tool_calls;
     if (!calls.empty() && calls.size() == name_ends.size() && name_ends.back() == context.input.size()) {
-        calls.pop_back();  // its name may be the beginning of another tool's
+        calls.pop_back();  // its name may be the prefix of another tool's
     }
     return reading;
 }
 
-// What is told is never taken back: a reading that contradicts it adds nothing.
-void extend(std::string & told, const std::string & now) {
-    if (now.compare(0, told.size(), told) == 0) {
-        told = now;
+// What was returned is never retracted: a parse that contradicts it adds nothing.
+void extend(std::string & emitted, const std::string & now) {
+    if (now.compare(0, emitted.size(), emitted) == 0) {
+        emitted = now;
     }
 }
 
-void extend(common_chat_msg & told, const common_chat_msg & now) {
-    extend(told.reasoning_content, now.reasoning_content);
-    extend(told.content, now.content);
+void extend(common_chat_msg & emitted, const common_chat_msg & now) {
+    extend(emitted.reasoning_content, now.reasoning_content);
+    extend(emitted.content, now.content);
     for (size_t i = 0; i < now.tool_calls.size(); i++) {
-        if (i == told.tool_calls.size()) {
-            told.tool_calls.push_back(now.tool_calls[i]);
-        } else if (told.tool_calls[i].name == now.tool_calls[i].name) {
-            extend(told.tool_calls[i].arguments, now.tool_calls[i].arguments);
+        if (i == emitted.tool_calls.size()) {
+            emitted.tool_calls.push_back(now.tool_calls[i]);
+        } else if (emitted.tool_calls[i].name == now.tool_calls[i].name) {
+            extend(emitted.tool_calls[i].arguments, now.tool_calls[i].arguments);
         }
     }
 }
 
-// What a message has more than an earlier state of it, as pyg_chat_parser_feed returns it.
+// Delta between two states of a message, as pyg_chat_parser_feed returns it.
 common_json added(const common_chat_msg & before, const common_chat_msg & now) {
     common_json calls = common_json::array();
     for (size_t i = 0; i < now.tool_calls.size(); i++) {
@@ -105,63 +105,63 @@ common_json added(const common_chat_msg & before, const common_chat_msg & now) {
 
 namespace pyg {
 
-// If the answer continues a message, the existing part counts as told.
-Answer::Answer(std::shared_ptr<const AnswerFormat> format) : format_(std::move(format)) {
+// If the output continues a message, the existing part counts as returned.
+OutputParser::OutputParser(std::shared_ptr<const OutputFormat> format) : format_(std::move(format)) {
     if (format_->grammar.empty()) {
         return;
     }
     const size_t n_opened = n_brackets(format_->opening);
-    with_stack_for(STACK_OF_A_LEVEL * n_opened, [&] { so_far_.told = read(*format_, "").message; });
-    so_far_.n_opened = n_opened;
+    with_stack_for(STACK_OF_A_LEVEL * n_opened, [&] { progress_.emitted = read(*format_, "").message; });
+    progress_.n_opened = n_opened;
 }
 
-common_json Answer::feed(const std::string & text, bool last) {
+common_json OutputParser::feed(const std::string & text, bool last) {
     if (ended_) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "this parser has read a whole answer: make a new one for the next answer");
+                   "this parser has parsed a complete output: create a new one for the next output");
     }
     text_ += text;
     ended_       = last;
-    Progress now = so_far_;
+    Progress now = progress_;
     if (format_->grammar.empty()) {
-        now.told.content = text_;
+        now.emitted.content = text_;
     } else {
         const size_t n_opened = now.n_opened + n_brackets(text_.substr(now.n_read));
         with_stack_for(STACK_OF_A_LEVEL * n_opened, [&] { read_on(now); });
     }
-    common_json news = added(so_far_.told, now.told);
-    so_far_          = std::move(now);
+    common_json news = added(progress_.emitted, now.emitted);
+    progress_        = std::move(now);
     return news;
 }
 
-// Reads the text again with each part that has come, and at its end. Of a text that has left its format then, all that
-// was not told is content, unless it has calls.
-void Answer::read_on(Progress & now) const {
+// Parse the text again at each boundary, and at its end. If it does not match the format then, the rest is content,
+// unless there are tool calls.
+void OutputParser::read_on(Progress & now) const {
     for (size_t end = next_end(now); end != std::string::npos; end = next_end(now)) {
         read_to(end, now);
     }
-    if (ended_ && !read_to(text_.size(), now) && now.told.tool_calls.empty()) {
+    if (ended_ && !read_to(text_.size(), now) && now.emitted.tool_calls.empty()) {
         const std::string all = format_->opening + text_;
-        now.told.content += all.substr(std::max(now.n_shown, format_->opening.size()));
+        now.emitted.content += all.substr(std::max(now.n_shown, format_->opening.size()));
     }
 }
 
-// Whether the text up to there is in the format.
-bool Answer::read_to(size_t end, Progress & now) const {
+// Parse up to `end`. Return true if the text matches the format.
+bool OutputParser::read_to(size_t end, Progress & now) const {
     const std::string text = text_.substr(0, end);
     now.n_opened += n_brackets(text.substr(now.n_read));
     now.n_read            = end;
     const Reading reading = read(*format_, text);
-    if (reading.understood) {
-        extend(now.told, reading.message);
+    if (reading.is_valid) {
+        extend(now.emitted, reading.message);
         now.n_shown = reading.n_shown;
     }
-    return reading.understood;
+    return reading.is_valid;
 }
 
-// Where the next part ends; npos if not all of it is there yet. A part is a character, and more where a reading takes
-// long: in a long text, or in one that may be nested deeply, since a level takes the time of hundreds of characters.
-size_t Answer::next_end(const Progress & now) const {
+// Next boundary; npos if the text does not reach it yet. Boundaries are one character apart, and more where parsing is
+// slow: in long texts, and in deeply nested ones, because a level takes the time of hundreds of characters.
+size_t OutputParser::next_end(const Progress & now) const {
     const size_t depth        = now.n_opened / 128;
     const size_t n_characters = 1 + now.n_read / 1024 + depth * depth;
     size_t       end          = now.n_read;
@@ -179,7 +179,7 @@ size_t Answer::next_end(const Progress & now) const {
 pyg_status pyg_chat_parser_clone(pyg_chat_parser * parser, pyg_chat_parser ** out, pyg_error * err) {
     return pyg::with(parser, err, [&](pyg_chat_parser & handle) {
         auto clone    = std::make_unique<pyg_chat_parser>();
-        clone->answer = std::make_unique<pyg::Answer>(handle.answer->format());
+        clone->parser = std::make_unique<pyg::OutputParser>(handle.parser->format());
         *out          = clone.release();
     });
 }
@@ -187,7 +187,7 @@ pyg_status pyg_chat_parser_clone(pyg_chat_parser * parser, pyg_chat_parser ** ou
 pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, size_t n_bytes, bool last,
                                 char ** delta_json_out, pyg_error * err) {
     return pyg::with(parser, err, [&](pyg_chat_parser & handle) {
-        *delta_json_out = pyg::owned_copy(handle.answer->feed(std::string(text, n_bytes), last).dump_safe());
+        *delta_json_out = pyg::owned_copy(handle.parser->feed(std::string(text, n_bytes), last).dump_safe());
     });
 }
 

@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <string>
 
-// What is freed must be told with its size, and strings must be those that libraries compiled otherwise can free: the
-// older ones share one empty string, of which this module would have another.
+// Requires sized deallocation, and the current ABI of strings: older ones share one empty string per library, which
+// other libraries could not free.
 #if defined(PYGGML_WRAPS_NEW) && defined(__cpp_sized_deallocation) && defined(_GLIBCXX_RELEASE)
 #    if _GLIBCXX_RELEASE >= 9 && _GLIBCXX_USE_CXX11_ABI
 #        define PYG_COUNTS_MEMORY
@@ -22,24 +22,24 @@
 namespace {
 
 constexpr int64_t  MAX_CPU_NS               = 3'000'000'000;  // the longest conversations take milliseconds
-constexpr uint32_t ALLOCATIONS_OF_A_STEP    = 4;              // as long as so many take
-constexpr uint32_t ALLOCATIONS_TO_NEXT_LOOK = 256;            // at the clock, which takes as long as ten
-constexpr uint32_t MAX_COMPARED             = 1 << 24;  // half a second, and as much again to hash what was compared
-constexpr size_t   OVERHEAD                 = 16;       // bytes of an allocation that malloc needs
+constexpr uint32_t ALLOCATIONS_OF_A_STEP    = 4;              // that take as long as a step
+constexpr uint32_t ALLOCATIONS_TO_NEXT_LOOK = 256;      // between two looks at the clock, which costs as much as ten
+constexpr uint32_t MAX_COMPARED             = 1 << 24;  // half a second, and as much again to hash the values
+constexpr size_t   OVERHEAD                 = 16;       // bytes per allocation that malloc needs
 
 constexpr const char * TOO_LARGE = "the template takes too much memory";
 constexpr const char * TOO_DEEP  = "the template calls itself, or nests lists, too many times";
 constexpr const char * ENDLESS   = "the template does not end";
 
 thread_local bool         t_limited  = false;
-thread_local bool         t_counts   = false;  // limited, and nothing exceeded
-thread_local int64_t      t_left     = 0;      // bytes that this thread may still take
+thread_local bool         t_counts   = false;  // limits are set, and none is exceeded
+thread_local int64_t      t_left     = 0;      // bytes that this thread may still allocate
 thread_local uint32_t     t_work     = 0;      // since the last look at the clock
 thread_local uint32_t     t_compared = 0;
-thread_local int64_t      t_start    = 0;  // nanoseconds of this thread's processor time
+thread_local int64_t      t_start    = 0;  // nanoseconds of this thread's CPU time
 thread_local const char * t_exceeded = nullptr;
-thread_local bool         t_told     = false;  // the template was told once that it is stopped
-thread_local bool         t_lacks    = false;  // there was no memory
+thread_local bool         t_told     = false;  // std::runtime_error has been thrown
+thread_local bool         t_lacks    = false;  // an allocation within the limits failed
 
 int64_t cpu_ns() {
     timespec now = {};
@@ -54,7 +54,7 @@ void exceed(const char * limit) noexcept {
 
 void work(uint32_t n_allocations) noexcept {
     t_work += n_allocations;
-    if (pyg::deep_in_stack()) {
+    if (pyg::stack_half_used()) {
         exceed(TOO_DEEP);
     } else if (t_work >= ALLOCATIONS_TO_NEXT_LOOK) {
         t_work = 0;
@@ -122,7 +122,7 @@ class Refused : public std::bad_alloc {
     const char * what() const noexcept override { return t_exceeded; }
 };
 
-// Whether this thread may take so much memory; if so, it has.
+// Count an allocation. Return false beyond the limits.
 bool take(size_t size) noexcept {
     work(1);
     if (t_counts && static_cast<int64_t>(size) > t_left) {
@@ -145,8 +145,8 @@ void give_back(size_t /*size*/) noexcept {}
 
 }  // namespace
 
-// GNU's names of `operator new` and of the `operator delete` that is told the size, as the linker's option --wrap
-// changes them. Containers call no others but for objects that are aligned to more than 16 bytes.
+// Mangled names of `operator new` and the sized `operator delete`, as the linker's option --wrap renames them.
+// Containers call no others, except for alignments above 16 bytes.
 extern "C" {
 
 void * __real__Znwm(size_t size);
@@ -186,7 +186,7 @@ void __wrap__ZdlPvm(void * memory, size_t size) noexcept {
     __real__ZdlPvm(memory, size);
 }
 
-// Likewise std::string::find and rfind, where they are given a part as pointer and size.
+// Likewise std::string::find and rfind with pointer and size.
 size_t __wrap__ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE4findEPKcmm(const std::string * text,
                                                                                 const char * part, size_t position,
                                                                                 size_t part_size) noexcept;
@@ -211,8 +211,8 @@ size_t __wrap__ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE5rfindEPKcmm
 
 #ifdef PYG_COUNTS_MEMORY
 
-// What grows in the standard library's own file, compiled once more, here, where its memory is counted. Otherwise it
-// would only be counted when it is freed. Nothing of this is visible outside this module.
+// Members of the standard library's own object file that allocate, instantiated again here so that their allocations
+// are counted, not only their frees. Not visible outside this module.
 template class std::basic_string<char>;
 template class std::basic_stringbuf<char>;
 template class std::basic_istringstream<char>;

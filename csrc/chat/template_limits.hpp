@@ -1,44 +1,42 @@
-// How long a chat template may run, how deeply it may recurse and how much memory it may take.
+// Limits on the time, recursion and memory of chat templates.
 //
-// Templates come with models, and one that repeats a text without end would have the kernel kill the process. The
-// interpreter is built of standard strings and containers, which take their memory from `operator new`: the linker
-// leads this module's calls of it through functions that count on those threads that ask for it (see
-// csrc/CMakeLists.txt). They pass each call on, so memory comes from where the process always takes it, and may be
-// freed by whoever gets it.
+// Templates come with models and are not trusted: one that repeats a text without end would exhaust memory. The
+// interpreter uses standard strings and containers, which allocate with `operator new`: the linker redirects this
+// module's calls to functions that count on the threads that set limits (see csrc/CMakeLists.txt) and forward each
+// call, so any allocator works and memory can be freed anywhere.
 #pragma once
+
+#include "boundary/non_copyable.hpp"
 
 #include <cstddef>
 
 namespace pyg {
 
-// What passes through upstream to whoever set the limits. Deliberately not a std::exception: upstream tries a new
-// template with many conversations, and would go on with the next.
+// Thrown through upstream to the code that set the limits. Deliberately not a std::exception: upstream tries a new
+// template with many conversations, and would continue with the next.
 struct TemplateStopped {};
 
-// While it lives, what this thread renders is limited. Memory is that which was allocated on the thread and not freed:
-// an allocation beyond that, or after the time is over, or deep in the stack (see large_stack.hpp), throws a
-// std::bad_alloc. Not nested. Memory is not counted with other linkers than those of Linux, nor with other standard
-// libraries than GNU's.
-class TemplateLimits {
+// While it lives, templates rendered on this thread are limited. Memory is what was allocated on the thread and not
+// freed: an allocation beyond the limit, after the time limit, or deep in the stack (see large_stack.hpp) throws
+// std::bad_alloc. Not nested. Memory is counted only with Linux linkers and GNU's standard library.
+class TemplateLimits : NonCopyable {
   public:
     explicit TemplateLimits(size_t max_bytes) noexcept;
     ~TemplateLimits();
-    TemplateLimits(const TemplateLimits &)             = delete;
-    TemplateLimits & operator=(const TemplateLimits &) = delete;
 
-    // A step of the interpreter. Beyond a limit it throws std::runtime_error, to which upstream adds where in the
-    // template that was, and from then on TemplateStopped; after an allocation that failed, TemplateStopped at once.
+    // Count a step of the interpreter. Beyond a limit it throws std::runtime_error, to which upstream adds the position
+    // in the template, and from then on TemplateStopped; after a failed allocation, TemplateStopped at once.
     static void step();
 
-    // A step that compares a list or an object. How many there may be is limited, too: upstream hashes what can be
-    // compared, and nothing can stop that.
+    // Count a comparison of a list or an object. Their number is limited, too: upstream hashes comparable values, which
+    // cannot be interrupted.
     static void compare();
 
-    // The limit that was exceeded, as a sentence; null if none was. From then on allocations succeed, so that errors
-    // can be told.
+    // Message about the exceeded limit; null if none was. From then on allocations succeed, so that errors can be
+    // reported.
     static const char * exceeded() noexcept;
 
-    // Whether an allocation failed that was within the limits. Upstream takes that for a template's refusal, too.
+    // True if an allocation within the limits failed, which upstream takes for an error of the template.
     static bool lacked_memory() noexcept;
 };
 

@@ -7,8 +7,8 @@
 
 namespace {
 
-// What upstream makes of a template is freed by a recursion on whichever thread closes it, and an error passes through
-// every level. Each `elif`, and each `+` of a sum, is one.
+// Upstream's syntax tree is freed recursively on whichever thread closes it, and an error passes through every level.
+// Each `elif`, and each `+` of a sum, is a level.
 constexpr size_t MAX_LEVELS = 1000;
 
 jinja::program parsed(const std::string & source) {
@@ -50,7 +50,7 @@ class Depth {
         level_--;
     }
 
-    // Upstream calls these leaves.
+    // Upstream's visitor treats these as leaves.
     void enter_literal(const jinja::statement & node) {
         if (const auto * array = dynamic_cast<const jinja::array_literal *>(&node)) {
             visit_all(array->val);
@@ -82,4 +82,4 @@ class Depth {
 
 }  // namespace
 
-void pyg::require_readable(const std::string & source) { Depth().require_few(parsed(source)); }
+void pyg::require_valid_template(const std::string & source) { Depth().require_few(parsed(source)); }

@@ -1,11 +1,11 @@
-// Whether a chat template can be read.
+// Validation of a chat template's syntax.
 #pragma once
 
 #include <string>
 
 namespace pyg {
 
-// Throws std::exception, with the reason, if upstream cannot read a template, or if it nests too deeply.
-void require_readable(const std::string & source);
+// Throws std::exception, with the reason, if upstream cannot parse a template, or if it nests too deeply.
+void require_valid_template(const std::string & source);
 
 }  // namespace pyg

@@ -1,7 +1,7 @@
-// Walks the graphs of small and large batches, as the engine's scheduler would compute them.
+// Walks the graphs of small and large batches, as upstream's scheduler would compute them.
 //
-// Upstream's code computes most nodes row by row, in an order that depends on the row alone. What sums over more than a
-// row is covered where a kernel of ours takes the node; everything else is named.
+// Upstream computes most nodes row by row, in an order that depends on the row alone. Sums over more than a row are
+// batch-invariant if one of our kernels computes the node; all others are reported.
 #include "context/batch_invariance.hpp"
 
 #include "boundary/backend_loader.hpp"
@@ -16,12 +16,12 @@
 
 namespace {
 
-// Which tokens or cells the sums of a node go over. Activations have a row for each token.
+// Rows that the sums of a node extend over. Activations have a row for each token.
 enum class Reach {
-    ROW,     // none: each row of the result comes from the same rows of what it is made of, wherever they stand
-    STATE,   // the tokens of a sequence, one after the other: upstream's code for the CPU keeps the state as it is
-    FACTOR,  // the values of a row, if it is multiplied by weights
-    OTHERS,  // any
+    ROW,     // none: each row of the result depends only on the same row of the sources
+    STATE,   // tokens of one sequence in order: batch-invariant in upstream's CPU code
+    FACTOR,  // values of a row, multiplied by weights
+    OTHERS,  // any rows
 };
 
 Reach reach(const ggml_tensor * node) {
@@ -62,7 +62,7 @@ Reach reach(const ggml_tensor * node) {
     case GGML_OP_ARGSORT:
     case GGML_OP_TOP_K:
         return Reach::ROW;
-    case GGML_OP_SOFT_MAX:  // with a mask: over the cells of a cache
+    case GGML_OP_SOFT_MAX:  // with a mask: over the cells of a KV cache
         return node->src[1] ? Reach::OTHERS : Reach::ROW;
     case GGML_OP_SSM_CONV:
     case GGML_OP_SSM_SCAN:
@@ -81,7 +81,7 @@ bool is_view(const ggml_tensor * node) {
            node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE;
 }
 
-// Whether a tensor is part of a model, not of what is computed.
+// Return true for tensors of the model, false for results of a computation.
 bool is_weights(const ggml_tensor * tensor) {
     const ggml_tensor * const whole = tensor->view_src ? tensor->view_src : tensor;
     return whole->op == GGML_OP_NONE && whole->buffer &&
@@ -99,9 +99,9 @@ bool is_covered(const ggml_tensor * node, ggml_backend_dev_t device) {
     case Reach::STATE:
         return runs_on_cpu(device);
     case Reach::FACTOR:
-        return runs_on_cpu(device) && is_weights(node->src[0]) && pyg::kernels_cover(node);
+        return runs_on_cpu(device) && is_weights(node->src[0]) && pyg::has_batch_invariant_kernel(node);
     default:
-        return runs_on_cpu(device) && pyg::kernels_cover(node);
+        return runs_on_cpu(device) && pyg::has_batch_invariant_kernel(node);
     }
 }
 
@@ -137,7 +137,7 @@ std::set<std::string> not_batch_invariant(Context & context) {
     const uint32_t        n_seqs  = options.n_seq_max;
     const uint32_t        n_most  = std::max(std::min(options.n_ctx, options.n_ubatch), n_seqs);
     std::set<std::string> names;
-    // Where each sequence has cells of its own, a graph is always for all of them.
+    // Without shared cells, a graph always covers all sequences.
     const uint32_t n_least = options.kv_unified ? 1 : n_seqs;
     for (const auto & [n_tokens, n_seq] :
          {std::pair{n_least, n_least}, {n_most, n_least}, {n_seqs, n_seqs}, {n_most, n_seqs}}) {

@@ -1,4 +1,4 @@
-// Which operations of a context may give a row other bits beside other rows than alone.
+// Operations of a context whose results may depend on the other rows of a batch.
 #pragma once
 
 #include "boundary/handles.hpp"
@@ -8,8 +8,8 @@
 
 namespace pyg {
 
-// Names of operations, of the types they read and of the devices that are not the CPU, such as "MUL_MAT q4_K on CUDA0".
-// Empty: none, of all that the context may be asked to decode. Not to be called beside a decode.
+// Names of such operations, with the types they read and devices other than the CPU, such as "MUL_MAT q4_K on CUDA0".
+// Empty if every batch of the context is batch-invariant. Not during a decode.
 std::set<std::string> not_batch_invariant(Context & context);
 
 }  // namespace pyg

@@ -9,11 +9,11 @@
 namespace {
 
 const llama_kv_cells & cells_of(const void * cache, int64_t stream) {
-    // Where sequences do not share their cells, each has the stream of its own number.
+    // Without shared cells, sequences and streams have the same numbers.
     return static_cast<const llama_kv_cache *>(cache)->get_cells(static_cast<llama_seq_id>(stream));
 }
 
-// Cells of one position are parts of an image, which stand in the order of its rows.
+// Cells with the same position belong to an image, in row-major order.
 int64_t key_of(const llama_kv_cells & cells, int32_t cell) {
     const llama_kv_cell_ext & place = cells.ext_get(cell);
     return int64_t(cells.pos_get(cell)) * (int64_t(1) << 32) + (int64_t(place.y & 0xFFFF) << 16) + (place.x & 0xFFFF);
@@ -63,7 +63,7 @@ bool is_on_cpu(const ggml_tensor * tensor) {
 
 namespace pyg {
 
-std::vector<pyg_positions> offer_positions(llama_context * context) {
+std::vector<pyg_positions> attach_cell_positions(llama_context * context) {
     const std::vector<const llama_kv_cache *> caches = caches_of(llama_get_memory(context));
     std::vector<pyg_positions>                positions;
     positions.reserve(caches.size());  // tensors point into it

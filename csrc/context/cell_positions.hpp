@@ -1,4 +1,4 @@
-// Tells our attention (csrc/kernels/) where the cells of a context's caches stand in their sequences.
+// Positions of KV cells, for our attention kernel (csrc/kernels/).
 #pragma once
 
 #include "kernels/attention/cell_positions.h"
@@ -8,8 +8,8 @@
 
 namespace pyg {
 
-// Lets the tensors of keys of all caches in the CPU's memory point to what is returned, which has to live as long as
-// the context.
-std::vector<pyg_positions> offer_positions(llama_context * context);
+// Attach the cell positions to the K tensors of all KV caches in main memory. The result must live as long as the
+// context.
+std::vector<pyg_positions> attach_cell_positions(llama_context * context);
 
 }  // namespace pyg

@@ -1,4 +1,4 @@
-// Contexts. Options are checked before upstream can assert on them, and memory is planned before it is allocated.
+// Contexts. Options are validated before upstream can assert on them, and memory is planned before it is allocated.
 #include "boundary/backend_loader.hpp"
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
@@ -19,20 +19,20 @@ using pyg::Context;
 using pyg::fail;
 using pyg::Model;
 
-constexpr uint32_t CELL_PAD    = 256;      // upstream rounds cells up to this
-constexpr uint32_t MAX_N_BATCH = 1 << 24;  // upstream keeps tables of this length
+constexpr uint32_t CELL_PAD    = 256;      // upstream rounds the number of cells up to this
+constexpr uint32_t MAX_N_BATCH = 1 << 24;  // upstream allocates tables of this length
 
-// Upstream's attention stores and reads these; its other types are for weights.
+// Types that upstream's attention stores and reads; its other types are for weights.
 constexpr ggml_type CACHE_TYPES[] = {
     GGML_TYPE_F32,  GGML_TYPE_F16,    GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0,
     GGML_TYPE_Q4_1, GGML_TYPE_IQ4_NL, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1,
 };
 
-// How long compute threads spin waiting for the next graph before they sleep, in upstream's unit of 131,072 processor
-// pauses. Its default is fifty times as long, all of which is wasted after the last token.
+// How long compute threads spin for the next graph before they sleep, in upstream's unit of 131,072 CPU pauses.
+// Upstream's default is fifty times as long, all of it wasted after the last token.
 constexpr uint32_t POLL = 1;
 
-// Enough for those in use and some that may be again.
+// Enough for the pools in use and some to be reused.
 constexpr std::ptrdiff_t MAX_POOLS = 4;
 
 std::string cache_type_names() {
@@ -46,7 +46,7 @@ std::string cache_type_names() {
 ggml_type checked_cache_type(const char * name, int32_t type) {
     const auto * found = std::find(std::begin(CACHE_TYPES), std::end(CACHE_TYPES), type);
     if (found == std::end(CACHE_TYPES)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%s is %d, which is no type for a cache; choose one of %s", name, type,
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s is %d, which is not a KV cache type; use one of %s", name, type,
                    cache_type_names().c_str());
     }
     return *found;
@@ -87,8 +87,8 @@ void require_sizes(const pyg_context_options & options) {
     }
 }
 
-// Embeddings are computed for every token. Upstream plans for equally many in each sequence, and its pooling asserts
-// that there are no others.
+// Embeddings are computed for every token. Upstream plans for equally long sequences, and its pooling asserts that they
+// are.
 void output_everything(llama_context_params & params) {
     const uint32_t n_seq_max = params.n_seq_max;
     const uint32_t n_tokens  = std::min({params.n_ctx, params.n_batch, params.n_ubatch});
@@ -136,12 +136,12 @@ std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_
     llama_context_params params = pyg::context_params(*model, options);
     pyg::require_memory(pyg::estimate_memory(*model, params),
                         "a context of " + std::to_string(params.n_ctx) + " cells");
-    pyg::require_trial(*model, params);
+    pyg::require_dry_run(*model, params);
     auto context               = std::make_shared<Context>();
     params.abort_callback      = is_cancelled;
     params.abort_callback_data = context.get();
     if (options.imatrix) {
-        context->imatrix         = pyg::take_turn(options.imatrix, [](pyg_imatrix & h) { return h.collector; });
+        context->imatrix         = pyg::with_lock(options.imatrix, [](pyg_imatrix & h) { return h.collector; });
         params.cb_eval           = pyg::ImatrixCollector::on_node;
         params.cb_eval_user_data = context->imatrix.get();
     }
@@ -151,7 +151,7 @@ std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_
     if (!context->raw) {
         throw pyg::context_failure();
     }
-    context->positions     = pyg::offer_positions(context->raw);
+    context->positions     = pyg::attach_cell_positions(context->raw);
     const uint32_t n_batch = llama_n_batch(context->raw);
     const bool     all     = params.n_outputs_max == 0 || llama_model_has_encoder(context->model->raw);
     context->n_outputs_max = all ? n_batch : std::min(params.n_outputs_max, n_batch);
@@ -190,18 +190,18 @@ size_t n_floats(int32_t n_rows, int32_t n_columns) { return static_cast<size_t>(
 namespace pyg {
 
 Failure context_failure() {
-    const std::string words = engine_words();
-    if (understood(words).kind == Complaint::NO_MEMORY) {
-        return no_memory("this context", words);
+    const std::string messages = engine_error_text();
+    if (failure_cause(messages).kind == FailureCause::NO_MEMORY) {
+        return no_memory("this context", messages);
     }
     return fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
-                words.empty() ? "it gave no reason" : words.c_str());
+                messages.empty() ? "it gave no reason" : messages.c_str());
 }
 
 ggml_threadpool * new_threads(int32_t n, bool spins) {
     const SignalsBlocked   signals_go_to_the_callers_threads;
     ggml_threadpool_params params = ggml_threadpool_params_default(n);
-    params.paused                 = true;  // asleep until the first graph, instead of spinning for work
+    params.paused                 = true;  // sleep until the first graph instead of spinning
     params.poll                   = spins ? POLL : 0;
     return cpu_function_as<decltype(&ggml_threadpool_new)>("ggml_threadpool_new")(&params);
 }
@@ -228,7 +228,7 @@ ggml_threadpool * Context::threads(int32_t n) {
         std::rotate(found, found + 1, pools_.end());
         return pools_.back().second;
     }
-    pools_.reserve(pools_.size() + 1);  // so that a pool is not lost for want of room in the list
+    pools_.reserve(pools_.size() + 1);  // so that emplace_back cannot throw and leak the pool
     pools_.emplace_back(n, new_threads(n));
     return pools_.back().second;
 }
@@ -352,7 +352,7 @@ pyg_status pyg_context_set_threads(pyg_context * ctx, int32_t n_threads, int32_t
     });
 }
 
-// Upstream's negative indices count rows from the end, wherever they were in the batch.
+// Upstream's negative indices count rows from the end, independently of their place in the batch.
 pyg_status pyg_context_logits(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         const Context & context = *handle.context;

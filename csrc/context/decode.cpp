@@ -1,4 +1,4 @@
-// Runs one batch: checks whatever upstream would assert on, and turns the result into a status.
+// Decoding of one batch: validates whatever upstream would assert on, and converts the result to a status.
 #include "boundary/handles.hpp"
 #include "context/forward.hpp"
 #include "llama-model.h"
@@ -11,7 +11,7 @@ namespace {
 using pyg::Context;
 using pyg::fail;
 
-// A checked batch in upstream's layout: one sequence for each token.
+// A validated batch in upstream's layout: one sequence for each token.
 struct Batch {
     std::vector<int32_t>   pos;
     std::vector<int32_t>   seq_ids;
@@ -31,7 +31,7 @@ void require_size(const Context & context, const pyg_batch & batch, bool whole_a
     if (batch.n_tokens > n_batch) {
         throw fail(
             PYG_ERR_INVALID_PARAMETER,
-            "the batch has %d tokens, but n_batch is %lld: decode it in pieces or make the context with a larger "
+            "the batch has %d tokens, but n_batch is %lld: decode it in parts or create the context with a larger "
             "n_batch",
             batch.n_tokens, static_cast<long long>(n_batch));
     }
@@ -63,7 +63,7 @@ void require_positions(const Context & context, const std::vector<int32_t> & pos
     }
 }
 
-// Each sequence continues where it ended.
+// Positions that continue each sequence.
 std::vector<int32_t> next_positions(const Context & context, const std::vector<int32_t> & seq_ids) {
     const llama_memory_t memory = llama_get_memory(context.raw);
     std::vector<int64_t> next(llama_n_seq_max(context.raw), -1);
@@ -90,7 +90,7 @@ std::vector<int8_t> outputs(const Context & context, const pyg_batch & batch, bo
     const auto n_wanted = static_cast<uint32_t>(std::count(output.begin(), output.end(), 1));
     if (n_wanted > context.n_outputs_max) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "the batch asks for %u rows of output, but n_outputs_max is %u%s: ask for fewer or make the context "
+                   "the batch requests %u rows of output, but n_outputs_max is %u%s: ask for fewer or make the context "
                    "with a larger one",
                    n_wanted, context.n_outputs_max,
                    context.embeddings ? " (embeddings are computed for every token)" : "");
@@ -98,7 +98,7 @@ std::vector<int8_t> outputs(const Context & context, const pyg_batch & batch, bo
     return output;
 }
 
-// `encoding`: every token has output, and all are computed at once.
+// `encoding`: every token has output, and all are computed in one micro-batch.
 Batch checked(const Context & context, const pyg_batch & batch, bool encoding) {
     require_size(context, batch, encoding || !llama_get_causal_attn(context.raw));
     for (int32_t i = 0; i < batch.n_tokens; i++) {
@@ -124,14 +124,12 @@ Batch checked(const Context & context, const pyg_batch & batch, bool encoding) {
     return result;
 }
 
-// While it lives, pyg_context_cancel reaches the context. A decode that begins with pending sequence edits is not
-// interrupted: afterwards half an edit would look like a whole one.
-class Cancellable {
+// While it lives, pyg_context_cancel applies to the context. A decode with pending sequence edits is not interrupted: a
+// half-applied edit could not be detected.
+class Cancellable : pyg::NonCopyable {
   public:
     explicit Cancellable(pyg_context & handle) : handle_(handle) { set(!handle.context->edit_pending); }
     ~Cancellable() { set(false); }
-    Cancellable(const Cancellable &)             = delete;
-    Cancellable & operator=(const Cancellable &) = delete;
 
   private:
     void set(bool decoding) {
@@ -143,7 +141,8 @@ class Cancellable {
     pyg_context & handle_;
 };
 
-// Upstream allocates rows of output only when a batch asks for them, so they are not in the plan.
+// Check the memory for rows of output: upstream allocates them only when a batch requests them, so they are not
+// planned.
 void require_output_buffer(const Context & context, int32_t n_outputs) {
     if (n_outputs <= context.n_reserved) {
         return;
@@ -157,21 +156,21 @@ void require_output_buffer(const Context & context, int32_t n_outputs) {
     }
 }
 
-void require_computed(const Context & context, int32_t answer, int32_t n_tokens) {
-    switch (answer) {
+void require_computed(const Context & context, int32_t status, int32_t n_tokens) {
+    switch (status) {
     case pyg::COMPUTED:
         return;
-    case pyg::NO_ROOM:
+    case pyg::NO_CELLS:
         throw fail(PYG_ERR_CONTEXT_OVERFLOW,
-                   "there is no room for %d more tokens among the context's %u cells: remove sequences or make a "
+                   "%d more tokens do not fit in the context's %u cells: remove sequences or create a "
                    "context with a larger n_ctx",
                    n_tokens, llama_n_ctx(context.raw));
     case pyg::ABORTED:
         throw fail(PYG_ERR_ENGINE, "the computation was cancelled; what it had finished stays in the memory");
     case pyg::INVALID_BATCH:
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this batch: %s", pyg::engine_words().c_str());
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this batch: %s", pyg::engine_error_text().c_str());
     default:
-        throw pyg::compute_failure(answer);
+        throw pyg::compute_error(status);
     }
 }
 
@@ -180,17 +179,17 @@ void run(pyg_context & handle, const Batch & batch, pyg::Pass pass, bool gives_l
     require_output_buffer(context, batch.n_outputs);
     const int32_t before = context.n_outputs;
     context.n_outputs    = 0;
-    int32_t answer;
+    int32_t status;
     {
         const Cancellable cancellable(handle);
-        answer = pyg::compute(context, batch.raw, pass);
+        status = pyg::compute(context, batch.raw, pass);
     }
-    if (answer == pyg::INVALID_BATCH) {
+    if (status == pyg::INVALID_BATCH) {
         context.n_outputs = before;  // upstream rejected the batch and changed nothing
     } else {
         context.edit_pending = false;
     }
-    require_computed(context, answer, batch.raw.n_tokens);
+    require_computed(context, status, batch.raw.n_tokens);
     if (context.imatrix) {
         context.imatrix->require_sound();
     }

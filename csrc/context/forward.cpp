@@ -15,8 +15,8 @@ bool computes_on_cpu(ggml_backend_dev_t device) {
     return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_ACCEL;
 }
 
-// Whether the CPU computes with a weight of a layer that is on a device, or of the output: it was sent there by name,
-// as experts are, or the device lacks its type.
+// Return true if the CPU computes with a weight of the output or of a layer on a device: it was placed there by an
+// override, as experts are, or the device does not support its type.
 bool any_weight_on_cpu(const llama_model & raw) {
     return std::any_of(raw.tensors_by_name.begin(), raw.tensors_by_name.end(), [](const auto & named) {
         const auto & [name, weight] = named;
@@ -25,8 +25,8 @@ bool any_weight_on_cpu(const llama_model & raw) {
     });
 }
 
-// Upstream makes its scratch buffers anew before the next batch; one that it could not allocate is null, and it would
-// compute with it. Changing the control vector is how to ask for that, and there is none to change.
+// Make upstream reallocate its scratch buffers before the next batch; it would use a buffer it failed to allocate as
+// null. Setting a control vector triggers that, and there is none to change.
 void renew_scratch(llama_context * context) { llama_set_adapter_cvec(context, nullptr, 0, 0, 0, 0); }
 
 }  // namespace
@@ -34,42 +34,42 @@ void renew_scratch(llama_context * context) { llama_set_adapter_cvec(context, nu
 namespace pyg {
 
 int32_t compute(Context & context, const llama_batch & batch, Pass pass) {
-    int32_t answer;
+    int32_t status;
     try {
-        answer = pass(context.raw, batch);
+        status = pass(context.raw, batch);
         llama_synchronize(context.raw);
     } catch (const std::bad_alloc &) {
         throw;
     } catch (const std::exception & e) {
         require_hosts(context.model->hosts);
-        if (!is_about_scratch(e.what())) {
+        if (!is_scratch_allocation_failure(e.what())) {
             throw EngineAbort{e.what()};
         }
-        answer = NO_MEMORY;  // it is made before anything is computed
+        status = NO_MEMORY;  // scratch buffers are allocated before anything is computed
     }
     require_hosts(context.model->hosts);
     context.model->require_files();
-    if (answer == NO_MEMORY) {
+    if (status == NO_MEMORY) {
         renew_scratch(context.raw);
     }
-    if (answer == COMPUTED) {
+    if (status == COMPUTED) {
         context.free_unused_threads();
     }
-    return answer;
+    return status;
 }
 
-Failure compute_failure(int32_t answer) {
-    const std::string words = engine_words();
-    if (understood(words).kind == Complaint::NO_MEMORY) {
-        return no_memory("computing the batch", words);
+Failure compute_error(int32_t status) {
+    const std::string messages = engine_error_text();
+    if (failure_cause(messages).kind == FailureCause::NO_MEMORY) {
+        return no_memory("computing the batch", messages);
     }
-    return fail(PYG_ERR_ENGINE, "the engine failed to compute the batch (status %d): %s", answer, words.c_str());
+    return fail(PYG_ERR_ENGINE, "the engine failed to compute the batch (status %d): %s", status, messages.c_str());
 }
 
-Places places_of(const llama_context * context) {
+DeviceUse device_use_of(const llama_context * context) {
     const llama_model & raw        = context->get_model();
     bool                any_on_cpu = computes_on_cpu(raw.dev_output());
-    Places              places     = {!any_on_cpu, false, !any_on_cpu, context->get_cparams().pipeline_parallel};
+    DeviceUse           places     = {!any_on_cpu, false, !any_on_cpu, context->get_cparams().pipeline_parallel};
     for (uint32_t i = 0; i < raw.hparams.n_layer(); i++) {
         const bool on_cpu    = computes_on_cpu(raw.dev_layer(static_cast<int>(i)));
         any_on_cpu           = any_on_cpu || on_cpu;

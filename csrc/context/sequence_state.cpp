@@ -1,4 +1,4 @@
-// Saving and restoring the states of sequences, and of whole contexts.
+// Saving and restoring the state of sequences and of whole contexts.
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/out_of_memory.hpp"
@@ -8,24 +8,24 @@
 
 namespace {
 
+using pyg::ALL_SEQUENCES;
 using pyg::Context;
-using pyg::EVERY;
 using pyg::fail;
 
-// Precedes upstream's bytes, which upstream barely checks: a damaged count could allocate any amount. In native byte
-// order: states are for this machine.
+// Header before upstream's bytes, which upstream barely validates: a damaged count could allocate any amount. In native
+// byte order: states are for this machine.
 struct StateHeader {
     char     magic[8];
     uint64_t scope;     // WHOLE or ONE_SEQUENCE
     uint64_t model;     // the model's fingerprint
     uint64_t size;      // bytes that follow
-    uint64_t checksum;  // of those
+    uint64_t checksum;  // of those bytes
 };
 
 constexpr char     STATE_MAGIC[8] = {'p', 'y', 'g', 's', 't', 'a', 't', '1'};
 constexpr uint64_t WHOLE = 0, ONE_SEQUENCE = 1;
 
-uint64_t scope_of(int32_t seq_id) { return seq_id == EVERY ? WHOLE : ONE_SEQUENCE; }
+uint64_t scope_of(int32_t seq_id) { return seq_id == ALL_SEQUENCES ? WHOLE : ONE_SEQUENCE; }
 
 // FNV-1a over words of eight bytes: detects damage, not malice.
 uint64_t checksum(const void * data, size_t size, uint64_t hash = 0xcbf29ce484222325ULL) {
@@ -59,20 +59,21 @@ uint64_t fingerprint(const pyg::Model & model) {
     return hash;
 }
 
-// Upstream answers 0 where something failed.
+// Upstream returns 0 for a failure.
 size_t done(size_t n_bytes, pyg_code otherwise, const char * what) {
     if (n_bytes > 0) {
         return n_bytes;
     }
-    const std::string words = pyg::engine_words();
-    if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
-        throw pyg::no_memory("a context's state", words);
+    const std::string messages = pyg::engine_error_text();
+    if (pyg::failure_cause(messages).kind == pyg::FailureCause::NO_MEMORY) {
+        throw pyg::no_memory("a context's state", messages);
     }
-    throw fail(otherwise, "%s: %s", what, words.c_str());
+    throw fail(otherwise, "%s: %s", what, messages.c_str());
 }
 
 size_t engine_size(const Context & context, int32_t seq_id) {
-    return done(seq_id == EVERY ? llama_state_get_size(context.raw) : llama_state_seq_get_size(context.raw, seq_id),
+    return done(seq_id == ALL_SEQUENCES ? llama_state_get_size(context.raw)
+                                        : llama_state_seq_get_size(context.raw, seq_id),
                 PYG_ERR_ENGINE, "the engine could not tell the size of the state");
 }
 
@@ -85,7 +86,7 @@ void require_no_edits(const Context & context) {
 
 void require_state(const Context & context, int32_t seq_id) {
     pyg::require_memory_of(context);
-    if (seq_id != EVERY) {
+    if (seq_id != ALL_SEQUENCES) {
         context.require_seq(seq_id);
     }
     require_no_edits(context);
@@ -108,7 +109,7 @@ StateHeader checked_header(const Context & context, int32_t seq_id, const uint8_
     if (header.scope != scope_of(seq_id)) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "the state holds %s, but %s was to be restored",
                    header.scope == WHOLE ? "a whole context" : "one sequence",
-                   seq_id == EVERY ? "a whole context" : "one sequence");
+                   seq_id == ALL_SEQUENCES ? "a whole context" : "one sequence");
     }
     if (header.model != fingerprint(*context.model)) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "the state was saved with a model other than %s",
@@ -137,7 +138,7 @@ pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, 
         }
         auto *       body      = static_cast<uint8_t *>(dst) + sizeof(StateHeader);
         const size_t body_size = needed - sizeof(StateHeader);
-        const size_t n         = seq_id == EVERY ? llama_state_get_data(context.raw, body, body_size)
+        const size_t n = seq_id == ALL_SEQUENCES ? llama_state_get_data(context.raw, body, body_size)
                                                  : llama_state_seq_get_data(context.raw, body, body_size, seq_id);
         pyg::require_hosts(context.model->hosts);
         done(n, PYG_ERR_ENGINE, "the engine could not save the state");
@@ -156,10 +157,10 @@ pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void *
         const StateHeader header = checked_header(context, seq_id, bytes, size);
         const uint8_t *   body   = bytes + sizeof(header);
         context.n_outputs        = 0;
-        const size_t n           = seq_id == EVERY ? llama_state_set_data(context.raw, body, header.size)
-                                                   : llama_state_seq_set_data(context.raw, body, header.size, seq_id);
+        const size_t n = seq_id == ALL_SEQUENCES ? llama_state_set_data(context.raw, body, header.size)
+                                                 : llama_state_seq_set_data(context.raw, body, header.size, seq_id);
         pyg::require_hosts(context.model->hosts);
-        if (n == 0 && seq_id == EVERY) {
+        if (n == 0 && seq_id == ALL_SEQUENCES) {
             llama_memory_clear(llama_get_memory(context.raw), true);
         } else if (n == 0) {
             llama_memory_seq_rm(llama_get_memory(context.raw), seq_id, -1, -1);

@@ -1,4 +1,4 @@
-// A context's memory: edits of sequences.
+// Edits of the sequences in a context's memory.
 #include "context/sequences.hpp"
 
 #include <climits>
@@ -18,8 +18,8 @@ llama_memory_t require_memory_of(const Context & context) {
 
 namespace {
 
+using pyg::ALL_SEQUENCES;
 using pyg::Context;
-using pyg::EVERY;
 using pyg::fail;
 
 void require_shift(llama_memory_t memory) {
@@ -42,7 +42,7 @@ pyg_status pyg_context_memory_clear(pyg_context * ctx, bool data, pyg_error * er
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         Context & context = *handle.context;
         llama_memory_clear(pyg::require_memory_of(context), data);
-        // Upstream queues copies between separate buffers; clearing drops moved positions with their cells.
+        // Upstream queues copies between separate buffers; clearing drops shifted positions with their cells.
         context.edit_pending = context.edit_pending && !context.shares_cells();
     });
 }
@@ -51,10 +51,10 @@ pyg_status pyg_context_seq_rm(pyg_context * ctx, int32_t seq_id, int32_t p0, int
                               pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         const llama_memory_t memory = pyg::require_memory_of(*handle.context);
-        if (seq_id != EVERY) {
+        if (seq_id != ALL_SEQUENCES) {
             handle.context->require_seq(seq_id);
         }
-        if (seq_id == EVERY && p0 <= 0 && p1 < 0) {
+        if (seq_id == ALL_SEQUENCES && p0 <= 0 && p1 < 0) {
             llama_memory_clear(memory, false);  // not every memory accepts -1
             *removed = true;
             return;

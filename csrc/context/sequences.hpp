@@ -1,13 +1,13 @@
-// A context's memory of sequences.
+// Sequences in a context's memory (KV cache or recurrent state).
 #pragma once
 
 #include "boundary/handles.hpp"
 
 namespace pyg {
 
-constexpr int32_t EVERY = -1;  // sequence
+constexpr int32_t ALL_SEQUENCES = -1;
 
-// PYG_ERR_INVALID_PARAMETER if the model keeps none.
+// PYG_ERR_INVALID_PARAMETER if the model has no memory.
 llama_memory_t require_memory_of(const Context & context);
 
 }  // namespace pyg

@@ -1,4 +1,4 @@
-// The engine's handle, and the pyg_engine_* functions around it.
+// Handle of the engine, and the pyg_engine_* functions.
 #include "engine/engine.hpp"
 
 using pyg::fail;
@@ -23,7 +23,7 @@ void require_generative(const pyg::Context & context) {
     }
 }
 
-// Usable cells: no more than the sequences have positions for.
+// Return the number of usable cells: at most as many as the sequences have positions.
 uint32_t usable_cells(const pyg::Context & context) {
     const uint64_t n_positions = static_cast<uint64_t>(pyg::n_positions(*context.model)) * llama_n_seq_max(context.raw);
     return static_cast<uint32_t>(std::min<uint64_t>(llama_n_ctx_seq(context.raw), n_positions));
@@ -32,11 +32,12 @@ uint32_t usable_cells(const pyg::Context & context) {
 pyg_engine_options checked(const pyg::Context & context, pyg_engine_options options) {
     const uint32_t all = usable_cells(context);
     if (options.n_ctx > all) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "n_ctx is %u, but this context and model have room for only %u",
-                   options.n_ctx, all);
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "n_ctx=%u, but this context and model have only %u cells: use n_ctx=%u or less", options.n_ctx, all,
+                   all);
     }
     if (llama_n_seq_max(context.raw) > 1 && !context.shares_cells()) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine shares its cells between sequences: make the context with "
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine shares KV cells between sequences: create the context with "
                                               "kv_unified");
     }
     const uint32_t n_ubatch = llama_n_ubatch(context.raw), n_seq = llama_n_seq_max(context.raw);
@@ -50,21 +51,21 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
     return options;
 }
 
-// Making a request can take long (it may compile a grammar), so it happens between two short holds of the engine's
-// lock.
+// Creating a request can take long (it may compile a grammar), so the engine's lock is taken twice briefly instead of
+// once for the whole call.
 template <class Options>
 std::shared_ptr<Request> submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options && options) {
-    const auto [model, n_ctx] = pyg::take_turn(
+    const auto [model, n_ctx] = pyg::with_lock(
         engine, [](pyg_engine & handle) { return std::pair(handle.engine->model(), handle.engine->n_ctx()); });
     const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options);
-    pyg::take_turn(engine, [&](pyg_engine & handle) { handle.engine->submit(request); });
+    pyg::with_lock(engine, [&](pyg_engine & handle) { handle.engine->submit(request); });
     return request;
 }
 
 }  // namespace
 
-std::shared_ptr<Request> pyg::submitted(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
-                                        const pyg_request_options & options) {
+std::shared_ptr<Request> pyg::submit_request(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
+                                             const pyg_request_options & options) {
     return submit(engine, prompt, n_prompt, options);
 }
 
@@ -121,10 +122,12 @@ pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt,
     return pyg::guard(err, [&] { *out = new pyg_request(submit(engine, prompt, n_prompt, dst)); });
 }
 
-pyg_status pyg_engine_ask_for_room(pyg_engine * engine, pyg_waker * waker, uint64_t tag, pyg_error * err) {
+pyg_status pyg_engine_notify_when_queue_has_capacity(pyg_engine * engine, pyg_waker * waker, uint64_t tag,
+                                                     pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = pyg::take_turn(waker, [](pyg_waker & handle) { return handle.waker; });
-        pyg::take_turn(engine, [&](pyg_engine & handle) { handle.engine->ask_for_room(shared, tag); });
+        const auto shared = pyg::with_lock(waker, [](pyg_waker & handle) { return handle.waker; });
+        pyg::with_lock(engine,
+                       [&](pyg_engine & handle) { handle.engine->notify_when_queue_has_capacity(shared, tag); });
     });
 }
 

@@ -1,4 +1,4 @@
-// Converts the caller's seconds to a point in time.
+// Deadlines from timeouts in seconds.
 #pragma once
 
 #include "boundary/guard.hpp"
@@ -11,12 +11,12 @@ namespace pyg {
 
 using Clock = std::chrono::steady_clock;
 
-// Nothing for negative seconds, which mean no limit. PYG_ERR_INVALID_PARAMETER for NaN.
+// Return the deadline; nothing for negative seconds, which mean no limit. PYG_ERR_INVALID_PARAMETER for NaN.
 inline std::optional<Clock::time_point> deadline_after(double timeout_s) {
     if (std::isnan(timeout_s)) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "timeout_s must be a number of seconds, not NaN");
     }
-    constexpr double LONG_S = 1e9;  // longer deadlines are pointless and would overflow the clock's arithmetic
+    constexpr double LONG_S = 1e9;  // longer timeouts would overflow the clock's arithmetic
     if (timeout_s < 0 || timeout_s > LONG_S) {
         return std::nullopt;
     }

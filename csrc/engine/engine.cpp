@@ -1,4 +1,4 @@
-// The engine's queue and its loop; step.cpp has a single step.
+// The engine's queue and main loop. A single step is in step.cpp.
 #include "engine/engine.hpp"
 
 #include "boundary/native_threads.hpp"
@@ -9,17 +9,17 @@ namespace {
 
 using pyg::fail;
 
-// From 64 rows on, upstream's flash attention on the CPU uses a tiled kernel that rounds differently, which a quantised
-// model amplifies to about a percent. Below that, each row equals that of a single-token decode.
-constexpr uint32_t LOGITS_ROWS = 32;
+// From 64 rows on, upstream's flash attention on the CPU uses a tiled kernel with another rounding, which a quantised
+// model amplifies to about one percent. With fewer rows, each row equals that of a single-token decode.
+constexpr uint32_t MAX_LOGITS_ROWS = 32;
 
-// Where devices compute everything: the most threads that look up the embeddings of several tokens (those of one take
-// one thread), and the most that choose tokens.
-constexpr int32_t LOOKING_UP = 4, CHOOSING = 16;
+// Where devices compute everything: the most threads for looking up embeddings of several tokens (a single token takes
+// one thread), and for sampling.
+constexpr int32_t MAX_EMBEDDING_THREADS = 4, MAX_SAMPLING_THREADS = 16;
 
-constexpr auto   SWEEP_EVERY     = std::chrono::milliseconds(10);
-constexpr double GATHERING_SHARE = 0.01;
-constexpr double GATHERING_MAX_S = 0.003;
+constexpr auto   SWEEP_EVERY          = std::chrono::milliseconds(10);
+constexpr double BATCHING_DELAY_SHARE = 0.01;
+constexpr double BATCHING_DELAY_MAX_S = 0.003;
 
 constexpr const char * BROKEN =
     "the engine failed during an earlier request and cannot continue: close it and load the model again";
@@ -32,7 +32,7 @@ pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_
     limits.n_cells = options.n_ctx;
     limits.n_batch =
         pyg::Engine::steps_are_micro_batches(context) ? llama_n_ubatch(context.raw) : llama_n_batch(context.raw);
-    limits.n_rows       = std::min({LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
+    limits.n_rows       = std::min({MAX_LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
     limits.n_ubatch     = llama_n_ubatch(context.raw);
     limits.prefix_cache = options.prefix_cache;
     return limits;
@@ -48,18 +48,19 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
     : model_(context->model), context_(std::move(context)),
       n_ctx_(std::min(options.n_ctx, static_cast<uint32_t>(n_positions(*model_)))), n_vocab_(model_->n_vocab()),
       n_parallel_(llama_n_seq_max(context_->raw)), max_queue_(options.max_queue),
-      is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), places_(places_of(context_->raw)), cache_(*context_),
-      device_sampler_(*context_, options.backend_sampling && places_.output_on_device),
-      helpers_(*context_, places_.all_on_devices ? std::min(llama_n_threads(context_->raw), CHOOSING) : 0),
+      is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), device_use_(device_use_of(context_->raw)),
+      cache_(*context_), device_sampler_(*context_, options.backend_sampling && device_use_.output_on_device),
+      helpers_(*context_,
+               device_use_.all_on_devices ? std::min(llama_n_threads(context_->raw), MAX_SAMPLING_THREADS) : 0),
       scheduler_(limits_of(*context_, options), cache_) {
-    if (options.adapt_threads && places_.all_on_devices) {
-        context_->set_threads(1, std::min(llama_n_threads_batch(context_->raw), LOOKING_UP));
+    if (options.adapt_threads && device_use_.all_on_devices) {
+        context_->set_threads(1, std::min(llama_n_threads_batch(context_->raw), MAX_EMBEDDING_THREADS));
     }
     stats_.n_parallel      = static_cast<int32_t>(n_parallel_);
     stats_.n_threads       = llama_n_threads(context_->raw);
     stats_.n_threads_batch = llama_n_threads_batch(context_->raw);
     stats_.n_cells         = scheduler_.n_cells();
-    if (options.adapt_threads && !places_.all_on_devices) {
+    if (options.adapt_threads && !device_use_.all_on_devices) {
         tuner_.emplace(pyg_cpu_count());
     }
     const SignalsBlocked signals_go_to_the_callers_threads;
@@ -76,7 +77,7 @@ Engine::~Engine() {
         thread_.join();
     }
     if (broken_) {
-        pyg::keep_forever(std::move(context_));  // leaked on purpose: its state is unknown
+        pyg::leak_object(std::move(context_));  // its state is unknown
     }
 }
 
@@ -86,7 +87,7 @@ void Engine::submit(std::shared_ptr<Request> request) {
         if (broken_) {
             throw broken();
         }
-        if (n_places() == 0) {
+        if (queue_capacity() == 0) {
             throw queue_full(max_queue_);
         }
         scheduler_.add(std::move(request));
@@ -95,13 +96,13 @@ void Engine::submit(std::shared_ptr<Request> request) {
     work_.notify_one();
 }
 
-void Engine::ask_for_room(std::shared_ptr<Waker> waker, uint64_t tag) {
+void Engine::notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag) {
     std::lock_guard<std::mutex> lock(mutex_);
-    waker->expect();
-    if (n_places() == 0 && !broken_) {
-        room_askers_.emplace_back(std::move(waker), tag);
+    waker->reserve();
+    if (queue_capacity() == 0 && !broken_) {
+        capacity_waiters_.emplace_back(std::move(waker), tag);
     } else {
-        waker->tell(tag);
+        waker->wake(tag);
     }
 }
 
@@ -111,7 +112,7 @@ void Engine::reset() {
         if (broken_) {
             throw broken();
         }
-        forget_asked_ = true;
+        evict_requested_ = true;
     }
     work_.notify_one();
 }
@@ -121,7 +122,7 @@ pyg_engine_stats Engine::stats() const {
     pyg_engine_stats            stats = stats_;
     stats.n_cells_running             = scheduler_.n_cells_running();
     stats.n_cells_cached              = scheduler_.n_cells_used() - stats.n_cells_running;
-    stats.n_cached_tokens             = scheduler_.n_reused();
+    stats.n_cached_tokens             = scheduler_.n_cached();
     stats.n_preemptions               = scheduler_.n_preemptions();
     stats.n_grammars                  = context_->model->grammars.n_compiled();
     stats.n_queued                    = n_queued();
@@ -129,23 +130,24 @@ pyg_engine_stats Engine::stats() const {
     return stats;
 }
 
-// Waiting requests, without those that have ended but are not swept yet.
+// Waiting requests, except those that have ended and are not swept yet.
 int32_t Engine::n_queued() const {
     const auto & waiting = scheduler_.waiting();
     return static_cast<int32_t>(
         std::count_if(waiting.begin(), waiting.end(), [](const auto & task) { return !request_of(task).has_ended(); }));
 }
 
-// How many more requests the queue takes. Those for which a sequence is free are about to start and need no place.
-size_t Engine::n_places() const {
-    const size_t n_places = size_t{max_queue_} + n_parallel_ - scheduler_.running().size();
+// Return how many more requests the queue takes. Requests for which a slot is free are admitted in the next step and do
+// not count.
+size_t Engine::queue_capacity() const {
+    const size_t limit = size_t{max_queue_} + n_parallel_ - scheduler_.running().size();
     if (max_queue_ == 0 || scheduler_.idle()) {
         return SIZE_MAX;
     }
-    if (scheduler_.waiting().size() < n_places) {
-        return n_places - scheduler_.waiting().size();
+    if (scheduler_.waiting().size() < limit) {
+        return limit - scheduler_.waiting().size();
     }
-    return n_places - std::min(n_places, static_cast<size_t>(n_queued()));
+    return limit - std::min(limit, static_cast<size_t>(n_queued()));
 }
 
 void Engine::run() {
@@ -153,22 +155,22 @@ void Engine::run() {
     llama_set_abort_callback(context_->raw, should_abort, this);
     while (wait_for_work()) {
         pyg_error        error;
-        bool             in_doubt = false;
-        const pyg_status status   = guard(&error, [&] {
+        bool             state_unknown = false;
+        const pyg_status status        = guard(&error, [&] {
             try {
                 run_step();
             } catch (const EngineAbort &) {
-                in_doubt = true;
+                state_unknown = true;
                 throw;
             } catch (const std::bad_alloc &) {
-                lost_cells_ = true;
+                may_have_leaked_cells_ = true;
                 throw;
             }
         });
         if (status != PYG_OK) {
-            recover(error, in_doubt);
+            recover(error, state_unknown);
         }
-        step_ = {};  // an idle engine must keep no request alive
+        step_ = {};  // an idle engine must not keep requests alive
     }
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto & task : scheduler_.running()) {
@@ -177,28 +179,28 @@ void Engine::run() {
     for (const auto & task : scheduler_.waiting()) {
         request_of(task).end(PYG_FINISH_CLOSED);
     }
-    tell_room();
+    notify_capacity_waiters();
 }
 
-// Sleeps while there is nothing to do; false when the engine is closing.
+// Sleep while there is nothing to do. Return false when the engine is closing.
 bool Engine::wait_for_work() {
     std::unique_lock<std::mutex> lock(mutex_);
-    work_.wait(lock, [&] { return closing_ || (!broken_ && (forget_asked_ || !scheduler_.idle())); });
+    work_.wait(lock, [&] { return closing_ || (!broken_ && (evict_requested_ || !scheduler_.idle())); });
     if (scheduler_.running().empty() && n_parallel_ > 1) {
-        work_.wait_for(lock, gathering_time(), [&] { return closing_ || scheduler_.waiting().size() >= n_parallel_; });
+        work_.wait_for(lock, batching_delay(), [&] { return closing_ || scheduler_.waiting().size() >= n_parallel_; });
     }
     return !closing_;
 }
 
-// Requests made together arrive one after the other, and prompts are computed faster together, so the first one waits
-// for the rest: for a small part of the time it will take.
-std::chrono::duration<double> Engine::gathering_time() const {
+// Return how long to wait for more requests before the first prefill: requests submitted together arrive one after
+// another, and prefilling them in one batch is faster. A small fraction of the expected prefill time.
+std::chrono::duration<double> Engine::batching_delay() const {
     size_t n_tokens = 0;
     for (const auto & task : scheduler_.waiting()) {
         n_tokens += task->tokens.size();
     }
     return std::chrono::duration<double>(
-        std::min(GATHERING_MAX_S, GATHERING_SHARE * s_per_prompt_token_ * static_cast<double>(n_tokens)));
+        std::min(BATCHING_DELAY_MAX_S, BATCHING_DELAY_SHARE * s_per_prompt_token_ * static_cast<double>(n_tokens)));
 }
 
 void Engine::run_step() {
@@ -206,50 +208,51 @@ void Engine::run_step() {
     if (step_.empty()) {
         return;
     }
-    const Outcome outcome = compute(step_);
-    if (outcome == Outcome::COMPUTED) {
-        hand_out(step_);
+    const StepResult result = compute(step_);
+    if (result == StepResult::COMPUTED) {
+        sample_and_publish(step_);
         return;
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    scheduler_.interrupted(step_);
-    if (outcome == Outcome::NO_ROOM && !scheduler_.give_room()) {
-        throw fail(PYG_ERR_ENGINE, "the engine's cache has no room for %u tokens: %s", step_.n_tokens,
-                   engine_words().c_str());
+    scheduler_.rollback(step_);
+    if (result == StepResult::NO_CELLS && !scheduler_.free_cells()) {
+        throw fail(PYG_ERR_ENGINE, "the KV cache has no free cells for a batch of %u tokens: %s", step_.n_tokens,
+                   engine_error_text().c_str());
     }
 }
 
 Step Engine::next_step() {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (std::exchange(forget_asked_, false)) {
-        scheduler_.forget();
+    if (std::exchange(evict_requested_, false)) {
+        scheduler_.evict_all();
     }
-    if (lost_cells_ && scheduler_.running().empty()) {
-        find_lost_cells();
+    if (may_have_leaked_cells_ && scheduler_.running().empty()) {
+        reset_kv_cache();
     }
     sweep();
-    const Scheduler::Pieces pieces = prompt_pieces();
+    const Scheduler::PrefillBudget budget = prefill_budget();
     for (;;) {
-        Step       step = scheduler_.next(pieces);
+        Step       step = scheduler_.next(budget);
         const auto dead = std::find_if(step.slices.begin(), step.slices.end(),
                                        [](const Slice & slice) { return !request_of(slice.task).start(); });
         if (dead == step.slices.end()) {
-            tell_room();
+            notify_capacity_waiters();
             return step;
         }
         stats_.n_finished += scheduler_.end(*dead->task);  // cancelled since the sweep
     }
 }
 
-// Upstream notes a token's cell in several places, and where it lacked memory for one, no sequence can free the cell.
-void Engine::find_lost_cells() {
-    scheduler_.forget();
+// Clear the KV cache after std::bad_alloc: upstream records a token's cell in several places, and may have leaked cells
+// that no sequence refers to.
+void Engine::reset_kv_cache() {
+    scheduler_.evict_all();
     cache_.clear();
-    lost_cells_ = false;
+    may_have_leaked_cells_ = false;
 }
 
-// Ends requests that were cancelled or are past their deadline. The waiting ones, possibly thousands, are checked less
-// often.
+// End requests that were cancelled or have passed their deadline. The waiting ones, possibly thousands, are checked
+// less often.
 void Engine::sweep() {
     const auto                                                now = Clock::now();
     std::vector<std::pair<std::shared_ptr<Task>, pyg_finish>> over;
@@ -272,64 +275,67 @@ void Engine::sweep() {
     }
 }
 
-// Tells the scheduler first, so that the room is free when the caller learns of the end, which must happen in any case.
-void Engine::end(Request & request, const End & end, bool forget) {
-    const auto tell = [&] { end.error ? request.end(*end.error) : request.end(end.finish, end.stop_token_id); };
+// Ends the request in the scheduler first, so that its slot is free when the caller sees the end, and notifies the
+// caller even if the scheduler throws.
+void Engine::end(Request & request, const End & end, bool evict_cells) {
+    const auto notify = [&] { end.error ? request.end(*end.error) : request.end(end.finish, end.stop_token_id); };
     try {
-        stats_.n_finished += scheduler_.end(request, forget);
+        stats_.n_finished += scheduler_.end(request, evict_cells);
     } catch (...) {
-        tell();
+        notify();
         throw;
     }
-    tell();
+    notify();
 }
 
-// Wakes only as many as there are places: waking a thousand for one place would be a stampede.
-void Engine::tell_room() {
-    const size_t n_told = closing_ || broken_ ? room_askers_.size() : std::min(n_places(), room_askers_.size());
-    for (size_t i = 0; i < n_told; i++) {
-        room_askers_[i].first->tell(room_askers_[i].second);
+// Wakes only as many waiters as the queue has capacity for, to avoid a stampede.
+void Engine::notify_capacity_waiters() {
+    const size_t n_notified =
+        closing_ || broken_ ? capacity_waiters_.size() : std::min(queue_capacity(), capacity_waiters_.size());
+    for (size_t i = 0; i < n_notified; i++) {
+        capacity_waiters_[i].first->wake(capacity_waiters_[i].second);
     }
-    room_askers_.erase(room_askers_.begin(), room_askers_.begin() + static_cast<std::ptrdiff_t>(n_told));
+    capacity_waiters_.erase(capacity_waiters_.begin(),
+                            capacity_waiters_.begin() + static_cast<std::ptrdiff_t>(n_notified));
 }
 
-// A step failed. If the context may be in an unknown state, the engine serves no more requests.
-void Engine::recover(const pyg_error & error, bool in_doubt) {
+// Handle a failed step. If the state of the context is unknown, the engine accepts no more requests.
+void Engine::recover(const pyg_error & error, bool state_unknown) {
     pyg_error another;
-    // Without memory the scheduler plans nothing, and loses nothing.
+    // After std::bad_alloc the scheduler has changed nothing.
     const bool is_known = !step_.empty() || error.code == PYG_ERR_OUT_OF_MEMORY;
     if (tuner_) {
         tuner_->abandoned();
     }
-    if (in_doubt || !is_known || guard(&another, [&] { fail_step(error); }) != PYG_OK) {
-        break_down(error);
+    if (state_unknown || !is_known || guard(&another, [&] { fail_step(error); }) != PYG_OK) {
+        fail_all_requests(error);
     }
 }
 
-// Fails the requests of the step. If it could not be planned, the youngest that runs, or the first that waits: the
-// others may have enough memory without it. Takes none, for there may be none.
+// Fail the requests of the step. If scheduling itself failed, fail the youngest running or the first waiting request:
+// the others may fit in memory without it. Allocates nothing.
 void Engine::fail_step(const pyg_error & error) {
     const End                   failed = {PYG_FINISH_ERROR, -1, error};
     std::lock_guard<std::mutex> lock(mutex_);
     for (const Slice & slice : step_.slices) {
-        end(request_of(slice.task), failed, /*forget=*/true);
+        end(request_of(slice.task), failed, /*evict_cells=*/true);
     }
     if (step_.empty() && !scheduler_.idle()) {
         const bool                  any_runs = !scheduler_.running().empty();
         const std::shared_ptr<Task> task     = any_runs ? scheduler_.running().back() : scheduler_.waiting().front();
-        end(request_of(task), failed, /*forget=*/true);
+        end(request_of(task), failed, /*evict_cells=*/true);
     }
-    tell_room();
+    notify_capacity_waiters();
 }
 
-void Engine::break_down(const pyg_error & error) {
+void Engine::fail_all_requests(const pyg_error & error) {
     std::lock_guard<std::mutex> lock(mutex_);
     broken_ = true;
     for (const Slice & slice : step_.slices) {
         request_of(slice.task).end(error);
     }
     pyg_error others;
-    report(&others, PYG_ERR_ENGINE_LOST, BROKEN);  // without memory of its own: that may be why
+    report(&others, PYG_ERR_ENGINE_LOST, BROKEN);  // allocates nothing: memory may have run out
     for (const auto & task : scheduler_.running()) {
         request_of(task).end(others);
     }
@@ -337,7 +343,7 @@ void Engine::break_down(const pyg_error & error) {
         request_of(task).end(others);
     }
     stats_.n_finished = stats_.n_requests;
-    tell_room();
+    notify_capacity_waiters();
 }
 
 }  // namespace pyg

@@ -1,8 +1,8 @@
-// The engine: one context, one native thread, any number of requests computed together.
+// Inference engine: one context, one native thread, continuous batching of any number of requests.
 //
-// Callers queue requests and read from them; only the thread computes. Three kinds of lock exist, taken in this order
-// and never held over a forward pass or sampling: the engine's (scheduler, counters), each request's (what its reader
-// sees), each waker's.
+// Callers submit requests and read their tokens; only the engine's thread decodes. There are three kinds of lock, taken
+// in this order and never held during a forward pass or sampling: the engine's (scheduler, counters), each request's
+// (state visible to its reader), each waker's.
 #pragma once
 
 #include "context/forward.hpp"
@@ -20,7 +20,7 @@ namespace pyg {
 // A llama_batch and the arrays it points to.
 class BatchArrays {
   public:
-    llama_batch of(const Step & step);  // *borrowed until the next call, and while the step's tasks live*
+    llama_batch build(const Step & step);  // *borrowed until the next call, and while the step's tasks live*
 
   private:
     std::vector<llama_token>    token_ids_;
@@ -33,20 +33,18 @@ class BatchArrays {
 // Every task of the engine is a request.
 inline Request & request_of(const std::shared_ptr<Task> & task) { return static_cast<Request &>(*task); }
 
-class Engine {
+class Engine : NonCopyable {
   public:
-    // Whether a step has to be one micro-batch. Upstream finds cells for all micro-batches of a step before it computes
-    // the first. In a cache of windows each takes cells that its sequences have left behind, and what is older is let
-    // go of at once, although earlier micro-batches may still see it.
+    // Return true if a step must fit in one micro-batch. Upstream allocates cells for all micro-batches of a step
+    // before it computes the first. In a sliding-window cache each of them takes over cells outside of its sequences'
+    // windows, which earlier micro-batches may still attend to.
     static bool steps_are_micro_batches(const Context & context);
 
     Engine(std::shared_ptr<Context> context, const pyg_engine_options & options);
     ~Engine();
-    Engine(const Engine &)             = delete;
-    Engine & operator=(const Engine &) = delete;
 
     void             submit(std::shared_ptr<Request> request);
-    void             ask_for_room(std::shared_ptr<Waker> waker, uint64_t tag);
+    void             notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag);
     void             reset();
     pyg_engine_stats stats() const;
 
@@ -60,75 +58,75 @@ class Engine {
         int32_t                  stop_token_id = -1;
         std::optional<pyg_error> error         = std::nullopt;
     };
-    enum class Outcome { COMPUTED, INTERRUPTED, NO_ROOM };
+    enum class StepResult { COMPUTED, INTERRUPTED, NO_CELLS };
 
-    // The next token of a request.
-    struct Choice {
+    // The next token of a request, while it is sampled.
+    struct Sample {
         Request *  request;
-        int32_t    row;                 // of the step, after which it comes
-        float *    logits   = nullptr;  // of that row; null if the device chooses
+        int32_t    row;                 // row of the step's logits
+        float *    logits   = nullptr;  // null if the device samples
         int32_t    token_id = -1;
-        double     seconds  = 0;  // to choose it
+        double     seconds  = 0;  // spent on sampling
         pyg_status status   = PYG_OK;
         pyg_error  error    = {};
     };
 
     void                          run();
     bool                          wait_for_work();
-    std::chrono::duration<double> gathering_time() const;
+    std::chrono::duration<double> batching_delay() const;
 
-    // One step: plan, compute, hand out the results.
+    // One step: schedule, compute, sample and publish.
     void               run_step();
     Step               next_step();
-    Outcome            compute(const Step & step);
-    void               hand_out(const Step & step);
-    std::optional<End> take_rows(Request & request, const Slice & slice);
-    void               choose();
-    void               choose(Choice & choice);
-    std::optional<End> take(const Choice & choice);
+    StepResult         compute(const Step & step);
+    void               sample_and_publish(const Step & step);
+    std::optional<End> publish_logits(Request & request, const Slice & slice);
+    void               sample_all();
+    void               sample(Sample & sample);
+    std::optional<End> publish(const Sample & sample);
     template <class Body>
-    static std::optional<End> end_of(Body && body);
+    static std::optional<End> run_guarded(Body && body);
 
     void    sweep();
-    void    end(Request & request, const End & end, bool forget = false);
+    void    end(Request & request, const End & end, bool evict_cells = false);
     int32_t n_queued() const;
-    size_t  n_places() const;
-    void    tell_room();
-    void    find_lost_cells();
+    size_t  queue_capacity() const;
+    void    notify_capacity_waiters();
+    void    reset_kv_cache();
 
-    void recover(const pyg_error & error, bool in_doubt);
+    void recover(const pyg_error & error, bool state_unknown);
     void fail_step(const pyg_error & error);
-    void break_down(const pyg_error & error);
+    void fail_all_requests(const pyg_error & error);
 
-    uint32_t          prompt_piece(double seconds) const;
-    Scheduler::Pieces prompt_pieces() const;
-    const Request *   worth_interrupting(const Step & step) const;
-    void              choose_threads(uint32_t n_tokens);
-    void              give_up_tuning();
-    void              count(const Step & step, double seconds);
-    static bool       is_greedy(const Step & step);
-    static bool       should_abort(void * self);
+    uint32_t                 prefill_tokens(double seconds) const;
+    Scheduler::PrefillBudget prefill_budget() const;
+    const Request *          interruptible_request(const Step & step) const;
+    void                     apply_thread_tuning(uint32_t n_tokens);
+    void                     stop_tuning();
+    void                     update_stats(const Step & step, double seconds);
+    static bool              is_greedy(const Step & step);
+    static bool              should_abort(void * self);
 
     const std::shared_ptr<Model> model_;
     std::shared_ptr<Context>     context_;
-    const uint32_t               n_ctx_;  // per request
+    const uint32_t               n_ctx_;  // limit of each request
     const int32_t                n_vocab_;
     const uint32_t               n_parallel_;
     const uint32_t               max_queue_;
     const bool                   is_reproducible_;
-    const Places                 places_;
-    ContextCache                 cache_;
+    const DeviceUse              device_use_;
+    ContextKvCache               cache_;
 
-    // The thread's own.
+    // Used by the engine's thread only.
     DeviceSampler              device_sampler_;
     BatchArrays                batch_;
     Step                       step_;
-    std::vector<Choice>        choices_;  // of the step
-    double                     s_per_choice_ = 0;
+    std::vector<Sample>        samples_;  // of the current step
+    double                     s_per_sample_ = 0;
     HelperThreads              helpers_;
-    std::optional<ThreadTuner> tuner_;  // none if the caller chose the number, or devices compute everything
-    int32_t                    n_threads_          = 0;        // last set; 0: not yet
-    const Request *            watched_            = nullptr;  // cancelling it interrupts its step
+    std::optional<ThreadTuner> tuner_;  // empty if the caller set the number of threads, or devices compute everything
+    int32_t                    n_threads_          = 0;        // last applied; 0: none
+    const Request *            interruptible_      = nullptr;  // cancelling this request aborts the current step
     bool                       interrupted_before_ = false;
     double                     s_per_prompt_token_ = 0;  // 0: not measured yet
     Clock::time_point          swept_;
@@ -136,18 +134,19 @@ class Engine {
     mutable std::mutex                                      mutex_;
     std::condition_variable                                 work_;
     Scheduler                                               scheduler_;
-    std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> room_askers_;
-    pyg_engine_stats                                        stats_        = {};
-    bool                                                    forget_asked_ = false;
-    bool                                                    lost_cells_   = false;  // of the cache: perhaps
-    bool                                                    broken_ = false;  // the state of the context is uncertain
-    std::atomic<bool>                                       closing_{false};
+    std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> capacity_waiters_;
+    pyg_engine_stats                                        stats_           = {};
+    bool                                                    evict_requested_ = false;
+    // after std::bad_alloc in the KV cache
+    bool              may_have_leaked_cells_ = false;
+    bool              broken_                = false;  // the state of the context is unknown
+    std::atomic<bool> closing_{false};
 
-    std::thread thread_;  // last member: starts once the others exist
+    std::thread thread_;  // last member: starts when the others exist
 };
 
-// Queues a request with an engine's handle, inside a guard: pyg_engine_submit without its handle for the request.
-std::shared_ptr<Request> submitted(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
-                                   const pyg_request_options & options);
+// Submit a request to the engine behind a handle, as pyg_engine_submit does. Call it inside a guard.
+std::shared_ptr<Request> submit_request(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
+                                        const pyg_request_options & options);
 
 }  // namespace pyg

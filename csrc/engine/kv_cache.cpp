@@ -4,12 +4,12 @@
 
 namespace pyg {
 
-ContextCache::ContextCache(const Context & context)
+ContextKvCache::ContextKvCache(const Context & context)
     : memory_(llama_get_memory(context.raw)), n_swa_(llama_model_n_swa(context.model->raw)),
       is_recurrent_(llama_model_is_recurrent(context.model->raw) || llama_model_is_hybrid(context.model->raw)),
       rewinds_(n_swa_ == 0 && !is_recurrent_) {}
 
-bool ContextCache::can_keep(int32_t seq_id, uint32_t n) const {
+bool ContextKvCache::can_truncate_to(int32_t seq_id, uint32_t n) const {
     if (rewinds_) {
         return true;
     }
@@ -17,19 +17,19 @@ bool ContextCache::can_keep(int32_t seq_id, uint32_t n) const {
     if (is_recurrent_ && llama_memory_seq_pos_max(memory_, seq_id) != n_keep - 1) {
         return false;
     }
-    // The next position attends to the whole window, so all of it must still be there.
+    // The next position attends to the whole window, so all of its cells must still be there.
     return llama_memory_seq_pos_min(memory_, seq_id) <= std::max(0, n_keep - n_swa_);
 }
 
-void ContextCache::truncate(int32_t seq_id, uint32_t n) {
+void ContextKvCache::truncate(int32_t seq_id, uint32_t n) {
     if (!llama_memory_seq_rm(memory_, seq_id, static_cast<llama_pos>(n), -1)) {
-        throw fail(PYG_ERR_ENGINE, "the engine could not shorten sequence %d to %u tokens", seq_id, n);
+        throw fail(PYG_ERR_ENGINE, "the engine could not truncate sequence %d to %u tokens", seq_id, n);
     }
 }
 
-void ContextCache::clear() { llama_memory_clear(memory_, /*data=*/false); }
+void ContextKvCache::clear() { llama_memory_clear(memory_, /*data=*/false); }
 
-void ContextCache::share(int32_t from, int32_t to, uint32_t n) {
+void ContextKvCache::share(int32_t from, int32_t to, uint32_t n) {
     llama_memory_seq_cp(memory_, from, to, 0, static_cast<llama_pos>(n));
 }
 

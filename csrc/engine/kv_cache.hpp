@@ -1,4 +1,4 @@
-// A context's memory behind the scheduler's interface.
+// Adapter of a llama_context's memory to the scheduler's KvCache interface.
 #pragma once
 
 #include "boundary/handles.hpp"
@@ -6,18 +6,18 @@
 
 namespace pyg {
 
-class ContextCache : public Cache {
+class ContextKvCache : public KvCache {
   public:
-    explicit ContextCache(const Context & context);
+    explicit ContextKvCache(const Context & context);
 
-    bool can_keep(int32_t seq_id, uint32_t n) const override;
-    bool can_share() const override { return rewinds_; }
+    bool can_truncate_to(int32_t seq_id, uint32_t n) const override;
+    bool can_share_cells() const override { return rewinds_; }
     void truncate(int32_t seq_id, uint32_t n) override;
     void share(int32_t from, int32_t to, uint32_t n) override;
 
     void clear();
 
-    // Whether a sequence can be cut to any earlier length.
+    // True if a sequence can be truncated to any length.
     bool rewinds() const { return rewinds_; }
 
   private:

@@ -24,7 +24,7 @@ std::vector<int32_t> checked_prompt(const pyg::Model & model, uint32_t n_ctx, co
 }
 
 std::shared_ptr<pyg::Waker> shared_waker(pyg_waker * handle) {
-    return handle ? pyg::take_turn(handle, [](pyg_waker & h) { return h.waker; }) : nullptr;
+    return handle ? pyg::with_lock(handle, [](pyg_waker & h) { return h.waker; }) : nullptr;
 }
 
 double seconds(pyg::Clock::time_point from, pyg::Clock::time_point to) {
@@ -42,9 +42,9 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
       deadline_(deadline_after(options.timeout_s)), waker_(shared_waker(options.waker)), tag_(options.tag),
       logprobs_("logprobs", options.n_logprobs, model.n_vocab()),
       prompt_logprobs_("prompt_logprobs", options.n_prompt_logprobs, model.n_vocab()) {
-    tokens    = checked_prompt(model, n_ctx, prompt, n_prompt);
-    every_row = prompt_logprobs_.wanted();
-    unwatched = options.unwatched;
+    tokens            = checked_prompt(model, n_ctx, prompt, n_prompt);
+    needs_all_logits  = prompt_logprobs_.wanted();
+    prefer_throughput = options.prefer_throughput;
     if (max_tokens < 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "max_tokens must be 0 or more, not %d", max_tokens);
     }
@@ -58,13 +58,13 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
 
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits)
     : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(0), logits(logits), submitted_(Clock::now()) {
-    tokens    = checked_prompt(model, n_ctx, prompt, n_prompt);
-    every_row = true;
+    tokens           = checked_prompt(model, n_ctx, prompt, n_prompt);
+    needs_all_logits = true;
 }
 
 bool Request::start() {
     std::lock_guard<std::mutex> lock(mutex_);
-    n_cached_seen_      = n_reused;
+    n_cached_seen_      = n_cached;
     n_preemptions_seen_ = n_preemptions;
     if (phase_ == Phase::WAITING) {
         phase_   = Phase::RUNNING;
@@ -78,22 +78,22 @@ void Request::prefilled(uint32_t n_tokens) {
     n_prefilled_ += n_tokens;
 }
 
-void Request::note_logprobs(const float * row, int32_t n_vocab, int32_t token_id) {
-    logprobs_of(row, n_vocab, token_id, logprobs_.n_top(), noted_);
+void Request::record_logprobs(const float * row, int32_t n_vocab, int32_t token_id) {
+    logprobs_of(row, n_vocab, token_id, logprobs_.n_top(), scratch_logprobs_);
     std::lock_guard<std::mutex> lock(mutex_);
-    logprobs_.append(noted_);
+    logprobs_.append(scratch_logprobs_);
 }
 
-void Request::note_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n) {
+void Request::record_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n) {
     for (uint32_t i = first; i < first + n && i + 1 < n_prompt; i++) {
         if (i < prompt_logprobs_.size()) {
-            continue;  // known since before a preemption
+            continue;  // recorded before a preemption
         }
         const size_t row = i - first;
         logprobs_of(rows + row * static_cast<size_t>(n_vocab), n_vocab, tokens[i + 1], prompt_logprobs_.n_top(),
-                    noted_);
+                    scratch_logprobs_);
         std::lock_guard<std::mutex> lock(mutex_);
-        prompt_logprobs_.append(noted_);
+        prompt_logprobs_.append(scratch_logprobs_);
     }
 }
 
@@ -109,11 +109,11 @@ void Request::publish(int32_t token_id) {
         generated_.push_back(token_id);
         if (generated_.size() == n_wanted_) {
             wake = true;
-            tell_locked();
+            wake_locked();
         }
     }
     if (wake) {
-        news_.notify_all();
+        changed_.notify_all();
     }
 }
 
@@ -143,14 +143,14 @@ void Request::end_locked(pyg_finish finish, int32_t stop_token_id) {
     phase_         = Phase::ENDED;
     finish_        = finish;
     stop_token_id_ = stop_token_id;
-    tell_locked();
-    news_.notify_all();
+    wake_locked();
+    changed_.notify_all();
 }
 
-void Request::tell_locked() {
+void Request::wake_locked() {
     if (armed_) {
         armed_ = false;
-        waker_->tell(tag_);
+        waker_->wake(tag_);
     }
 }
 
@@ -175,12 +175,12 @@ bool Request::has_ended() const {
 
 void Request::await_end() {
     std::unique_lock<std::mutex> lock(mutex_);
-    news_.wait(lock, [&] { return phase_ == Phase::ENDED; });
+    changed_.wait(lock, [&] { return phase_ == Phase::ENDED; });
 }
 
 void Request::become_mirror(std::function<void()> forward_cancel) {
     forward_cancel_ = std::move(forward_cancel);
-    sampler_.reset();  // it has checked the options, and the tokens are chosen elsewhere
+    sampler_.reset();  // it has validated the options; sampling is done in the other process
 }
 
 void Request::mirror(const pyg_request_state & state, const std::vector<int32_t> & new_tokens, const LogprobRows & rows,
@@ -209,8 +209,8 @@ void Request::mirror(const pyg_request_state & state, const std::vector<int32_t>
         error_         = error ? *error : pyg_error{};
     }
     if (ready_locked()) {
-        tell_locked();
-        news_.notify_all();
+        wake_locked();
+        changed_.notify_all();
     }
 }
 
@@ -231,7 +231,7 @@ void Request::cancel() {
 pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_ids, int32_t max_tokens, int32_t * n_out,
                          pyg_request_state * state, pyg_error * err) {
     clear(err);
-    const auto                   give_up = deadline_after(timeout_s);
+    const auto                   deadline = deadline_after(timeout_s);
     std::unique_lock<std::mutex> lock(mutex_);
     n_wanted_ = n_read_ + static_cast<size_t>(std::max(min_tokens, 1));
 
@@ -240,12 +240,12 @@ pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_i
     }
     const auto ready = [&] { return ready_locked(); };
     while (!ready() && timeout_s != 0) {
-        // A queued request must not miss its deadline because the engine is busy with another one.
-        const bool own_deadline = phase_ == Phase::WAITING && deadline_ && (!give_up || *deadline_ < *give_up);
-        const auto until        = own_deadline ? deadline_ : give_up;
+        // A queued request must meet its deadline even if the engine is busy with another one.
+        const bool own_deadline = phase_ == Phase::WAITING && deadline_ && (!deadline || *deadline_ < *deadline);
+        const auto until        = own_deadline ? deadline_ : deadline;
         if (!until) {
-            news_.wait(lock, ready);
-        } else if (!news_.wait_until(lock, *until, ready)) {
+            changed_.wait(lock, ready);
+        } else if (!changed_.wait_until(lock, *until, ready)) {
             if (!own_deadline) {
                 break;
             }
@@ -256,7 +256,7 @@ pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_i
     }
     const bool arms = waker_ && !ready();
     if (arms != armed_) {
-        arms ? waker_->expect() : waker_->forgo();
+        arms ? waker_->reserve() : waker_->cancel_reservation();
         armed_ = arms;
     }
 

@@ -1,4 +1,4 @@
-// All state of one generation.
+// State of one request.
 #pragma once
 
 #include "engine/deadline.hpp"
@@ -14,12 +14,11 @@
 
 namespace pyg {
 
-// The caller's handle and the engine share a request; either may outlive the other. It goes waiting -> running ->
-// ended, or waiting -> ended if it is cancelled or times out in the queue. It counts as running from the first step
-// that computes some of it, even while preempted.
+// Shared by the caller's handle and the engine; either may outlive the other. Its phases are waiting -> running ->
+// ended, or waiting -> ended if it is cancelled or times out in the queue. It counts as running from its first step on,
+// even while preempted.
 //
-// Only the engine's thread changes the Task part, whose tokens it computes. What callers see is kept beside it, under
-// the request's own lock.
+// Only the engine's thread changes the Task part. Everything callers see is a copy under the request's own lock.
 class Request : public Task {
   public:
     // Validates everything; throws Failure.
@@ -28,12 +27,12 @@ class Request : public Task {
     // A request for the logits of every prompt position instead of new tokens.
     Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits);
 
-    // --- the engine's thread, or one that chooses this request's token for it ---
-    bool start();  // before it is computed; false: it has already ended
+    // --- the engine's thread, or the helper thread that samples for this request ---
+    bool start();  // before its first step; false if it has already ended
     void prefilled(uint32_t n_tokens);
-    void note_logprobs(const float * row, int32_t n_vocab, int32_t token_id);  // of the next token to be published
-    // `rows`: those of tokens [first, first + n), each of which predicts the token after it.
-    void note_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n);
+    void record_logprobs(const float * row, int32_t n_vocab, int32_t token_id);  // of the next token to be published
+    // `rows`: logits of tokens [first, first + n), each of which predicts the next token.
+    void record_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n);
     void publish(int32_t token_id);
     void end(pyg_finish finish, int32_t stop_token_id = -1);
     void end(const pyg_error & error);
@@ -44,13 +43,15 @@ class Request : public Task {
     bool           is_full() const { return n_tokens() - n_prompt >= static_cast<uint32_t>(max_tokens); }
     bool           in_prefill() const { return n_past < n_prompt; }
 
-    // Why it should stop now, if at all. Cheap: called between the nodes of a graph.
+    // Return why the request should stop now, if it should. Cheap: called between the nodes of a graph.
     std::optional<pyg_finish> interruption(Clock::time_point now) const;
 
-    // --- a request that another process computes; instead of the engine's thread, one thread tells it what came ---
-    // From now on `forward_cancel` is called when it is cancelled, and it ends only by news. Before anybody sees it.
+    // --- a request computed by another process: one thread updates it instead of the engine's ---
+    // Make this request a mirror: cancelling it calls `forward_cancel`, and only mirror() ends it. Call it before the
+    // request is shared.
     void become_mirror(std::function<void()> forward_cancel);
-    // Adds tokens and logprobs; `state` is the other process's, and `error` the reason for PYG_FINISH_ERROR, else null.
+    // Add tokens and logprobs. `state` is that of the other process; `error` the reason for PYG_FINISH_ERROR, else
+    // null.
     void mirror(const pyg_request_state & state, const std::vector<int32_t> & new_tokens, const LogprobRows & rows,
                 const LogprobRows & prompt_rows, const pyg_error * error);
 
@@ -75,7 +76,7 @@ class Request : public Task {
 
     void              end_locked(pyg_finish finish, int32_t stop_token_id);
     bool              ready_locked() const { return phase_ == Phase::ENDED || generated_.size() >= n_wanted_; }
-    void              tell_locked();
+    void              wake_locked();
     pyg_request_state state_locked() const;
 
     std::optional<TokenSampler>            sampler_;
@@ -86,27 +87,27 @@ class Request : public Task {
     std::function<void()>                  forward_cancel_;  // of a mirror, else empty
     std::shared_ptr<Waker>                 waker_;           // may be null
     const uint64_t                         tag_ = 0;
-    Logprobs                               noted_;  // scratch of that thread
+    Logprobs                               scratch_logprobs_;  // scratch buffer of that thread
 
     mutable std::mutex      mutex_;
-    std::condition_variable news_;
+    std::condition_variable changed_;
     Phase                   phase_         = Phase::WAITING;
     pyg_finish              finish_        = PYG_FINISH_NONE;
     pyg_error               error_         = {};
     int32_t                 stop_token_id_ = -1;
     std::vector<int32_t>    generated_;
-    LogprobTable            logprobs_;         // of these; one more while the next is being published
-    LogprobTable            prompt_logprobs_;  // of the prompt's second token, its third ...
+    LogprobTable            logprobs_;         // of generated_; one row more while the next token is being published
+    LogprobTable            prompt_logprobs_;  // of the second prompt token, the third ...
     size_t                  n_read_             = 0;
-    size_t                  n_wanted_           = 0;      // the reader sleeps until this many are generated
-    bool                    armed_              = false;  // the waker is to be woken then
+    size_t                  n_wanted_           = 0;      // the reader waits until this many are generated
+    bool                    armed_              = false;  // wake the waker then
     uint32_t                n_cached_seen_      = 0;
     int32_t                 n_preemptions_seen_ = 0;
     uint32_t                n_prefilled_        = 0;
     Clock::time_point       started_, first_token_, last_token_;
 };
 
-// The refusal of one more request where `max_queue` are waiting.
+// Error for a request that exceeds `max_queue`.
 Failure queue_full(uint32_t max_queue);
 
 }  // namespace pyg

@@ -8,15 +8,15 @@ namespace pyg {
 
 namespace {
 
-// A task starts beside others only if there is room for this many more tokens: if it lost its room soon after, it would
-// have been computed for nothing.
+// A task is admitted while others run only if this many cells stay free: otherwise it might be preempted soon after its
+// prefill.
 constexpr uint32_t HEADROOM = 32;
 
-// Waiting for a prompt that is being computed pays off from this many common tokens on.
-constexpr uint32_t WORTH_WAITING = 32;
+// Fewest common tokens for which a task waits until another task has prefilled them.
+constexpr uint32_t MIN_SHARED_PREFIX = 32;
 
-// If thousands wait for the same prompt, this many are skipped to find others that can run.
-constexpr uint32_t LOOK_AHEAD = 64;
+// Most waiting tasks skipped, because their prefix is being prefilled, to find one that can be admitted.
+constexpr uint32_t MAX_SKIPPED = 64;
 
 uint32_t common_prefix(const std::vector<int32_t> & a, uint32_t n_a, const std::vector<int32_t> & b, uint32_t n_b) {
     const auto n = static_cast<std::ptrdiff_t>(std::min(n_a, n_b));
@@ -27,7 +27,7 @@ bool arrived_before(const std::shared_ptr<Task> & a, const std::shared_ptr<Task>
     return a->arrival < b->arrival;
 }
 
-// Inserts into a queue sorted by arrival.
+// Insert into a queue sorted by arrival.
 template <class Row>
 void insert(Row & row, const std::shared_ptr<Task> & task) {
     row.insert(std::upper_bound(row.begin(), row.end(), task, arrived_before), task);
@@ -35,16 +35,16 @@ void insert(Row & row, const std::shared_ptr<Task> & task) {
 
 template <class Row>
 bool remove(Row & row, const Task & task) {
-    const auto place = std::find_if(row.begin(), row.end(), [&](const auto & each) { return each.get() == &task; });
-    if (place == row.end()) {
+    const auto found = std::find_if(row.begin(), row.end(), [&](const auto & each) { return each.get() == &task; });
+    if (found == row.end()) {
         return false;
     }
-    row.erase(place);
+    row.erase(found);
     return true;
 }
 
-// False if there is no memory for that.
-bool copied(const std::vector<int32_t> & from, std::vector<int32_t> & to) {
+// Return false if memory runs out.
+bool try_copy(const std::vector<int32_t> & from, std::vector<int32_t> & to) {
     try {
         to = from;
         return true;
@@ -55,10 +55,9 @@ bool copied(const std::vector<int32_t> & from, std::vector<int32_t> & to) {
 
 }  // namespace
 
-Scheduler::Scheduler(const Limits & limits, Cache & cache)
-    : limits_(limits), cache_(cache), cells_(limits.n_cells, limits.n_seq),
-      sequences_(static_cast<size_t>(limits.n_seq)) {
-    running_.reserve(sequences_.size());
+Scheduler::Scheduler(const Limits & limits, KvCache & cache)
+    : limits_(limits), cache_(cache), cells_(limits.n_cells, limits.n_seq), slots_(static_cast<size_t>(limits.n_seq)) {
+    running_.reserve(slots_.size());
 }
 
 void Scheduler::add(std::shared_ptr<Task> task) {
@@ -66,21 +65,22 @@ void Scheduler::add(std::shared_ptr<Task> task) {
     waiting_.push_back(std::move(task));
 }
 
-Step Scheduler::next(const Pieces & pieces) {
-    reserve_for_decoding();
+Step Scheduler::next(const PrefillBudget & budget) {
+    allocate_decode_cells();
     admit();
-    if (Step step = rows_step(); !step.empty()) {
+    if (Step step = all_logits_step(); !step.empty()) {
         return step;
     }
     Step step;
     for (const auto & task : running_) {
-        if (!task->every_row && task->n_pending() == 1) {
+        if (!task->needs_all_logits && task->n_pending() == 1) {
             step.add(task, 1);
         }
     }
-    uint32_t n_left = filling(step.n_tokens, std::min(limits_.n_batch - step.n_tokens, piece(pieces)));
+    uint32_t n_left =
+        round_to_micro_batches(step.n_tokens, std::min(limits_.n_batch - step.n_tokens, prefill_tokens(budget)));
     for (const auto & task : running_) {
-        if (!task->every_row && task->n_pending() > 1 && n_left > 0) {
+        if (!task->needs_all_logits && task->n_pending() > 1 && n_left > 0) {
             const uint32_t n = std::min(n_left, task->n_pending());
             step.add(task, n);
             n_left -= n;
@@ -89,53 +89,54 @@ Step Scheduler::next(const Pieces & pieces) {
     return step;
 }
 
-uint32_t Scheduler::piece(const Pieces & pieces) const {
-    uint32_t most = pieces.unwatched;
+uint32_t Scheduler::prefill_tokens(const PrefillBudget & budget) const {
+    uint32_t limit = budget.throughput;
     for (const auto & task : running_) {
-        if (task->every_row || task->unwatched) {
+        if (task->needs_all_logits || task->prefer_throughput) {
             continue;
         }
         if (task->n_pending() == 1) {
-            return pieces.beside;
+            return budget.with_decode;
         }
-        most = pieces.alone;
+        limit = budget.without_decode;
     }
-    return most;
+    return limit;
 }
 
-// At most `n` tokens, and at least half as many, that fill whole micro-batches with the others of the step: what is
-// left over would be another pass over all weights, for a few tokens.
-uint32_t Scheduler::filling(uint32_t n_others, uint32_t n) const {
+// Return at most `n` tokens, and at least half as many, that fill whole micro-batches together with the others of the
+// step: a remainder would be another pass over all weights for a few tokens.
+uint32_t Scheduler::round_to_micro_batches(uint32_t n_others, uint32_t n) const {
     const uint32_t whole = (n_others + n) / limits_.n_ubatch * limits_.n_ubatch;
     return whole >= n_others + (n + 1) / 2 ? whole - n_others : n;
 }
 
-// Tasks that want every row get every other step while there are others.
-Step Scheduler::rows_step() {
+// Alternate steps between tasks that need all logits and other tasks.
+Step Scheduler::all_logits_step() {
     Step       step;
-    const auto task = std::find_if(running_.begin(), running_.end(), [](const auto & each) { return each->every_row; });
+    const auto task =
+        std::find_if(running_.begin(), running_.end(), [](const auto & each) { return each->needs_all_logits; });
     const bool others =
-        std::any_of(running_.begin(), running_.end(), [](const auto & each) { return !each->every_row; });
-    rows_had_last_step_ = task != running_.end() && !(others && rows_had_last_step_);
-    if (rows_had_last_step_) {
+        std::any_of(running_.begin(), running_.end(), [](const auto & each) { return !each->needs_all_logits; });
+    last_step_was_all_logits_ = task != running_.end() && !(others && last_step_was_all_logits_);
+    if (last_step_was_all_logits_) {
         step.add(*task, std::min(limits_.n_rows, (*task)->n_pending()));
     }
     return step;
 }
 
-void Scheduler::computed(const Step & step) {
+void Scheduler::commit(const Step & step) {
     for (const Slice & slice : step.slices) {
         slice.task->n_past = slice.first + slice.n;
     }
 }
 
-void Scheduler::interrupted(const Step & step) {
+void Scheduler::rollback(const Step & step) {
     for (const Slice & slice : step.slices) {
         const auto & task = slice.task;
-        if (!task->runs()) {
+        if (!task->is_running()) {
             continue;
         }
-        if (slice.first == 0 || cache_.can_keep(task->seq_id, slice.first)) {
+        if (slice.first == 0 || cache_.can_truncate_to(task->seq_id, slice.first)) {
             cache_.truncate(task->seq_id, slice.first);
         } else {
             preempt(task);
@@ -143,30 +144,30 @@ void Scheduler::interrupted(const Step & step) {
     }
 }
 
-bool Scheduler::end(Task & task, bool forget) {
-    if (!task.runs()) {
+bool Scheduler::end(Task & task, bool evict_cells) {
+    if (!task.is_running()) {
         return remove(waiting_, task);
     }
-    const int32_t seq_id   = std::exchange(task.seq_id, -1);
-    Sequence &    sequence = sequences_[seq_id];
-    const auto    alive    = std::exchange(sequence.task, nullptr);
+    const int32_t seq_id = std::exchange(task.seq_id, -1);
+    Slot &        slot   = slots_[seq_id];
+    const auto    alive  = std::exchange(slot.task, nullptr);
     remove(running_, task);
-    const bool keeps = !forget && limits_.prefix_cache && task.n_past > 0 && cache_.can_keep(seq_id, task.n_past) &&
-                       copied(task.tokens, sequence.tokens);
-    sequence.ended   = ++n_ended_;
-    shorten(seq_id, keeps ? task.n_past : 0);  // drop what was computed in the step in which it ended
+    const bool keep_cells = !evict_cells && limits_.prefix_cache && task.n_past > 0 &&
+                            cache_.can_truncate_to(seq_id, task.n_past) && try_copy(task.tokens, slot.tokens);
+    slot.last_used        = ++n_ended_;
+    truncate(seq_id, keep_cells ? task.n_past : 0);  // drop cells of the step in which it ended
     return true;
 }
 
-void Scheduler::forget() {
-    while (const auto seq_id = oldest_kept()) {
-        drop(*seq_id);
+void Scheduler::evict_all() {
+    while (const auto seq_id = least_recently_used()) {
+        evict(*seq_id);
     }
 }
 
-bool Scheduler::give_room() {
-    if (oldest_kept()) {
-        forget();
+bool Scheduler::free_cells() {
+    if (least_recently_used()) {
+        evict_all();
         return true;
     }
     if (running_.size() < 2) {
@@ -181,167 +182,168 @@ uint32_t Scheduler::n_cells_running() const {
     for (const auto & task : running_) {
         seq_ids.push_back(task->seq_id);
     }
-    return cells_.n_held_by(seq_ids);
+    return cells_.n_used_by(seq_ids);
 }
 
-// The oldest first, so that it always gets room.
-void Scheduler::reserve_for_decoding() {
+// Oldest task first, so that it always gets its cells.
+void Scheduler::allocate_decode_cells() {
     for (size_t i = 0; i < running_.size(); i++) {
         const auto     task      = running_[i];
-        const uint32_t n_missing = task->n_tokens() - cells_.n_held(task->seq_id);
-        while (task->runs() && !make_room(n_missing)) {
+        const uint32_t n_missing = task->n_tokens() - cells_.n_used(task->seq_id);
+        while (task->is_running() && !evict_until_free(n_missing)) {
             preempt(running_.back());
         }
-        if (task->runs()) {
-            cells_.take(task->seq_id, n_missing);
+        if (task->is_running()) {
+            cells_.allocate(task->seq_id, n_missing);
         }
     }
 }
 
 void Scheduler::admit() {
     uint32_t n_passed_over = 0;
-    for (auto each = waiting_.begin(); each != waiting_.end() && running_.size() < sequences_.size();) {
+    for (auto each = waiting_.begin(); each != waiting_.end() && running_.size() < slots_.size();) {
         const auto   task   = *each;
-        const Prefix prefix = longest_prefix(*task);
-        if (longer_prefix_soon(*task, prefix.n)) {
-            if (++n_passed_over == LOOK_AHEAD) {
+        const Prefix prefix = longest_cached_prefix(*task);
+        if (will_be_cached_soon(*task, prefix.n)) {
+            if (++n_passed_over == MAX_SKIPPED) {
                 return;
             }
             ++each;
-        } else if (start(task, prefix)) {
+        } else if (assign_slot(task, prefix)) {
             each = waiting_.erase(each);
         } else {
-            return;  // no task overtakes one that waits for room
+            return;  // first come, first served: no task overtakes one that waits for cells
         }
     }
 }
 
-// Gives a waiting task a sequence that begins with `prefix` and cells for its other tokens; false: no room.
-bool Scheduler::start(const std::shared_ptr<Task> & task, const Prefix & prefix) {
-    const uint32_t n_new  = task->n_tokens() - prefix.n;
-    const uint32_t n_room = n_new + (running_.empty() ? 0 : HEADROOM);
-    const bool     kept   = prefix.n > 0 && is_kept(prefix.seq_id);
+// Admit a waiting task to a slot that starts with `prefix`, with cells for its other tokens. Return false if there are
+// too few cells.
+bool Scheduler::assign_slot(const std::shared_ptr<Task> & task, const Prefix & prefix) {
+    const uint32_t n_new       = task->n_tokens() - prefix.n;
+    const uint32_t n_required  = n_new + (running_.empty() ? 0 : HEADROOM);
+    const bool     is_reusable = prefix.n > 0 && is_cached(prefix.seq_id);
 
-    // Continue in the sequence that offers the prefix, or leave it whole for others and share its cells.
-    bool in_place = kept && (2 * prefix.n >= cells_.n_held(prefix.seq_id) || !cache_.can_share() ||
-                             other_sequence(prefix.seq_id) < 0);
+    // Reuse the slot with the prefix in place, or leave it cached for others and share its cells.
+    bool in_place = is_reusable && (2 * prefix.n >= cells_.n_used(prefix.seq_id) || !cache_.can_share_cells() ||
+                                    available_slot(prefix.seq_id) < 0);
     if (in_place) {
-        shorten(prefix.seq_id, prefix.n);
+        truncate(prefix.seq_id, prefix.n);
     }
-    if (!make_room(n_room, prefix.seq_id)) {
-        if (!kept || in_place) {
+    if (!evict_until_free(n_required, prefix.seq_id)) {
+        if (!is_reusable || in_place) {
             return false;
         }
         in_place = true;
-        shorten(prefix.seq_id, prefix.n);
-        if (cells_.n_free() < n_room) {
+        truncate(prefix.seq_id, prefix.n);
+        if (cells_.n_free() < n_required) {
             return false;
         }
     }
 
-    const int32_t seq_id = in_place ? prefix.seq_id : other_sequence(prefix.seq_id);
+    const int32_t seq_id = in_place ? prefix.seq_id : available_slot(prefix.seq_id);
     if (!in_place) {
-        drop(seq_id);
+        evict(seq_id);
         if (prefix.n > 0) {
             cells_.share(prefix.seq_id, seq_id, prefix.n);
             cache_.share(prefix.seq_id, seq_id, prefix.n);
         }
     }
-    cells_.take(seq_id, n_new);
-    sequences_[seq_id].task = task;
-    sequences_[seq_id].tokens.clear();
+    cells_.allocate(seq_id, n_new);
+    slots_[seq_id].task = task;
+    slots_[seq_id].tokens.clear();
     task->seq_id = seq_id;
     task->n_past = prefix.n;
-    n_reused_ += prefix.n;
+    n_cached_tokens_ += prefix.n;
     if (task->n_preemptions == 0) {
-        task->n_reused = prefix.n;
+        task->n_cached = prefix.n;
     }
     insert(running_, task);
     return true;
 }
 
-// The longest prefix of a task's tokens already computed. The last token is always computed again for its output.
-Scheduler::Prefix Scheduler::longest_prefix(const Task & task) const {
+// Return the longest cached prefix of a task's tokens. The last token is always decoded again for its logits.
+Scheduler::Prefix Scheduler::longest_cached_prefix(const Task & task) const {
     Prefix best;
-    if (!limits_.prefix_cache || task.every_row) {
+    if (!limits_.prefix_cache || task.needs_all_logits) {
         return best;
     }
     for (int32_t seq_id = 0; seq_id < limits_.n_seq; seq_id++) {
-        const Sequence & sequence = sequences_[seq_id];
-        const auto &     tokens   = sequence.task ? sequence.task->tokens : sequence.tokens;
-        const uint32_t   n_cached = sequence.task ? sequence.task->n_past : static_cast<uint32_t>(tokens.size());
-        const uint32_t   n        = common_prefix(tokens, n_cached, task.tokens, task.n_tokens() - 1);
-        const bool       usable   = !sequence.task || cache_.can_share();
-        if (n > best.n && usable && cache_.can_keep(seq_id, n)) {
+        const Slot &   slot     = slots_[seq_id];
+        const auto &   tokens   = slot.task ? slot.task->tokens : slot.tokens;
+        const uint32_t n_cached = slot.task ? slot.task->n_past : static_cast<uint32_t>(tokens.size());
+        const uint32_t n        = common_prefix(tokens, n_cached, task.tokens, task.n_tokens() - 1);
+        const bool     usable   = !slot.task || cache_.can_share_cells();
+        if (n > best.n && usable && cache_.can_truncate_to(seq_id, n)) {
             best = {seq_id, n};
         }
     }
     return best;
 }
 
-// Whether a prompt being computed for an older task will offer clearly more than `n` tokens. Only older tasks count, so
-// that waiting ends.
-bool Scheduler::longer_prefix_soon(const Task & task, uint32_t n) const {
-    if (!limits_.prefix_cache || task.every_row || !cache_.can_share()) {
+// Return true if an older task is prefilling a prefix clearly longer than `n` tokens. Only older tasks count, so that
+// waiting ends.
+bool Scheduler::will_be_cached_soon(const Task & task, uint32_t n) const {
+    if (!limits_.prefix_cache || task.needs_all_logits || !cache_.can_share_cells()) {
         return false;
     }
     return std::any_of(running_.begin(), running_.end(), [&](const auto & other) {
         const uint32_t common = common_prefix(other->tokens, other->n_tokens(), task.tokens, task.n_tokens() - 1);
-        return other->arrival < task.arrival && other->n_past < common && common >= n + WORTH_WAITING;
+        return other->arrival < task.arrival && other->n_past < common && common >= n + MIN_SHARED_PREFIX;
     });
 }
 
-// A sequence without a running task: an empty one, else the least recently used; -1: none.
-int32_t Scheduler::other_sequence(int32_t but) const {
+// Return a slot without a running task: an empty one, else the least recently used; -1 if there is none.
+int32_t Scheduler::available_slot(int32_t except) const {
     for (int32_t seq_id = 0; seq_id < limits_.n_seq; seq_id++) {
-        if (!sequences_[seq_id].task && cells_.n_held(seq_id) == 0) {
+        if (!slots_[seq_id].task && cells_.n_used(seq_id) == 0) {
             return seq_id;
         }
     }
-    return oldest_kept(but).value_or(-1);
+    return least_recently_used(except).value_or(-1);
 }
 
-bool Scheduler::is_kept(int32_t seq_id) const { return !sequences_[seq_id].task && cells_.n_held(seq_id) > 0; }
+bool Scheduler::is_cached(int32_t seq_id) const { return !slots_[seq_id].task && cells_.n_used(seq_id) > 0; }
 
-std::optional<int32_t> Scheduler::oldest_kept(int32_t but) const {
-    std::optional<int32_t> oldest;
+std::optional<int32_t> Scheduler::least_recently_used(int32_t except) const {
+    std::optional<int32_t> best;
     for (int32_t seq_id = 0; seq_id < limits_.n_seq; seq_id++) {
-        if (seq_id != but && is_kept(seq_id) && (!oldest || sequences_[seq_id].ended < sequences_[*oldest].ended)) {
-            oldest = seq_id;
+        if (seq_id != except && is_cached(seq_id) && (!best || slots_[seq_id].last_used < slots_[*best].last_used)) {
+            best = seq_id;
         }
     }
-    return oldest;
+    return best;
 }
 
-// Forgets kept sequences until `n` cells are free; false if that is not enough.
-bool Scheduler::make_room(uint32_t n, int32_t but) {
+// Evict cached slots until `n` cells are free. Return false if that is not enough.
+bool Scheduler::evict_until_free(uint32_t n, int32_t except) {
     while (cells_.n_free() < n) {
-        const auto seq_id = oldest_kept(but);
+        const auto seq_id = least_recently_used(except);
         if (!seq_id) {
             return false;
         }
-        drop(*seq_id);
+        evict(*seq_id);
     }
     return true;
 }
 
 void Scheduler::preempt(std::shared_ptr<Task> task) {
     insert(waiting_, task);
-    const int32_t seq_id    = std::exchange(task->seq_id, -1);
-    sequences_[seq_id].task = nullptr;
-    task->n_past            = 0;
+    const int32_t seq_id = std::exchange(task->seq_id, -1);
+    slots_[seq_id].task  = nullptr;
+    task->n_past         = 0;
     task->n_preemptions++;
     n_preemptions_++;
     remove(running_, *task);
-    drop(seq_id);
+    evict(seq_id);
 }
 
-void Scheduler::shorten(int32_t seq_id, uint32_t n) {
+void Scheduler::truncate(int32_t seq_id, uint32_t n) {
     cells_.truncate(seq_id, n);
-    sequences_[seq_id].tokens.resize(n);
+    slots_[seq_id].tokens.resize(n);
     cache_.truncate(seq_id, n);
 }
 
-void Scheduler::drop(int32_t seq_id) { shorten(seq_id, 0); }
+void Scheduler::evict(int32_t seq_id) { truncate(seq_id, 0); }
 
 }  // namespace pyg

@@ -56,64 +56,64 @@ void Waker::close() {
         return;
     }
     closed_ = true;
-    told_.clear();
+    tags_.clear();
     ::close(read_fd_);
     if (write_fd_ != read_fd_) {
         ::close(write_fd_);
     }
 }
 
-void Waker::expect() {
+void Waker::reserve() {
     std::lock_guard<std::mutex> lock(mutex_);
-    const size_t                needed = told_.size() + n_expected_ + 1;
-    if (needed > told_.capacity()) {
-        told_.reserve(2 * needed);
+    const size_t                needed = tags_.size() + n_reserved_ + 1;
+    if (needed > tags_.capacity()) {
+        tags_.reserve(2 * needed);
     }
-    n_expected_++;
+    n_reserved_++;
 }
 
-void Waker::forgo() noexcept {
+void Waker::cancel_reservation() noexcept {
     std::lock_guard<std::mutex> lock(mutex_);
-    n_expected_--;
+    n_reserved_--;
 }
 
-void Waker::tell(uint64_t tag) noexcept {
+void Waker::wake(uint64_t tag) noexcept {
     std::lock_guard<std::mutex> lock(mutex_);
-    n_expected_--;
+    n_reserved_--;
     if (closed_) {
         return;
     }
-    if (told_.empty()) {
-        raise_flag();
+    if (tags_.empty()) {
+        signal_fd();
     }
-    told_.push_back(tag);
-    news_.notify_one();
+    tags_.push_back(tag);
+    changed_.notify_one();
 }
 
-int32_t Waker::take(std::optional<std::chrono::steady_clock::time_point> give_up, uint64_t * tags, int32_t max_tags) {
+int32_t Waker::take(std::optional<std::chrono::steady_clock::time_point> deadline, uint64_t * tags, int32_t max_tags) {
     std::unique_lock<std::mutex> lock(mutex_);
-    const auto                   some = [&] { return !told_.empty(); };
-    if (give_up) {
-        news_.wait_until(lock, *give_up, some);
+    const auto                   some = [&] { return !tags_.empty(); };
+    if (deadline) {
+        changed_.wait_until(lock, *deadline, some);
     } else {
-        news_.wait(lock, some);
+        changed_.wait(lock, some);
     }
-    const auto n = static_cast<std::ptrdiff_t>(std::min(told_.size(), static_cast<size_t>(std::max(max_tags, 0))));
-    std::copy_n(told_.begin(), n, tags);
-    told_.erase(told_.begin(), told_.begin() + n);
-    if (n > 0 && told_.empty()) {
-        lower_flag();
+    const auto n = static_cast<std::ptrdiff_t>(std::min(tags_.size(), static_cast<size_t>(std::max(max_tags, 0))));
+    std::copy_n(tags_.begin(), n, tags);
+    tags_.erase(tags_.begin(), tags_.begin() + n);
+    if (n > 0 && tags_.empty()) {
+        clear_fd();
     }
     return static_cast<int32_t>(n);
 }
 
-// Eight bytes are what an eventfd takes, and a pipe takes any number. At most one flag is up, so neither can be full.
-void Waker::raise_flag() {
+// An eventfd takes exactly eight bytes; a pipe takes any number. At most one signal is pending, so neither can be full.
+void Waker::signal_fd() {
     const uint64_t one = 1;
     (void) !write(write_fd_, &one, sizeof(one));
 }
 
-void Waker::lower_flag() {
+void Waker::clear_fd() {
     uint64_t flag;
     (void) !read(read_fd_, &flag, sizeof(flag));
 }
@@ -132,7 +132,7 @@ pyg_status pyg_waker_take(pyg_waker * waker, double timeout_s, uint64_t * tags, 
                           pyg_error * err) {
     // Not pyg::with, which would hold the handle's lock while waiting and block requests that name the waker.
     return pyg::guard(err, [&] {
-        const auto shared = pyg::take_turn(waker, [](pyg_waker & handle) { return handle.waker; });
+        const auto shared = pyg::with_lock(waker, [](pyg_waker & handle) { return handle.waker; });
         *n_out            = shared->take(pyg::deadline_after(timeout_s), tags, max_tags);
     });
 }

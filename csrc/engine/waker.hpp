@@ -1,4 +1,4 @@
-// How an event loop, or one thread with many requests, learns which of them to read.
+// Wake-ups for an event loop, or for one thread that reads many requests.
 #pragma once
 
 #include "boundary/guard.hpp"
@@ -12,37 +12,34 @@
 
 namespace pyg {
 
-class Waker {
+class Waker : NonCopyable {
   public:
     Waker();
     ~Waker();
-    Waker(const Waker &)             = delete;
-    Waker & operator=(const Waker &) = delete;
 
-    // Makes room for one more tag, so that to tell it cannot fail: whoever tells may be reporting that there is no
-    // memory. std::bad_alloc.
-    void expect();
+    // Reserve capacity for one more tag, so that wake() cannot fail even when memory has run out. std::bad_alloc.
+    void reserve();
 
-    // One of these for each expect(). Any thread.
-    void tell(uint64_t tag) noexcept;
-    void forgo() noexcept;
+    // Call one of these for each reserve(). Any thread.
+    void wake(uint64_t tag) noexcept;
+    void cancel_reservation() noexcept;
 
-    // Nothing reads any more: closes the descriptor, and later tags are dropped.
+    // Close the descriptor and drop later tags, when no reader is left.
     void close();
 
-    // Takes up to `max_tags`; waits for the first until `give_up`, or forever. Returns how many.
-    int32_t take(std::optional<std::chrono::steady_clock::time_point> give_up, uint64_t * tags, int32_t max_tags);
+    // Take up to `max_tags` tags; wait for the first until `deadline`, or without limit. Return how many.
+    int32_t take(std::optional<std::chrono::steady_clock::time_point> deadline, uint64_t * tags, int32_t max_tags);
 
     int fd() const { return read_fd_; }
 
   private:
-    void raise_flag();
-    void lower_flag();
+    void signal_fd();
+    void clear_fd();
 
     std::mutex              mutex_;
-    std::condition_variable news_;
-    std::vector<uint64_t>   told_;  // the descriptor is readable while there are any
-    size_t                  n_expected_ = 0;
+    std::condition_variable changed_;
+    std::vector<uint64_t>   tags_;  // the descriptor is readable while there are any
+    size_t                  n_reserved_ = 0;
     bool                    closed_     = false;
     int                     read_fd_    = -1;
     int                     write_fd_   = -1;  // the same on Linux
@@ -55,5 +52,5 @@ struct pyg_waker : pyg::Handle {
 
     pyg_waker() : Handle(PYG_HANDLE_WAKER), waker(std::make_shared<pyg::Waker>()) {}
     void release() { waker->close(); }
-    void leak() { pyg::keep_forever(std::move(waker)); }
+    void leak() { pyg::leak_object(std::move(waker)); }
 };

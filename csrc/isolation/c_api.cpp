@@ -1,4 +1,4 @@
-// The handles of both sides, and the pyg_relay_* and pyg_feed_* functions around them.
+// Handles of both sides, and the pyg_engine_client_* and pyg_engine_server_* functions.
 #include "boundary/handles.hpp"
 #include "boundary/owned_string.hpp"
 #include "isolation/engine_client.hpp"
@@ -14,116 +14,122 @@
 #    include <csignal>
 #endif
 
-struct pyg_relay : pyg::Handle {
-    std::shared_ptr<pyg::Relay> relay;
+struct pyg_engine_client : pyg::Handle {
+    std::shared_ptr<pyg::EngineClient> client;
 
-    explicit pyg_relay(std::shared_ptr<pyg::Relay> shared) : Handle(PYG_HANDLE_RELAY), relay(std::move(shared)) {}
-    void release() { relay->close(); }
-    void leak() { pyg::keep_forever(std::move(relay)); }
+    explicit pyg_engine_client(std::shared_ptr<pyg::EngineClient> shared)
+        : Handle(PYG_HANDLE_ENGINE_CLIENT), client(std::move(shared)) {}
+    void release() { client->close(); }
+    void leak() { pyg::leak_object(std::move(client)); }
 };
 
-struct pyg_feed {
-    pyg::Feed feed;
+struct pyg_engine_server {
+    pyg::EngineServer server;
 
-    pyg_feed(int memory, int socket) : feed(memory, socket) {}
+    pyg_engine_server(int memory, int socket) : server(memory, socket) {}
 };
 
 namespace {
 
-// For calls that wait, without the handle's lock.
-std::shared_ptr<pyg::Relay> shared(pyg_relay * relay) {
-    return pyg::take_turn(relay, [](pyg_relay & handle) { return handle.relay; });
+// For calls that wait without holding the handle's lock.
+std::shared_ptr<pyg::EngineClient> shared(pyg_engine_client * client) {
+    return pyg::with_lock(client, [](pyg_engine_client & handle) { return handle.client; });
 }
 
 }  // namespace
 
-pyg_status pyg_relay_new(uint32_t n_parallel, uint32_t max_queue, int32_t * memory, int32_t * socket, pyg_relay ** out,
-                         pyg_error * err) {
-    return pyg::guard(
-        err, [&] { *out = new pyg_relay(std::make_shared<pyg::Relay>(n_parallel, max_queue, *memory, *socket)); });
+pyg_status pyg_engine_client_new(uint32_t n_parallel, uint32_t max_queue, int32_t * memory, int32_t * socket,
+                                 pyg_engine_client ** out, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        *out = new pyg_engine_client(std::make_shared<pyg::EngineClient>(n_parallel, max_queue, *memory, *socket));
+    });
 }
 
-pyg_status pyg_relay_run(pyg_relay * relay, pyg_error * err) {
-    return pyg::guard(err, [&] { shared(relay)->run(); });
+pyg_status pyg_engine_client_run(pyg_engine_client * client, pyg_error * err) {
+    return pyg::guard(err, [&] { shared(client)->run(); });
 }
 
-pyg_status pyg_relay_submit(pyg_relay * relay, pyg_model * model, uint32_t n_ctx, const int32_t * prompt,
-                            int32_t n_prompt, const pyg_request_options * options, const char * bytes, size_t n_bytes,
-                            pyg_request ** out, pyg_error * err) {
+pyg_status pyg_engine_client_submit(pyg_engine_client * client, pyg_model * model, uint32_t n_ctx,
+                                    const int32_t * prompt, int32_t n_prompt, const pyg_request_options * options,
+                                    const char * bytes, size_t n_bytes, pyg_request ** out, pyg_error * err) {
     return pyg::guard(err, [&] {
         const auto checks_with = pyg::shared_model(model);
-        *out = new pyg_request(shared(relay)->submit(*checks_with, n_ctx, prompt, n_prompt, *options, bytes, n_bytes));
+        *out = new pyg_request(shared(client)->submit(*checks_with, n_ctx, prompt, n_prompt, *options, bytes, n_bytes));
     });
 }
 
-pyg_status pyg_relay_ask_for_room(pyg_relay * relay, pyg_waker * waker, uint64_t tag, pyg_error * err) {
+pyg_status pyg_engine_client_notify_when_queue_has_capacity(pyg_engine_client * client, pyg_waker * waker, uint64_t tag,
+                                                            pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto told = pyg::take_turn(waker, [](pyg_waker & handle) { return handle.waker; });
-        shared(relay)->ask_for_room(told, tag);
+        const auto told = pyg::with_lock(waker, [](pyg_waker & handle) { return handle.waker; });
+        shared(client)->notify_when_queue_has_capacity(told, tag);
     });
 }
 
-pyg_status pyg_relay_call(pyg_relay * relay, const int32_t * numbers, uint32_t n_numbers, const char * bytes,
-                          size_t n_bytes, size_t max_bytes, uint64_t * id, pyg_error * err) {
-    return pyg::guard(err, [&] { *id = shared(relay)->call(numbers, n_numbers, bytes, n_bytes, max_bytes); });
+pyg_status pyg_engine_client_call(pyg_engine_client * client, const int32_t * numbers, uint32_t n_numbers,
+                                  const char * bytes, size_t n_bytes, size_t max_bytes, uint64_t * id,
+                                  pyg_error * err) {
+    return pyg::guard(err, [&] { *id = shared(client)->call(numbers, n_numbers, bytes, n_bytes, max_bytes); });
 }
 
-pyg_status pyg_relay_reply(pyg_relay * relay, uint64_t id, double timeout_s, char ** data, size_t * n_bytes,
-                           bool * last, pyg_error * err) {
+pyg_status pyg_engine_client_reply(pyg_engine_client * client, uint64_t id, double timeout_s, char ** data,
+                                   size_t * n_bytes, bool * last, pyg_error * err) {
     return pyg::guard(err, [&] {
         *data = nullptr;
-        if (const auto message = shared(relay)->reply(id, timeout_s, *last)) {
+        if (const auto message = shared(client)->reply(id, timeout_s, *last)) {
             *data    = pyg::owned_copy(*message);
             *n_bytes = message->size();
         }
     });
 }
 
-void pyg_relay_forget(pyg_relay * relay, uint64_t id) {
+void pyg_engine_client_discard(pyg_engine_client * client, uint64_t id) {
     pyg_error ignored;
-    (void) pyg::guard(&ignored, [&] { shared(relay)->forget(id); });
+    (void) pyg::guard(&ignored, [&] { shared(client)->discard(id); });
 }
 
-pyg_status pyg_relay_is_gone(pyg_relay * relay, bool * out, pyg_error * err) {
-    return pyg::guard(err, [&] { *out = shared(relay)->is_gone(); });
+pyg_status pyg_engine_client_has_exited(pyg_engine_client * client, bool * out, pyg_error * err) {
+    return pyg::guard(err, [&] { *out = shared(client)->has_exited(); });
 }
 
-pyg_status pyg_relay_lose(pyg_relay * relay, const char * why, pyg_error * err) {
+pyg_status pyg_engine_client_fail(pyg_engine_client * client, const char * why, pyg_error * err) {
     return pyg::guard(err, [&] {
         pyg_error lost;
-        pyg::report(&lost, PYG_ERR_ENGINE, why);  // without memory of its own
-        shared(relay)->lose(lost);
+        pyg::report(&lost, PYG_ERR_ENGINE, why);  // allocates nothing
+        shared(client)->fail_all(lost);
     });
 }
 
-pyg_status pyg_relay_close(pyg_relay * relay, pyg_error * err) { return pyg::close(relay, err); }
+pyg_status pyg_engine_client_close(pyg_engine_client * client, pyg_error * err) { return pyg::close(client, err); }
 
-void pyg_relay_free(pyg_relay * relay) { pyg::free_handle(relay); }
+void pyg_engine_client_free(pyg_engine_client * client) { pyg::free_handle(client); }
 
-pyg_status pyg_feed_new(int32_t memory, int32_t socket, pyg_feed ** out, pyg_error * err) {
-    return pyg::guard(err, [&] { *out = new pyg_feed(memory, socket); });
+pyg_status pyg_engine_server_new(int32_t memory, int32_t socket, pyg_engine_server ** out, pyg_error * err) {
+    return pyg::guard(err, [&] { *out = new pyg_engine_server(memory, socket); });
 }
 
-void pyg_feed_run(pyg_feed * feed) { feed->feed.run(); }
+void pyg_engine_server_run(pyg_engine_server * server) { server->server.run(); }
 
-pyg_status pyg_feed_next(pyg_feed * feed, pyg_frame * out, pyg_error * err) {
+pyg_status pyg_engine_server_next(pyg_engine_server * server, pyg_frame * out, pyg_error * err) {
     return pyg::guard(err, [&] {
         pyg::Frame  frame = {};
         std::string bytes;
         *out = {};
-        if (feed->feed.next(frame, bytes)) {
+        if (server->server.next(frame, bytes)) {
             *out = {static_cast<int32_t>(frame.kind), frame.n_numbers, frame.id, pyg::owned_copy(bytes), frame.n_bytes};
         }
     });
 }
 
-pyg_status pyg_feed_submit(pyg_feed * feed, pyg_engine * engine, uint64_t id, const int32_t * prompt, int32_t n_prompt,
-                           const pyg_request_options * options, pyg_error * err) {
-    return pyg::guard(err, [&] { feed->feed.submit(engine, id, prompt, n_prompt, *options); });
+pyg_status pyg_engine_server_submit(pyg_engine_server * server, pyg_engine * engine, uint64_t id,
+                                    const int32_t * prompt, int32_t n_prompt, const pyg_request_options * options,
+                                    pyg_error * err) {
+    return pyg::guard(err, [&] { server->server.submit(engine, id, prompt, n_prompt, *options); });
 }
 
-pyg_status pyg_feed_reply(pyg_feed * feed, uint64_t id, const char * data, size_t n_bytes, bool last, pyg_error * err) {
-    return pyg::guard(err, [&] { feed->feed.reply(id, data, n_bytes, last); });
+pyg_status pyg_engine_server_reply(pyg_engine_server * server, uint64_t id, const char * data, size_t n_bytes,
+                                   bool last, pyg_error * err) {
+    return pyg::guard(err, [&] { server->server.reply(id, data, n_bytes, last); });
 }
 
 void pyg_end_with_parent(int32_t parent) {
@@ -131,6 +137,6 @@ void pyg_end_with_parent(int32_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
     if (getppid() != parent) {
-        _exit(1);  // it ended before we could ask
+        _exit(1);  // the parent exited before prctl
     }
 }

@@ -20,7 +20,7 @@ constexpr int NO_SIGNAL = MSG_NOSIGNAL;
 constexpr int NO_SIGNAL = 0;  // Python ignores SIGPIPE
 #endif
 
-// Two ends, closed on exec.
+// Open a socket pair, closed on exec.
 void open_socket(int & ours, int & theirs) {
     int ends[2];
 #if defined(SOCK_CLOEXEC)  // another thread may start a program at any time
@@ -42,9 +42,9 @@ void open_socket(int & ours, int & theirs) {
 
 namespace pyg {
 
-Relay::Relay(uint32_t n_parallel, uint32_t max_queue, int & memory, int & socket)
+EngineClient::EngineClient(uint32_t n_parallel, uint32_t max_queue, int & memory, int & socket)
     : n_parallel_(n_parallel), max_queue_(max_queue) {
-    memory = new_ring_memory();
+    memory = new_ring_buffer_memory();
     try {
         ring_.emplace(memory);
         open_socket(socket_, socket);
@@ -54,28 +54,29 @@ Relay::Relay(uint32_t n_parallel, uint32_t max_queue, int & memory, int & socket
     }
 }
 
-Relay::~Relay() { ::close(socket_); }
+EngineClient::~EngineClient() { ::close(socket_); }
 
 // --- requests -------------------------------------------------------------------------------------------------
 
-std::shared_ptr<Request> Relay::submit(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
-                                       const pyg_request_options & options, const char * bytes, size_t n_bytes) {
+std::shared_ptr<Request> EngineClient::submit(const Model & model, uint32_t n_ctx, const int32_t * prompt,
+                                              int32_t n_prompt, const pyg_request_options & options, const char * bytes,
+                                              size_t n_bytes) {
     pyg_request_options ours = options;
-    ours.timeout_s           = -1;  // the engine keeps it
+    ours.timeout_s           = -1;  // the engine enforces it
     const auto request       = std::make_shared<Request>(model, n_ctx, prompt, n_prompt, ours);
     uint64_t   id            = 0;
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        require_there_locked();
-        if (n_places_locked() == 0) {
+        require_alive_locked();
+        if (queue_capacity_locked() == 0) {
             throw queue_full(max_queue_);
         }
         id = next_id_++;
-        request->become_mirror([relay = weak_from_this(), id] {
-            if (const auto alive = relay.lock()) {
+        request->become_mirror([client = weak_from_this(), id] {
+            if (const auto alive = client.lock()) {
                 try {
                     alive->send(FRAME_CANCEL, id, nullptr, 0, nullptr, 0);
-                } catch (const Failure &) {  // the process is gone, and so is the request
+                } catch (const Failure &) {  // the process has exited, and its requests have ended
                 }
             }
         });
@@ -93,64 +94,66 @@ std::shared_ptr<Request> Relay::submit(const Model & model, uint32_t n_ctx, cons
     return request;
 }
 
-void Relay::ask_for_room(std::shared_ptr<Waker> waker, uint64_t tag) {
+void EngineClient::notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag) {
     std::lock_guard<std::mutex> lock(mutex_);
-    waker->expect();
-    if (n_places_locked() == 0 && !gone_) {
-        room_askers_.emplace_back(std::move(waker), tag);
+    waker->reserve();
+    if (queue_capacity_locked() == 0 && !exit_error_) {
+        capacity_waiters_.emplace_back(std::move(waker), tag);
     } else {
-        waker->tell(tag);
+        waker->wake(tag);
     }
 }
 
-// As the engine counts: what has not ended is computed or waits.
-size_t Relay::n_places_locked() const {
+// As in Engine: requests that have not ended, running or waiting.
+size_t EngineClient::queue_capacity_locked() const {
     if (max_queue_ == 0 || requests_.empty()) {
         return SIZE_MAX;
     }
-    const size_t n_places = size_t{max_queue_} + n_parallel_;
-    return n_places - std::min(n_places, requests_.size());
+    const size_t limit = size_t{max_queue_} + n_parallel_;
+    return limit - std::min(limit, requests_.size());
 }
 
-void Relay::tell_room_locked() {
-    const size_t n_told = gone_ ? room_askers_.size() : std::min(n_places_locked(), room_askers_.size());
-    for (size_t i = 0; i < n_told; i++) {
-        room_askers_[i].first->tell(room_askers_[i].second);
+void EngineClient::notify_capacity_waiters_locked() {
+    const size_t n_notified =
+        exit_error_ ? capacity_waiters_.size() : std::min(queue_capacity_locked(), capacity_waiters_.size());
+    for (size_t i = 0; i < n_notified; i++) {
+        capacity_waiters_[i].first->wake(capacity_waiters_[i].second);
     }
-    room_askers_.erase(room_askers_.begin(), room_askers_.begin() + static_cast<std::ptrdiff_t>(n_told));
+    capacity_waiters_.erase(capacity_waiters_.begin(),
+                            capacity_waiters_.begin() + static_cast<std::ptrdiff_t>(n_notified));
 }
 
 // --- calls ----------------------------------------------------------------------------------------------------
 
-uint64_t Relay::call(const int32_t * numbers, uint32_t n_numbers, const char * bytes, size_t n_bytes,
-                     size_t max_bytes) {
+uint64_t EngineClient::call(const int32_t * numbers, uint32_t n_numbers, const char * bytes, size_t n_bytes,
+                            size_t max_bytes) {
     uint64_t id = 0;
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        require_there_locked();
+        require_alive_locked();
         id                   = next_id_++;
         calls_[id].max_bytes = max_bytes;
     }
     try {
         send(PYG_FRAME_CALL, id, numbers, n_numbers, bytes, n_bytes);
     } catch (...) {
-        forget(id);
+        discard(id);
         throw;
     }
     return id;
 }
 
-std::optional<std::string> Relay::reply(uint64_t id, double timeout_s, bool & last) {
-    const auto                   give_up = deadline_after(timeout_s);
+std::optional<std::string> EngineClient::reply(uint64_t id, double timeout_s, bool & last) {
+    const auto                   deadline = deadline_after(timeout_s);
     std::unique_lock<std::mutex> lock(mutex_);
-    const auto                   news = [&] {
+    const auto                   ready = [&] {
         const auto found = calls_.find(id);
-        return gone_ || found == calls_.end() || !found->second.messages.empty();
+        return exit_error_ || found == calls_.end() || !found->second.messages.empty();
     };
-    if (give_up) {
-        replies_.wait_until(lock, *give_up, news);
+    if (deadline) {
+        replies_.wait_until(lock, *deadline, ready);
     } else {
-        replies_.wait(lock, news);
+        replies_.wait(lock, ready);
     }
     const auto found = calls_.find(id);
     if (found != calls_.end() && !found->second.messages.empty()) {
@@ -163,22 +166,22 @@ std::optional<std::string> Relay::reply(uint64_t id, double timeout_s, bool & la
         }
         return std::move(message);
     }
-    require_there_locked();
+    require_alive_locked();
     if (found == calls_.end()) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "there is no such call");
     }
     return std::nullopt;
 }
 
-void Relay::forget(uint64_t id) {
+void EngineClient::discard(uint64_t id) {
     std::lock_guard<std::mutex> lock(mutex_);
     calls_.erase(id);
 }
 
 // --- sending --------------------------------------------------------------------------------------------------
 
-void Relay::send(uint32_t kind, uint64_t id, const int32_t * numbers, uint32_t n_numbers, const char * bytes,
-                 size_t n_bytes) {
+void EngineClient::send(uint32_t kind, uint64_t id, const int32_t * numbers, uint32_t n_numbers, const char * bytes,
+                        size_t n_bytes) {
     const Frame                 frame = {kind, n_numbers, id, n_bytes};
     std::lock_guard<std::mutex> lock(send_mutex_);
     send_all(&frame, sizeof(frame));
@@ -186,7 +189,7 @@ void Relay::send(uint32_t kind, uint64_t id, const int32_t * numbers, uint32_t n
     send_all(bytes, n_bytes);
 }
 
-void Relay::send_all(const void * data, size_t n) {
+void EngineClient::send_all(const void * data, size_t n) {
     const char * next = static_cast<const char *>(data);
     while (n > 0) {
         const ssize_t sent = ::send(socket_, next, n, NO_SIGNAL);
@@ -194,36 +197,36 @@ void Relay::send_all(const void * data, size_t n) {
             next += sent;
             n -= static_cast<size_t>(sent);
         } else if (errno != EINTR) {
-            throw fail(PYG_ERR_ENGINE, "the engine's process is gone");
+            throw fail(PYG_ERR_ENGINE, "the engine's process has exited");
         }
     }
 }
 
 // --- the end --------------------------------------------------------------------------------------------------
 
-bool Relay::is_gone() const {
+bool EngineClient::has_exited() const {
     std::lock_guard<std::mutex> lock(mutex_);
-    return gone_.has_value();
+    return exit_error_.has_value();
 }
 
-void Relay::lose(const pyg_error & why) { end_all(PYG_FINISH_ERROR, &why); }
+void EngineClient::fail_all(const pyg_error & why) { end_all(PYG_FINISH_ERROR, &why); }
 
-void Relay::close() {
+void EngineClient::close() {
     pyg_error closed;
-    report(&closed, PYG_ERR_CLOSED, "the engine was closed");  // without memory of its own
+    report(&closed, PYG_ERR_CLOSED, "the engine was closed");  // allocates nothing
     end_all(PYG_FINISH_CLOSED, &closed);
     shutdown(socket_, SHUT_RDWR);  // run() returns
 }
 
-void Relay::end_all(pyg_finish finish, const pyg_error * why) {
+void EngineClient::end_all(pyg_finish finish, const pyg_error * why) {
     std::unordered_map<uint64_t, std::shared_ptr<Entry>> ended;
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        if (!gone_) {
-            gone_ = *why;
+        if (!exit_error_) {
+            exit_error_ = *why;
         }
         ended.swap(requests_);
-        tell_room_locked();
+        notify_capacity_waiters_locked();
     }
     replies_.notify_all();
     for (const auto & [id, entry] : ended) {
@@ -231,9 +234,9 @@ void Relay::end_all(pyg_finish finish, const pyg_error * why) {
     }
 }
 
-void Relay::require_there_locked() const {
-    if (gone_) {
-        throw fail(static_cast<pyg_code>(gone_->code), "%s", gone_->message);
+void EngineClient::require_alive_locked() const {
+    if (exit_error_) {
+        throw fail(static_cast<pyg_code>(exit_error_->code), "%s", exit_error_->message);
     }
 }
 

@@ -1,4 +1,4 @@
-// The program's side of an engine in another process: passes requests on, and tells their mirrors what came of them.
+// Client of an engine in another process: sends requests and updates their mirrors.
 #pragma once
 
 #include "engine/request.hpp"
@@ -12,54 +12,52 @@
 
 namespace pyg {
 
-// What the other process sends is data: sizes, ids and numbers are checked, and one that makes no sense is the end of
-// that process. Three kinds of lock, never held together but for a request's inside the relay's: the relay's (requests,
-// calls), the one of those who send, each request's.
-class Relay : public std::enable_shared_from_this<Relay> {
+// Data from the other process is not trusted: sizes, ids and numbers are validated, and malformed data ends the
+// connection. Three kinds of lock: the client's (requests, calls), the senders', each request's. Only a request's may
+// be taken while the client's is held.
+class EngineClient : NonCopyable, public std::enable_shared_from_this<EngineClient> {
   public:
-    // Opens both ends of everything. `memory` and `socket` are what the process inherits, *owned by the caller*.
-    // max_queue 0: no limit.
-    Relay(uint32_t n_parallel, uint32_t max_queue, int & memory, int & socket);
-    ~Relay();
-    Relay(const Relay &)             = delete;
-    Relay & operator=(const Relay &) = delete;
+    // Create shared memory and socket. `memory` and `socket` are the descriptors for the process to inherit, *owned by
+    // the caller*. max_queue 0: no limit.
+    EngineClient(uint32_t n_parallel, uint32_t max_queue, int & memory, int & socket);
+    ~EngineClient();
 
-    // Listens until the process is gone, or close(). PYG_ERR_ENGINE when it sends nonsense.
+    // Receive events until the process exits, or close(). PYG_ERR_ENGINE for malformed data.
     void run();
 
     // --- any thread ---
-    // A mirror of a request that the process was told of. PYG_ERR_QUEUE_FULL; PYG_ERR_ENGINE when the process is gone;
-    // and the codes of Request, which checks everything here.
+    // Send a request and return its mirror. PYG_ERR_QUEUE_FULL; PYG_ERR_ENGINE when the process has exited; and the
+    // codes of Request, which validates everything here.
     std::shared_ptr<Request> submit(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
                                     const pyg_request_options & options, const char * bytes, size_t n_bytes);
-    void                     ask_for_room(std::shared_ptr<Waker> waker, uint64_t tag);
+    void                     notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag);
 
-    // Asks for something else; reply() has the messages of the answer, in order. More than `max_bytes` of them that
-    // nobody has taken make no sense.
+    // Send a call; reply() returns the messages of its response in order. At most `max_bytes` of them may wait to be
+    // read.
     uint64_t call(const int32_t * numbers, uint32_t n_numbers, const char * bytes, size_t n_bytes, size_t max_bytes);
-    // The next message; nothing if none came in time. `last`: it ends the answer.
+    // Return the next message; nothing after the timeout. `last`: it ends the response.
     std::optional<std::string> reply(uint64_t id, double timeout_s, bool & last);
-    void                       forget(uint64_t id);
+    void                       discard(uint64_t id);
 
-    bool is_gone() const;
-    // Ends everything that is waiting: the process is gone.
-    void lose(const pyg_error & why);
+    bool has_exited() const;
+    // Fail all pending requests and calls: the process has exited.
+    void fail_all(const pyg_error & why);
     void close();
 
   private:
-    // A mirror, and what may still come for it.
+    // A mirror, and limits of what may still arrive for it.
     struct Entry {
         std::shared_ptr<Request> request;
         int32_t                  n_vocab;
         size_t                   n_tokens_left, n_prompt_rows_left;
 
-        bool takes(const std::vector<int32_t> & tokens, const LogprobRows & rows, const LogprobRows & prompt_rows);
-        bool knows(const std::vector<int32_t> & token_ids) const;
+        bool accept(const std::vector<int32_t> & tokens, const LogprobRows & rows, const LogprobRows & prompt_rows);
+        bool are_valid_ids(const std::vector<int32_t> & token_ids) const;
     };
     struct Call {
-        std::deque<std::pair<std::string, bool>> messages;  // each with whether it is the last
+        std::deque<std::pair<std::string, bool>> messages;  // the flag marks the last one
         std::string                              partial;
-        size_t                                   n_waiting = 0;  // bytes in both
+        size_t                                   n_waiting = 0;  // bytes of both
         size_t                                   max_bytes = 0;
     };
 
@@ -68,27 +66,27 @@ class Relay : public std::enable_shared_from_this<Relay> {
     void   send_all(const void * data, size_t n);
     void   take_events(std::string & bytes);
     bool   sleep();
-    void   on_news(uint64_t id, const char * data, size_t n);
+    void   on_update(uint64_t id, const char * data, size_t n);
     void   on_reply(const Event & event, const char * data);
     void   end_all(pyg_finish finish, const pyg_error * why);
-    void   require_there_locked() const;
-    size_t n_places_locked() const;
-    void   tell_room_locked();
+    void   require_alive_locked() const;
+    size_t queue_capacity_locked() const;
+    void   notify_capacity_waiters_locked();
 
     const uint32_t n_parallel_, max_queue_;
     int            socket_ = -1;
 
-    std::optional<Ring> ring_;  // the listening thread's
+    std::optional<RingBuffer> ring_;  // of the receiving thread
 
     mutable std::mutex                                      mutex_;
     std::condition_variable                                 replies_;
-    std::optional<pyg_error>                                gone_;
+    std::optional<pyg_error>                                exit_error_;
     uint64_t                                                next_id_ = 1;
     std::unordered_map<uint64_t, std::shared_ptr<Entry>>    requests_;
     std::unordered_map<uint64_t, Call>                      calls_;
-    std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> room_askers_;
+    std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> capacity_waiters_;
 
-    std::mutex send_mutex_;  // a frame is sent in one piece
+    std::mutex send_mutex_;  // held while a frame is sent
 };
 
 }  // namespace pyg

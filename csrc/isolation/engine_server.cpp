@@ -13,11 +13,11 @@
 
 namespace {
 
-// Of a request that nobody watches, tokens are passed on in groups. A stop string is found at most so much later.
-constexpr int32_t UNWATCHED_TOKENS = 8;
+// Tokens per update of a request that prefers throughput. A stop string is found at most this much later.
+constexpr int32_t THROUGHPUT_TOKENS = 8;
 
-// The ring is full only while its reader, a native thread that does nothing else, gets no processor.
-constexpr auto LOOK_FOR_ROOM_EVERY = std::chrono::microseconds(200);
+// The ring buffer is full only while its reader, a native thread with no other work, gets no core.
+constexpr auto POLL_INTERVAL = std::chrono::microseconds(200);
 
 template <class T>
 void append(std::string & bytes, const T * data, size_t n) {
@@ -44,11 +44,11 @@ pyg::LogprobRows rows_of(const pyg::Request & request, bool of_prompt, int32_t f
 
 namespace pyg {
 
-Feed::Feed(int memory, int socket) : ring_(memory), socket_(socket) { ::close(memory); }
+EngineServer::EngineServer(int memory, int socket) : ring_(memory), socket_(socket) { ::close(memory); }
 
 // --- in -------------------------------------------------------------------------------------------------------
 
-bool Feed::next(Frame & frame, std::string & bytes) {
+bool EngineServer::next(Frame & frame, std::string & bytes) {
     for (;;) {
         if (!read(&frame, sizeof(frame))) {
             return false;
@@ -69,7 +69,7 @@ bool Feed::next(Frame & frame, std::string & bytes) {
     }
 }
 
-bool Feed::read(void * data, size_t n) {
+bool EngineServer::read(void * data, size_t n) {
     char * next = static_cast<char *>(data);
     while (n > 0) {
         const ssize_t got = recv(socket_, next, n, MSG_WAITALL);
@@ -83,16 +83,16 @@ bool Feed::read(void * data, size_t n) {
     return true;
 }
 
-void Feed::submit(pyg_engine * engine, uint64_t id, const int32_t * prompt, int32_t n_prompt,
-                  const pyg_request_options & options) {
+void EngineServer::submit(pyg_engine * engine, uint64_t id, const int32_t * prompt, int32_t n_prompt,
+                          const pyg_request_options & options) {
     const auto          deadline = deadline_after(options.timeout_s);
     pyg_request_options ours     = options;
     ours.waker                   = const_cast<pyg_waker *>(&waker_);
     ours.tag                     = id;
     auto             entry       = std::make_shared<Entry>();
     pyg_error        error;
-    const pyg_status status = guard(&error, [&] { entry->request = submitted(engine, prompt, n_prompt, ours); });
-    entry->min_tokens       = options.unwatched ? UNWATCHED_TOKENS : 1;
+    const pyg_status status = guard(&error, [&] { entry->request = submit_request(engine, prompt, n_prompt, ours); });
+    entry->min_tokens       = options.prefer_throughput ? THROUGHPUT_TOKENS : 1;
     entry->deadline         = deadline;
 
     bool is_cancelled = false;
@@ -106,23 +106,23 @@ void Feed::submit(pyg_engine * engine, uint64_t id, const int32_t * prompt, int3
         }
     }
     if (status != PYG_OK) {
-        News news                = {};
-        news.state.finish        = PYG_FINISH_ERROR;
-        news.state.stop_token_id = -1;
+        RequestUpdate update       = {};
+        update.state.finish        = PYG_FINISH_ERROR;
+        update.state.stop_token_id = -1;
         std::string data;
-        append(data, &news, 1);
+        append(data, &update, 1);
         append(data, &error, 1);
-        write_event({Event::NEWS, 0, id, data.size()}, data);
+        write_event({Event::UPDATE, 0, id, data.size()}, data);
         return;
     }
     if (is_cancelled) {
         entry->request->cancel();
     }
-    waker_.waker->expect();
-    waker_.waker->tell(id);  // the first look arms it
+    waker_.waker->reserve();
+    waker_.waker->wake(id);  // the first poll arms it
 }
 
-void Feed::cancel(uint64_t id) {
+void EngineServer::cancel(uint64_t id) {
     std::shared_ptr<Entry> entry;
     {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -132,7 +132,7 @@ void Feed::cancel(uint64_t id) {
         }
         const auto found = entries_.find(id);
         if (found == entries_.end()) {
-            return;  // it has ended meanwhile
+            return;  // it has ended
         }
         entry = found->second;
     }
@@ -141,38 +141,38 @@ void Feed::cancel(uint64_t id) {
 
 // --- out ------------------------------------------------------------------------------------------------------
 
-void Feed::run() {
+void EngineServer::run() {
     constexpr int32_t AT_ONCE = 64;
     uint64_t          tags[AT_ONCE];
-    name_this_thread("pyggml-feed");
+    name_this_thread("pyggml-server");
     for (;;) {
         const int32_t n = waker_.waker->take(first_deadline(), tags, AT_ONCE);
         for (int32_t i = 0; i < n; i++) {
-            look(tags[i]);
+            poll_request(tags[i]);
         }
-        look_at_overdue();
+        poll_expired();
     }
 }
 
-// A request that still waits for its turn ends only when somebody looks at it.
-void Feed::look_at_overdue() {
-    std::vector<uint64_t> overdue;
+// Poll requests whose deadline has passed: a queued request ends only when it is polled.
+void EngineServer::poll_expired() {
+    std::vector<uint64_t> expired;
     {
         std::lock_guard<std::mutex> lock(mutex_);
         const auto                  now = Clock::now();
         for (const auto & [id, entry] : entries_) {
             if (entry->deadline && *entry->deadline <= now) {
-                entry->deadline.reset();  // if it is running, the engine ends it
-                overdue.push_back(id);
+                entry->deadline.reset();  // a running one is ended by the engine
+                expired.push_back(id);
             }
         }
     }
-    for (const uint64_t id : overdue) {
-        look(id);
+    for (const uint64_t id : expired) {
+        poll_request(id);
     }
 }
 
-std::optional<Clock::time_point> Feed::first_deadline() const {
+std::optional<Clock::time_point> EngineServer::first_deadline() const {
     std::optional<Clock::time_point> first;
     std::lock_guard<std::mutex>      lock(mutex_);
     for (const auto & [id, entry] : entries_) {
@@ -183,7 +183,7 @@ std::optional<Clock::time_point> Feed::first_deadline() const {
     return first;
 }
 
-void Feed::look(uint64_t id) {
+void EngineServer::poll_request(uint64_t id) {
     std::shared_ptr<Entry> entry;
     {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -193,87 +193,87 @@ void Feed::look(uint64_t id) {
         }
         entry = found->second;
     }
-    while (pass_on(id, *entry)) {}
-    if (entry->end_sent) {  // not: has ended, which may be since that look, and somebody has to look again
+    while (forward(id, *entry)) {}
+    if (entry->end_sent) {  // not has_ended(): it may have ended after the last poll
         std::lock_guard<std::mutex> lock(mutex_);
         entries_.erase(id);
     }
 }
 
-// Sends what has come of a request; false: that was all so far.
-bool Feed::pass_on(uint64_t id, Entry & entry) {
+// Send the next update of a request. Return false if there is nothing more to send.
+bool EngineServer::forward(uint64_t id, Entry & entry) {
     const Request & request = *entry.request;
-    int32_t         tokens[NEWS_TOKENS];
+    int32_t         tokens[UPDATE_TOKENS];
     int32_t         n = 0;
-    News            news;
+    RequestUpdate   update;
     pyg_error       error;
-    // Takes nothing: the waker is told when there is enough to be worth a message.
-    (void) entry.request->wait(entry.min_tokens, 0, tokens, 0, &n, &news.state, &error);
-    if (!request.has_ended() && news.state.n_generated - news.state.n_read < entry.min_tokens) {
+    // Reads no tokens: the waker is woken when there are enough for an update.
+    (void) entry.request->wait(entry.min_tokens, 0, tokens, 0, &n, &update.state, &error);
+    if (!request.has_ended() && update.state.n_generated - update.state.n_read < entry.min_tokens) {
         return false;
     }
-    (void) entry.request->wait(entry.min_tokens, 0, tokens, NEWS_TOKENS, &n, &news.state, &error);
-    const int32_t n_prompt_rows = std::min<int32_t>(news.state.n_prompt_logprobs - entry.n_prompt_rows_sent,
-                                                    static_cast<int32_t>(NEWS_PROMPT_ROWS));
-    if (n_prompt_rows > 0 && entry.n_prompt_rows_sent + n_prompt_rows < news.state.n_prompt_logprobs) {
-        news.state.finish = PYG_FINISH_NONE;  // the end comes with the last of them
+    (void) entry.request->wait(entry.min_tokens, 0, tokens, UPDATE_TOKENS, &n, &update.state, &error);
+    const int32_t n_prompt_rows = std::min<int32_t>(update.state.n_prompt_logprobs - entry.n_prompt_rows_sent,
+                                                    static_cast<int32_t>(UPDATE_PROMPT_ROWS));
+    if (n_prompt_rows > 0 && entry.n_prompt_rows_sent + n_prompt_rows < update.state.n_prompt_logprobs) {
+        update.state.finish = PYG_FINISH_NONE;  // the last update carries the end
     }
-    if (n == 0 && n_prompt_rows == 0 && news.state.finish == PYG_FINISH_NONE) {
+    if (n == 0 && n_prompt_rows == 0 && update.state.finish == PYG_FINISH_NONE) {
         return false;
     }
-    news.n_tokens      = static_cast<uint32_t>(n);
-    news.n_prompt_rows = static_cast<uint32_t>(n_prompt_rows);
+    update.n_tokens      = static_cast<uint32_t>(n);
+    update.n_prompt_rows = static_cast<uint32_t>(n_prompt_rows);
     std::string data;
-    append(data, &news, 1);
-    append(data, tokens, news.n_tokens);
+    append(data, &update, 1);
+    append(data, tokens, update.n_tokens);
     append(data, rows_of(request, false, entry.n_sent, n, request.n_logprobs()));
     append(data, rows_of(request, true, entry.n_prompt_rows_sent, n_prompt_rows, request.n_prompt_logprobs()));
-    if (news.state.finish == PYG_FINISH_ERROR) {
+    if (update.state.finish == PYG_FINISH_ERROR) {
         append(data, &error, 1);
     }
     entry.n_sent += n;
     entry.n_prompt_rows_sent += n_prompt_rows;
-    entry.end_sent = news.state.finish != PYG_FINISH_NONE;
-    write_event({Event::NEWS, 0, id, data.size()}, data);
+    entry.end_sent = update.state.finish != PYG_FINISH_NONE;
+    write_event({Event::UPDATE, 0, id, data.size()}, data);
     return !entry.end_sent;
 }
 
-void Feed::reply(uint64_t id, const char * data, size_t n, bool last) {
+void EngineServer::reply(uint64_t id, const char * data, size_t n, bool last) {
     size_t done = 0;
-    do {  // in pieces, between which tokens find their way
-        const size_t   n_piece = std::min(n - done, REPLY_PIECE);
-        const bool     is_end  = done + n_piece == n;
+    do {  // in chunks, so that tokens can be sent in between
+        const size_t   n_chunk = std::min(n - done, REPLY_CHUNK);
+        const bool     is_end  = done + n_chunk == n;
         const uint32_t flags =
             (is_end ? uint32_t{Event::MESSAGE_ENDS} : 0) | (is_end && last ? uint32_t{Event::CALL_ENDS} : 0);
-        write_event({Event::REPLY, flags, id, n_piece}, std::string(data + done, n_piece));
-        done += n_piece;
+        write_event({Event::REPLY, flags, id, n_chunk}, std::string(data + done, n_chunk));
+        done += n_chunk;
     } while (done < n);
 }
 
-void Feed::write_event(const Event & event, const std::string & data) {
+void EngineServer::write_event(const Event & event, const std::string & data) {
     std::lock_guard<std::mutex> lock(write_mutex_);
     write_all(&event, sizeof(event));
     write_all(data.data(), data.size());
-    ring_bell();
+    wake_reader();
 }
 
-void Feed::write_all(const void * data, size_t n) {
+void EngineServer::write_all(const void * data, size_t n) {
     const char * next = static_cast<const char *>(data);
     while (n > 0) {
-        const size_t put = ring_.put(next, n);
-        next += put;
-        n -= put;
+        const size_t n_written = ring_.write(next, n);
+        next += n_written;
+        n -= n_written;
         if (n > 0) {
-            ring_bell();
-            std::this_thread::sleep_for(LOOK_FOR_ROOM_EVERY);
+            wake_reader();
+            std::this_thread::sleep_for(POLL_INTERVAL);
         }
     }
 }
 
-void Feed::ring_bell() {
-    if (ring_.takes_waking()) {
-        const char bell = 1;
-        (void) ::send(socket_, &bell, 1, MSG_DONTWAIT);  // if it cannot be rung, nobody is there
+void EngineServer::wake_reader() {
+    if (ring_.take_wake_request()) {
+        const char wake = 1;
+        (void) ::send(socket_, &wake, 1, MSG_DONTWAIT);  // if sending fails, the parent has exited
     }
 }
 

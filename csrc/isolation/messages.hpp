@@ -1,8 +1,8 @@
-// What a program and the process of its engine tell each other. Both run the same build, so plain structs will do.
+// Messages between a process and its engine's process. Both run the same build, so they are plain structs.
 //
-// To the engine, through a socket: frames, each with the numbers that are its first part (the ids of a prompt) and
-// bytes that only Python reads. From the engine, through a ring: events. The socket carries one byte back whenever the
-// ring's reader sleeps and has something to read, and its end is the end of the other side.
+// To the engine: frames through a socket, each with numbers (a prompt's token ids) and bytes that only Python reads.
+// From the engine: events through a ring buffer. The socket carries one byte back whenever the reader of the ring
+// buffer sleeps and has something to read. The end of the socket means that the other process has exited.
 #pragma once
 
 #include "pyggml.h"
@@ -21,8 +21,8 @@ struct Frame {
 constexpr uint32_t FRAME_CANCEL = 100;  // of the request `id`
 
 struct Event {
-    enum Kind : uint32_t { NEWS = 1, REPLY = 2 };
-    enum Flag : uint32_t { MESSAGE_ENDS = 1, CALL_ENDS = 2 };  // of a REPLY, whose messages come in pieces
+    enum Kind : uint32_t { UPDATE = 1, REPLY = 2 };
+    enum Flag : uint32_t { MESSAGE_ENDS = 1, CALL_ENDS = 2 };  // of a REPLY, whose messages are sent in chunks
 
     uint32_t kind;
     uint32_t flags;
@@ -30,18 +30,18 @@ struct Event {
     uint64_t n_bytes;  // after the event
 };
 
-// What has become of a request. After it come the tokens, int32; the logprobs of these tokens and of the prompt's next
-// ones, each as rows of a LogprobTable; and the error, with PYG_FINISH_ERROR.
-struct News {
+// Update of a request. Its payload: the tokens, int32; the logprobs of these tokens and of the prompt's next ones, as
+// rows of a LogprobTable; and the error, with PYG_FINISH_ERROR.
+struct RequestUpdate {
     pyg_request_state state;
     uint32_t          n_tokens;
     uint32_t          n_prompt_rows;
 };
 
-constexpr uint32_t NEWS_TOKENS      = 256;  // at most
-constexpr uint32_t NEWS_PROMPT_ROWS = 256;  // at most
-constexpr size_t   REPLY_PIECE      = size_t{1} << 15;
-// No event is longer: the most tokens and rows, each with the most logprobs.
+constexpr uint32_t UPDATE_TOKENS      = 256;  // at most
+constexpr uint32_t UPDATE_PROMPT_ROWS = 256;  // at most
+constexpr size_t   REPLY_CHUNK        = size_t{1} << 15;
+// Upper limit: the most tokens and rows, each with the most logprobs.
 constexpr uint64_t LONGEST_EVENT = uint64_t{8} << 20;
 
 }  // namespace pyg

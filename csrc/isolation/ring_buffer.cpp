@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t CAPACITY = size_t{1} << 20;
 
-// Two threads on two cores: what one of them writes must not share a line of the cache with what the other writes.
-constexpr size_t LINE = 128;
+// Avoids false sharing between the two sides.
+constexpr size_t CACHE_LINE = 128;
 
 pyg::Failure no_shared_memory() {
     return pyg::fail(PYG_ERR_ENGINE, "could not create memory to share with the engine's process: %s",
@@ -28,12 +28,12 @@ pyg::Failure no_shared_memory() {
 
 #if defined(__linux__)
 
-// glibc has no function for it before 2.27.
+// glibc has no wrapper before 2.27.
 int new_memory() { return static_cast<int>(syscall(SYS_memfd_create, "pyggml", MFD_CLOEXEC | MFD_ALLOW_SEALING)); }
 
-// Nobody can make it smaller afterwards, which would end the other side with SIGBUS. From linux/fcntl.h, which cannot
-// be included beside fcntl.h.
-void keep_size(int fd) {
+// Seal the size: shrinking the memory would end the other process with SIGBUS. The constants are from linux/fcntl.h,
+// which conflicts with fcntl.h.
+void seal_size(int fd) {
     constexpr int ADD_SEALS = 1024 + 9, SEAL = 1, SHRINK = 2, GROW = 4;
     fcntl(fd, ADD_SEALS, SEAL | SHRINK | GROW);
 }
@@ -51,7 +51,7 @@ int new_memory() {
     return fd;
 }
 
-void keep_size(int) {}
+void seal_size(int) {}
 
 #endif
 
@@ -59,76 +59,78 @@ void keep_size(int) {}
 
 namespace pyg {
 
-struct Ring::Shared {
-    alignas(LINE) std::atomic<uint64_t> n_written;
-    alignas(LINE) std::atomic<uint64_t> n_read;
-    alignas(LINE) std::atomic<uint32_t> sleeps;  // the reader
-    alignas(LINE) char bytes[CAPACITY];
+struct RingBuffer::Shared {
+    alignas(CACHE_LINE) std::atomic<uint64_t> n_written;
+    alignas(CACHE_LINE) std::atomic<uint64_t> n_read;
+    alignas(CACHE_LINE) std::atomic<uint32_t> reader_sleeps;  // nonzero while it does
+    alignas(CACHE_LINE) char bytes[CAPACITY];
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "a lock of one process means nothing to another");
 
-int new_ring_memory() {
+int new_ring_buffer_memory() {
     const int fd = new_memory();
     if (fd < 0) {
         throw no_shared_memory();
     }
     struct stat about;
-    // Whole pages: the constructor asks for no more than there is.
-    if (ftruncate(fd, static_cast<off_t>(CAPACITY + 16 * LINE)) != 0 || fstat(fd, &about) != 0) {
+    // Whole pages, at least what the constructor maps.
+    if (ftruncate(fd, static_cast<off_t>(CAPACITY + 16 * CACHE_LINE)) != 0 || fstat(fd, &about) != 0) {
         const Failure failure = no_shared_memory();
         ::close(fd);
         throw failure;
     }
-    keep_size(fd);
+    seal_size(fd);
     return fd;
 }
 
-Ring::Ring(int memory)
+RingBuffer::RingBuffer(int memory)
     : shared_(static_cast<Shared *>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0))) {
-    static_assert(sizeof(Shared) <= CAPACITY + 16 * LINE, "the memory holds it");
+    static_assert(sizeof(Shared) <= CAPACITY + 16 * CACHE_LINE, "the memory holds it");
     if (static_cast<void *>(shared_) == MAP_FAILED) {
         throw no_shared_memory();
     }
 }
 
-Ring::~Ring() { munmap(shared_, sizeof(Shared)); }
+RingBuffer::~RingBuffer() { munmap(shared_, sizeof(Shared)); }
 
-size_t Ring::put(const char * data, size_t n) {
-    const uint64_t n_unread = position_ - shared_->n_read.load(std::memory_order_acquire);
-    const size_t   room     = CAPACITY - static_cast<size_t>(std::min<uint64_t>(n_unread, CAPACITY));
-    const size_t   n_put    = std::min(n, room);
-    const size_t   first    = static_cast<size_t>(position_ % CAPACITY);
-    const size_t   n_here   = std::min(n_put, CAPACITY - first);
+size_t RingBuffer::write(const char * data, size_t n) {
+    const uint64_t n_unread  = position_ - shared_->n_read.load(std::memory_order_acquire);
+    const size_t   n_free    = CAPACITY - static_cast<size_t>(std::min<uint64_t>(n_unread, CAPACITY));
+    const size_t   n_written = std::min(n, n_free);
+    const size_t   first     = static_cast<size_t>(position_ % CAPACITY);
+    const size_t   n_here    = std::min(n_written, CAPACITY - first);
     std::memcpy(shared_->bytes + first, data, n_here);
-    std::memcpy(shared_->bytes, data + n_here, n_put - n_here);
-    position_ += n_put;
-    shared_->n_written.store(position_);  // before `sleeps` is looked at
-    return n_put;
+    std::memcpy(shared_->bytes, data + n_here, n_written - n_here);
+    position_ += n_written;
+    shared_->n_written.store(position_);  // before `reader_sleeps` is read
+    return n_written;
 }
 
-bool Ring::takes_waking() { return shared_->sleeps.load() != 0 && shared_->sleeps.exchange(0) != 0; }
+bool RingBuffer::take_wake_request() {
+    return shared_->reader_sleeps.load() != 0 && shared_->reader_sleeps.exchange(0) != 0;
+}
 
-size_t Ring::take(char * data, size_t n) {
-    const size_t n_taken = std::min(n, n_waiting());
-    const size_t first   = static_cast<size_t>(position_ % CAPACITY);
-    const size_t n_here  = std::min(n_taken, CAPACITY - first);
+size_t RingBuffer::read(char * data, size_t n) {
+    const size_t n_read = std::min(n, n_waiting());
+    const size_t first  = static_cast<size_t>(position_ % CAPACITY);
+    const size_t n_here = std::min(n_read, CAPACITY - first);
     std::memcpy(data, shared_->bytes + first, n_here);
-    std::memcpy(data + n_here, shared_->bytes, n_taken - n_here);
-    position_ += n_taken;
+    std::memcpy(data + n_here, shared_->bytes, n_read - n_here);
+    position_ += n_read;
     shared_->n_read.store(position_, std::memory_order_release);
-    return n_taken;
+    return n_read;
 }
 
-bool Ring::may_sleep() {
-    shared_->sleeps.store(1);  // before `n_written` is looked at: one of the two sides sees the other
+bool RingBuffer::prepare_sleep() {
+    shared_->reader_sleeps.store(1);  // before `n_written` is read: one of the two sides sees the other's store
     return n_waiting() == 0;
 }
 
-size_t Ring::n_waiting() const {
+size_t RingBuffer::n_waiting() const {
     const uint64_t n = shared_->n_written.load() - position_;
     if (n > CAPACITY) {
-        throw fail(PYG_ERR_ENGINE, "the engine's process wrote over its shared memory");
+        throw fail(PYG_ERR_ENGINE, "the engine's process corrupted the shared memory");
     }
     return static_cast<size_t>(n);
 }

@@ -1,4 +1,4 @@
-// A stream of bytes from one process to another, through memory that both have mapped.
+// Byte stream from one process to another in shared memory.
 #pragma once
 
 #include "boundary/guard.hpp"
@@ -7,31 +7,30 @@
 
 namespace pyg {
 
-// New shared memory for a ring: a descriptor, closed on exec, that is *owned by the caller*. PYG_ERR_ENGINE
-int new_ring_memory();
+// Create shared memory for a ring buffer. Returns a descriptor, closed on exec, *owned by the caller*. PYG_ERR_ENGINE
+int new_ring_buffer_memory();
 
-// One thread of one process writes, one of another reads. Neither waits here: who finds nothing looks again later.
+// Single producer, single consumer, in different processes. Nothing blocks: if there is no data or no free space, try
+// again later.
 //
-// The reader believes nothing that the memory says: it bounds what it copies, and looks only at its copies.
-class Ring {
+// The reader does not trust the shared memory: it bounds what it copies, and uses only its copies.
+class RingBuffer : NonCopyable {
   public:
-    // Maps the memory; the descriptor stays the caller's. PYG_ERR_ENGINE
-    explicit Ring(int memory);
-    ~Ring();
-    Ring(const Ring &)             = delete;
-    Ring & operator=(const Ring &) = delete;
+    // Map the memory; the caller keeps the descriptor. PYG_ERR_ENGINE
+    explicit RingBuffer(int memory);
+    ~RingBuffer();
 
     // --- the writer ---
-    // Writes the beginning of the `n` bytes, as much as there is room for; returns how much.
-    size_t put(const char * data, size_t n);
-    // Whether the reader has gone to sleep and has to be woken; true once for each sleep.
-    bool takes_waking();
+    // Write as many of the `n` bytes as fit. Return how many.
+    size_t write(const char * data, size_t n);
+    // Return true if the reader sleeps and has to be woken; once for each sleep.
+    bool take_wake_request();
 
     // --- the reader ---
-    // Takes what there is, up to `n` bytes; returns how much. PYG_ERR_ENGINE when the writer's account is impossible.
-    size_t take(char * data, size_t n);
-    // Announces that the reader goes to sleep; false: there is something to take after all.
-    bool may_sleep();
+    // Read up to `n` bytes. Return how many. PYG_ERR_ENGINE when the writer's position is impossible.
+    size_t read(char * data, size_t n);
+    // Announce that the reader is about to sleep. Return false if there is something to read.
+    bool prepare_sleep();
 
   private:
     struct Shared;
@@ -39,7 +38,7 @@ class Ring {
     size_t n_waiting() const;
 
     Shared * const shared_;
-    uint64_t       position_ = 0;  // of this side, in bytes since the beginning
+    uint64_t       position_ = 0;  // of this side, in bytes since the start
 };
 
 }  // namespace pyg

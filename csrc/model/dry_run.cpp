@@ -18,13 +18,11 @@ constexpr uint32_t N_CELLS = 256;
 constexpr uint32_t N_BATCH = 8;
 constexpr int32_t  N_EACH  = 2;  // tokens of each sequence in the first batch
 
-// While it lives, products of weights on this thread are left out.
-class Trying {
+// While it lives, our kernels skip products of weights on this thread.
+class DryRunScope : pyg::NonCopyable {
   public:
-    Trying() { pyg::kernels_try(true); }
-    ~Trying() { pyg::kernels_try(false); }
-    Trying(const Trying &)             = delete;
-    Trying & operator=(const Trying &) = delete;
+    DryRunScope() { pyg::set_kernels_dry_run(true); }
+    ~DryRunScope() { pyg::set_kernels_dry_run(false); }
 };
 
 llama_context_params small(llama_context_params params) {
@@ -40,18 +38,18 @@ llama_context_params small(llama_context_params params) {
     return params;
 }
 
-// One of each combination is enough.
-pyg::TrialKind kind_of(const llama_context_params & params) {
+// One dry run for each combination of these is enough.
+pyg::DryRunKind kind_of(const llama_context_params & params) {
     return {params.type_k,       params.type_v,         params.flash_attn_type,
             params.pooling_type, params.attention_type, params.rope_scaling_type,
             params.embeddings,   params.offload_kqv,    params.swa_full,
             params.kv_unified,   params.n_seq_max > 1};
 }
 
-// A batch of `n_each` tokens for each of `n_seq` sequences from a position on, every one with output.
-class TrialBatch {
+// A batch of `n_each` tokens for each of `n_seq` sequences from a position on, all with output.
+class DryRunBatch : pyg::NonCopyable {
   public:
-    TrialBatch(int32_t n_seq, int32_t n_each, llama_pos first) : raw_(llama_batch_init(n_seq * n_each, 0, 1)) {
+    DryRunBatch(int32_t n_seq, int32_t n_each, llama_pos first) : raw_(llama_batch_init(n_seq * n_each, 0, 1)) {
         for (int32_t seq_id = 0; seq_id < n_seq; seq_id++) {
             for (int32_t i = 0; i < n_each; i++) {
                 const int32_t at   = raw_.n_tokens++;
@@ -63,9 +61,7 @@ class TrialBatch {
             }
         }
     }
-    ~TrialBatch() { llama_batch_free(raw_); }
-    TrialBatch(const TrialBatch &)             = delete;
-    TrialBatch & operator=(const TrialBatch &) = delete;
+    ~DryRunBatch() { llama_batch_free(raw_); }
 
     const llama_batch & raw() const { return raw_; }
 
@@ -73,12 +69,12 @@ class TrialBatch {
     llama_batch raw_;
 };
 
-// Both batches, as far as the model has positions for them.
+// Decode both batches, as far as the model has positions for them.
 void compute_once(llama_context * context, const Model & model, int32_t n_seq) {
-    const pyg::TrapScope traps;
-    const Trying         trying;
-    const int32_t        n_each = std::min(pyg::n_positions(model), N_EACH);
-    const TrialBatch     several(n_seq, n_each, 0), one(1, 1, n_each);
+    const pyg::FaultScope fault_scope;
+    const DryRunScope     trying;
+    const int32_t         n_each = std::min(pyg::n_positions(model), N_EACH);
+    const DryRunBatch     several(n_seq, n_each, 0), one(1, 1, n_each);
     if (llama_model_has_encoder(model.raw)) {
         llama_encode(context, several.raw());
     }
@@ -92,24 +88,24 @@ void compute_once(llama_context * context, const Model & model, int32_t n_seq) {
     llama_synchronize(context);
 }
 
-// What a failed computation leaves can be freed, even if it could not be used, where all of it is the CPU's. A device's
-// driver may give up once more, in a destructor, where that would end the process.
+// Leak the context of a failed computation if devices are involved: their drivers may fail again in a destructor, which
+// would end the process. On the CPU alone it can be freed.
 void keep_on_devices(llama_context_ptr & context, const Model & model) {
     if (!model.raw->devices.empty()) {
         (void) context.release();
     }
 }
 
-// What cannot be made or has no room is told by the real one.
-void try_out(const Model & model, const llama_context_params & params) {
-    const pyg::LogMuted        quietly;
-    std::vector<pyg_positions> positions;  // goes after the context, which points to it
+// A context that cannot be created, for lack of memory or otherwise, is reported when the real one is created.
+void dry_run(const Model & model, const llama_context_params & params) {
+    const pyg::LogMute         quietly;
+    std::vector<pyg_positions> positions;  // destroyed after the context, which points to it
     llama_context_ptr          context(pyg::create_context(model.raw, params));
-    if (!context || pyg::places_of(context.get()).all_on_devices) {
+    if (!context || pyg::device_use_of(context.get()).all_on_devices) {
         return;
     }
     try {
-        positions = pyg::offer_positions(context.get());
+        positions = pyg::attach_cell_positions(context.get());
         compute_once(context.get(), model, static_cast<int32_t>(params.n_seq_max));
     } catch (const std::bad_alloc &) {
         throw;
@@ -126,14 +122,14 @@ void try_out(const Model & model, const llama_context_params & params) {
 
 namespace pyg {
 
-void require_trial(const Model & model, const llama_context_params & params) {
+void require_dry_run(const Model & model, const llama_context_params & params) {
     const llama_context_params smaller = small(params);
-    if (model.n_vocab() == 0 || model.trials.has(kind_of(smaller))) {
+    if (model.n_vocab() == 0 || model.dry_runs.has(kind_of(smaller))) {
         return;
     }
-    try_out(model, smaller);
+    dry_run(model, smaller);
     model.require_files();
-    model.trials.add(kind_of(smaller));
+    model.dry_runs.add(kind_of(smaller));
 }
 
 }  // namespace pyg

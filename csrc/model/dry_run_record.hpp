@@ -1,4 +1,4 @@
-// Which kinds of context a model has been tried in (model/dry_run.hpp).
+// Kinds of contexts in which a model has passed a dry run (model/dry_run.hpp).
 #pragma once
 
 #include <cstdint>
@@ -8,24 +8,24 @@
 
 namespace pyg {
 
-using TrialKind = std::vector<int32_t>;  // what the context's graphs depend on
+using DryRunKind = std::vector<int32_t>;  // parameters that the context's graphs depend on
 
 // Any thread.
-class Trials {
+class DryRunRecord {
   public:
-    bool has(const TrialKind & kind) {
+    bool has(const DryRunKind & kind) {
         std::lock_guard<std::mutex> lock(mutex_);
         return kinds_.count(kind) > 0;
     }
 
-    void add(const TrialKind & kind) {
+    void add(const DryRunKind & kind) {
         std::lock_guard<std::mutex> lock(mutex_);
         kinds_.insert(kind);
     }
 
   private:
-    std::mutex          mutex_;
-    std::set<TrialKind> kinds_;
+    std::mutex           mutex_;
+    std::set<DryRunKind> kinds_;
 };
 
 }  // namespace pyg

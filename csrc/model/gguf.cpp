@@ -1,9 +1,10 @@
-// GGUF files. Broken files and wrong declarations are detected before they can harm upstream.
+// GGUF files. Broken files and invalid declarations are rejected before upstream sees them.
 #include "gguf.h"
 
 #include "boundary/engine_messages.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/out_of_memory.hpp"
+#include "ggml-cpp.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -29,27 +30,21 @@ struct pyg_gguf : pyg::Handle {
 
 namespace {
 
-struct GgufDeleter {
-    void operator()(gguf_context * raw) const { gguf_free(raw); }
-};
-
 struct FileCloser {
     void operator()(std::FILE * file) const { std::fclose(file); }
 };
 
-using UniqueGguf = std::unique_ptr<gguf_context, GgufDeleter>;
 using UniqueFile = std::unique_ptr<std::FILE, FileCloser>;
 
-pyg_gguf * new_handle(UniqueGguf raw) {
+pyg_gguf * new_handle(gguf_context_ptr raw) {
     auto handle = std::make_unique<pyg_gguf>();
     handle->raw = raw.release();
     return handle.release();
 }
 
-// Opens a regular file; *size is its length.
+// Open a regular file; *size is its length.
 UniqueFile open_file(const char * path, uint64_t * size) {
-    const int descriptor =
-        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // otherwise a named pipe would wait for a writer
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // otherwise opening a named pipe would block
     if (descriptor < 0) {
         const bool missing = errno == ENOENT || errno == ENOTDIR;
         throw fail(missing ? PYG_ERR_MODEL_NOT_FOUND : PYG_ERR_MODEL_LOAD, "%s cannot be opened: %s", path,
@@ -72,20 +67,20 @@ UniqueFile open_file(const char * path, uint64_t * size) {
     return file;
 }
 
-UniqueGguf read_metadata(const char * path, std::FILE * file) {
-    UniqueGguf raw(gguf_init_from_file_ptr(file, {/*no_alloc =*/true, /*ctx =*/nullptr}));
+gguf_context_ptr read_metadata(const char * path, std::FILE * file) {
+    gguf_context_ptr raw(gguf_init_from_file_ptr(file, {/*no_alloc =*/true, /*ctx =*/nullptr}));
     if (!raw) {
-        const std::string words = pyg::engine_words();
-        if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
-            throw pyg::no_memory(std::string("reading ") + path, words);
+        const std::string messages = pyg::engine_error_text();
+        if (pyg::failure_cause(messages).kind == pyg::FailureCause::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, messages);
         }
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read as a GGUF file; the engine said: %s", path, words.c_str());
+        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read as a GGUF file; the engine reports: %s", path,
+                   messages.c_str());
     }
     return raw;
 }
 
-// Upstream has checked that the tensors follow each other without gaps and that their sizes add up without overflow,
-// but not where the file ends.
+// Upstream has checked that tensors are contiguous and that their sizes do not overflow, but not the file's length.
 void require_all_data(const char * path, const gguf_context * raw, uint64_t file_size) {
     const uint64_t data_offset = gguf_get_data_offset(raw);
     for (int64_t i = 0; i < gguf_get_n_tensors(raw); i++) {
@@ -93,7 +88,7 @@ void require_all_data(const char * path, const gguf_context * raw, uint64_t file
         const uint64_t end  = gguf_get_tensor_offset(raw, i) + gguf_get_tensor_size(raw, i);
         if (end > room) {
             throw fail(PYG_ERR_MODEL_LOAD,
-                       "%s is cut short: tensor \"%s\" needs %llu bytes of data, but the file holds %llu: copy or "
+                       "%s is truncated: tensor \"%s\" needs %llu bytes of data, but the file holds %llu: copy or "
                        "download it again",
                        path, gguf_get_tensor_name(raw, i), static_cast<unsigned long long>(end),
                        static_cast<unsigned long long>(room));
@@ -146,7 +141,7 @@ void set_number(gguf_context * raw, const char * key, gguf_type type, const void
     case GGUF_TYPE_FLOAT64:
         return gguf_set_val_f64(raw, key, number_at<double>(value));
     default:
-        return;  // number_type has refused it
+        return;  // excluded by number_type
     }
 }
 
@@ -193,7 +188,7 @@ void require_shape(const gguf_context * raw, const char * name, ggml_type type, 
     if (const int64_t last = gguf_get_n_tensors(raw) - 1; last >= 0) {
         end = static_cast<int64_t>(gguf_get_tensor_offset(raw, last) + gguf_get_tensor_size(raw, last));
     }
-    fits = fits && !__builtin_add_overflow(end, size, &end) && end <= INT64_MAX / 2;  // room for the padding
+    fits = fits && !__builtin_add_overflow(end, size, &end) && end <= INT64_MAX / 2;  // headroom for padding
     if (!fits) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" is larger than a file can be", name);
     }
@@ -221,7 +216,7 @@ pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err) {
     return pyg::guard(err, [&] {
         uint64_t         size = 0;
         const UniqueFile file = open_file(path, &size);
-        UniqueGguf       raw  = read_metadata(path, file.get());
+        gguf_context_ptr raw  = read_metadata(path, file.get());
         require_all_data(path, raw.get(), size);
         *out = new_handle(std::move(raw));
     });
@@ -238,7 +233,7 @@ pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * 
 
 pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err) {
     *out = nullptr;
-    return pyg::guard(err, [&] { *out = new_handle(UniqueGguf(gguf_init_empty())); });
+    return pyg::guard(err, [&] { *out = new_handle(gguf_context_ptr(gguf_init_empty())); });
 }
 
 void pyg_gguf_free(pyg_gguf * gguf) { pyg::free_handle(gguf); }

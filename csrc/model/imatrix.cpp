@@ -13,10 +13,10 @@ namespace {
 using pyg::fail;
 using Sums = pyg::ImatrixCollector::Sums;
 
-// Fewer rows than this are generation, not the reading of a text.
+// Fewer rows are a decode step, not a text.
 constexpr int64_t LEAST_ROWS = 16;
 
-// Copies of weights on devices are called "CUDA0#blk.0.attn_k.weight#0".
+// Copies of weights on devices are named "CUDA0#blk.0.attn_k.weight#0".
 std::string weight_name(const ggml_tensor & weight) {
     const std::string name  = weight.name;
     const size_t      first = name.find('#');
@@ -26,7 +26,7 @@ std::string weight_name(const ggml_tensor & weight) {
     return name.substr(first + 1, name.find('#', first + 1) - first - 1);
 }
 
-// The data of a tensor: in place, or copied from its device.
+// Data of a tensor: in place, or copied from its device.
 const char * data_of(const ggml_tensor & tensor, std::vector<char> & copy) {
     if (ggml_backend_buffer_is_host(tensor.buffer)) {
         return static_cast<const char *>(tensor.data);
@@ -88,9 +88,8 @@ void ImatrixCollector::collect(const ggml_tensor & node) {
     }
 }
 
-// rows: [n_columns, n_rows, ...]. A weight with one matrix multiplies all of them; of several matrices each multiplies
-// its own. Each call's rows are summed separately first, because adding small terms to a large sum loses the last
-// digits.
+// rows: [n_columns, n_rows, ...]. A single matrix multiplies all of them; of several matrices each multiplies its own.
+// The rows of each call are summed separately first, because adding small terms to a large sum loses digits.
 void ImatrixCollector::add_matrices(const std::string & name, const ggml_tensor & weight, const ggml_tensor & rows) {
     const int64_t n_columns = rows.ne[0], n_matrices = weight.ne[2] * weight.ne[3];
     Sums *        total = sums_of(name, static_cast<size_t>(n_columns * n_matrices), 1);
@@ -124,7 +123,7 @@ void ImatrixCollector::add_matrices(const std::string & name, const ggml_tensor 
     }
 }
 
-// src1: [n_columns, n_experts_used or 1, n_tokens]; ids: [n_experts_used, n_tokens], the experts used.
+// src1: [n_columns, n_experts_used or 1, n_tokens]; ids: [n_experts_used, n_tokens], the selected experts.
 void ImatrixCollector::add_experts(const std::string & name, const ggml_tensor & node) {
     const ggml_tensor & rows      = *node.src[1];
     const ggml_tensor & ids       = *node.src[2];

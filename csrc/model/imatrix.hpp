@@ -1,4 +1,4 @@
-// Sums over the activations that each column of the weights multiplies: the data of an importance matrix.
+// Collector of an importance matrix: sums over the activations that each column of the weights multiplies.
 #pragma once
 
 #include "ggml.h"
@@ -11,14 +11,14 @@
 
 namespace pyg {
 
-// Any thread may call; a context calls on its decoding thread.
+// Thread-safe. A context calls it on its decoding thread.
 class ImatrixCollector {
   public:
-    // Of one tensor; (n_counts, n_columns), or (1, n_matrices * n_columns) for matrices that multiply all rows.
+    // Sums of one tensor: (n_counts, n_columns), or (1, n_matrices * n_columns) for matrices that multiply all rows.
     struct Sums {
         std::vector<float>   squares;
         std::vector<float>   activations;
-        std::vector<int64_t> counts;  // rows: one number, or one for each expert
+        std::vector<int64_t> counts;  // rows summed: one number, or one for each expert
     };
 
     // `process_output`: include the output matrix.
@@ -30,7 +30,7 @@ class ImatrixCollector {
     // PYG_ERR_ENGINE after an activation that was not finite or had another shape than before.
     void require_sound() const;
 
-    // The tensor that follows `after` by name, or "", and the sizes of its sums, which stay as they are.
+    // The tensor that follows `after` by name, or "", and the sizes of its sums, which do not change.
     struct Sizes {
         std::string name;
         size_t      n_values = 0, n_counts = 0;
@@ -50,8 +50,8 @@ class ImatrixCollector {
     bool                        process_output_;
     mutable std::mutex          mutex_;
     std::map<std::string, Sums> entries_;
-    std::string                 failure_;  // "" if nothing has failed
-    std::vector<char>           copied_;   // activations that were on a device
+    std::string                 failure_;  // "" while nothing has failed
+    std::vector<char>           copied_;   // activations copied from a device
     std::vector<char>           ids_;
 };
 

@@ -1,8 +1,8 @@
-// What a model and a context would take, before it is allocated.
+// Memory plan of a model and a context, made before anything is allocated.
 //
-// The engine does not reject an absurd context: it asks the system, the system agrees, and the kernel kills the process
-// when the pages are touched. So the engine's own planner runs first, on a copy of the model without weights
-// (`no_alloc`), and the plan is compared with what is available.
+// The engine does not reject an absurd context: the system overcommits, and the kernel kills the process when the pages
+// are touched. So the engine's own planner runs first, on a copy of the model without weights (`no_alloc`), and the
+// plan is compared with the available memory.
 #include "boundary/backend_loader.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
@@ -19,32 +19,26 @@
 
 namespace {
 
-constexpr uint32_t PLANNED_CELLS = 1 << 18;  // planning takes real memory per cell, so larger contexts are extrapolated
+constexpr uint32_t PLANNED_CELLS = 1 << 18;  // planning allocates memory per cell, so larger contexts are extrapolated
 
-// What the engine allocates outside the buffers it plans, as measured: per cell 52 bytes at once and the rest when it
-// is used; per context 1.6 to 4.7 MB for graphs and their schedule; per token and merge of a vocabulary 123 to 145
-// bytes.
+// Allocations outside of the planned buffers, measured: per cell 52 bytes at once and the rest when it is used; per
+// context 1.6 to 4.7 MB for graphs and their schedule; per token and merge of a vocabulary 123 to 145 bytes.
 constexpr uint64_t CELL_BYTES             = 144;
 constexpr uint64_t CONTEXT_BYTES          = 2 << 20;
 constexpr uint64_t VOCABULARY_ENTRY_BYTES = 132;
 
 constexpr int64_t MOST_TOKENS = 1 << 24;  // of a vocabulary whose embedding is in another file of a split set
 
-struct ContextDeleter {
-    void operator()(llama_context * context) const { llama_free(context); }
-};
-using UniqueContext = std::unique_ptr<llama_context, ContextDeleter>;
-
-// The metadata of a file; null if it has none, which the engine reports when it loads the file.
+// Metadata of a file; null if it has none, which the engine reports when it loads the file.
 gguf_context_ptr head_of(const std::string & path) {
-    pyg::LogHeld          held;
-    const pyg::GuardScope words;
+    pyg::LogBuffer        held;
+    const pyg::GuardScope messages;
     gguf_context_ptr      gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
     held.drop();
     return gguf;
 }
 
-// Rows of the embedding, 0 if none has the usual name.
+// Rows of the embedding; 0 if no tensor has the usual name.
 int64_t n_vocab_of(const gguf_context * gguf) {
     const int64_t tensor = gguf_find_tensor(gguf, "token_embd.weight");
     return tensor < 0 ? 0 : gguf_get_tensor_ne(gguf, tensor)[1];
@@ -60,7 +54,7 @@ std::string text_of(const gguf_context * gguf, const std::string & key) {
     return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_STRING ? gguf_get_val_str(gguf, id) : "";
 }
 
-// The size that the metadata states for a vocabulary which the file does not have; 0 if it has one.
+// Declared size of a vocabulary that is missing from the file; 0 if it is there.
 uint32_t n_missing_tokens(const gguf_context * gguf) {
     const std::string kind = text_of(gguf, "tokenizer.ggml.model");
     const std::string key  = text_of(gguf, "general.architecture") + ".vocab_size";
@@ -83,8 +77,8 @@ llama_model_kv_override override_of(const std::string & key, llama_model_kv_over
     return result;
 }
 
-// Metadata overrides that make the engine skip the vocabulary, which takes most of the time, and still know its size.
-// Empty if the file does not state the size.
+// Metadata overrides that make the engine skip the vocabulary, which takes most of the time, but keep its size. Empty
+// if the file does not declare the size.
 std::vector<llama_model_kv_override> without_vocabulary(const gguf_context * gguf, int64_t n_vocab) {
     const std::string arch = text_of(gguf, "general.architecture");
     if (arch.empty() || n_vocab == 0) {
@@ -105,13 +99,13 @@ bool is_main_memory(ggml_backend_dev_t device) {
     return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_ACCEL;
 }
 
-// Where buffers of a type are: a GPU, or null for main memory, even if a GPU reads them from there.
+// Memory of a buffer type: a GPU, or null for main memory, even if it is accessible to a GPU.
 ggml_backend_dev_t memory_of(ggml_backend_buffer_type_t type) {
     const ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
     return ggml_backend_buft_is_host(type) || is_main_memory(device) ? nullptr : device;
 }
 
-// Whether what weights in such buffers were copied from is let go of, as our kernels do where the system can.
+// Return true if the originals of repacked weights are released, as our kernels do where the system can.
 bool lets_go_of_originals([[maybe_unused]] ggml_backend_buffer_type_t type) {
 #ifdef __linux__
     return std::strcmp(ggml_backend_buft_name(type), PYG_KERNELS_BUFFER_TYPE) == 0;
@@ -134,8 +128,8 @@ pyg_memory_share share_of(ggml_backend_dev_t device) {
     return share;
 }
 
-// Of the engine's buffers that lie in a mapped file, from the first weight that is read there to the last, only the
-// weights count: what lies between them may have been copied elsewhere.
+// Bytes of the mapped file that count as weights. Upstream's buffers span from the first to the last weight in the
+// file, but weights between them may have been copied elsewhere.
 size_t mapped_bytes(const llama_context * context, ggml_backend_buffer_type_t type) {
     size_t bytes = 0;
     for (const auto & [name, tensor] : llama_get_model(context)->tensors_by_name) {
@@ -154,7 +148,7 @@ void add(pyg_memory_share & share, const llama_memory_breakdown_data & bytes) {
     share.compute_bytes += bytes.compute;
 }
 
-// What the engine reports about the buffers of a context and its model, planned or real.
+// Buffers of a context and its model, planned or real, as the engine reports them.
 pyg_memory buffers_of(const llama_context * context, const pyg::Placement & placement) {
     const std::vector<ggml_backend_dev_t> devices = placement.devices();
     pyg_memory                            memory  = {};
@@ -171,12 +165,12 @@ pyg_memory buffers_of(const llama_context * context, const pyg::Placement & plac
         if (found != devices.end()) {
             add(memory.shares[1 + (found - devices.begin())], bytes);
         } else if (device && ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_META) {
-            // All of them as one (LLAMA_SPLIT_MODE_TENSOR), of which upstream reports what the fullest takes.
+            // All devices combined (LLAMA_SPLIT_MODE_TENSOR): upstream reports the fullest.
             std::for_each_n(memory.shares + 1, devices.size(), [&own = bytes](auto & share) { add(share, own); });
         } else {
             add(memory.shares[0], bytes);
             if (!device && !ggml_backend_buft_is_host(type)) {
-                memory.shares[0].repacked_bytes += bytes.model;  // a layout that only the CPU's kernels read
+                memory.shares[0].repacked_bytes += bytes.model;  // in a layout of the CPU's kernels
                 memory.shares[0].originals_bytes += lets_go_of_originals(type) ? 0 : bytes.model;
             }
         }
@@ -192,7 +186,7 @@ uint64_t output_bytes(const llama_context * context, const llama_context_params 
            (static_cast<uint64_t>(llama_vocab_n_tokens(llama_model_get_vocab(model))) + n_embd);
 }
 
-// Recurrent models have one per sequence, whatever its length.
+// Recurrent models have one state per sequence, whatever its length.
 uint64_t n_cells(const llama_model * model, const llama_context_params & params) {
     return llama_model_is_recurrent(model) ? params.n_seq_max : params.n_ctx;
 }
@@ -200,15 +194,15 @@ uint64_t n_cells(const llama_model * model, const llama_context_params & params)
 llama_context * planned(const pyg::Shape & shape, const llama_context_params & params) {
     try {
         return pyg::create_context(shape.raw, params);
-    } catch (const pyg::EngineAbort & abort) {  // options have been checked, so it is the file
+    } catch (const pyg::EngineAbort & abort) {  // options are validated, so the file is broken
         throw pyg::not_computable(shape.path, abort.message);
     }
 }
 
-// What the engine plans for the model with these parameters.
+// The engine's plan for a model with these parameters.
 pyg_memory plan(const pyg::Shape & shape, const llama_context_params & params) {
-    llama_model * const model = shape.raw;
-    const UniqueContext context(planned(shape, params));
+    llama_model * const     model = shape.raw;
+    const llama_context_ptr context(planned(shape, params));
     pyg::require_hosts(shape.hosts);
     if (!context) {
         throw pyg::context_failure();
@@ -221,7 +215,7 @@ pyg_memory plan(const pyg::Shape & shape, const llama_context_params & params) {
     return memory;
 }
 
-// Everything that depends on the number of cells is linear in it, so two plans give a third.
+// Everything that depends on the number of cells is linear in it, so two plans are extrapolated.
 pyg_memory extrapolate(const pyg::Shape & shape, llama_context_params params) {
     const double steps    = static_cast<double>(params.n_ctx - PLANNED_CELLS) / (PLANNED_CELLS / 2);
     params.n_ctx          = PLANNED_CELLS / 2;
@@ -257,8 +251,8 @@ Shape::Shape(const std::string & file, std::shared_ptr<const Placement> where)
         vocabulary_bytes      = ::vocabulary_bytes(gguf.get(), static_cast<uint64_t>(n_vocab));
         params.kv_overrides   = overrides.empty() ? nullptr : overrides.data();
     }
-    LogHeld          held;   // the model's warnings appear when it is really loaded,
-    const GuardScope words;  // and its missing vocabulary is intended
+    LogBuffer        held;      // warnings are logged when the model is really loaded
+    const GuardScope messages;  // its vocabulary is skipped on purpose
     hosts = placement->hosts();
     llama_model_ptr loaded(load_model(path, params));
     require_hosts(hosts);
@@ -289,9 +283,9 @@ void require_vocabulary(const char * path) {
 }
 
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params) {
-    const LogMuted quietly;
-    const auto     shape  = model.shape ? model.shape : std::make_shared<Shape>(model.path, model.placement);
-    pyg_memory     memory = params.n_ctx <= PLANNED_CELLS ? plan(*shape, params) : extrapolate(*shape, params);
+    const LogMute quietly;
+    const auto    shape  = model.shape ? model.shape : std::make_shared<Shape>(model.path, model.placement);
+    pyg_memory    memory = params.n_ctx <= PLANNED_CELLS ? plan(*shape, params) : extrapolate(*shape, params);
     memory.shares[0].vocabulary_bytes = shape->vocabulary_bytes;
     return memory;
 }

@@ -1,9 +1,9 @@
-// What the engine makes of a model from its metadata alone.
+// Metadata check: errors of a model that the engine can find from its metadata alone.
 //
-// Only the engine knows which tensors an architecture needs, so its own loader runs on the tensors' descriptions
-// without their data. It stops at the first tensor that is missing or has the wrong shape, and at the end if some were
-// not used. Each problem is noted and mended, a missing tensor by a stand-in, and the step repeated until no problem is
-// left.
+// Only the engine knows the tensors of an architecture, so its own loader runs on the tensors' descriptions without
+// their data. It stops at the first tensor that is missing or has the wrong shape, and at the end if tensors are
+// unused. Each problem is recorded and repaired (a missing tensor by a placeholder), and the step is repeated until
+// none is left.
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
@@ -17,28 +17,29 @@
 
 namespace {
 
-using pyg::Complaint;
+using pyg::FailureCause;
 
 using Json  = common_json;
 using Sizes = std::vector<int64_t>;  // of a tensor, innermost first
 
-// If the sizes do not belong to the tensors, every tensor is wrong, and the first few findings are enough.
+// If the declared sizes do not match the tensors, every tensor is wrong; the first findings are enough.
 constexpr size_t MAX_FINDINGS = 256;
 
 struct Finding {
     std::string name;
     Sizes       expected;
-    Sizes       found;  // empty: missing
+    Sizes       found;  // empty if it is missing
 };
 
-// Describes tensors to upstream's loader, which will read none of them.
+// Tensor descriptions for upstream's loader, which reads no data.
 class Descriptions {
   public:
     Descriptions(llama_model_loader & loader, const char * path, size_t n_tensors)
         : loader_(loader),
           ctx_(ggml_init({ggml_tensor_overhead() * (n_tensors + 2 * MAX_FINDINGS + 1), nullptr, true})) {
         loader.files.emplace_back(new llama_file(path, "rb"));
-        // Upstream makes an entry only if the file has the tensor's bytes, so all are copies of one that any file has.
+        // Upstream creates an entry only if the file contains the tensor's bytes, so all are copies of a one-byte
+        // entry.
         ggml_tensor *          byte = ggml_new_tensor_1d(ctx_.get(), GGML_TYPE_I8, 1);
         const gguf_context_ptr gguf(gguf_init_empty());
         gguf_add_tensor(gguf.get(), byte);
@@ -70,9 +71,9 @@ class Descriptions {
 };
 
 // A load without weights.
-class Survey {
+class MetadataCheck {
   public:
-    Survey(const std::vector<gguf_context *> & ggufs, const char * path)
+    MetadataCheck(const std::vector<gguf_context *> & ggufs, const char * path)
         : params_(cpu_.params()),
           loader_(ggufs.front(), nullptr, nullptr, "", splits_, nullptr, LLAMA_LOAD_MODE_NONE, false,
                   /*no_alloc =*/true, false, nullptr, nullptr),
@@ -94,7 +95,7 @@ class Survey {
         }
     }
 
-    // The model as far as it was loaded, with its vocabulary; null if that could not be read.
+    // The model as far as it was loaded, with its vocabulary; null if the vocabulary cannot be read.
     std::unique_ptr<llama_model> take_model() {
         if (!has_vocabulary_) {
             discard_model();
@@ -102,10 +103,10 @@ class Survey {
         return std::move(model_);
     }
 
-    Json about() const {
+    Json report() const {
         Json out        = Json::object();
         out["failed"]   = failed_;
-        out["words"]    = words_;
+        out["message"]  = messages_;
         out["sizes"]    = sizes_;
         out["findings"] = Json::array();
         for (const Finding & each : findings_) {
@@ -124,18 +125,18 @@ class Survey {
         return n;
     }
 
-    // Upstream's error message when a step fails; "" on success.
+    // Run a step. Return upstream's error message, "" on success.
     template <class Body>
-    std::string words_of(Body && body) {
+    std::string error_of(Body && body) {
         try {
-            const pyg::TrapScope traps;
+            const pyg::FaultScope fault_scope;
             body();
             return "";
         } catch (const pyg::EngineAbort & abort) {
             aborted_ = true;
-            if (pyg::understood(abort.message).kind == Complaint::NO_MEMORY) {
+            if (pyg::failure_cause(abort.message).kind == FailureCause::NO_MEMORY) {
                 discard_model();
-                throw;  // which is not the file's fault
+                throw;  // not an error of the file
             }
             return abort.message;
         } catch (const std::bad_alloc &) {
@@ -145,15 +146,15 @@ class Survey {
         }
     }
 
-    // Whether a step succeeded; the first failure is kept.
+    // Run a step and record the first failure. Return true on success.
     template <class Body>
     bool step(const char * name, Body && body) {
-        const std::string words = words_of(body);
-        if (!words.empty() && failed_.empty()) {
-            failed_ = name;
-            words_  = words;
+        const std::string messages = error_of(body);
+        if (!messages.empty() && failed_.empty()) {
+            failed_   = name;
+            messages_ = messages;
         }
-        return words.empty();
+        return messages.empty();
     }
 
     void load_sizes() {
@@ -171,7 +172,7 @@ class Survey {
         has_vocabulary_ = true;
     }
 
-    // Even if the engine does not know the model, it can read the vocabulary under an architecture it knows.
+    // The vocabulary can be read under a known architecture even if the model's own is unknown.
     void load_vocabulary_alone() {
         model_.reset(llama_model_create(LLM_ARCH_LLAMA, params_));
         model_->hparams.vocab_only = true;
@@ -189,15 +190,15 @@ class Survey {
 
     void load_tensors() {
         if (loader_.weights_map.empty()) {
-            return;  // a vocabulary alone
+            return;  // the file has only a vocabulary
         }
-        std::string words = try_tensors();
-        while (!words.empty() && !aborted_ && findings_.size() < MAX_FINDINGS && mend(words)) {
-            words = try_tensors();
+        std::string messages = try_tensors();
+        while (!messages.empty() && !aborted_ && findings_.size() < MAX_FINDINGS && repair(messages)) {
+            messages = try_tensors();
         }
-        if (!words.empty()) {
-            failed_ = "tensors";
-            words_  = words;
+        if (!messages.empty()) {
+            failed_   = "tensors";
+            messages_ = messages;
         }
     }
 
@@ -206,30 +207,30 @@ class Survey {
         loader_.n_created = 0;
         loader_.n_tensors = static_cast<int>(loader_.weights_map.size());
         model_->layers.clear();
-        return words_of([&] { model_->load_tensors(loader_); });
+        return error_of([&] { model_->load_tensors(loader_); });
     }
 
-    bool mend(const std::string & words) {
-        const Complaint complaint = pyg::understood(words);
-        switch (complaint.kind) {
-        case Complaint::TENSOR_MISSING:
-            if (!restore(complaint.tensor)) {
-                findings_.push_back({complaint.tensor, {}, {}});
-                tensors_.put(complaint.tensor, GGML_TYPE_F32, {1});
+    bool repair(const std::string & messages) {
+        const FailureCause cause = pyg::failure_cause(messages);
+        switch (cause.kind) {
+        case FailureCause::TENSOR_MISSING:
+            if (!restore(cause.tensor)) {
+                findings_.push_back({cause.tensor, {}, {}});
+                tensors_.put(cause.tensor, GGML_TYPE_F32, {1});
             }
             return true;
-        case Complaint::TENSOR_SHAPE:
-            note_shape({complaint.tensor, complaint.expected, complaint.found});
-            tensors_.put(complaint.tensor, GGML_TYPE_F32, complaint.expected);
+        case FailureCause::TENSOR_SHAPE:
+            note_shape({cause.tensor, cause.expected, cause.found});
+            tensors_.put(cause.tensor, GGML_TYPE_F32, cause.expected);
             return true;
-        case Complaint::TENSORS_LEFT_OVER:
+        case FailureCause::TENSORS_LEFT_OVER:
             return drop_unknown();
         default:
             return false;
         }
     }
 
-    // The expected shape of a stand-in belongs to the finding that the tensor is missing.
+    // The expected shape of a placeholder belongs to the finding that the tensor is missing.
     void note_shape(const Finding & finding) {
         if (!findings_.empty() && findings_.back().name == finding.name) {
             findings_.back().expected = finding.expected;
@@ -238,7 +239,7 @@ class Survey {
         }
     }
 
-    // Drops tensors that the engine did not use.
+    // Drop tensors that the engine did not use.
     bool drop_unknown() {
         const size_t          n_left_over = static_cast<size_t>(loader_.n_tensors - loader_.n_created);
         std::set<std::string> created;
@@ -260,11 +261,11 @@ class Survey {
         return n_left_over > 0;
     }
 
-    // The engine knows some tensors but skips them: with them, nothing is left over.
+    // Keep tensors that the engine knows but skips, which are not unknown.
     void keep_known() {
         for (const std::string & name : std::vector<std::string>(unknown_)) {
             restore(name);
-            if (pyg::understood(try_tensors()).kind == Complaint::TENSORS_LEFT_OVER) {
+            if (pyg::failure_cause(try_tensors()).kind == FailureCause::TENSORS_LEFT_OVER) {
                 dropped_.insert(loader_.weights_map.extract(name));
                 unknown_.push_back(name);
             }
@@ -318,7 +319,7 @@ class Survey {
 
     bool        has_vocabulary_ = false;
     bool        aborted_        = false;
-    std::string failed_, words_;
+    std::string failed_, messages_;
     Json        sizes_ = Json::object();
 
     std::vector<Finding>          findings_;
@@ -326,16 +327,16 @@ class Survey {
     decltype(loader_.weights_map) dropped_;
 };
 
-// Constructing upstream's loader already reads the kind of file.
-std::unique_ptr<Survey> begin(const std::vector<gguf_context *> & ggufs, const char * path) {
+// Constructing upstream's loader already reads the architecture.
+std::unique_ptr<MetadataCheck> begin(const std::vector<gguf_context *> & ggufs, const char * path) {
     try {
-        return std::make_unique<Survey>(ggufs, path);
+        return std::make_unique<MetadataCheck>(ggufs, path);
     } catch (const std::bad_alloc &) {
         throw;
     } catch (const std::exception & e) {
-        const std::string words = pyg::engine_words();
-        if (pyg::understood(words).kind == Complaint::NO_MEMORY) {
-            throw pyg::no_memory(std::string("reading ") + path, words);
+        const std::string messages = pyg::engine_error_text();
+        if (pyg::failure_cause(messages).kind == FailureCause::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, messages);
         }
         throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, e.what());
     }
@@ -353,20 +354,20 @@ std::unique_ptr<pyg_model> new_handle(std::unique_ptr<llama_model> model, const 
 
 }  // namespace
 
-pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** about,
-                            pyg_model ** out, pyg_error * err) {
-    *out   = nullptr;
-    *about = nullptr;
+pyg_status pyg_model_check_metadata(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** report,
+                                    pyg_model ** out, pyg_error * err) {
+    *out    = nullptr;
+    *report = nullptr;
     return pyg::guard(err, [&] {
         std::vector<gguf_context *> raw;
         for (size_t i = 0; i < n_ggufs; i++) {
             raw.push_back(pyg_gguf_get(ggufs[i]));
         }
-        pyg::LogHeld log;  // problems go into `about`, not into the log
-        const auto   survey = begin(raw, path);
+        pyg::LogBuffer log;  // problems are reported in the result, not logged
+        const auto     survey = begin(raw, path);
         survey->run();
         log.drop();
-        *about = pyg::owned_copy(survey->about().dump_safe());
+        *report = pyg::owned_copy(survey->report().dump_safe());
         if (auto model = survey->take_model()) {
             *out = new_handle(std::move(model), path).release();
         }

@@ -1,4 +1,4 @@
-// Models: the file is checked before the engine sees it, loaded under the guard, and shared by everything made from it.
+// Models: the file is validated, loaded under the guard, and shared by everything created from it.
 #include "boundary/backend_loader.hpp"
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
@@ -21,7 +21,7 @@ using pyg::fail;
 
 constexpr uint32_t GGUF_OLDEST_VERSION = 2;  // upstream reads 2 and 3
 
-struct File {
+struct File : pyg::NonCopyable {
     std::FILE * raw;
     explicit File(const char * path) : raw(std::fopen(path, "rb")) {}
     ~File() {
@@ -29,11 +29,9 @@ struct File {
             std::fclose(raw);
         }
     }
-    File(const File &)             = delete;
-    File & operator=(const File &) = delete;
 };
 
-// Checks the eight bytes every GGUF file begins with.
+// Check the first eight bytes of a GGUF file.
 void require_gguf_header(const char * path) {
     File file(path);
     if (!file.raw) {
@@ -78,7 +76,7 @@ void require_model_file(const char * path) {
     require_gguf_header(path);
 }
 
-// Weights that are not mapped are read into memory. The kernel would grant too much, then kill the process.
+// Check the memory for weights that are not mapped: the kernel would overcommit, then kill the process.
 void require_room(const char * path) {
     const uint64_t size = std::filesystem::file_size(path), available = pyg_memory_available();
     if (size > available) {
@@ -86,8 +84,8 @@ void require_room(const char * path) {
     }
 }
 
-// Whether products and rows of weights have code: others are for activations, tables and upstream's own use, and a
-// call of what is not there would be one to address 0.
+// Return true if products of weights of this type are implemented. Other types are for activations, tables and internal
+// use, and have null function pointers.
 bool has_kernels(ggml_type type) { return type == GGML_TYPE_F32 || ggml_get_type_traits(type)->to_float; }
 
 bool ends_with(const std::string & text, const std::string & end) {
@@ -118,7 +116,7 @@ void require_epsilons(const char * path, const llama_hparams & sizes) {
 }
 
 void require_pooling(const char * path, const llama_hparams & sizes) {
-    int32_t pooling;  // the file's number, which need not be one of the enum's
+    int32_t pooling;  // read as a number, because the file may hold any value
     std::memcpy(&pooling, &sizes.pooling_type, sizeof(pooling));
     if (pooling < LLAMA_POOLING_TYPE_UNSPECIFIED || pooling > LLAMA_POOLING_TYPE_RANK) {
         throw fail(PYG_ERR_MODEL_LOAD,
@@ -127,7 +125,7 @@ void require_pooling(const char * path, const llama_hparams & sizes) {
     }
 }
 
-// With none, upstream's loop over the dimensions never ends; it takes their number for a signed one.
+// Without rotations, upstream's loop over the dimensions never ends, because it converts their number to a signed one.
 void require_rotations(const char * path, const llama_model & model) {
     const llama_hparams & sizes = model.hparams;
     if (llama_model_rope_type(&model) == LLAMA_ROPE_TYPE_NONE) {
@@ -184,7 +182,7 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
     pyg::require_hosts(model->hosts);
     if (const pyg::MappedFile * const file = pyg::broken_one(model->files)) {
         throw fail(PYG_ERR_MODEL_LOAD,
-                   "%s became shorter, or could not be read, while it was loaded: load it when it is complete",
+                   "%s was truncated or became unreadable while it was loaded: load it when it is complete",
                    file->path().c_str());
     }
     if (!model->raw) {
@@ -238,7 +236,7 @@ void Model::require_weights() const {
 void Model::require_files() const {
     if (const MappedFile * const file = broken_one(files)) {
         throw fail(PYG_ERR_ENGINE,
-                   "%s became shorter, or could not be read, while the model was in use, so its weights are lost: "
+                   "%s was truncated or became unreadable while the model was in use, so its weights are lost: "
                    "close the model, and load it again when the file is complete (replace a model's file by renaming "
                    "a new one, or load with use_mmap=False)",
                    file->path().c_str());
@@ -252,33 +250,33 @@ void require_computable(const char * path, const llama_model & model) {
     require_rotations(path, model);
 }
 
-Failure not_computable(const std::string & path, const std::string & words) {
-    if (understood(words).kind == Complaint::NO_MEMORY) {
-        return no_memory("computing with " + path, words);
+Failure not_computable(const std::string & path, const std::string & messages) {
+    if (failure_cause(messages).kind == FailureCause::NO_MEMORY) {
+        return no_memory("computing with " + path, messages);
     }
     return fail(
         PYG_ERR_MODEL_LOAD,
         "%s cannot be computed: its sizes, types or tensors are not those of its architecture; convert it again "
         "(the engine: %s)",
-        path.c_str(), words.c_str());
+        path.c_str(), messages.c_str());
 }
 
 Failure load_failure(const char * path) {
-    const std::string words = engine_words();
-    const char *      said  = words.empty() ? "the engine gave no reason" : words.c_str();
-    switch (understood(words).kind) {
-    case Complaint::UNKNOWN_ARCHITECTURE:
+    const std::string messages = engine_error_text();
+    const char *      reason   = messages.empty() ? "the engine gave no reason" : messages.c_str();
+    switch (failure_cause(messages).kind) {
+    case FailureCause::UNKNOWN_ARCHITECTURE:
         return fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture: %s", path,
-                    pyg_engine_build(), said);
-    case Complaint::NOT_DIVISIBLE:
+                    pyg_engine_build(), reason);
+    case FailureCause::NOT_DIVISIBLE:
         return fail(PYG_ERR_INVALID_PARAMETER,
                     "split_mode is \"tensor\", but the engine cannot divide the tensors of this architecture (%s): "
                     "\"layer\" works for every model",
-                    said);
-    case Complaint::NO_MEMORY:
-        return no_memory(std::string("loading ") + path, words);
+                    reason);
+    case FailureCause::NO_MEMORY:
+        return no_memory(std::string("loading ") + path, messages);
     default:
-        return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
+        return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, reason);
     }
 }
 
@@ -335,7 +333,7 @@ pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error
         info.is_hybrid      = llama_model_is_hybrid(raw);
         info.is_diffusion   = llama_model_is_diffusion(raw);
         info.is_causal      = raw->hparams.causal_attn;
-        if (info.n_layer > 0) {  // a vocabulary alone has none, and upstream would assert
+        if (info.n_layer > 0) {  // 0 with vocab_only, where upstream would assert
             info.n_head    = llama_model_n_head(raw);
             info.n_head_kv = llama_model_n_head_kv(raw);
         }

@@ -1,4 +1,4 @@
-// Devices by the engine's names, and what of a model each takes, in the terms of llama_model_params.
+// Conversion of a pyg_placement to llama_model_params.
 #include "model/placement.hpp"
 
 #include "boundary/guard.hpp"
@@ -13,7 +13,8 @@ namespace {
 
 using pyg::fail;
 
-// Upstream's pattern for the experts of one layer, for many: upstream compiles each pattern for each tensor.
+// Upstream's pattern for the experts of one layer, extended to many layers: upstream compiles each pattern for each
+// tensor.
 std::string experts_of_first(int32_t n_layers) {
     if (n_layers < 0) {
         return LLM_FFN_EXPS_REGEX;
@@ -70,7 +71,7 @@ void Placement::add_devices(const pyg_placement & wanted) {
     }
     if (wanted.tensor_split) {
         split_.assign(wanted.tensor_split, wanted.tensor_split + wanted.n_devices);
-        split_.resize(std::max(split_.size(), llama_max_devices()));  // upstream reads as many
+        split_.resize(std::max(split_.size(), llama_max_devices()));  // upstream reads that many
     }
 }
 
@@ -90,7 +91,7 @@ void Placement::add_overrides(const pyg_placement & wanted) {
     std::vector<ggml_backend_buffer_type_t> memories;
     for (int32_t i = 0; i < wanted.n_overrides; i++) {
         patterns_.emplace_back(wanted.overrides[i].pattern);
-        compiled(patterns_.back());  // before the engine does, whose message would not name the pattern
+        compiled(patterns_.back());  // check it before the engine, whose message would not name the pattern
         memories.push_back(ggml_backend_dev_buffer_type(device_named(wanted.overrides[i].device)));
     }
     n_own_ = patterns_.size();
@@ -108,7 +109,7 @@ void Placement::add_overrides(const pyg_placement & wanted) {
 
 llama_model_params Placement::params() const {
     llama_model_params params    = llama_model_default_params();
-    params.devices               = const_cast<ggml_backend_dev_t *>(devices_.data());  // which upstream only reads
+    params.devices               = const_cast<ggml_backend_dev_t *>(devices_.data());  // upstream only reads it
     params.n_gpu_layers          = n_gpu_layers_;
     params.split_mode            = split_mode_;
     params.tensor_split          = split_.empty() ? nullptr : split_.data();

@@ -1,8 +1,9 @@
-// The types the engine's quantiser would mix, for a model that does not exist yet or one in a file.
+// Quantization mix: the types upstream's quantiser would choose, for a model described by its sizes or in a file.
 #include "boundary/engine_messages.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/out_of_memory.hpp"
-#include "ggml.h"
+#include "ggml-cpp.h"
+#include "llama-cpp.h"
 #include "model/quantizer_rules.hpp"
 
 #include <memory>
@@ -12,16 +13,7 @@ namespace {
 
 using pyg::fail;
 
-struct FreeModel {
-    void operator()(llama_model * model) const { llama_model_free(model); }
-};
-struct FreeTensors {
-    void operator()(ggml_context * ctx) const { ggml_free(ctx); }
-};
-using UniqueModel   = std::unique_ptr<llama_model, FreeModel>;
-using UniqueTensors = std::unique_ptr<ggml_context, FreeTensors>;
-
-UniqueModel describe(const pyg_mixture_model & model) {
+llama_model_ptr describe(const pyg_quantization_mix_model & model) {
     if (llm_arch_from_string(model.architecture) == LLM_ARCH_UNKNOWN) {
         throw fail(PYG_ERR_UNSUPPORTED_ARCH, "the engine does not know the architecture '%s'", model.architecture);
     }
@@ -39,11 +31,11 @@ UniqueModel describe(const pyg_mixture_model & model) {
     desc.n_expert      = model.n_expert;
     desc.n_embd_head_k = model.n_embd_head;
     desc.n_embd_head_v = model.n_embd_head;
-    return UniqueModel(::llama_quant_model_from_metadata(&desc));
+    return llama_model_ptr(::llama_quant_model_from_metadata(&desc));
 }
 
 // A file's model without weights and vocabulary, as the quantiser reads it.
-UniqueModel read_model(const char * path) {
+llama_model_ptr read_model(const char * path) {
     try {
         std::vector<std::string> splits;
         llama_model_loader loader(nullptr, nullptr, nullptr, path, splits, nullptr, LLAMA_LOAD_MODE_NONE,
@@ -52,15 +44,15 @@ UniqueModel read_model(const char * path) {
             throw fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture '%s'", path,
                        pyg_engine_build(), loader.get_arch_name().c_str());
         }
-        UniqueModel model(llama_model_create(loader, llama_model_default_params()));
+        llama_model_ptr model(llama_model_create(loader, llama_model_default_params()));
         model->load_hparams(loader);
         return model;
     } catch (const std::bad_alloc &) {
         throw;
     } catch (const std::exception & error) {
-        const std::string words = pyg::engine_words();
-        if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
-            throw pyg::no_memory(std::string("reading ") + path, words);
+        const std::string messages = pyg::engine_error_text();
+        if (pyg::failure_cause(messages).kind == pyg::FailureCause::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, messages);
         }
         throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, error.what());
     }
@@ -73,7 +65,7 @@ void require_known_type(int32_t type) {
 }
 
 // Tensors without data, which is all the rules need.
-ggml_tensor * add_tensor(ggml_context * ctx, const pyg_mixture_tensor & tensor) {
+ggml_tensor * add_tensor(ggml_context * ctx, const pyg_quantization_mix_tensor & tensor) {
     require_known_type(tensor.type);
     const ggml_type type = static_cast<ggml_type>(tensor.type);
     for (int i = 0; i < GGML_MAX_DIMS; i++) {
@@ -86,7 +78,7 @@ ggml_tensor * add_tensor(ggml_context * ctx, const pyg_mixture_tensor & tensor) 
     return added;
 }
 
-// The type of one of the tensors. Call once for each, in order: some rules count.
+// Choose the type of a tensor. Call it once for each, in order: some rules count tensors.
 ggml_type choose(quantize_state_impl & state, const ggml_tensor * tensor, ggml_type default_type,
                  const tensor_metadata & about, int32_t wanted) {
     try {
@@ -101,7 +93,8 @@ ggml_type choose(quantize_state_impl & state, const ggml_tensor * tensor, ggml_t
     }
 }
 
-void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors, size_t n_tensors) {
+void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_quantization_mix_tensor * tensors,
+         size_t n_tensors) {
     const llama_ftype mixture      = static_cast<llama_ftype>(ftype);
     const ggml_type   default_type = default_type_of(mixture);
     if (default_type == GGML_TYPE_COUNT) {
@@ -112,7 +105,7 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_mixture
     quantize_state_impl state(model, &params);
     state.has_imatrix = has_imatrix;
 
-    const UniqueTensors        ctx(ggml_init({ggml_tensor_overhead() * (n_tensors + 1), nullptr, /*no_alloc =*/true}));
+    const ggml_context_ptr     ctx(ggml_init({ggml_tensor_overhead() * (n_tensors + 1), nullptr, /*no_alloc =*/true}));
     std::vector<ggml_tensor *> all;
     std::vector<tensor_metadata> about(n_tensors);
     for (size_t i = 0; i < n_tensors; i++) {
@@ -121,8 +114,8 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_mixture
     }
     init_quantize_state_counters(state, about);
     for (size_t i = 0; i < n_tensors; i++) {
-        pyg_mixture_tensor & tensor = tensors[i];
-        tensor.is_mixed             = tensor_allows_quantization(&params, model.arch, all[i]);
+        pyg_quantization_mix_tensor & tensor = tensors[i];
+        tensor.is_mixed                      = tensor_allows_quantization(&params, model.arch, all[i]);
         if (!tensor.is_mixed) {
             tensor.needs_imatrix = false;
             continue;
@@ -136,12 +129,13 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_mixture
 
 }  // namespace
 
-pyg_status pyg_mixture_types(const pyg_mixture_model * model, int32_t ftype, bool has_imatrix,
-                             pyg_mixture_tensor * tensors, size_t n_tensors, pyg_error * err) {
+pyg_status pyg_quantization_mix_types(const pyg_quantization_mix_model * model, int32_t ftype, bool has_imatrix,
+                                      pyg_quantization_mix_tensor * tensors, size_t n_tensors, pyg_error * err) {
     return pyg::guard(err, [&] { mix(*describe(*model), ftype, has_imatrix, tensors, n_tensors); });
 }
 
-pyg_status pyg_mixture_types_of_file(const char * path, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors,
-                                     size_t n_tensors, pyg_error * err) {
+pyg_status pyg_quantization_mix_types_of_file(const char * path, int32_t ftype, bool has_imatrix,
+                                              pyg_quantization_mix_tensor * tensors, size_t n_tensors,
+                                              pyg_error * err) {
     return pyg::guard(err, [&] { mix(*read_model(path), ftype, has_imatrix, tensors, n_tensors); });
 }

@@ -1,4 +1,4 @@
-// Converts plain arrays to and from the engine's types.
+// Quantisation of plain arrays.
 #include "../ggml/src/ggml-threading.h"
 #include "boundary/guard.hpp"
 #include "ggml.h"
@@ -16,10 +16,9 @@ using pyg::fail;
 constexpr float LARGEST_F16        = 65504.0f;
 constexpr float LARGEST_IN_BLOCKS  = 32768.0f;
 constexpr float LARGEST_BF16       = 3.38953139e38f;
-constexpr float LARGEST_IMPORTANCE = 1e20f;  // its products with values stay finite
+constexpr float LARGEST_IMPORTANCE = 1e20f;  // keeps its products with values finite
 
-// A type that arrays can be encoded to and decoded from. Upstream encodes exactly the types it can decode to floats,
-// and F32.
+// A type that arrays can be encoded to and decoded from: those that upstream decodes to floats, and F32.
 const ggml_type_traits & require_convertible(int32_t type) {
     const ggml_type_traits * traits =
         type >= 0 && type < GGML_TYPE_COUNT ? ggml_get_type_traits(static_cast<ggml_type>(type)) : nullptr;
@@ -38,7 +37,7 @@ const ggml_type_traits & require_convertible(int32_t type) {
                "%s holds plain numbers, so there is nothing to convert: use the array itself", traits->type_name);
 }
 
-// Bytes of `n` values. PYG_ERR_INVALID_PARAMETER unless they are whole blocks of a possible size.
+// Size of `n` values in bytes. PYG_ERR_INVALID_PARAMETER unless they are whole blocks.
 size_t require_whole_blocks(const ggml_type_traits & traits, int64_t n) {
     if (n < 0 || n % traits.blck_size != 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "%s stores blocks of %lld values, and %lld is not a multiple of that",
@@ -61,9 +60,8 @@ void require_size(const ggml_type_traits & traits, int64_t n, size_t expected, s
 
 // The largest magnitude a type can hold.
 //
-// Blocks store their scale (and offset) as F16, and upstream's search for the best fit may exceed the values
-// themselves. Larger values still work for some types, become infinite in others, and finally make the search fail its
-// asserts.
+// Blocks store their scale (and offset) as F16, and upstream's search for the best scale may exceed the values
+// themselves. Larger values work for some types, become infinite in others, and finally fail asserts of the search.
 float largest_value(int32_t type) {
     switch (type) {
     case GGML_TYPE_F32:
@@ -123,14 +121,14 @@ void require_finite(const ggml_type_traits & traits, const float * values, int64
     }
 }
 
-// Upstream makes the tables of some types on first use, under a lock of its own that a failure would not release. What
-// is half made can never be used, by whoever waited for that lock either.
+// Upstream builds the tables of some types on first use, under a lock that a failure would not release. A type whose
+// tables are incomplete cannot be used any more.
 void require_tables(ggml_type type) {
     static std::array<std::atomic<bool>, GGML_TYPE_COUNT> broken{};
     const auto                                            require_whole = [&] {
         if (broken[type]) {
             throw fail(PYG_ERR_ENGINE,
-                       "there was no memory for the tables of %s when they were first needed: this process cannot "
+                       "memory ran out while the tables of %s were built: this process cannot "
                        "quantise to it any more",
                        ggml_type_name(type));
         }

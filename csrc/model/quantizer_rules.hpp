@@ -1,5 +1,5 @@
-// Upstream's quantiser does not export most of its rules: what it exports ignores importance matrices and does not say
-// which types need one. So its file is compiled a second time here, where all of it is visible.
+// Rules of upstream's quantiser. It does not export most of them: its public function ignores importance matrices and
+// does not say which types need one. So its source file is compiled a second time here.
 #pragma once
 
 #include "llama-ext.h"
@@ -8,7 +8,7 @@
 #include "llama-model.h"
 #include "llama.h"
 
-// What it includes, so that only the file itself ends up in our namespace.
+// Its includes, so that only the file itself ends up in our namespace.
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>

@@ -23,7 +23,7 @@ struct pyg_backend : pyg::Handle {
     }
     void leak() {
         raw = nullptr;
-        pyg::keep_forever(std::move(hosts));
+        pyg::leak_object(std::move(hosts));
     }
 };
 
@@ -39,7 +39,7 @@ std::string device_names() {
 
 bool is_cpu(ggml_backend_dev_t device) { return ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU; }
 
-// Only backends that compute on the CPU have threads to set.
+// Only backends that compute on the CPU have a number of threads.
 void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_threads) {
     void * set = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads");
     if (set) {
@@ -47,7 +47,7 @@ void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_th
     }
 }
 
-// Given memory it cannot reach, or none, a backend crashes, which cannot be turned into an error.
+// A backend crashes on memory it cannot access, which cannot be turned into an error.
 void require_reachable(ggml_backend_t backend, const ggml_tensor * tensor) {
     if (ggml_nbytes(tensor) == 0) {
         return;
@@ -62,7 +62,7 @@ void require_reachable(ggml_backend_t backend, const ggml_tensor * tensor) {
     const ggml_backend_buffer_type_t type =
         owner->buffer ? ggml_backend_buffer_get_type(owner->buffer) : ggml_backend_cpu_buffer_type();
     if (!ggml_backend_supports_buft(backend, type)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" (%s) is in %s memory, which the device %s cannot reach",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" (%s) is in %s memory, which the device %s cannot access",
                    tensor->name, ggml_op_desc(tensor), ggml_backend_buft_name(type), ggml_backend_name(backend));
     }
 }
@@ -88,7 +88,8 @@ void require_success(ggml_status status) {
         return;
     }
     const pyg_code code = status == GGML_STATUS_ALLOC_FAILED ? PYG_ERR_OUT_OF_MEMORY : PYG_ERR_ENGINE;
-    throw fail(code, "the graph was not computed (%s): %s", ggml_status_to_string(status), pyg::engine_words().c_str());
+    throw fail(code, "the graph was not computed (%s): %s", ggml_status_to_string(status),
+               pyg::engine_error_text().c_str());
 }
 
 }  // namespace
@@ -165,7 +166,8 @@ pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_back
         backend->hosts                   = pyg::hosts_of({device});
         backend->raw                     = ggml_backend_dev_init(device, nullptr);
         if (!backend->raw) {
-            throw fail(PYG_ERR_DEVICE, "the device %s cannot be used: %s", device_name, pyg::engine_words().c_str());
+            throw fail(PYG_ERR_DEVICE, "the device %s cannot be used: %s", device_name,
+                       pyg::engine_error_text().c_str());
         }
         set_threads(device, backend->raw, n_threads);
         *out = backend.release();

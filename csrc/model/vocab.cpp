@@ -1,4 +1,4 @@
-// Vocabularies: text to token ids and back. Upstream's functions are thread-safe, so nothing is locked.
+// Vocabularies: tokenize and detokenize. Upstream's functions are thread-safe, so nothing is locked.
 #include "boundary/handles.hpp"
 #include "boundary/large_stack.hpp"
 #include "llama-vocab.h"
@@ -13,7 +13,7 @@ namespace {
 using pyg::fail;
 using pyg::Model;
 
-// Some models compute on token ids from elsewhere and have no vocabulary; most of upstream's functions would assert.
+// Some models have no vocabulary; most of upstream's functions would fail an assert.
 void require_vocabulary(const Model & model) {
     if (llama_vocab_type(model.vocab) == LLAMA_VOCAB_TYPE_NONE) {
         throw fail(PYG_ERR_TOKENIZER, "%s has no vocabulary, so it cannot turn text into tokens or back",
@@ -30,7 +30,7 @@ void require_special(llama_token id, const char * which, const Model & model) {
     }
 }
 
-// Upstream asserts that the tokens it has to add exist.
+// Upstream asserts that the special tokens it adds exist.
 void require_special_tokens(const Model & model) {
     const llama_vocab * vocab = model.vocab;
     if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_WPM) {
@@ -55,11 +55,11 @@ int32_t checked_length(size_t length, const char * what) {
 }
 
 constexpr size_t LONG_RUN         = 1 << 20;  // bytes
-constexpr size_t MATCH_BYTES_EACH = 400;      // of stack that matching one character touches
+constexpr size_t MATCH_BYTES_EACH = 400;      // stack used to match one character
 
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// The longest stretch of only blanks or of no blanks.
+// Length of the longest run of only blanks or of no blanks.
 size_t longest_run(const char * text, size_t length) {
     size_t longest = 0, start = 0;
     for (size_t i = 1; i <= length; i++) {
@@ -71,8 +71,8 @@ size_t longest_run(const char * text, size_t length) {
     return longest;
 }
 
-// Matching a word of a hundred million letters recurses that deep: the stack could be reserved, but there is no memory
-// behind it.
+// Matching a very long word recurses once per character: the stack can be reserved, but touching it may exceed the
+// available memory.
 void require_matchable(const char * text, size_t length) {
     if (length < LONG_RUN) {
         return;
@@ -84,10 +84,10 @@ void require_matchable(const char * text, size_t length) {
     }
 }
 
-// If the buffer is too small, upstream returns the needed length, negated.
-int32_t needed(int32_t answer) { return answer < 0 ? -answer : answer; }
+// If the buffer is too small, upstream returns the required length, negated.
+int32_t needed(int32_t result) { return result < 0 ? -result : result; }
 
-// Writes the ids that have a property, ascending, if they fit, and returns how many there are.
+// Write the ids with a property, ascending, if they fit. Return how many there are.
 template <class Has>
 int32_t ids_of(pyg_model * model, int32_t * token_ids, int32_t n_max, Has && has) {
     const auto           shared = pyg::shared_model(model);
@@ -103,7 +103,7 @@ int32_t ids_of(pyg_model * model, int32_t * token_ids, int32_t n_max, Has && has
     return static_cast<int32_t>(found.size());
 }
 
-// The tokens that llama_tokenize ignores without parse_special; it reads user-defined ones either way.
+// Tokens that llama_tokenize recognises only with parse_special, unlike user-defined ones.
 bool is_special(const llama_vocab * vocab, llama_token id) {
     constexpr int SPECIAL = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN;
     return llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_NONE && (llama_vocab_get_attr(vocab, id) & SPECIAL) != 0;
@@ -192,15 +192,15 @@ pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_
             require_special_tokens(*shared);
         }
         const int32_t length = checked_length(text_len, "a text");
-        int32_t       answer = 0;
+        int32_t       result = 0;
         require_matchable(text, text_len);
         pyg::with_stack_for(text_len, [&] {
-            answer = llama_tokenize(shared->vocab, text, length, token_ids, n_max, add_special, parse_special);
+            result = llama_tokenize(shared->vocab, text, length, token_ids, n_max, add_special, parse_special);
         });
-        if (answer == INT32_MIN) {
-            throw fail(PYG_ERR_TOKENIZER, "the text has too many tokens to count: tokenize it in pieces");
+        if (result == INT32_MIN) {
+            throw fail(PYG_ERR_TOKENIZER, "the text has too many tokens to count: tokenize it in parts");
         }
-        *n_out = needed(answer);
+        *n_out = needed(result);
     });
 }
 
@@ -211,8 +211,8 @@ pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, ch
         require_vocabulary(*shared);
         shared->require_token(token_id, 0);
         const int32_t length = checked_length(size, "a buffer");
-        const int32_t answer = llama_token_to_piece(shared->vocab, token_id, buf, length, 0, special);
-        *len_out             = static_cast<size_t>(needed(answer));
+        const int32_t result = llama_token_to_piece(shared->vocab, token_id, buf, length, 0, special);
+        *len_out             = static_cast<size_t>(needed(result));
     });
 }
 
@@ -225,8 +225,8 @@ pyg_status pyg_vocab_detokenize(pyg_model * model, const int32_t * token_ids, in
             shared->require_token(token_ids[i], i);
         }
         const int32_t length = checked_length(size, "a buffer");
-        const int32_t answer =
+        const int32_t result =
             llama_detokenize(shared->vocab, token_ids, n, buf, length, remove_special, unparse_special);
-        *len_out = static_cast<size_t>(needed(answer));
+        *len_out = static_cast<size_t>(needed(result));
     });
 }

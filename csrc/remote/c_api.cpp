@@ -1,4 +1,4 @@
-// The handle of a connected host, and the pyg_remote_* functions.
+// Handle of a connected host, and the pyg_remote_* functions.
 #include "boundary/handles.hpp"
 #include "boundary/machine_limits.hpp"
 #include "ggml-cpu.h"
@@ -15,18 +15,18 @@ struct pyg_remote : pyg::Handle {
 
     pyg_remote() : Handle(PYG_HANDLE_REMOTE) {}
     void release() { host.reset(); }
-    void leak() { pyg::keep_forever(std::move(host)); }
+    void leak() { pyg::leak_object(std::move(host)); }
 };
 
 namespace {
 
-// A device opened to compute for others; on the CPU with threads that are kept between graphs.
-class Lent {
+// A device that computes for a remote client; on the CPU with a persistent thread pool.
+class ExportedDevice {
   public:
-    Lent(ggml_backend_dev_t device, int32_t n_threads) : backend_(ggml_backend_dev_init(device, nullptr)) {
+    ExportedDevice(ggml_backend_dev_t device, int32_t n_threads) : backend_(ggml_backend_dev_init(device, nullptr)) {
         if (!backend_) {
             throw fail(PYG_ERR_DEVICE, "the device %s cannot be used: %s", ggml_backend_dev_name(device),
-                       pyg::engine_words().c_str());
+                       pyg::engine_error_text().c_str());
         }
         if (ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU) {
             threads_.reset(pyg::new_threads(n_threads));
@@ -58,7 +58,7 @@ std::vector<ggml_backend_dev_t> registered(const int32_t * indices, int32_t n) {
         devices.push_back(ggml_backend_dev_get(static_cast<size_t>(indices[i])));
     }
     if (devices.empty()) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "no device to lend was named");
+        throw fail(PYG_ERR_INVALID_PARAMETER, "no device to export was given");
     }
     return devices;
 }
@@ -67,11 +67,12 @@ uint64_t main_memory_available() { return pyg_memory_available(); }
 
 }  // namespace
 
-pyg_status pyg_remote_connect(int32_t socket, const char * name, double silence_s, pyg_remote ** out, pyg_error * err) {
+pyg_status pyg_remote_connect(int32_t socket, const char * name, double heartbeat_timeout_s, pyg_remote ** out,
+                              pyg_error * err) {
     *out = nullptr;
     return pyg::guard(err, [&] {
         auto handle  = std::make_unique<pyg_remote>();
-        handle->host = pyg::connect_host(socket, name, silence_s);
+        handle->host = pyg::connect_host(socket, name, heartbeat_timeout_s);
         *out         = handle.release();
     });
 }
@@ -89,18 +90,18 @@ pyg_status pyg_remote_device_get(pyg_remote * remote, int32_t index, pyg_device 
     return pyg::with(remote, err, [&](pyg_remote & handle) {
         const auto & devices = handle.host->devices;
         if (index < 0 || static_cast<size_t>(index) >= devices.size()) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "there is no device %d; the host %s lends %zu", index,
-                       handle.host->link->peer().c_str(), devices.size());
+            throw fail(PYG_ERR_INVALID_PARAMETER, "there is no device %d; the host %s exports %zu", index,
+                       handle.host->connection->peer().c_str(), devices.size());
         }
         *out = pyg::device_facts(devices[static_cast<size_t>(index)]);
         pyg::require_hosts({handle.host});
-        std::snprintf(out->description, sizeof(out->description), "%s", handle.host->link->peer().c_str());
+        std::snprintf(out->description, sizeof(out->description), "%s", handle.host->connection->peer().c_str());
     });
 }
 
 pyg_status pyg_remote_require(pyg_remote * remote, pyg_error * err) {
     return pyg::with(remote, err, [&](pyg_remote & handle) {
-        handle.host->link->notice();
+        handle.host->connection->check_peer();
         pyg::require_hosts({handle.host});
     });
 }
@@ -108,13 +109,13 @@ pyg_status pyg_remote_require(pyg_remote * remote, pyg_error * err) {
 pyg_status pyg_remote_serve(int32_t socket, const char * name, const int32_t * devices, int32_t n_devices,
                             int32_t n_threads, uint64_t max_bytes, pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto                  link = pyg::Link::take_over(socket, name, pyg::Link::SERVER, 0);
-        std::deque<Lent>            lent;
+        const auto                  connection = pyg::Connection::adopt(socket, name, pyg::Connection::SERVER, 0);
+        std::deque<ExportedDevice>  exported;
         std::vector<ggml_backend_t> backends;
         for (const ggml_backend_dev_t device : registered(devices, n_devices)) {
-            lent.emplace_back(device, n_threads ? n_threads : pyg_cpu_count());
-            backends.push_back(lent.back().backend());
+            exported.emplace_back(device, n_threads ? n_threads : pyg_cpu_count());
+            backends.push_back(exported.back().backend());
         }
-        pyg::serve(link, backends, max_bytes, main_memory_available);
+        pyg::serve(connection, backends, max_bytes, main_memory_available);
     });
 }

@@ -1,5 +1,7 @@
-// A TCP connection between this process and one on another host that computes for it, or for which it computes.
+// TCP connection to a remote host, or from a client that this process computes for.
 #pragma once
+
+#include "boundary/non_copyable.hpp"
 
 #include <sys/uio.h>
 
@@ -12,62 +14,61 @@
 
 namespace pyg {
 
-// Both sides have proved in Python that they know the key before a link is made. Once it is lost, it stays lost.
-class Link {
+// Both sides have authenticated each other in Python before a connection is made. A lost connection stays lost.
+class Connection : NonCopyable {
   public:
     enum Role { CLIENT, SERVER };
 
-    // Takes over a connected socket. `silence_s`: how long the peer may show no sign of life while this side waits for
-    // it; 0: no limit.
-    static std::shared_ptr<Link> take_over(int socket, const std::string & peer, Role role, double silence_s);
+    // Take ownership of a connected socket. `heartbeat_timeout_s`: how long the peer may send no heartbeat while this
+    // side waits for it; 0: no limit.
+    static std::shared_ptr<Connection> adopt(int socket, const std::string & peer, Role role,
+                                             double heartbeat_timeout_s);
 
-    // The link with this number, for whom upstream connects with it: once, then null.
-    static std::shared_ptr<Link> take(int number);
+    // Return the connection with this number, once; then null. For upstream's connect.
+    static std::shared_ptr<Connection> take(int number);
 
-    ~Link();
-    Link(const Link &)             = delete;
-    Link & operator=(const Link &) = delete;
+    ~Connection();
 
-    // Upstream's name for the other end, "host|port:number": new for each link, so that nothing upstream remembers of
-    // an earlier connection to the same host is used again.
+    // Upstream's name of the peer, "host|port:number". Unique for each connection, so that upstream reuses nothing from
+    // an earlier connection to the same host.
     std::string endpoint() const;
 
     const std::string & peer() const { return peer_; }
     Role                role() const { return role_; }
 
-    // All of these return false once the link is lost.
+    // These return false when the connection is lost.
     bool send(iovec * parts, int n_parts);
     bool receive(void * dst, size_t size);
 
-    // The peer's next answer begins here: passes over its signs of life and reads how many bytes follow.
-    bool receive_answer_size(uint64_t & size);
+    // Skip heartbeats and read the size of the peer's next response.
+    bool receive_response_size(uint64_t & size);
 
-    // Tells the peer that this side is alive, unless its messages pile up unread.
-    void show_life();
+    // Send a heartbeat, unless the peer does not read and its buffer is full.
+    void send_heartbeat();
 
-    // Sends an answer that receive_answer_size understands.
-    bool send_answer(uint64_t size, const void * body);
+    // Send a response, to be read with receive_response_size.
+    bool send_response(uint64_t size, const void * body);
 
-    void        lose(const std::string & why);
+    void        disconnect(const std::string & reason);
     bool        is_lost() const { return lost_.load(std::memory_order_acquire); }
-    std::string why_lost() const;
+    std::string disconnect_reason() const;
 
-    // Whether the peer has hung up while nobody was waiting for it; loses the link if so.
-    bool notice();
+    // Return true if the connection is lost. Also detects that the peer has closed it while nothing waited for it.
+    bool check_peer();
 
   private:
-    Link(int socket, std::string peer, Role role, double silence_s, int number);
-    bool hears_life();
-    void lose_by_error(const char * action);
+    Connection(int socket, std::string peer, Role role, double heartbeat_timeout_s, int number);
+    bool has_heartbeat();
+    void disconnect_on_error(const char * action);
 
     const int          socket_;
     const std::string  peer_;
     const Role         role_;
-    const double       silence_s_;
+    const double       heartbeat_timeout_s_;
     const int          number_;
-    std::mutex         sending_;  // an answer and a sign of life must not be mixed
-    mutable std::mutex why_mutex_;
-    std::string        why_;
+    std::mutex         send_mutex_;  // responses and heartbeats must not interleave
+    mutable std::mutex reason_mutex_;
+    std::string        reason_;
     std::atomic<bool>  lost_{false};
 };
 

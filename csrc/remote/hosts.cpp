@@ -28,22 +28,22 @@ pyg::Hosts connected_hosts() {
 
 namespace pyg {
 
-// Nothing uses the host any more, so there is nothing to wait for.
+// No user is left, so there is nothing to wait for.
 Host::~Host() {
-    if (link) {
-        link->lose("the connection was closed");
+    if (connection) {
+        connection->disconnect("the connection was closed");
     }
 }
 
-std::shared_ptr<Host> connect_host(int socket, const std::string & name, double silence_s) {
-    const SignalsBlocked signals_go_to_the_callers_threads;  // upstream starts one for the connection
+std::shared_ptr<Host> connect_host(int socket, const std::string & name, double heartbeat_timeout_s) {
+    const SignalsBlocked signals_go_to_the_callers_threads;  // upstream starts a thread for the connection
     auto                 host  = std::make_shared<Host>();
-    host->link                 = Link::take_over(socket, name, Link::CLIENT, silence_s);
-    const std::string endpoint = host->link->endpoint();
+    host->connection           = Connection::adopt(socket, name, Connection::CLIENT, heartbeat_timeout_s);
+    const std::string endpoint = host->connection->endpoint();
     host->client               = connect_upstream(endpoint.c_str());
     host->devices              = devices_at(endpoint.c_str());
     if (host->devices.empty()) {
-        host->link->lose("it lends no device");
+        host->connection->disconnect("it exports no device");
     }
     require_hosts({host});
     std::lock_guard<std::mutex> lock(g_mutex);
@@ -72,9 +72,9 @@ Hosts hosts_of(const std::vector<ggml_backend_dev_t> & devices) {
 
 void require_hosts(const Hosts & hosts) {
     for (const auto & host : hosts) {
-        if (host->link->is_lost()) {
+        if (host->connection->is_lost()) {
             throw fail(PYG_ERR_HOST_LOST, "the host %s is lost: %s; load the model again when it is back",
-                       host->link->peer().c_str(), host->link->why_lost().c_str());
+                       host->connection->peer().c_str(), host->connection->disconnect_reason().c_str());
         }
     }
 }

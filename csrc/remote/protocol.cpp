@@ -1,4 +1,4 @@
-// Upstream's ggml-rpc.cpp is compiled as a part of this file: it keeps its messages and its server's loop to itself.
+// Includes upstream's ggml-rpc.cpp, whose messages and server loop are private to that file.
 #include "remote/protocol.hpp"
 
 #include "ggml-backend-impl.h"
@@ -14,8 +14,8 @@
 
 namespace {
 
-// What the client of a server may allocate on each device, and what it has. One server runs in a process.
-class Allowance {
+// Memory quota of the server's client, per device. One server runs in a process.
+class MemoryQuota {
   public:
     void set(uint64_t max_bytes, uint64_t (*main_memory_available)()) {
         max_bytes_             = max_bytes;
@@ -23,24 +23,24 @@ class Allowance {
     }
 
     ggml_backend_buffer_t alloc(ggml_backend_buffer_type_t type, size_t size) {
-        const ggml_backend_dev_t place = place_of(ggml_backend_buft_get_device(type));
-        if (size > left_in(place)) {
+        const ggml_backend_dev_t memory_device = memory_device_of(ggml_backend_buft_get_device(type));
+        if (size > bytes_left_in(memory_device)) {
             return nullptr;
         }
         const ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(type, size);
         if (buffer) {
-            taken_[place] += ggml_backend_buffer_get_size(buffer);
+            allocated_[memory_device] += ggml_backend_buffer_get_size(buffer);
         }
         return buffer;
     }
 
     void free(ggml_backend_buffer_t buffer) {
         const ggml_backend_buffer_type_t type = ggml_backend_buffer_get_type(buffer);
-        taken_[place_of(ggml_backend_buft_get_device(type))] -= ggml_backend_buffer_get_size(buffer);
+        allocated_[memory_device_of(ggml_backend_buft_get_device(type))] -= ggml_backend_buffer_get_size(buffer);
         ggml_backend_buffer_free(buffer);
     }
 
-    // Data for a buffer, and what describes it or a graph.
+    // Tensor data, with an allowance for descriptions of tensors and graphs.
     bool may_receive(uint64_t n_request) const {
         constexpr uint64_t BESIDE_DATA = 64 << 20;
         return n_request <= BESIDE_DATA || n_request - BESIDE_DATA <= std::min(max_bytes_, main_memory_available_());
@@ -48,35 +48,35 @@ class Allowance {
 
     void memory(ggml_backend_dev_t device, size_t * free, size_t * total) {
         ggml_backend_dev_memory(device, free, total);
-        const uint64_t left = left_in(place_of(device));
+        const uint64_t left = bytes_left_in(memory_device_of(device));
         *total              = std::min<uint64_t>(*total, max_bytes_);
-        *free               = place_of(device) ? std::min<uint64_t>(*free, left) : left;
+        *free               = memory_device_of(device) ? std::min<uint64_t>(*free, left) : left;
     }
 
   private:
-    // A device with memory of its own, or null for main memory, where upstream's buffers name no device.
-    static ggml_backend_dev_t place_of(ggml_backend_dev_t device) {
+    // A device with its own memory; null for main memory, where upstream's buffers name no device.
+    static ggml_backend_dev_t memory_device_of(ggml_backend_dev_t device) {
         return device && ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_CPU ? device : nullptr;
     }
 
-    uint64_t left_in(ggml_backend_dev_t place) {
-        const uint64_t left = max_bytes_ - std::min(max_bytes_, taken_[place]);
-        return place ? left : std::min(left, main_memory_available_());
+    uint64_t bytes_left_in(ggml_backend_dev_t memory_device) {
+        const uint64_t left = max_bytes_ - std::min(max_bytes_, allocated_[memory_device]);
+        return memory_device ? left : std::min(left, main_memory_available_());
     }
 
     uint64_t max_bytes_                  = UINT64_MAX;
     uint64_t (*main_memory_available_)() = nullptr;
-    std::unordered_map<ggml_backend_dev_t, uint64_t> taken_;
+    std::unordered_map<ggml_backend_dev_t, uint64_t> allocated_;
 };
 
-Allowance g_allowance;
+MemoryQuota g_memory_quota;
 
 }  // namespace
 
-// Upstream's server gives its client whatever it asks for. These three are where it turns to memory.
-#define ggml_backend_buft_alloc_buffer g_allowance.alloc
-#define ggml_backend_buffer_free g_allowance.free
-#define ggml_backend_dev_memory g_allowance.memory
+// Upstream's server allocates without limits. Redirect the three functions with which it does.
+#define ggml_backend_buft_alloc_buffer g_memory_quota.alloc
+#define ggml_backend_buffer_free g_memory_quota.free
+#define ggml_backend_dev_memory g_memory_quota.memory
 
 #include <ggml-rpc.cpp>
 
@@ -95,16 +95,16 @@ bool read(const void * request, size_t n_request, Request & out) {
     return true;
 }
 
-template <class Answer>
-void put(const Answer & answer, void * dst, size_t size) {
-    std::memcpy(dst, &answer, std::min(size, sizeof(answer)));
+template <class Response>
+void put(const Response & response, void * dst, size_t size) {
+    std::memcpy(dst, &response, std::min(size, sizeof(response)));
 }
 
 }  // namespace
 
 namespace pyg {
 
-size_t answer_size(uint8_t command, const void * request, size_t n_request) {
+size_t response_size(uint8_t command, const void * request, size_t n_request) {
     switch (command) {
     case RPC_CMD_ALLOC_BUFFER:
         return sizeof(rpc_msg_alloc_buffer_rsp);
@@ -144,31 +144,33 @@ size_t answer_size(uint8_t command, const void * request, size_t n_request) {
 static_assert(RPC_PROTO_MAJOR_VERSION == 8 && RPC_CMD_COUNT == 24,
               "upstream's protocol has changed: see which commands have answers, and what stands in for them");
 
-void make_answer(uint8_t command, void * answer, size_t n_answer) {
+void make_fallback_response(uint8_t command, void * response, size_t n_response) {
     constexpr uint64_t ALIGNMENT = 4096;  // upstream divides by it
-    std::memset(answer, 0, n_answer);
+    std::memset(response, 0, n_response);
     switch (command) {
     case RPC_CMD_HELLO:
         return put(rpc_msg_hello_rsp{RPC_PROTO_MAJOR_VERSION, RPC_PROTO_MINOR_VERSION, RPC_PROTO_PATCH_VERSION, 0, {}},
-                   answer, n_answer);
+                   response, n_response);
     case RPC_CMD_GET_ALIGNMENT:
-        return put(rpc_msg_get_alignment_rsp{ALIGNMENT}, answer, n_answer);
+        return put(rpc_msg_get_alignment_rsp{ALIGNMENT}, response, n_response);
     case RPC_CMD_GET_MAX_SIZE:
-        return put(rpc_msg_get_max_size_rsp{SIZE_MAX}, answer, n_answer);
+        return put(rpc_msg_get_max_size_rsp{SIZE_MAX}, response, n_response);
     case RPC_CMD_BUFFER_GET_BASE:
-        return put(rpc_msg_buffer_get_base_rsp{ALIGNMENT}, answer, n_answer);  // never read; null fails an assert
+        // never read; null would fail an assert
+        return put(rpc_msg_buffer_get_base_rsp{ALIGNMENT}, response, n_response);
     case RPC_CMD_SET_TENSOR_HASH:
-        return put(rpc_msg_set_tensor_hash_rsp{1}, answer, n_answer);  // "I have it": nothing more is sent
+        // "already cached": upstream sends nothing more
+        return put(rpc_msg_set_tensor_hash_rsp{1}, response, n_response);
     case RPC_CMD_COPY_TENSOR:
-        return put(rpc_msg_copy_tensor_rsp{1}, answer, n_answer);
+        return put(rpc_msg_copy_tensor_rsp{1}, response, n_response);
     default:
         return;
     }
 }
 
-bool is_kept_back(uint8_t command) { return command == RPC_CMD_COMM_INIT; }
+bool is_blocked(uint8_t command) { return command == RPC_CMD_COMM_INIT; }
 
-bool may_receive(uint64_t n_request) { return g_allowance.may_receive(n_request); }
+bool may_receive(uint64_t n_request) { return g_memory_quota.may_receive(n_request); }
 
 std::shared_ptr<void> connect_upstream(const char * endpoint) { return get_dispatcher(endpoint); }
 
@@ -177,17 +179,17 @@ std::vector<ggml_backend_dev_t> devices_at(const char * endpoint) {
     const ggml_backend_reg_t        reg = ggml_backend_rpc_add_server(endpoint);
     for (size_t i = 0; reg && i < ggml_backend_reg_dev_count(reg); i++) {
         devices.push_back(ggml_backend_reg_dev_get(reg, i));
-        ggml_backend_dev_buffer_type(devices.back());  // asks for what upstream must know of it, while it can be asked
+        ggml_backend_dev_buffer_type(devices.back());  // caches the device's properties while the host is connected
     }
     return devices;
 }
 
-void serve(const std::shared_ptr<Link> & link, const std::vector<ggml_backend_t> & backends, uint64_t max_bytes,
-           uint64_t (*main_memory_available)()) {
-    g_allowance.set(max_bytes, main_memory_available);
+void serve(const std::shared_ptr<Connection> & connection, const std::vector<ggml_backend_t> & backends,
+           uint64_t max_bytes, uint64_t (*main_memory_available)()) {
+    g_memory_quota.set(max_bytes, main_memory_available);
     std::string host;
     int         number = 0;
-    parse_endpoint(link->endpoint(), host, number);
+    parse_endpoint(connection->endpoint(), host, number);
     rpc_serve_client(backends, nullptr, socket_t::connect(host.c_str(), number));
 }
 

@@ -1,11 +1,11 @@
-// Our implementation of upstream's transport.h: TCP only, over sockets on which both sides have proved that they know
-// the key.
+// Replacement of upstream's transport.h: TCP only, over authenticated sockets.
 //
-// Upstream's client ends the process when a connection breaks: its dispatcher asserts on a thread of its own. So the
-// client's end never fails. Once the host is lost, requests go nowhere and get answers made here, of the size that
-// upstream expects; what is computed from them is worthless, and require_hosts() throws before anybody sees it.
+// Upstream's client aborts the process when a connection breaks: its dispatcher asserts on its own thread. So the
+// client's endpoint never fails. When the host is lost, requests are dropped and get made-up responses of the expected
+// size; results are discarded, because require_hosts() throws before they are used.
 #include "transport.h"
 
+#include "boundary/non_copyable.hpp"
 #include "remote/connection.hpp"
 #include "remote/protocol.hpp"
 
@@ -19,24 +19,24 @@
 
 namespace {
 
-using pyg::Link;
+using pyg::Connection;
 
-constexpr auto LIFE_EVERY = std::chrono::seconds(1);
+constexpr auto HEARTBEAT_INTERVAL = std::chrono::seconds(1);
 
-// Upstream sends, and the server receives, each message in three calls.
+// Upstream sends and receives each message in three calls.
 enum Part { COMMAND, SIZE, BODY };
 
-// One end of a link, as upstream uses it.
-class End {
+// One end of a connection, as upstream uses it.
+class Endpoint {
   public:
-    virtual ~End()                                    = default;
+    virtual ~Endpoint()                               = default;
     virtual bool send(const void * data, size_t size) = 0;
     virtual bool receive(void * dst, size_t size)     = 0;
 };
 
-class ClientEnd : public End {
+class ClientEndpoint : public Endpoint {
   public:
-    explicit ClientEnd(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+    explicit ClientEndpoint(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
 
     bool send(const void * data, size_t size) override {
         switch (part_) {
@@ -49,9 +49,9 @@ class ClientEnd : public End {
             part_ = BODY;
             break;
         case BODY:
-            n_answer_     = pyg::answer_size(command_, data, size);
+            n_response_   = pyg::response_size(command_, data, size);
             size_is_next_ = true;
-            if (!pyg::is_kept_back(command_)) {
+            if (!pyg::is_blocked(command_)) {
                 send_message(data, size);
             }
             part_ = COMMAND;
@@ -61,11 +61,11 @@ class ClientEnd : public End {
 
     bool receive(void * dst, size_t size) override {
         if (size_is_next_) {
-            size_is_next_           = false;
-            const uint64_t n_answer = receive_size();
-            std::memcpy(dst, &n_answer, std::min(size, sizeof(n_answer)));
-        } else if (pyg::is_kept_back(command_) || !link_->receive(dst, size)) {
-            pyg::make_answer(command_, dst, size);
+            size_is_next_             = false;
+            const uint64_t n_response = receive_size();
+            std::memcpy(dst, &n_response, std::min(size, sizeof(n_response)));
+        } else if (pyg::is_blocked(command_) || !connection_->receive(dst, size)) {
+            pyg::make_fallback_response(command_, dst, size);
         }
         return true;
     }
@@ -74,41 +74,39 @@ class ClientEnd : public End {
     void send_message(const void * body, size_t size) {
         iovec parts[] = {
             {&command_, sizeof(command_)}, {&n_request_, sizeof(n_request_)}, {const_cast<void *>(body), size}};
-        link_->send(parts, 3);
+        connection_->send(parts, 3);
     }
 
-    // What upstream expects, whatever the host says.
+    // Always the size that upstream expects.
     uint64_t receive_size() {
-        uint64_t n_answer = n_answer_;
-        if (!pyg::is_kept_back(command_) && link_->receive_answer_size(n_answer) && n_answer != n_answer_) {
-            link_->lose("its answer has another size than expected");
+        uint64_t n_response = n_response_;
+        if (!pyg::is_blocked(command_) && connection_->receive_response_size(n_response) && n_response != n_response_) {
+            connection_->disconnect("its response has an unexpected size");
         }
-        return n_answer_;
+        return n_response_;
     }
 
-    std::shared_ptr<Link> link_;
-    Part                  part_         = COMMAND;
-    uint8_t               command_      = 0;
-    uint64_t              n_request_    = 0;
-    uint64_t              n_answer_     = 0;
-    bool                  size_is_next_ = false;
+    std::shared_ptr<Connection> connection_;
+    Part                        part_         = COMMAND;
+    uint8_t                     command_      = 0;
+    uint64_t                    n_request_    = 0;
+    uint64_t                    n_response_   = 0;
+    bool                        size_is_next_ = false;
 };
 
-// While it lives, a thread shows the client at the other end that this process is alive, even if it computes for
-// minutes. Silent between messages: the client does not listen then.
-class LifeSigns {
+// Thread that sends heartbeats to the client while this process computes, even for minutes. Silent between messages,
+// when the client does not read.
+class HeartbeatThread : pyg::NonCopyable {
   public:
-    explicit LifeSigns(Link & link) : link_(link), thread_([this] { run(); }) {}
-    ~LifeSigns() {
+    explicit HeartbeatThread(Connection & connection) : connection_(connection), thread_([this] { run(); }) {}
+    ~HeartbeatThread() {
         {
             std::lock_guard<std::mutex> lock(mutex_);
-            over_ = true;
+            stopping_ = true;
         }
         changed_.notify_all();
         thread_.join();
     }
-    LifeSigns(const LifeSigns &)             = delete;
-    LifeSigns & operator=(const LifeSigns &) = delete;
 
     void set_busy(bool busy) {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -118,43 +116,44 @@ class LifeSigns {
   private:
     void run() {
         std::unique_lock<std::mutex> lock(mutex_);
-        while (!changed_.wait_for(lock, LIFE_EVERY, [this] { return over_; })) {
+        while (!changed_.wait_for(lock, HEARTBEAT_INTERVAL, [this] { return stopping_; })) {
             if (busy_) {
-                link_.show_life();
+                connection_.send_heartbeat();
             }
         }
     }
 
-    Link &                  link_;
+    Connection &            connection_;
     std::mutex              mutex_;
     std::condition_variable changed_;
-    bool                    busy_ = false;
-    bool                    over_ = false;
+    bool                    busy_     = false;
+    bool                    stopping_ = false;
     std::thread             thread_;
 };
 
-class ServerEnd : public End {
+class ServerEndpoint : public Endpoint {
   public:
-    explicit ServerEnd(std::shared_ptr<Link> link) : link_(std::move(link)), signs_(*link_) {}
+    explicit ServerEndpoint(std::shared_ptr<Connection> connection)
+        : connection_(std::move(connection)), heartbeat_(*connection_) {}
 
     bool receive(void * dst, size_t size) override {
         if (part_ == COMMAND) {
-            signs_.set_busy(false);
+            heartbeat_.set_busy(false);
         }
-        const bool received = link_->receive(dst, size) && (part_ != SIZE || may_receive(dst));
-        signs_.set_busy(true);
+        const bool received = connection_->receive(dst, size) && (part_ != SIZE || may_receive(dst));
+        heartbeat_.set_busy(true);
         part_ = part_ == BODY ? COMMAND : static_cast<Part>(part_ + 1);
         return received;
     }
 
-    // An answer comes as its size and its body.
+    // A response is sent as its size and its body.
     bool send(const void * data, size_t size) override {
         if (size_is_next_) {
             size_is_next_ = false;
-            return !link_->is_lost();
+            return !connection_->is_lost();
         }
         size_is_next_ = true;
-        return link_->send_answer(size, data);
+        return connection_->send_response(size, data);
     }
 
   private:
@@ -164,16 +163,16 @@ class ServerEnd : public End {
         return pyg::may_receive(n_request);
     }
 
-    std::shared_ptr<Link> link_;
-    LifeSigns             signs_;
-    Part                  part_         = COMMAND;
-    bool                  size_is_next_ = true;
+    std::shared_ptr<Connection> connection_;
+    HeartbeatThread             heartbeat_;
+    Part                        part_         = COMMAND;
+    bool                        size_is_next_ = true;
 };
 
 }  // namespace
 
 struct socket_t::impl {
-    std::unique_ptr<End> end;
+    std::unique_ptr<Endpoint> end;
 };
 
 socket_t::socket_t(std::unique_ptr<impl> p) : pimpl(std::move(p)) {}
@@ -186,28 +185,28 @@ bool socket_t::recv_data(void * data, size_t size) { return pimpl->end->receive(
 
 bool socket_t::flush() { return true; }
 
-// Upstream's ends agree on transports other than TCP by these: here there are none.
+// Capabilities for transports other than TCP: none.
 void socket_t::get_caps(uint8_t * local_caps) { std::memset(local_caps, 0, RPC_CONN_CAPS_SIZE); }
 
 void socket_t::update_caps(const uint8_t *) {}
 
-// `port` is the number of the link, the second half of Link::endpoint(). Only a link of this process can be had: a
-// client that asks a server to connect to a third host gets nowhere.
+// `port` is the number of the connection, from Connection::endpoint(). Only connections of this process exist: a client
+// cannot make a server connect to a third host.
 socket_ptr socket_t::connect(const char *, int port) {
-    std::shared_ptr<Link> link = Link::take(port);
-    if (!link) {
+    std::shared_ptr<Connection> connection = Connection::take(port);
+    if (!connection) {
         return nullptr;
     }
     auto p = std::make_unique<impl>();
-    if (link->role() == Link::SERVER) {
-        p->end = std::make_unique<ServerEnd>(std::move(link));
+    if (connection->role() == Connection::SERVER) {
+        p->end = std::make_unique<ServerEndpoint>(std::move(connection));
     } else {
-        p->end = std::make_unique<ClientEnd>(std::move(link));
+        p->end = std::make_unique<ClientEndpoint>(std::move(connection));
     }
     return socket_ptr(new socket_t(std::move(p)));
 }
 
-// Nobody listens but the supervisor in Python, which asks for the key.
+// Only the supervisor in Python listens, and authenticates clients.
 socket_ptr socket_t::create_server(const char *, int) { return nullptr; }
 
 socket_ptr socket_t::accept() { return nullptr; }

@@ -9,10 +9,10 @@
 
 namespace {
 
-// Greedy steps before the first switch; doubled with each that had to be undone.
+// Greedy steps before the first switch; doubled each time it has to be switched off.
 constexpr int32_t PATIENCE = 8, PATIENCE_MAX = 4096;
 
-// The longest row whose indices are exact as floats.
+// Longest row whose indices are exact as floats.
 constexpr int64_t MAX_VOCAB = 1 << 24;
 
 bool supports(ggml_backend_dev_t device, int64_t n_vocab) {
@@ -22,7 +22,7 @@ bool supports(ggml_backend_dev_t device, int64_t n_vocab) {
     ggml_cgraph *          graph  = ggml_new_graph(context.get());
     constexpr int64_t      N_ROWS = 2;
     ggml_build_forward_expand(
-        graph, pyg::first_maximum(context.get(), ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_vocab, N_ROWS)));
+        graph, pyg::argmax_first(context.get(), ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_vocab, N_ROWS)));
     for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
         if (!ggml_backend_dev_supports_op(device, ggml_graph_node(graph, i))) {
             return false;
@@ -35,19 +35,19 @@ bool supports(ggml_backend_dev_t device, int64_t n_vocab) {
 
 namespace pyg {
 
-ggml_tensor * first_maximum(ggml_context * graph, ggml_tensor * rows) {
+ggml_tensor * argmax_first(ggml_context * graph, ggml_tensor * rows) {
     constexpr float FAR    = 1e38F;
     const int64_t   n      = rows->ne[0];
     const int64_t   n_rows = rows->ne[1];
 
-    // The largest number of each row. Some devices answer -1 where there is none.
+    // Maximum of each row. Some devices return -1 if there is none.
     ggml_tensor * likeliest = ggml_cast(graph, ggml_argmax(graph, rows), GGML_TYPE_F32);
     likeliest = ggml_cast(graph, ggml_clamp(graph, likeliest, 0, static_cast<float>(n - 1)), GGML_TYPE_I32);
     ggml_tensor * largest =
         ggml_get_rows(graph, ggml_reshape_3d(graph, rows, 1, n, n_rows), ggml_reshape_2d(graph, likeliest, 1, n_rows));
     largest = ggml_reshape_2d(graph, largest, 1, n_rows);
 
-    // 0, -1, -2 ... where a number is as large, and far below elsewhere: only one is the largest of these.
+    // 0, -1, -2 ... at the maxima and far less elsewhere, so that the first maximum is unique.
     ggml_tensor * below = ggml_scale(graph, ggml_sub(graph, rows, largest), FAR);
     ggml_tensor * order = ggml_sub(graph, below, ggml_arange(graph, 0, static_cast<float>(n), 1));
     ggml_tensor * first = ggml_cast(graph, ggml_argmax(graph, order), GGML_TYPE_F32);
@@ -56,8 +56,8 @@ ggml_tensor * first_maximum(ggml_context * graph, ggml_tensor * rows) {
     return ggml_add(graph, first, not_a_number);
 }
 
-// What upstream calls for each sequence while it builds a graph. It gives a row of all logits; the first call chooses
-// from all of them at once, which is as fast as from one.
+// Callbacks that upstream calls for each sequence while it builds a graph. Each gets one row of all logits; the first
+// call computes the argmax of all rows at once, which is as fast as one.
 struct DeviceSamplerHooks {
     static DeviceSampler & self(llama_sampler * sampler) { return *static_cast<DeviceSampler *>(sampler->ctx); }
 
@@ -72,11 +72,11 @@ struct DeviceSamplerHooks {
         ggml_tensor *   rows = data->logits->view_src ? data->logits->view_src : data->logits;
         if (own.rows_ != rows) {
             own.rows_  = rows;
-            own.first_ = first_maximum(graph, rows);
+            own.first_ = argmax_first(graph, rows);
         }
         const size_t row = data->logits->view_offs / rows->nb[1];
         data->sampled    = ggml_view_1d(graph, own.first_, 1, row * sizeof(float));
-        data->logits     = nullptr;  // or they would be copied too
+        data->logits     = nullptr;  // otherwise they would be copied too
     }
 };
 
@@ -95,7 +95,7 @@ void DeviceSampler::prepare(bool greedy) {
     }
 }
 
-void DeviceSampler::give_up() {
+void DeviceSampler::disable() {
     switch_off();
     may_ = false;
 }
@@ -107,7 +107,7 @@ void DeviceSampler::switch_on() {
         DeviceSamplerHooks::apply,
         nullptr,
         nullptr,
-        nullptr,  // free: the state is this object
+        nullptr,  // free: owned by this object
         DeviceSamplerHooks::init,
         nullptr,
         DeviceSamplerHooks::add,
@@ -122,7 +122,7 @@ void DeviceSampler::switch_on() {
         samplers_.push_back(std::move(chain));
     }
     if (!may_) {
-        switch_off();  // upstream does not do it with this way to split a model
+        switch_off();  // not supported by upstream with this split mode
     }
 }
 

@@ -1,11 +1,11 @@
-// Greedy sampling on the device that computes the logits, so that a token's number leaves it instead of a row of logits
-// as long as the vocabulary.
+// Greedy sampling on the device that computes the logits, which copies a token id from the device instead of a row of
+// logits.
 //
-// Upstream's own greedy sampler is no use for this: it copies the row as well, and which of several largest logits it
-// takes differs from device to device. This one takes the first, as TokenSampler does. Seeded sampling stays on the
-// CPU: devices add up probabilities in another order and precision, so that a seed would give other texts.
+// Upstream's own greedy sampler cannot be used: it copies the row as well, and breaks ties differently from device to
+// device. This one takes the first maximum, as TokenSampler does. Seeded sampling stays on the CPU: devices sum
+// probabilities in another order and precision, so a seed would give other texts.
 //
-// Switching makes upstream plan its graphs again, so it needs a while in which every request is greedy.
+// Switching it on or off makes upstream plan its graphs again, so it waits for a series of greedy steps.
 #pragma once
 
 #include "boundary/handles.hpp"
@@ -15,23 +15,23 @@
 
 namespace pyg {
 
-// For each row of numbers, [n, n_rows], the index of the first of its largest, as a float; NaN if the largest is not a
-// finite number. All devices agree.
-ggml_tensor * first_maximum(ggml_context * graph, ggml_tensor * rows);
+// Index of the first maximum of each row, [n, n_rows], as a float; NaN if the maximum is not finite. The same on all
+// devices.
+ggml_tensor * argmax_first(ggml_context * graph, ggml_tensor * rows);
 
 class DeviceSampler {
   public:
-    // Never on unless `wanted`, and the device of the output can compute first_maximum.
+    // Never enabled unless `wanted` and the output's device supports argmax_first.
     DeviceSampler(Context & context, bool wanted);
 
-    // Before each step: whether all of its tokens may be chosen here.
+    // Call it before each step; `greedy`: all of its tokens may be sampled here.
     void prepare(bool greedy);
-    // Whether the step's tokens are chosen here.
+    // True if the step's tokens are sampled on the device.
     bool is_on() const { return !samplers_.empty(); }
-    // Off, and never on again: the device has no memory for it.
-    void give_up();
+    // Disable it for good: the device has too little memory.
+    void disable();
 
-    // What was chosen for the row of batch index `index`. PYG_ERR_ENGINE if the logits are not numbers.
+    // Token sampled from the row of batch index `index`. PYG_ERR_ENGINE if the logits are not numbers.
     int32_t  token(int32_t index);
     uint64_t n_sampled() const { return n_sampled_; }
 
@@ -41,12 +41,12 @@ class DeviceSampler {
 
     Context &                  context_;
     bool                       may_      = false;
-    int32_t                    n_greedy_ = 0;         // steps in a row
-    int32_t                    patience_;             // as many of those before it is worth switching on
-    const ggml_tensor *        rows_      = nullptr;  // those of the graph being built,
-    ggml_tensor *              first_     = nullptr;  // and what was chosen from them
+    int32_t                    n_greedy_ = 0;         // consecutive greedy steps
+    int32_t                    patience_;             // greedy steps before it is switched on
+    const ggml_tensor *        rows_      = nullptr;  // logits of the graph that is being built
+    ggml_tensor *              first_     = nullptr;  // and their argmax
     uint64_t                   n_sampled_ = 0;
-    std::vector<UniqueSampler> samplers_;  // one for each sequence; none: off
+    std::vector<UniqueSampler> samplers_;  // one for each sequence; empty: off
 
     friend struct DeviceSamplerHooks;
 };

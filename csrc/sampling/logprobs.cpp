@@ -14,12 +14,11 @@ namespace {
 using pyg::fail;
 
 constexpr float   MINUS_INFINITY = -std::numeric_limits<float>::infinity();
-constexpr int32_t LANES =
-    16;  // independent running values per loop, because the compiler must not reorder a single one
-constexpr int32_t BLOCK = 512;  // a multiple of LANES; few enough that sums of it in floats are exact to 1e-6
+constexpr int32_t LANES          = 16;   // independent accumulators, because the compiler must not reorder a single one
+constexpr int32_t BLOCK          = 512;  // a multiple of LANES; small enough for float sums with an error of 1e-6
 
 // exp(x) for x <= 0 with a relative error of about 2e-7, written so that compilers vectorize it; expf would take longer
-// than everything else here. 2^n * exp(r), with n the nearest integer and a polynomial for the rest.
+// than everything else here. Computes 2^n * exp(r) with the nearest integer n and a polynomial.
 float exp_of_negative(float x) {
     constexpr float LOG2_E = 1.44269504f, LN2_HIGH = 0.693359375f, LN2_LOW = -2.12194440e-4f;
     constexpr float TO_INTEGER = 12582912.0f;  // 1.5 * 2^23: adding it rounds away the fraction
@@ -39,23 +38,7 @@ float exp_of_negative(float x) {
     return series * power;
 }
 
-// The largest of `n` values, ignoring NaNs.
-float maximum(const float * values, int32_t n) {
-    float lanes[LANES];
-    std::fill_n(lanes, LANES, MINUS_INFINITY);
-    for (int32_t i = 0; i + LANES <= n; i += LANES) {
-        for (int32_t lane = 0; lane < LANES; lane++) {
-            lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
-        }
-    }
-    float largest = *std::max_element(lanes, lanes + LANES);
-    for (int32_t i = n / LANES * LANES; i < n; i++) {
-        largest = values[i] > largest ? values[i] : largest;
-    }
-    return largest;
-}
-
-// The sum of exp(value - reference) over a block. Terms first, then sums: compilers vectorize both loops.
+// Sum of exp(value - reference) over a block. Terms first, then sums: compilers vectorize both loops.
 double sum_of_exp(const float * values, int32_t n, float reference) {
     float terms[BLOCK] = {};
     for (int32_t i = 0; i < n; i++) {
@@ -70,13 +53,15 @@ double sum_of_exp(const float * values, int32_t n, float reference) {
     return std::accumulate(lanes, lanes + LANES, 0.0);
 }
 
-// The largest values seen and their places, as a heap with the smallest in front.
-class Best {
+// The largest values seen and their indices, as a heap with the smallest in front.
+class TopK {
   public:
-    explicit Best(int32_t n) : n_(static_cast<size_t>(n)) { heap_.reserve(n_); }
+    explicit TopK(int32_t n) : n_(static_cast<size_t>(n)) { heap_.reserve(n_); }
 
-    // Whether a value makes it into the heap. Of equal values the earlier stays.
-    bool takes(float value) const { return heap_.size() < n_ || (!heap_.empty() && value > heap_.front().first); }
+    // Return true if a value would enter the heap. Of equal values the earlier stays.
+    bool would_accept(float value) const {
+        return heap_.size() < n_ || (!heap_.empty() && value > heap_.front().first);
+    }
 
     void add(float value, int32_t id) {
         if (heap_.size() == n_) {
@@ -87,7 +72,7 @@ class Best {
         std::push_heap(heap_.begin(), heap_.end(), better);
     }
 
-    // Best first. *borrowed while it lives*; nothing can be added any more.
+    // Best first. *borrowed while it lives*; nothing can be added afterwards.
     const std::vector<std::pair<float, int32_t>> & sorted() {
         std::sort_heap(heap_.begin(), heap_.end(), better);
         return heap_;
@@ -106,8 +91,23 @@ class Best {
 
 namespace pyg {
 
+float maximum(const float * values, int32_t n) {
+    float lanes[LANES];
+    std::fill_n(lanes, LANES, MINUS_INFINITY);
+    for (int32_t i = 0; i + LANES <= n; i += LANES) {
+        for (int32_t lane = 0; lane < LANES; lane++) {
+            lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
+        }
+    }
+    float largest = *std::max_element(lanes, lanes + LANES);
+    for (int32_t i = n / LANES * LANES; i < n; i++) {
+        largest = values[i] > largest ? values[i] : largest;
+    }
+    return largest;
+}
+
 void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n_top, Logprobs & out) {
-    Best   best(std::min(n_top, n_vocab));
+    TopK   top_k(std::min(n_top, n_vocab));
     float  largest = MINUS_INFINITY;
     double sum     = 0;  // of exp(logit - largest), so far
     for (int32_t first = 0; first < n_vocab; first += BLOCK) {
@@ -120,10 +120,10 @@ void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n
         if (largest > MINUS_INFINITY) {
             sum += sum_of_exp(row + first, n, largest);
         }
-        for (int32_t i = first; best.takes(block_largest) && i < first + n; i++) {
+        for (int32_t i = first; top_k.would_accept(block_largest) && i < first + n; i++) {
             const float logit = std::isnan(row[i]) ? MINUS_INFINITY : row[i];
-            if (best.takes(logit)) {
-                best.add(logit, i);
+            if (top_k.would_accept(logit)) {
+                top_k.add(logit, i);
             }
         }
     }
@@ -137,7 +137,7 @@ void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n
     out.logprob = normalized(row[token_id]);
     out.top_ids.clear();
     out.top.clear();
-    for (const auto & [logit, id] : best.sorted()) {
+    for (const auto & [logit, id] : top_k.sorted()) {
         out.top_ids.push_back(id);
         out.top.push_back(normalized(logit));
     }

@@ -1,4 +1,4 @@
-// Log-probabilities of tokens: the log-softmax of the model's own logits, before anything changes them.
+// Log-probabilities of tokens: log-softmax of the model's own logits, before bias, penalties and samplers.
 #pragma once
 
 #include <cstddef>
@@ -7,20 +7,23 @@
 
 namespace pyg {
 
-constexpr int32_t MAX_LOGPROBS = 1000;  // alternatives of a token
+constexpr int32_t MAX_LOGPROBS = 1000;  // most alternatives of a token
 
-// Of one token.
+// Maximum of `n` values, ignoring NaNs.
+float maximum(const float * values, int32_t n);
+
+// Logprobs of one token.
 struct Logprobs {
     float                logprob = 0;
-    std::vector<int32_t> top_ids;  // the likeliest alternatives, likeliest first; for ties the lower id first
+    std::vector<int32_t> top_ids;  // likeliest alternatives, likeliest first; ties by lower id
     std::vector<float>   top;      // their log-probabilities
 };
 
-// Of token `token_id` and the `n_top` likeliest (may be 0), from `row`: (n_vocab,). Walks the row once. PYG_ERR_ENGINE
-// when the row has no numbers.
+// Compute the logprobs of token `token_id` and the `n_top` likeliest (may be 0) from `row`: (n_vocab,), in one pass.
+// PYG_ERR_ENGINE when the row has no numbers.
 void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n_top, Logprobs & out);
 
-// Of several tokens; k alternatives of each.
+// Logprobs of several tokens, with k alternatives each.
 struct LogprobRows {
     std::vector<float>   logprobs;  // (n,)
     std::vector<int32_t> top_ids;   // (n, k)
@@ -33,11 +36,11 @@ struct LogprobRows {
     }
 };
 
-// Of a sequence of tokens that grows at its end.
+// Logprobs of a growing sequence of tokens.
 class LogprobTable {
   public:
     LogprobTable() = default;
-    // PYG_ERR_INVALID_PARAMETER unless n_top is 0 to MAX_LOGPROBS; at most `n_vocab` are kept. 0: keep nothing.
+    // PYG_ERR_INVALID_PARAMETER unless n_top is 0 to MAX_LOGPROBS; limited to `n_vocab`. 0: record nothing.
     LogprobTable(const char * name, int32_t n_top, int32_t n_vocab);
 
     bool    wanted() const { return n_top_ > 0; }
@@ -46,8 +49,8 @@ class LogprobTable {
     void    append(const Logprobs & one);
     void    append(const LogprobRows & rows);  // each with n_top() alternatives
 
-    // Rows [first, first + n). logprobs: (n,); top_ids, top: (n, n_top). PYG_ERR_INVALID_PARAMETER if there are no such
-    // rows.
+    // Copy rows [first, first + n). logprobs: (n,); top_ids, top: (n, n_top). PYG_ERR_INVALID_PARAMETER if there are no
+    // such rows.
     void copy(int32_t first, int32_t n, float * logprobs, int32_t * top_ids, float * top) const;
 
   private:

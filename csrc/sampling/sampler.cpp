@@ -1,5 +1,5 @@
-// Running sampler chains. On unexpected input upstream asserts, sorts NaNs or reads past its buffers, so candidates and
-// grammar steps are checked first.
+// Sampler chains of the raw API. On unexpected input upstream asserts, sorts NaNs or reads past its buffers, so
+// candidates and grammar steps are validated first.
 #include "boundary/handles.hpp"
 #include "boundary/owned_string.hpp"
 
@@ -30,7 +30,7 @@ void for_each_named(const pyg_sampler & sampler, const char * name, Body && body
     }
 }
 
-// Without a vocabulary nothing else can be checked.
+// The only check possible without a vocabulary.
 void require_possible_token(int32_t token_id) {
     if (token_id < 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "%d is not a token id", token_id);
@@ -43,7 +43,7 @@ void require_not_stuck(const pyg_sampler & sampler) {
     }
 }
 
-// The whole chain takes a token, or nothing of it does.
+// Check all grammars first, so that the whole chain accepts a token or nothing does.
 void require_allowed_by_grammars(const pyg_sampler & sampler, int32_t token_id) {
     for_each_named(sampler, "grammar", [&](llama_sampler * grammar) {
         llama_token_data       token  = {token_id, 0, 0};
@@ -59,7 +59,7 @@ void accept(pyg_sampler & sampler, int32_t token_id) {
     require_allowed_by_grammars(sampler, token_id);
     try {
         llama_sampler_accept(sampler.chain, token_id);
-    } catch (const pyg::Failure & failure) {  // a lazy grammar that rejects the text that triggered it
+    } catch (const pyg::Failure & failure) {  // a lazy grammar rejected the text that triggered it
         sampler.stuck = true;
         throw fail(PYG_ERR_ENGINE, "the grammar cannot continue after token %d: %s", token_id, failure.message.c_str());
     }
@@ -73,9 +73,9 @@ void require_candidate(const llama_token_data & candidate) {
     }
 }
 
-// Copies one row of logits, and locks the context only for that.
+// Copy one row of logits; the context is locked only for that.
 void read_candidates(pyg_sampler & sampler, pyg_context * ctx, int32_t row) {
-    pyg::take_turn(ctx, [&](pyg_context & handle) {
+    pyg::with_lock(ctx, [&](pyg_context & handle) {
         const pyg::Context & context = *handle.context;
         const int32_t        n       = context.has_logits ? context.n_outputs : 0;
         if (row >= n || row < -n) {
@@ -136,8 +136,8 @@ pyg_status pyg_sampler_clone(pyg_sampler * sampler, pyg_sampler ** out, pyg_erro
         clone->model = handle.model;
         clone->stuck = handle.stuck;
         clone->chain = llama_sampler_clone(handle.chain);
-        // Upstream copies the token this one expects to be accepted, but not the table it then looks up; accepting an
-        // impossible token makes it forget.
+        // Upstream copies the token this sampler expects to be accepted, but not the table it then looks up; accepting
+        // an impossible token resets it.
         for_each_named(*clone, "adaptive-p", [](llama_sampler * one) { llama_sampler_accept(one, INT_MAX); });
         *out = clone.release();
     });

@@ -1,4 +1,4 @@
-// Samplers that take long to set up, kept to be copied.
+// Cache of samplers that are slow to create.
 #pragma once
 
 #include "llama.h"
@@ -17,11 +17,11 @@ struct SamplerDeleter {
 
 using UniqueSampler = std::unique_ptr<llama_sampler, SamplerDeleter>;
 
-// A model's most recently used samplers. Any thread.
+// The most recently used samplers of a model. Any thread.
 class SamplerCache {
   public:
-    // A copy, which the caller owns, of the sampler with a key. `make` makes one that has not been used, the first
-    // time.
+    // Return a copy, owned by the caller, of the sampler with a key. On first use `make` creates it, in its initial
+    // state.
     llama_sampler * copy(const std::string & key, const std::function<UniqueSampler()> & make);
 
   private:
@@ -30,7 +30,7 @@ class SamplerCache {
         UniqueSampler sampler;
     };
 
-    std::mutex       mutex_;    // held while making one, too: others with the same key wait for it
+    std::mutex       mutex_;    // also held while creating one, so that others with the same key wait
     std::list<Entry> entries_;  // most recently used first
 };
 

@@ -5,52 +5,66 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 namespace {
 
 using pyg::fail;
-using pyg::MAX_BREAKER_BYTES;
 using pyg::Model;
 using pyg::require_in;
 using pyg::SMALLEST_TEMPERATURE;
 using pyg::UniqueSampler;
 
-constexpr int32_t MIROSTAT_M = 100;  // tokens that version 1 estimates from, as in the paper
+constexpr int32_t MIROSTAT_M = 100;  // tokens used by version 1, as in the paper
 
-const char * const USUAL_ORDER[] = {"penalties", "dry",   "top_n_sigma", "top_k",      "typical_p",
-                                    "top_p",     "min_p", "xtc",         "temperature"};
+const char * const DEFAULT_ORDER[] = {"penalties", "dry",   "top_n_sigma", "top_k",      "typical_p",
+                                      "top_p",     "min_p", "xtc",         "temperature"};
+
+template <auto Member>
+double value_of(const pyg_sampling & options) {
+    return options.*Member;
+}
+
+struct Parameter {
+    pyg_sampling_range range;
+    double (*value)(const pyg_sampling & options);
+};
+
+// Ranges of all numeric parameters. Those of pyggml.SamplingParams are held equal by a test.
+const Parameter PARAMETERS[] = {
+    {{"temperature", 0, FLT_MAX}, value_of<&pyg_sampling::temperature>},
+    {{"top_k", 0, INT_MAX}, value_of<&pyg_sampling::top_k>},
+    {{"top_p", 0, 1}, value_of<&pyg_sampling::top_p>},
+    {{"min_p", 0, 1}, value_of<&pyg_sampling::min_p>},
+    {{"typical_p", 0, 1}, value_of<&pyg_sampling::typical_p>},
+    {{"repeat_penalty", FLT_MIN, FLT_MAX}, value_of<&pyg_sampling::repeat_penalty>},
+    {{"frequency_penalty", -FLT_MAX, FLT_MAX}, value_of<&pyg_sampling::frequency_penalty>},
+    {{"presence_penalty", -FLT_MAX, FLT_MAX}, value_of<&pyg_sampling::presence_penalty>},
+    {{"penalty_last_n", 0, INT_MAX}, value_of<&pyg_sampling::penalty_last_n>},
+    {{"dynatemp_range", 0, FLT_MAX}, value_of<&pyg_sampling::dynatemp_range>},
+    {{"dynatemp_exponent", 0, FLT_MAX}, value_of<&pyg_sampling::dynatemp_exponent>},
+    {{"top_n_sigma", 0, FLT_MAX}, value_of<&pyg_sampling::top_n_sigma>},
+    {{"xtc_probability", 0, 1}, value_of<&pyg_sampling::xtc_probability>},
+    {{"xtc_threshold", 0, 1}, value_of<&pyg_sampling::xtc_threshold>},
+    {{"dry_multiplier", 0, FLT_MAX}, value_of<&pyg_sampling::dry_multiplier>},
+    {{"dry_base", 1, FLT_MAX}, value_of<&pyg_sampling::dry_base>},
+    {{"dry_allowed_length", 0, INT_MAX}, value_of<&pyg_sampling::dry_allowed_length>},
+    {{"dry_penalty_last_n", 0, INT_MAX}, value_of<&pyg_sampling::dry_penalty_last_n>},
+    {{"mirostat", 0, 2}, value_of<&pyg_sampling::mirostat>},
+    {{"mirostat_tau", 0, FLT_MAX}, value_of<&pyg_sampling::mirostat_tau>},
+    {{"mirostat_eta", 0, FLT_MAX}, value_of<&pyg_sampling::mirostat_eta>},
+    {{"adaptive_target", -1, 1}, value_of<&pyg_sampling::adaptive_target>},
+    {{"adaptive_decay", 0, 0.99f}, value_of<&pyg_sampling::adaptive_decay>},
+    {{"min_keep", 0, INT_MAX}, value_of<&pyg_sampling::min_keep>},
+};
 
 void require_valid(const pyg_sampling & options) {
-    require_in("temperature", options.temperature, 0, FLT_MAX);
-    require_in("top_k", options.top_k, 0, INT_MAX);
-    require_in("top_p", options.top_p, 0, 1);
-    require_in("min_p", options.min_p, 0, 1);
-    require_in("typical_p", options.typical_p, 0, 1);
-    require_in("repeat_penalty", options.repeat_penalty, FLT_MIN, FLT_MAX);
-    require_in("frequency_penalty", options.frequency_penalty, -FLT_MAX, FLT_MAX);
-    require_in("presence_penalty", options.presence_penalty, -FLT_MAX, FLT_MAX);
-    require_in("penalty_last_n", options.penalty_last_n, 0, INT_MAX);
-    require_in("dynatemp_range", options.dynatemp_range, 0, FLT_MAX);
-    require_in("dynatemp_exponent", options.dynatemp_exponent, 0, FLT_MAX);
-    require_in("top_n_sigma", options.top_n_sigma, 0, FLT_MAX);
-    require_in("xtc_probability", options.xtc_probability, 0, 1);
-    require_in("xtc_threshold", options.xtc_threshold, 0, 1);
-    require_in("dry_multiplier", options.dry_multiplier, 0, FLT_MAX);
-    require_in("dry_base", options.dry_base, 1, FLT_MAX);
-    require_in("dry_allowed_length", options.dry_allowed_length, 0, INT_MAX);
-    require_in("dry_penalty_last_n", options.dry_penalty_last_n, 0, INT_MAX);
-    require_in("mirostat", options.mirostat, 0, 2);
-    require_in("mirostat_tau", options.mirostat_tau, 0, FLT_MAX);
-    require_in("mirostat_eta", options.mirostat_eta, 0, FLT_MAX);
-    require_in("adaptive_target", options.adaptive_target, -1, 1);
-    require_in("adaptive_decay", options.adaptive_decay, 0, 0.99f);
-    require_in("min_keep", options.min_keep, 0, INT_MAX);
+    for (const Parameter & parameter : PARAMETERS) {
+        const pyg_sampling_range & range = parameter.range;
+        require_in(range.name, parameter.value(options), range.min, range.max);
+    }
     for (int32_t i = 0; i < options.n_dry_breakers; i++) {
-        const size_t n = std::strlen(options.dry_breakers[i]);
-        if (n == 0 || n > MAX_BREAKER_BYTES) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "each of dry_sequence_breakers must have 1 to %zu bytes, not %zu",
-                       MAX_BREAKER_BYTES, n);
-        }
+        pyg::require_breaker("each of dry_sequence_breakers", options.dry_breakers[i]);
     }
 }
 
@@ -59,13 +73,13 @@ bool has_penalties(const pyg_sampling & options) {
            (options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f || options.presence_penalty != 0.0f);
 }
 
-// Makes the samplers of one request; those its options switch off are null.
-class Maker {
+// Factory of one request's samplers; null for those that are off.
+class SamplerFactory {
   public:
-    Maker(const Model & model, uint32_t n_ctx, const pyg_sampling & options)
+    SamplerFactory(const Model & model, uint32_t n_ctx, const pyg_sampling & options)
         : model_(model), n_ctx_(n_ctx), o_(options) {}
 
-    llama_sampler * named(const std::string & name) const {
+    llama_sampler * create(const std::string & name) const {
         const auto min_keep = static_cast<size_t>(o_.min_keep);
         if (name == "penalties") {
             return penalties();
@@ -99,8 +113,8 @@ class Maker {
         throw fail(PYG_ERR_INVALID_PARAMETER, "there is no sampler \"%s\"", name.c_str());
     }
 
-    // The sampler that chooses among what the others left.
-    llama_sampler * choice() const {
+    // The sampler that selects one of the remaining candidates.
+    llama_sampler * selector() const {
         if (o_.mirostat == 1) {
             return llama_sampler_init_mirostat(model_.n_vocab(), o_.seed, o_.mirostat_tau, o_.mirostat_eta, MIROSTAT_M);
         }
@@ -112,7 +126,7 @@ class Maker {
     }
 
   private:
-    // Upstream allocates a ring of this length, however few tokens there are.
+    // Upstream allocates a ring buffer of this length.
     int32_t look_back(int32_t n) const { return static_cast<int32_t>(std::min<int64_t>(n, n_ctx_)); }
 
     llama_sampler * penalties() const {
@@ -128,7 +142,7 @@ class Maker {
         }
         std::vector<const char *> breakers(o_.dry_breakers, o_.dry_breakers + o_.n_dry_breakers);
         const int32_t             last_n = look_back(o_.dry_penalty_last_n);
-        return model_.samplers.copy(dry_key(last_n), [&] {  // upstream looks for the breakers in every token
+        return model_.samplers.copy(dry_key(last_n), [&] {  // upstream searches every token for the breakers
             return UniqueSampler(llama_sampler_init_dry(model_.vocab, o_.dry_multiplier, o_.dry_base,
                                                         o_.dry_allowed_length, last_n, breakers.data(),
                                                         breakers.size()));
@@ -156,13 +170,13 @@ class Maker {
 
 std::vector<std::string> order(const pyg_sampling & options) {
     if (options.temperature < SMALLEST_TEMPERATURE) {
-        return {"penalties", "dry"};  // the others never change which token is likeliest
+        return {"penalties", "dry"};  // the others never change the likeliest token
     }
     if (options.mirostat != 0) {
         return {"penalties", "dry", "temperature"};
     }
     if (!options.samplers) {
-        return {std::begin(USUAL_ORDER), std::end(USUAL_ORDER)};
+        return {std::begin(DEFAULT_ORDER), std::end(DEFAULT_ORDER)};
     }
     return {options.samplers, options.samplers + options.n_samplers};
 }
@@ -172,8 +186,17 @@ std::vector<std::string> order(const pyg_sampling & options) {
 namespace pyg {
 
 void require_in(const char * name, double value, double low, double high) {
-    if (!(value >= low && value <= high)) {  // also refuses NaN
+    if (!(value >= low && value <= high)) {  // also true for NaN
         throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be between %g and %g, not %g", name, low, high, value);
+    }
+}
+
+void require_breaker(const char * name, const char * breaker) {
+    constexpr size_t MAX_BYTES = 40;  // upstream would truncate a longer one, perhaps inside a character
+    const size_t     n         = std::strlen(breaker);
+    if (n == 0 || n > MAX_BYTES) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s must have 1 to %zu bytes, but \"%s\" has %zu", name, MAX_BYTES,
+                   breaker, n);
     }
 }
 
@@ -204,16 +227,28 @@ SamplerChain make_sampler_chain(const Model & model, uint32_t n_ctx, const pyg_s
             llama_sampler_chain_add(chain.get(), sampler);
         }
     };
-    const Maker make(model, n_ctx, options);
+    const SamplerFactory make(model, n_ctx, options);
     for (const std::string & name : order(options)) {
-        add(make.named(name));
+        add(make.create(name));
     }
     const bool greedy = options.temperature < SMALLEST_TEMPERATURE;
     if (greedy && llama_sampler_chain_n(chain.get()) == 0) {
         return nullptr;
     }
-    add(greedy ? llama_sampler_init_greedy() : make.choice());
+    add(greedy ? llama_sampler_init_greedy() : make.selector());
     return chain;
 }
 
 }  // namespace pyg
+
+bool pyg_sampling_range_get(int32_t index, pyg_sampling_range * out) {
+    if (index < 0 || static_cast<size_t>(index) >= std::size(PARAMETERS)) {
+        return false;
+    }
+    *out = PARAMETERS[index].range;
+    return true;
+}
+
+const char * pyg_sampler_order(int32_t index) {
+    return index >= 0 && static_cast<size_t>(index) < std::size(DEFAULT_ORDER) ? DEFAULT_ORDER[index] : nullptr;
+}

@@ -1,4 +1,4 @@
-// The samplers a chain can have. Each checks its arguments, because upstream does not.
+// The samplers of a chain. Each validates its arguments, because upstream does not.
 #include "boundary/handles.hpp"
 #include "sampling/grammar/grammar_sampler.hpp"
 #include "sampling/sampler_chain.hpp"
@@ -11,12 +11,11 @@
 namespace {
 
 using pyg::fail;
-using pyg::MAX_BREAKER_BYTES;
 using pyg::Model;
 using pyg::require_in;
 using pyg::SMALLEST_TEMPERATURE;
 
-constexpr int32_t MAX_LAST_N = 1 << 20;  // samplers that look back keep a buffer of this many tokens
+constexpr int32_t MAX_LAST_N = 1 << 20;  // samplers that look back allocate a buffer of this many tokens
 
 void require_not_negative(const char * name, double value) { require_in(name, value, 0, FLT_MAX); }
 
@@ -35,26 +34,18 @@ const Model & require_model(const pyg_sampler & sampler, const char * who) {
 
 float temperature(float t) { return t < SMALLEST_TEMPERATURE ? 0 : t; }
 
-// Checks, then makes the sampler with `make` and hands it to the chain, which owns it from then on.
+// Create a sampler with `make`, which validates, and add it to the chain, which owns it.
 template <class Make>
 pyg_status add(pyg_sampler * sampler, pyg_error * err, Make && make) {
     return pyg::with(sampler, err, [&](pyg_sampler & handle) { llama_sampler_chain_add(handle.chain, make(handle)); });
 }
 
-// What makes a grammar of a chain.
+// Options of a grammar in a chain.
 pyg_sampling grammar_options(const char * grammar, const char * root) {
     pyg_sampling options = {};
     options.grammar      = grammar;
     options.grammar_root = root;
     return options;
-}
-
-void require_breaker(const char * breaker) {
-    const size_t n = std::strlen(breaker);
-    if (n == 0 || n > MAX_BREAKER_BYTES) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "a sequence breaker must have 1 to %zu bytes, but \"%s\" has %zu",
-                   MAX_BREAKER_BYTES, breaker, n);
-    }
 }
 
 }  // namespace
@@ -192,7 +183,7 @@ pyg_status pyg_sampler_add_dry(pyg_sampler * sampler, float multiplier, float ba
         require_in("allowed_length", allowed_length, 0, INT_MAX);
         require_in("last_n", last_n, 0, MAX_LAST_N);
         for (size_t i = 0; i < n_breakers; i++) {
-            require_breaker(breakers[i]);
+            pyg::require_breaker("a sequence breaker", breakers[i]);
         }
         return llama_sampler_init_dry(vocab, multiplier, base, allowed_length, last_n, breakers, n_breakers);
     });

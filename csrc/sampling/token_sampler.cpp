@@ -1,5 +1,7 @@
 #include "sampling/token_sampler.hpp"
 
+#include "sampling/logprobs.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,31 +10,14 @@ namespace {
 
 using pyg::fail;
 
-// The largest of `n` floats, ignoring NaNs. Sixteen running maxima, because the compiler must not reorder a single one.
-float maximum(const float * values, int32_t n) {
-    constexpr int32_t LANES = 16;
-    float             lanes[LANES];
-    std::fill_n(lanes, LANES, -std::numeric_limits<float>::infinity());
-    int32_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        for (int32_t lane = 0; lane < LANES; lane++) {
-            lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
-        }
-    }
-    for (; i < n; i++) {
-        lanes[0] = values[i] > lanes[0] ? values[i] : lanes[0];
-    }
-    return *std::max_element(lanes, lanes + LANES);
-}
-
-// The first index of the largest value; -1 if nothing is larger than -infinity. Runs for every greedy token, so it
-// takes maxima of blocks and searches only the winning block for the index.
+// Index of the first maximum; -1 if nothing is larger than -infinity. Runs for every greedy token, so it takes maxima
+// of blocks and searches only the best block for the index.
 int32_t argmax(const float * row, int32_t n) {
     constexpr int32_t BLOCK = 512;
     float             best  = -std::numeric_limits<float>::infinity();
     int32_t           where = -1;
     for (int32_t first = 0; first < n; first += BLOCK) {
-        const float block_best = maximum(row + first, std::min(BLOCK, n - first));
+        const float block_best = pyg::maximum(row + first, std::min(BLOCK, n - first));
         if (block_best > best) {
             best  = block_best;
             where = first;
@@ -41,24 +26,24 @@ int32_t argmax(const float * row, int32_t n) {
     return where < 0 ? -1 : static_cast<int32_t>(std::find(row + where, row + n, best) - row);
 }
 
-// The tokens to choose from, of which there may be hundreds of thousands: each thread has them once, where its cache
-// still holds them from the last request.
+// Candidates, possibly hundreds of thousands, allocated once per thread, where they are still in the CPU's cache from
+// the last request.
 thread_local std::vector<llama_token_data> t_candidates;
 
-[[noreturn]] void fail_of_logits() {
+[[noreturn]] void fail_invalid_logits() {
     throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
 }
 
-// Upstream's samplers sort and exponentiate the logits, and these break both.
+// Upstream's samplers sort and exponentiate the logits; NaN and +infinity break both.
 void require_usable(const float * row, int32_t n) {
     if (!std::all_of(row, row + n, [](float logit) { return logit < INFINITY; })) {
-        fail_of_logits();
+        fail_invalid_logits();
     }
 }
 
-// Adds the biases to a row as long as it lives. Logprobs are of the model's own logits. A copy of the row, or a list of
-// candidates for the sake of a few tokens, would take far longer than finding the largest.
-class Biased {
+// Adds biases to a row and removes them again, because logprobs are of the model's own logits. Copying the row would
+// take far longer than the argmax.
+class Biased : pyg::NonCopyable {
   public:
     Biased(float * row, const std::vector<llama_logit_bias> & biases) : row_(row), biases_(biases) {
         before_.reserve(biases.size());
@@ -68,12 +53,10 @@ class Biased {
         }
     }
     ~Biased() {
-        for (size_t i = biases_.size(); i-- > 0;) {  // backwards: a token may have several
+        for (size_t i = biases_.size(); i-- > 0;) {  // in reverse: a token may have several
             row_[biases_[i].token] = before_[i];
         }
     }
-    Biased(const Biased &)             = delete;
-    Biased & operator=(const Biased &) = delete;
 
   private:
     float * const                         row_;
@@ -89,7 +72,7 @@ TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampli
                            const std::vector<int32_t> & stop_token_ids)
     : chain_(make_sampler_chain(model, n_ctx, options)), biases_(make_biases(model, options)) {
     if (options.grammar) {
-        follower_ = std::make_unique<GrammarFollower>(model, options, stop_token_ids);
+        grammar_ = std::make_unique<GrammarConstraint>(model, options, stop_token_ids);
     }
 }
 
@@ -97,57 +80,57 @@ int32_t TokenSampler::sample(float * row, int32_t n_vocab) {
     const Biased biased(row, biases_);
     int32_t      token_id;
     try {
-        token_id = chain_ ? choose(row, n_vocab) : likeliest(row, n_vocab);
+        token_id = chain_ ? sample_chain(row, n_vocab) : sample_greedy(row, n_vocab);
     } catch (const EngineAbort & abort) {
         // The chain is in an unknown state and is leaked; the context was only read.
         (void) chain_.release();
         throw fail(PYG_ERR_ENGINE, "a check inside the sampler failed: %s", abort.message.c_str());
     }
-    if (follower_) {
-        follower_->accept(token_id);
+    if (grammar_) {
+        grammar_->accept(token_id);
     }
     return token_id;
 }
 
-// Greedy. Checks the model's favourite first: it is often allowed, and then the set of allowed tokens is not needed.
-int32_t TokenSampler::likeliest(const float * row, int32_t n_vocab) {
-    const int32_t favourite = argmax(row, n_vocab);
-    if (favourite < 0) {
+// Greedy sampling. Checks the top token first: if the grammar allows it, the mask of allowed tokens is not needed.
+int32_t TokenSampler::sample_greedy(const float * row, int32_t n_vocab) {
+    const int32_t top_token = argmax(row, n_vocab);
+    if (top_token < 0) {
         require_usable(row, n_vocab);
-        biases_.empty() ? fail_of_logits() : fail_of_options();
+        biases_.empty() ? fail_invalid_logits() : fail_no_token();
     }
-    if (!is_constrained() || follower_->allows(favourite)) {
-        return favourite;
+    if (!is_constrained() || grammar_->allows(top_token)) {
+        return top_token;
     }
     require_usable(row, n_vocab);
     collect(row, n_vocab);
     const auto best = std::max_element(t_candidates.begin(), t_candidates.end(),
                                        [](const auto & a, const auto & b) { return a.logit < b.logit; });
     if (!std::isfinite(best->logit)) {
-        fail_of_options();
+        fail_no_token();
     }
     return best->id;
 }
 
-int32_t TokenSampler::choose(const float * row, int32_t n_vocab) {
+int32_t TokenSampler::sample_chain(const float * row, int32_t n_vocab) {
     require_usable(row, n_vocab);
     collect(row, n_vocab);
     llama_token_data_array candidates = {t_candidates.data(), t_candidates.size(), -1, false};
     llama_sampler_apply(chain_.get(), &candidates);
     const llama_token_data & chosen = candidates.data[candidates.selected];
     if (!std::isfinite(chosen.logit) || std::isnan(chosen.p)) {
-        fail_of_options();
+        fail_no_token();
     }
     llama_sampler_accept(chain_.get(), chosen.id);
     return chosen.id;
 }
 
-void TokenSampler::fail_of_options() const {
-    throw fail(follower_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
+void TokenSampler::fail_no_token() const {
+    throw fail(grammar_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
                "grammar, logit_bias, penalties and temperature together leave no token to choose");
 }
 
-// The candidate tokens and their logits.
+// Collect the candidate tokens and their logits.
 void TokenSampler::collect(const float * row, int32_t n_vocab) {
     if (!is_constrained()) {
         t_candidates.resize(static_cast<size_t>(n_vocab));
@@ -157,7 +140,7 @@ void TokenSampler::collect(const float * row, int32_t n_vocab) {
         return;
     }
     t_candidates.clear();
-    follower_->for_each_allowed([&](int32_t id) { t_candidates.push_back({id, row[id], 0}); });
+    grammar_->for_each_allowed([&](int32_t id) { t_candidates.push_back({id, row[id], 0}); });
     if (t_candidates.empty()) {
         throw fail(PYG_ERR_GRAMMAR, "no token in the vocabulary can come next under the grammar");
     }

@@ -1,4 +1,4 @@
-// How the tokens of one request are chosen.
+// Sampling for one request.
 #pragma once
 
 #include "sampling/grammar/lazy_grammar.hpp"
@@ -6,36 +6,36 @@
 
 namespace pyg {
 
-// Samples from a row of logits: biases change it, the grammar gives the candidates, and a chain of samplers chooses
-// among them. Without the last two it is a plain argmax.
+// Samples a token from a row of logits: adds biases, restricts the candidates to the grammar, and runs the sampler
+// chain. With neither grammar nor chain it is an argmax.
 class TokenSampler {
   public:
-    // `n_ctx` limits how far the penalties look back. `stop_token_ids`, sorted, end the generation.
-    // PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER
+    // `n_ctx` limits how far penalties look back. `stop_token_ids`, sorted, end the generation. PYG_ERR_GRAMMAR,
+    // PYG_ERR_INVALID_PARAMETER
     TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options,
                  const std::vector<int32_t> & stop_token_ids);
 
-    // Samples from a row of logits, which is as before when it returns. Any thread may call.
-    // PYG_ERR_GRAMMAR or PYG_ERR_INVALID_PARAMETER when the options together leave no token to choose.
+    // Sample from a row of logits, which is unchanged on return. Any thread. PYG_ERR_GRAMMAR or
+    // PYG_ERR_INVALID_PARAMETER when the options together rule out every token.
     int32_t sample(float * row, int32_t n_vocab);
 
-    // Whether it takes the largest logit, whatever came before.
-    bool is_plain_greedy() const { return !chain_ && biases_.empty() && !follower_; }
+    // True if it is an argmax without state.
+    bool is_plain_greedy() const { return !chain_ && biases_.empty() && !grammar_; }
 
-    // Gives the penalties the prompt to look back at.
+    // Feed the prompt to the penalties.
     void accept_prompt(const std::vector<int32_t> & prompt);
 
   private:
-    bool    is_constrained() const { return follower_ && follower_->is_active(); }
-    int32_t likeliest(const float * row, int32_t n_vocab);
-    int32_t choose(const float * row, int32_t n_vocab);
+    bool    is_constrained() const { return grammar_ && grammar_->is_active(); }
+    int32_t sample_greedy(const float * row, int32_t n_vocab);
+    int32_t sample_chain(const float * row, int32_t n_vocab);
     void    collect(const float * row, int32_t n_vocab);
 
-    [[noreturn]] void fail_of_options() const;
+    [[noreturn]] void fail_no_token() const;
 
-    SamplerChain                     chain_;  // null: greedy, and nothing but the biases changes the logits
-    std::vector<llama_logit_bias>    biases_;
-    std::unique_ptr<GrammarFollower> follower_;
+    SamplerChain                       chain_;  // null: greedy without penalties
+    std::vector<llama_logit_bias>      biases_;
+    std::unique_ptr<GrammarConstraint> grammar_;
 };
 
 }  // namespace pyg

@@ -81,7 +81,7 @@ def check_metadata(ggufs: Sequence[CData], path: Path) -> MetadataCheck:
     text = ffi.new("char **")
     try:
         handle = c_calls.create(
-            "pyg_model", lib.pyg_model_free, lib.pyg_model_survey, ggufs, len(ggufs), os.fsencode(path), text
+            "pyg_model", lib.pyg_model_free, lib.pyg_model_check_metadata, ggufs, len(ggufs), os.fsencode(path), text
         )
         report = json.loads(ffi.string(text[0]).decode("utf-8", "replace"))
     finally:
@@ -89,7 +89,7 @@ def check_metadata(ggufs: Sequence[CData], path: Path) -> MetadataCheck:
     return MetadataCheck(
         model=None if handle == ffi.NULL else Model.from_handle(path, handle),
         failed=report["failed"],
-        message=report["words"].strip(),
+        message=report["message"].strip(),
         sizes=report["sizes"],
         findings=tuple(map(_mismatch, report["findings"])),
         unknown=tuple(report["unknown"]),

@@ -93,13 +93,13 @@ def types_for_model(
     Raises:
         InvalidParameterError: the engine's quantiser does not support the file type.
     """
-    model = ffi.new("pyg_mixture_model *")
+    model = ffi.new("pyg_quantization_mix_model *")
     name = ffi.new("char[]", architecture.encode())
     model.architecture = name
     model.n_embd, model.n_ff, model.n_layer = shape.n_embd, shape.n_ff, shape.n_layer
     model.n_head, model.n_head_kv, model.n_embd_head = shape.n_head, shape.n_head_kv, shape.head_dim
     model.n_expert = shape.n_expert
-    return _types(lib.pyg_mixture_types, model, file_type, tensors, has_imatrix)
+    return _types(lib.pyg_quantization_mix_types, model, file_type, tensors, has_imatrix)
 
 
 def types_for_file(path: Path, file_type: int, tensors: Sequence[TensorToQuantize], has_imatrix: bool) -> list[Choice]:
@@ -110,7 +110,7 @@ def types_for_file(path: Path, file_type: int, tensors: Sequence[TensorToQuantiz
         UnsupportedArchitectureError: the engine does not support the architecture.
         InvalidParameterError: the engine's quantiser does not support the file type.
     """
-    return _types(lib.pyg_mixture_types_of_file, os.fsencode(path), file_type, tensors, has_imatrix)
+    return _types(lib.pyg_quantization_mix_types_of_file, os.fsencode(path), file_type, tensors, has_imatrix)
 
 
 def _types(
@@ -120,7 +120,7 @@ def _types(
     tensors: Sequence[TensorToQuantize],
     has_imatrix: bool,
 ) -> list[Choice]:
-    rows: Any = ffi.new("pyg_mixture_tensor[]", len(tensors))
+    rows: Any = ffi.new("pyg_quantization_mix_tensor[]", len(tensors))
     names = [ffi.new("char[]", tensor.name.encode("utf-8", "surrogateescape")) for tensor in tensors]  # borrowed
     for row, name, tensor in zip(rows, names, tensors, strict=True):
         row.name, row.type = name, tensor.type

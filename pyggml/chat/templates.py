@@ -80,7 +80,7 @@ class ChatTemplates(Owner):
         self._handle = c_calls.create(
             "pyg_chat_templates", lib.pyg_chat_templates_free, lib.pyg_chat_templates_new, model._handle, text
         )
-        about = json_from(lib.pyg_chat_templates_about, self._handle)
+        about = json_from(lib.pyg_chat_templates_info, self._handle)
         self.source: str = about["source"]
         self._arguments: str = about["arguments"]
         self.supports = _abilities(about["abilities"])

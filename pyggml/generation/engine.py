@@ -302,7 +302,7 @@ class Engine(Owner):
         Raises:
             ClosedError: the engine was closed. If it is closed later, the waker is notified too.
         """
-        c_calls.call(lib.pyg_engine_ask_for_room, self._handle, waker.handle, tag)
+        c_calls.call(lib.pyg_engine_notify_when_queue_has_capacity, self._handle, waker.handle, tag)
 
     @property
     def starts_slowly(self) -> bool:

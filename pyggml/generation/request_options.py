@@ -34,7 +34,7 @@ def request_options(
         The options, and the objects they point to, which must live until the native call has copied them.
     """
     options = ffi.new("pyg_request_options *")
-    options.max_tokens, options.unwatched = params.max_tokens, not watched
+    options.max_tokens, options.prefer_throughput = params.max_tokens, not watched
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)

@@ -91,7 +91,7 @@ class EngineProcess:
             ClosedError: the process was closed.
         """
         out = ffi.new("bool *")
-        c_calls.call(lib.pyg_relay_is_gone, self._handle, out)
+        c_calls.call(lib.pyg_engine_client_has_exited, self._handle, out)
         return bool(out[0])
 
     def is_exiting(self) -> bool:
@@ -102,11 +102,11 @@ class EngineProcess:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def submit(self, model: CData, n_ctx: int, prompt: npt.NDArray[np.int32], options: CData, request: bytes) -> CData:
-        """Queue a generation and return the native request; see ``pyg_relay_submit``."""
+        """Queue a generation and return the native request; see ``pyg_engine_client_submit``."""
         return c_calls.create(
             "pyg_request",
             lib.pyg_request_free,
-            lib.pyg_relay_submit,
+            lib.pyg_engine_client_submit,
             self._handle,
             model,
             n_ctx,
@@ -119,7 +119,7 @@ class EngineProcess:
 
     def ask_for_room(self, waker: Waker, tag: int) -> None:
         """See :meth:`Engine.ask_for_room <pyggml.Engine.ask_for_room>`."""
-        c_calls.call(lib.pyg_relay_ask_for_room, self._handle, waker.handle, tag)
+        c_calls.call(lib.pyg_engine_client_notify_when_queue_has_capacity, self._handle, waker.handle, tag)
 
     def call(
         self, request: bytes, token_ids: npt.NDArray[np.int32] | None = None, n_bytes: int = 0
@@ -145,7 +145,7 @@ class EngineProcess:
         call_id, last = ffi.new("uint64_t *"), ffi.new("bool *")
         try:
             c_calls.call(
-                lib.pyg_relay_call,
+                lib.pyg_engine_client_call,
                 self._handle,
                 pointer("int32_t[]", token_ids),
                 len(token_ids),
@@ -158,14 +158,14 @@ class EngineProcess:
                 if (data := self._receive(call_id[0], last)) is not None:
                     yield protocol.decode_reply(data)
         finally:
-            lib.pyg_relay_forget(self._handle, call_id[0])
+            lib.pyg_engine_client_discard(self._handle, call_id[0])
 
     def _receive(self, call_id: int, last: CData) -> memoryview | None:
         """Return the next reply to a request; None if there is none yet."""
         n_data = ffi.new("size_t *")
 
         def receive(out: CData, err: CData) -> int:
-            status: int = lib.pyg_relay_reply(self._handle, call_id, SIGNAL_CHECK_S, out, n_data, last, err)
+            status: int = lib.pyg_engine_client_reply(self._handle, call_id, SIGNAL_CHECK_S, out, n_data, last, err)
             return status
 
         data = c_calls.create("char", lib.pyg_string_free, receive)
@@ -182,7 +182,7 @@ class EngineProcess:
 
     def _stop(self) -> None:
         try:
-            c_calls.call(lib.pyg_relay_close, self._handle)
+            c_calls.call(lib.pyg_engine_client_close, self._handle)
         finally:
             if self._child is not None:
                 self._child.kill()  # it has nothing to save
@@ -206,11 +206,13 @@ class EngineProcess:
             why = reason or _exit_reason(status, _stderr_tail(stderr))
             with contextlib.suppress(errors.ClosedError):
                 why += ": the next call starts another" if self.has_loaded else ", while it loaded the model"
-                c_calls.call(lib.pyg_relay_lose, self._handle, why.encode())
+                c_calls.call(lib.pyg_engine_client_fail, self._handle, why.encode())
 
     def _spawn(self, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         memory, socket = ffi.new("int32_t *"), ffi.new("int32_t *")
-        self._handle = c_calls.create("pyg_relay", lib.pyg_relay_free, lib.pyg_relay_new, *self._limits, memory, socket)
+        self._handle = c_calls.create(
+            "pyg_engine_client", lib.pyg_engine_client_free, lib.pyg_engine_client_new, *self._limits, memory, socket
+        )
         try:
             task = {"memory": memory[0], "socket": socket[0], "parent": os.getpid()}
             # In a session of its own, so that a terminal's Ctrl-C reaches only the program.
@@ -231,7 +233,7 @@ class EngineProcess:
     def _relay(self) -> str | None:
         """Relay messages until the process exits, or sends an invalid one; then return the error."""
         try:
-            c_calls.call(lib.pyg_relay_run, self._handle)
+            c_calls.call(lib.pyg_engine_client_run, self._handle)
         except errors.ClosedError:
             return None
         except errors.InferError as error:

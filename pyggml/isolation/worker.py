@@ -51,8 +51,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lib.pyg_end_with_parent(task["parent"])
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
-    out = ffi.new("pyg_feed **")
-    c_calls.call(lib.pyg_feed_new, task["memory"], task["socket"], out)
+    out = ffi.new("pyg_engine_server **")
+    c_calls.call(lib.pyg_engine_server_new, task["memory"], task["socket"], out)
     _Worker(_ReplyChannel(out[0])).run()
 
 
@@ -69,7 +69,7 @@ class _ReplyChannel:
         self._send(call_id, protocol.encode_error(error), last=True)
 
     def _send(self, call_id: int, message: bytes, last: bool) -> None:
-        c_calls.call(lib.pyg_feed_reply, self.handle, call_id, message, len(message), last)
+        c_calls.call(lib.pyg_engine_server_reply, self.handle, call_id, message, len(message), last)
 
 
 class _Worker:
@@ -81,10 +81,10 @@ class _Worker:
         self._model: _LoadedModel | None = None
 
     def run(self) -> NoReturn:
-        threading.Thread(target=lib.pyg_feed_run, args=(self._replies.handle,), daemon=True).start()
+        threading.Thread(target=lib.pyg_engine_server_run, args=(self._replies.handle,), daemon=True).start()
         frame = ffi.new("pyg_frame *")
         while True:
-            c_calls.call(lib.pyg_feed_next, self._replies.handle, frame)
+            c_calls.call(lib.pyg_engine_server_next, self._replies.handle, frame)
             if frame.kind == lib.PYG_FRAME_NONE:
                 os._exit(0)  # the system frees everything, and faster
             data = ffi.gc(frame.data, lib.pyg_string_free)
@@ -157,7 +157,7 @@ class _LoadedModel:
         options.timeout_s = -1.0 if request.timeout_s is None else request.timeout_s
         engine = self._require_engine()._handle
         ids = pointer("int32_t[]", prompt)
-        c_calls.call(lib.pyg_feed_submit, self._replies.handle, engine, call_id, ids, len(prompt), options)
+        c_calls.call(lib.pyg_engine_server_submit, self._replies.handle, engine, call_id, ids, len(prompt), options)
         del borrowed  # native code has copied it
 
     def stats(self, _: _Ids) -> tuple[dict[str, object]]:

@@ -190,7 +190,7 @@ def test_a_parser_reads_one_answer(tiny: Model) -> None:
     prompt = prompt_of(tiny, CASES[0])
     parser = prompt.parser()
     parser.feed("x", last=True)
-    with pytest.raises(pyggml.InvalidParameterError, match="whole answer"):
+    with pytest.raises(pyggml.InvalidParameterError, match="complete output"):
         parser.feed("y")
     assert prompt.parser().message == ChatMessage()
 

@@ -19,7 +19,7 @@ from support.checkpoints import models
 from support.event_loops import is_idle, until
 
 import pyggml
-from pyggml import Context, Engine, Model, errors, lib
+from pyggml import Context, Engine, Model, lib
 from pyggml._core import c_calls
 from pyggml.schema import grammar as schema_grammar
 
@@ -98,10 +98,10 @@ class TestInThreads:
 
         def spy(type: str, free: Any, new: Any, *arguments: Any) -> Any:
             if new is lib.pyg_engine_submit:
-                unwatched.append(arguments[-1].unwatched)
+                unwatched.append(arguments[-1].prefer_throughput)
             return create(type, free, new, *arguments)
 
-        monkeypatch.setattr(errors, "create", spy)
+        monkeypatch.setattr(c_calls, "create", spy)
         llm.generate(prompts[0], max_tokens=1)
         llm.generate_batch(prompts[:2], max_tokens=1)
         asyncio.run(llm.agenerate(prompts[0], max_tokens=1))

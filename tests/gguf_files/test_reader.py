@@ -232,7 +232,7 @@ def test_truncated_at_every_length(written: Callable[[bytes], Path]) -> None:
 
 
 def test_truncated_data_says_so(written: Callable[[bytes], Path]) -> None:
-    with pytest.raises(ModelLoadError, match=r'cut short: tensor "weight" needs 48 bytes .* holds 47'):
+    with pytest.raises(ModelLoadError, match=r'truncated: tensor "weight" needs 48 bytes .* holds 47'):
         GGUFReader(written(small_file()[:-1]))
 
 
@@ -297,7 +297,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
         handmade.file(None, [handmade.tensor(b"a", [2**61 - 1]), handmade.tensor(b"b", [2**61 - 1])]),
         "offset",
     ),
-    "more than there is": (handmade.file(None, [handmade.tensor(b"n", [2**40])], bytes(64)), "cut short"),
+    "more than there is": (handmade.file(None, [handmade.tensor(b"n", [2**40])], bytes(64)), "truncated"),
     "unknown tensor type": (handmade.file(None, [handmade.tensor(b"n", [4], 1000)]), "invalid ggml type"),
     "negative tensor type": (handmade.file(None, [handmade.tensor(b"n", [4], -1)]), "invalid ggml type"),
     "removed tensor type": (handmade.file(None, [handmade.tensor(b"n", [32], 4)], bytes(32)), "block size"),

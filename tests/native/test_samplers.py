@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,8 @@ import numpy.typing as npt
 import pytest
 
 import pyggml
+from pyggml._core.ffi import ffi, lib
+from pyggml._core.fields import fields_of
 from pyggml.types import DEFAULT_SAMPLERS
 
 Floats = npt.NDArray[Any]
@@ -261,3 +264,24 @@ def test_no_samplers_at_all(llm: pyggml.LLM, logits: Floats) -> None:
 def test_wrong_parameters(params: dict[str, Any], said: str) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match=said):
         pyggml.SamplingParams(**params)
+
+
+def test_ranges_and_order_of_python_and_c_are_the_same() -> None:
+    count, out, ranges = 0, ffi.new("pyg_sampling_range *"), {}
+    while lib.pyg_sampling_range_get(count, out):
+        ranges[ffi.string(out.name).decode()] = (out.min, out.max)
+        count += 1
+    assert not lib.pyg_sampling_range_get(-1, out)
+    largest = float(np.finfo(np.float32).max)
+    fields = fields_of(pyggml.SamplingParams)
+    for name, (low, high) in ranges.items():
+        field = fields[name]
+        smallest = float(np.finfo(np.float32).tiny) if field.above_low else max(field.low, -largest)
+        if name == "adaptive_target":
+            smallest = -1  # in C, a negative number stands for None
+        assert (low, high) == pytest.approx((smallest, min(field.high, largest)), rel=1e-6), name
+    checked = {name for name, field in fields.items() if (field.low, field.high) != (-math.inf, math.inf)}
+    assert checked - set(ranges) == {"max_tokens", "seed", "timeout_s", "logprobs", "prompt_logprobs"}
+    order = [lib.pyg_sampler_order(i) for i in range(len(DEFAULT_SAMPLERS) + 1)]
+    assert order.pop() == ffi.NULL
+    assert tuple(ffi.string(name).decode() for name in order) == DEFAULT_SAMPLERS

@@ -1,29 +1,28 @@
-// Divisions by zero and null pointers inside the engine, as exceptions.
+// Exceptions for divisions by zero and null pointers inside the engine.
 //
-// Upstream divides by sizes before it checks them, and takes tensors of which it made the presence optional for
-// granted, in a hundred and sixty architectures. Both are signals of the processor, and would end the process. While a
-// TrapScope lives on a thread, they are thrown as a failed assert is: upstream's files are compiled so that
-// instructions may throw
-// (-fnon-call-exceptions in vendor/CMakeLists.txt). On Linux with gcc; elsewhere they end the process as before.
+// Upstream divides by sizes before checking them and dereferences tensors that it declares optional, in many
+// architectures. Both raise a signal that would end the process. While a FaultScope lives on a thread, they are thrown
+// as EngineAbort instead: upstream's files are compiled with -fnon-call-exceptions (vendor/CMakeLists.txt). On Linux
+// with gcc; elsewhere these faults end the process.
 //
-// Signals have one handler for all threads, so it is there only while a scope lives; what is not ours goes to the one
-// before.
+// Signal handlers are process-wide, so ours are installed only while a scope lives; other signals are forwarded to the
+// previous handler.
 #pragma once
+
+#include "boundary/non_copyable.hpp"
 
 namespace pyg {
 
-// Inside a guard, around the parts of the engine that read sizes and build graphs.
-class TrapScope {
+// Use it inside a guard, around the parts of the engine that read sizes and build graphs.
+class FaultScope : NonCopyable {
   public:
-    TrapScope() noexcept;
-    ~TrapScope();
-    TrapScope(const TrapScope &)             = delete;
-    TrapScope & operator=(const TrapScope &) = delete;
+    FaultScope() noexcept;
+    ~FaultScope();
 };
 
-// Called around fork(): the scopes of other threads do not exist in the child.
-void lock_traps_for_fork();
-void unlock_traps_after_fork();
-void forget_traps_in_child();
+// Called around fork(): scopes of other threads do not exist in the child.
+void lock_fault_handlers_for_fork();
+void unlock_fault_handlers_after_fork();
+void reset_fault_handlers_in_child();
 
 }  // namespace pyg

@@ -21,8 +21,7 @@
 
 namespace pyg {
 
-// The part of a line of /proc/self/maps that says which file it is: device and inode. As the kernel spells it there:
-// on stacked file systems, stat() says something else.
+// Device and inode of a mapping as /proc/self/maps prints them: on stacked file systems, stat() differs.
 struct FileIdentity {
     char text[40] = "";
 
@@ -51,7 +50,7 @@ struct Mapping {
     bool is_anonymous() const { return std::strcmp(file.text, "00:00 0") == 0; }
 };
 
-// From "begin-end rwxp offset device inode", which is followed by the path.
+// Format: "begin-end rwxp offset device inode path".
 Mapping parsed(const char * line) {
     Mapping mapping;
     char *  rest;
@@ -69,12 +68,11 @@ Mapping parsed(const char * line) {
     return mapping;
 }
 
-// The mapping with this address; empty if there is none. Calls nothing that a handler of signals may not, and needs
-// little of its stack.
+// The mapping that contains an address; empty if there is none. Async-signal-safe, and uses little stack.
 Mapping mapping_of(uintptr_t address) {
     const int descriptor = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     Mapping   found;
-    char      line[160] = "", chunk[512];  // the path at the end of a line may be longer, and is not needed
+    char      line[160] = "", chunk[512];  // paths may be longer and are not needed
     size_t    n_line    = 0;
     ssize_t   n_read;
     while (descriptor >= 0 && found.end == 0 && (n_read = read(descriptor, chunk, sizeof(chunk))) > 0) {
@@ -103,7 +101,7 @@ uintptr_t page_size() {
     return size;
 }
 
-// A mapping of its own shows how the kernel spells the file.
+// Maps a page to see how the kernel prints the file.
 Identity identity_of(const std::string & path) {
     Identity  identity;
     const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -121,9 +119,9 @@ Identity identity_of(const std::string & path) {
 
 void on_missing_page(int, siginfo_t * info, void * context);
 
-pyg::SignalSlot g_slot{SIGBUS, on_missing_page};
+pyg::SignalHandler g_handler{SIGBUS, on_missing_page};
 
-// Of the list, and of the slot. A handler takes it, too, so nothing that may fail to be read is touched under it.
+// Guards the list and the handler. Also taken in the signal handler, so no memory that may fault is accessed under it.
 class Spinlock {
   public:
     void lock() noexcept {
@@ -139,7 +137,7 @@ Spinlock g_lock;
 
 Watch * g_watched = nullptr;
 
-// Marks all that watch this file; whether anybody does.
+// Mark all watches of a file as broken. Return false if there are none.
 bool is_watched(const Identity & file) {
     bool found = false;
     for (Watch * watch = g_watched; watch; watch = watch->next) {
@@ -151,8 +149,8 @@ bool is_watched(const Identity & file) {
     return found;
 }
 
-// Whether the page can be read now. Another thread may have met the same page, and have mended it.
-bool mend(uintptr_t address) {
+// Return true if the page can be read now. Another thread may have replaced it already.
+bool replace_with_zeros(uintptr_t address) {
     const std::lock_guard<Spinlock> lock(g_lock);
     const Mapping                   mapping = mapping_of(address);
     if (mapping.end == 0 || mapping.is_anonymous()) {
@@ -166,8 +164,8 @@ bool mend(uintptr_t address) {
 
 void on_missing_page(int, siginfo_t * info, void * context) {
     const int error = errno;
-    if (info->si_code != BUS_ADRERR || !mend(reinterpret_cast<uintptr_t>(info->si_addr))) {
-        g_slot.hand_on(info, context);
+    if (info->si_code != BUS_ADRERR || !replace_with_zeros(reinterpret_cast<uintptr_t>(info->si_addr))) {
+        g_handler.call_previous(info, context);
     }
     errno = error;
 }
@@ -180,7 +178,7 @@ MappedFile::MappedFile(const std::string & path) : path_(path), watch_(std::make
     watch_->identity = identity_of(path);
     const std::lock_guard<Spinlock> lock(g_lock);
     if (!g_watched) {
-        g_slot.install();
+        g_handler.install();
     }
     watch_->next = g_watched;
     g_watched    = watch_.get();
@@ -194,7 +192,7 @@ MappedFile::~MappedFile() {
     }
     *link = watch_->next;
     if (!g_watched) {
-        g_slot.restore();
+        g_handler.restore();
     }
 }
 
@@ -233,7 +231,7 @@ struct Split {
     int         n_parts = 1;
 };
 
-// By the end of the name, "-00002-of-00005.gguf", as upstream finds the parts.
+// Parses names that end in "-00002-of-00005.gguf", as upstream does.
 Split split_of(const std::string & path) {
     constexpr size_t ENDING = sizeof("-00002-of-00005.gguf") - 1;
     int              number = 0, n_parts = 0;
@@ -284,7 +282,7 @@ pyg_status pyg_mapped_file_watch(const char * path, pyg_mapped_file ** out, pyg_
 pyg_status pyg_mapped_file_require_whole(pyg_mapped_file * file, pyg_error * err) {
     return pyg::guard(err, [&] {
         if (file->file.is_broken()) {
-            throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s became shorter, or could not be read, while it was in use",
+            throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s was truncated or became unreadable while it was in use",
                             file->file.path().c_str());
         }
     });

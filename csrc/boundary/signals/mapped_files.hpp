@@ -1,13 +1,14 @@
-// Files that are mapped, and that may be cut short or become unreadable meanwhile.
+// Mapped files that may be truncated or become unreadable while in use.
 //
-// Whoever touches a page that its file no longer has gets SIGBUS, on whichever thread, which would end the process.
-// While a file is watched, zeros take the place of what is missing, from the page that was touched to the end of its
-// mapping, and the file counts as broken. Readers go on, and whoever asked for what they read asks require_whole()
-// before it is believed. On Linux; elsewhere such files end the process as before.
+// Reading a page that its file no longer has raises SIGBUS, which would end the process. While a file is watched,
+// missing pages are replaced with zeros, from the faulting page to the end of the mapping, and the file is marked as
+// broken. Readers continue; check is_broken() before using what was read. On Linux; elsewhere the process ends.
 //
-// Signals have one handler for all threads, so it is there only while a file is watched; what is not ours goes to the
-// one before.
+// Signal handlers are process-wide, so ours is installed only while a file is watched; other signals are forwarded to
+// the previous handler.
 #pragma once
+
+#include "boundary/non_copyable.hpp"
 
 #include <memory>
 #include <string>
@@ -15,14 +16,11 @@
 
 namespace pyg {
 
-class MappedFile {
+class MappedFile : NonCopyable {
   public:
-    // Watches the file that is at this path now, however often and by whomever it is mapped. One that cannot be opened
-    // or mapped is not watched.
+    // Watch the file at this path, for all of its mappings. A file that cannot be opened or mapped is not watched.
     explicit MappedFile(const std::string & path);
     ~MappedFile();
-    MappedFile(const MappedFile &)             = delete;
-    MappedFile & operator=(const MappedFile &) = delete;
 
     bool                is_broken() const noexcept;
     const std::string & path() const { return path_; }
@@ -36,10 +34,10 @@ class MappedFile {
 
 using MappedFiles = std::vector<std::unique_ptr<MappedFile>>;
 
-// A model's file, and the other parts of one that is split.
+// Watch a model's file, or all parts of a split one.
 MappedFiles watch_parts(const std::string & path);
 
-// The first file that is broken, or null.
+// The first broken file, or null.
 const MappedFile * broken_one(const MappedFiles & files) noexcept;
 
 // Called around fork().

@@ -1,27 +1,26 @@
-// One signal, of which the process has one handler: ours while it is wanted, and whoever was there before is called for
-// what is not ours.
+// Process-wide handler of one signal, which forwards unrelated signals to the previous handler.
 #pragma once
 
 #include <csignal>
 
 namespace pyg {
 
-// Everything but hand_on() under a lock of the caller's.
-class SignalSlot {
+// All functions but call_previous() need the caller's lock.
+class SignalHandler {
   public:
     using Handler = void (*)(int, siginfo_t *, void *);
 
-    constexpr SignalSlot(int number, Handler handler) : number_(number), handler_(handler) {}
+    constexpr SignalHandler(int number, Handler handler) : number_(number), handler_(handler) {}
 
-    // Not over a handler that came while ours was there, and that may call ours: each would call the other without end.
+    // Install our handler; unless a later handler may already forward to ours, which would make an endless loop.
     void install();
 
-    // Where somebody has installed a handler meanwhile, it stays.
+    // Restore the previous handler, unless another one has been installed since.
     void restore();
 
-    // To the handler that was there before ours. If that is the system's own, the instruction fails again, and ends it
-    // all.
-    void hand_on(siginfo_t * info, void * context) const;
+    // Forward a signal to the previous handler. If that is the default one, the faulting instruction is repeated and
+    // ends the process.
+    void call_previous(siginfo_t * info, void * context) const;
 
     int number() const { return number_; }
 

@@ -12,9 +12,9 @@
 
 namespace {
 
-// What has to be done for threads to be asked: that spin, and that have to be woken.
-constexpr double WORTH_ASKING_S = 50e-6;
-constexpr double WORTH_WAKING_S = 300e-6;
+// Least work worth distributing: to spinning threads, and to threads that have to be woken.
+constexpr double MIN_WORK_SPINNING_S = 50e-6;
+constexpr double MIN_WORK_SLEEPING_S = 300e-6;
 
 }  // namespace
 
@@ -38,44 +38,42 @@ HelperThreads::~HelperThreads() {
 }
 
 void HelperThreads::run(size_t n, double seconds, Call call, void * data) {
-    n_                              = n;
-    call_                           = call;
-    data_                           = data;
-    next_                           = 0;
-    const int32_t n_threads         = n_own_ ? n_own_ : llama_n_threads(context_.raw);
-    const bool    is_worth_it       = n > 1 && n_threads > 1 && seconds > (n_own_ ? WORTH_WAKING_S : WORTH_ASKING_S);
+    n_                      = n;
+    call_                   = call;
+    data_                   = data;
+    next_                   = 0;
+    const int32_t n_threads = n_own_ ? n_own_ : llama_n_threads(context_.raw);
+    const bool is_worth_it  = n > 1 && n_threads > 1 && seconds > (n_own_ ? MIN_WORK_SLEEPING_S : MIN_WORK_SPINNING_S);
     ggml_threadpool * const threads = is_worth_it ? pool(n_threads) : nullptr;
     if (!threads) {
-        take_turns();
+        run_items();
         return;
     }
     ggml_cplan plan = plan_(graph_, static_cast<int>(std::min(static_cast<size_t>(n_threads), n)), threads);
     compute_(graph_, &plan);
 }
 
-// Null if there is none.
+// Null if no pool is available.
 ggml_threadpool * HelperThreads::pool(int32_t n_threads) {
     if (n_own_ == 0) {
         return context_.threads(n_threads);
     }
-    if (!own_pool_ && !alone_) {
+    if (!own_pool_ && !pool_failed_) {
         try {
             own_pool_ = new_threads(n_threads, /*spins=*/false);
         } catch (const std::system_error &) {
-            alone_ = true;
+            pool_failed_ = true;
         }
     }
     return own_pool_;
 }
 
-void HelperThreads::take_turns() {
+void HelperThreads::run_items() {
     for (size_t i = next_++; i < n_; i = next_++) {
         call_(data_, i);
     }
 }
 
-void HelperThreads::on_thread(ggml_tensor *, int, int, void * self) {
-    static_cast<HelperThreads *>(self)->take_turns();
-}
+void HelperThreads::on_thread(ggml_tensor *, int, int, void * self) { static_cast<HelperThreads *>(self)->run_items(); }
 
 }  // namespace pyg

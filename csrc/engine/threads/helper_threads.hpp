@@ -1,4 +1,4 @@
-// Several threads for what is done between two forward passes, such as choosing the next tokens of many requests.
+// Thread pool for work between two forward passes, such as sampling for many requests.
 #pragma once
 
 #include "boundary/handles.hpp"
@@ -11,22 +11,19 @@
 
 namespace pyg {
 
-// They are compute threads, each of which ggml lets do its share of a graph: here a graph of one node, which is ours.
-// Those of the context still spin after its own graph, so that asking them costs microseconds. Where devices compute
-// everything these would have to be woken, and go on spinning for nothing; there they are a few of its own, which sleep
-// at once.
-class HelperThreads {
+// Runs on ggml's compute threads, as a graph with a single custom node. The context's own threads still spin after its
+// last graph, so waking them takes microseconds. Where devices compute everything, those would have to be woken and
+// would spin for nothing, so a small pool of its own is used, whose threads sleep at once.
+class HelperThreads : NonCopyable {
   public:
-    // `n_own`: how many of its own, this thread among them; 0: those of the context.
+    // `n_own`: threads of an own pool, the calling thread included; 0: use the context's.
     HelperThreads(Context & context, int32_t n_own);
     ~HelperThreads();
-    HelperThreads(const HelperThreads &)             = delete;
-    HelperThreads & operator=(const HelperThreads &) = delete;
 
-    // Calls body(0) to body(n - 1), each once, on this thread and others, and returns when all have returned. `seconds`
-    // is what all of them are expected to take: if that is too little to ask others for, this thread does it alone.
+    // Call body(0) to body(n - 1), each once, on this thread and others, and wait for all. `seconds` is the expected
+    // total: below a minimum, this thread does everything.
     template <class Body>
-    void each(size_t n, double seconds, Body && body) {
+    void for_each(size_t n, double seconds, Body && body) {
         run(n, seconds, [](void * data, size_t i) { (*static_cast<std::remove_reference_t<Body> *>(data))(i); }, &body);
     }
 
@@ -35,18 +32,18 @@ class HelperThreads {
 
     void              run(size_t n, double seconds, Call call, void * data);
     ggml_threadpool * pool(int32_t n_threads);
-    void              take_turns();
+    void              run_items();
 
     static void on_thread(ggml_tensor *, int, int, void * self);
 
     Context &         context_;
-    const int32_t     n_own_;               // 0: the context's
-    ggml_threadpool * own_pool_ = nullptr;  // started when it is first needed
-    bool              alone_    = false;    // they could not be started
-    ggml_context_ptr  memory_;              // of the graph
+    const int32_t     n_own_;                  // 0: the context's
+    ggml_threadpool * own_pool_    = nullptr;  // started on first use
+    bool              pool_failed_ = false;    // its threads could not be started
+    ggml_context_ptr  memory_;                 // of the graph
     ggml_cgraph *     graph_ = nullptr;
 
-    // Of the CPU's backend, which may be a module.
+    // Functions of the CPU backend, which may be a loadable module.
     decltype(&ggml_graph_plan)    plan_;
     decltype(&ggml_graph_compute) compute_;
 

@@ -19,13 +19,14 @@
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
-using Sight = pyg::Scout::Sight;
+using Clock       = std::chrono::steady_clock;
+using Observation = pyg::IdleCoreProbe::Observation;
 
 constexpr auto WINDOW = 10ms;
-constexpr auto PAUSE  = 10ms;  // a waking thread is put on an idle core; one that keeps spinning may stay on a busy one
-constexpr auto MAX_PAUSE    = 250ms;  // when a core has been free for long
-constexpr auto GAP          = 5ms;    // between two steps: after a longer one, cores look free because nothing computes
+// a waking thread is placed on an idle core; one that keeps spinning may stay on a busy one
+constexpr auto   PAUSE      = 10ms;
+constexpr auto   MAX_PAUSE  = 250ms;  // when a core has been idle for long
+constexpr auto   GAP        = 5ms;    // between two steps: after a longer gap cores look idle because nothing computes
 constexpr double FREE_SHARE = 0.9;
 
 int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
@@ -38,7 +39,7 @@ int64_t thread_cpu_ns() {
     return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
-// If the system refuses, the windows are still short and a busy core still shows.
+// If the system refuses, the windows are still short, and busy cores are still detected.
 void take_lowest_priority() {
 #if defined(__linux__)
     const sched_param none = {};
@@ -48,9 +49,9 @@ void take_lowest_priority() {
 #endif
 }
 
-// What the compute thread and the helper share. While computing, the compute thread takes no lock: the helper might
-// hold it when it loses its core, and the compute thread would wait for a thread of lowest priority.
-class Lookout {
+// State shared by the engine's thread and the helper. The engine's thread takes no lock while computing: the helper
+// could hold it when it loses its core (priority inversion).
+class ProbeState {
   public:
     void stop() {
         {
@@ -61,26 +62,26 @@ class Lookout {
     }
 
     void run() {
-        pyg::name_this_thread("pyggml-scout");
+        pyg::name_this_thread("pyggml-probe");
         take_lowest_priority();
-        while (sleep_until_asked()) {
-            look();
-            pause(std::clamp(PAUSE * (sight().n_free / 4), PAUSE, MAX_PAUSE));
+        while (sleep_until_wanted()) {
+            measure_window();
+            pause(std::clamp(PAUSE * (observation().n_free / 4), PAUSE, MAX_PAUSE));
         }
     }
 
     void step_begins(int32_t n_threads) {
         if (n_threads && n_threads != last_n_threads_) {
-            forget();
+            reset();
             last_n_threads_ = n_threads;
         }
-        if (!asked_ || now_ns() - ended_ns_ > to_ns(GAP)) {
+        if (!wanted_ || now_ns() - ended_ns_ > to_ns(GAP)) {
             n_breaks_++;
         }
         stepping_ = true;
-        asked_    = n_threads != 0;
-        if (asked_ && asleep_) {
-            wake_.notify_one();  // lost if the helper is just about to sleep, but the next step repeats it
+        wanted_   = n_threads != 0;
+        if (wanted_ && asleep_) {
+            wake_.notify_one();  // lost if the helper is about to sleep, but the next step repeats it
         }
     }
 
@@ -89,9 +90,9 @@ class Lookout {
         stepping_ = false;
     }
 
-    void forget() { series_++; }
+    void reset() { series_++; }
 
-    Sight sight() const { return sight_of(series_); }
+    Observation observation() const { return observation_of(series_); }
 
   private:
     void pause(std::chrono::milliseconds length) {
@@ -99,7 +100,7 @@ class Lookout {
         wake_.wait_for(lock, length, [this] { return stop_.load(); });
     }
 
-    bool sleep_until_asked() {
+    bool sleep_until_wanted() {
         std::unique_lock<std::mutex> lock(mutex_);
         asleep_ = true;
         wake_.wait(lock, [this] { return stop_ || wanted(); });
@@ -107,9 +108,9 @@ class Lookout {
         return !stop_;
     }
 
-    bool wanted() const { return asked_ && (stepping_ || now_ns() - ended_ns_ < to_ns(GAP)); }
+    bool wanted() const { return wanted_ && (stepping_ || now_ns() - ended_ns_ < to_ns(GAP)); }
 
-    void look() {
+    void measure_window() {
         const uint32_t series = series_, n_breaks = n_breaks_;
         const int64_t  start = now_ns(), start_cpu = thread_cpu_ns();
         while (now_ns() - start < to_ns(WINDOW)) {
@@ -120,12 +121,12 @@ class Lookout {
         const double passed = static_cast<double>(now_ns() - start);
         const bool   free   = static_cast<double>(thread_cpu_ns() - start_cpu) >= FREE_SHARE * passed;
         if (wanted() && n_breaks == n_breaks_ && series == series_) {
-            const Sight before = sight_of(series);
-            publish(series, free ? Sight{before.n_free + 1, before.was_taken} : Sight{0, true});
+            const Observation before = observation_of(series);
+            publish(series, free ? Observation{before.n_free + 1, before.was_taken} : Observation{0, true});
         }
     }
 
-    Sight sight_of(uint32_t series) const {
+    Observation observation_of(uint32_t series) const {
         const uint64_t seen = seen_;
         if (seen >> 32 != series) {
             return {};
@@ -133,20 +134,21 @@ class Lookout {
         return {static_cast<int32_t>(seen & (TAKEN - 1)), (seen & TAKEN) != 0};
     }
 
-    void publish(uint32_t series, Sight sight) {
-        seen_ = uint64_t{series} << 32 | (sight.was_taken ? TAKEN : 0) | static_cast<uint32_t>(sight.n_free);
+    void publish(uint32_t series, Observation observation) {
+        seen_ =
+            uint64_t{series} << 32 | (observation.was_taken ? TAKEN : 0) | static_cast<uint32_t>(observation.n_free);
     }
 
     static constexpr uint64_t TAKEN = uint64_t{1} << 31;
 
-    int32_t last_n_threads_ = 0;  // of the compute thread alone
+    int32_t last_n_threads_ = 0;  // of the engine's thread only
 
-    std::atomic<bool>     asked_{false};
+    std::atomic<bool>     wanted_{false};
     std::atomic<bool>     stepping_{false};
     std::atomic<int64_t>  ended_ns_{0};
-    std::atomic<uint32_t> n_breaks_{0};  // a window with a break in it does not count
-    std::atomic<uint32_t> series_{0};    // which series of windows the answer belongs to
-    std::atomic<uint64_t> seen_{0};      // series << 32 | TAKEN | free windows in a row: what sight() returns
+    std::atomic<uint32_t> n_breaks_{0};  // a window with a gap in it does not count
+    std::atomic<uint32_t> series_{0};    // number of the current series of windows
+    std::atomic<uint64_t> seen_{0};      // series << 32 | TAKEN | consecutive idle windows: the observation
 
     std::mutex              mutex_;
     std::condition_variable wake_;
@@ -154,28 +156,28 @@ class Lookout {
     std::atomic<bool>       stop_{false};
 };
 
-// Nothing waits for the helper: without a free core it may take a second to notice the end.
-class CoreScout final : public pyg::Scout {
+// Nothing waits for the helper thread: without an idle core it may take a second to stop.
+class ProbeThread final : public pyg::IdleCoreProbe {
   public:
-    CoreScout() : lookout_(std::make_shared<Lookout>()) {
+    ProbeThread() : state_(std::make_shared<ProbeState>()) {
         const pyg::SignalsBlocked signals_go_to_the_callers_threads;
-        std::thread([lookout = lookout_] { lookout->run(); }).detach();
+        std::thread([state = state_] { state->run(); }).detach();
     }
-    ~CoreScout() override { lookout_->stop(); }
+    ~ProbeThread() override { state_->stop(); }
 
-    void  step_begins(int32_t n_threads) override { lookout_->step_begins(n_threads); }
-    void  step_ends() override { lookout_->step_ends(); }
-    void  forget() override { lookout_->forget(); }
-    Sight sight() const override { return lookout_->sight(); }
+    void        step_begins(int32_t n_threads) override { state_->step_begins(n_threads); }
+    void        step_ends() override { state_->step_ends(); }
+    void        reset() override { state_->reset(); }
+    Observation observation() const override { return state_->observation(); }
 
   private:
-    const std::shared_ptr<Lookout> lookout_;
+    const std::shared_ptr<ProbeState> state_;
 };
 
 }  // namespace
 
 namespace pyg {
 
-std::unique_ptr<Scout> make_core_scout() { return std::make_unique<CoreScout>(); }
+std::unique_ptr<IdleCoreProbe> make_idle_core_probe() { return std::make_unique<ProbeThread>(); }
 
 }  // namespace pyg

@@ -1,8 +1,8 @@
-// Detects whether a core is free beside the compute threads, without taking it from other programs.
+// Probe for idle cores that takes no CPU time from other programs.
 //
-// While steps run, a helper thread of lowest priority spins for short windows and compares the processor time it got
-// with the time that passed: all of it if a core is idle, almost none if all cores are busy. It sleeps unless a running
-// step asks for it.
+// While steps run, a helper thread of lowest priority spins for short windows and compares its CPU time with wall-clock
+// time: they are equal if a core is idle, and its CPU time is near zero if all cores are busy. It sleeps unless the
+// tuner wants an observation.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,27 @@
 
 namespace pyg {
 
-// All calls come from one thread, the one that computes the steps, and none waits for the helper.
-class Scout {
+// Called by the engine's thread only; no call waits for the helper thread.
+class IdleCoreProbe {
   public:
-    // Since the last forget().
-    struct Sight {
-        int32_t n_free    = 0;      // how many windows in a row, up to the last, found a core free
-        bool    was_taken = false;  // an earlier window did not
+    // Since the last reset().
+    struct Observation {
+        int32_t n_free    = 0;      // consecutive windows, up to the last, with an idle core
+        bool    was_taken = false;  // an earlier window had none
     };
 
-    virtual ~Scout() = default;
+    virtual ~IdleCoreProbe() = default;
 
-    // A step with n_threads begins; 0: do not look during this one. A different number from the last one forgets what
-    // was seen.
+    // Start of a step with n_threads; 0: do not observe it. A number other than the last one resets the observation.
     virtual void step_begins(int32_t n_threads) = 0;
     virtual void step_ends()                    = 0;
 
-    virtual void forget() = 0;
+    virtual void reset() = 0;
 
-    virtual Sight sight() const = 0;
+    virtual Observation observation() const = 0;
 };
 
-// The real one. Its thread outlives it until some core lets a thread of lowest priority run for a moment.
-std::unique_ptr<Scout> make_core_scout();
+// The implementation. Its thread outlives it until it gets a core once more.
+std::unique_ptr<IdleCoreProbe> make_idle_core_probe();
 
 }  // namespace pyg

@@ -7,37 +7,36 @@
 
 namespace {
 
-// Differences are logarithms: of a step's time over what was expected.
+// All differences are logarithms of measured over expected duration.
 constexpr double NORMAL           = 0.18;   // 1.2: similar steps differ by a few percent, not more
 constexpr double MUCH             = 0.22;   // 1.25
 constexpr double SIZE_DOUBT       = 0.5;    // of an exponent between 0 and 1
-constexpr double STEP_IS_EVIDENCE = 0.28;   // most that one step adds: a single slow step is an accident
+constexpr double STEP_IS_EVIDENCE = 0.28;   // limit per step: a single slow step is an outlier
 constexpr double TRIGGER          = 0.3;    // evidence that starts lowering: two steps at 1.4
-constexpr double FEWER_PAYS       = -0.1;   // lowering must gain this much,
-constexpr double MORE_PAYS        = -0.02;  // raising this much,
-constexpr double TIE              = 0.015;  // and exploring may lose this much against the fastest count
+constexpr double FEWER_PAYS       = -0.1;   // lowering must gain this much
+constexpr double MORE_PAYS        = -0.02;  // raising must gain this much
+constexpr double TIE              = 0.015;  // exploring may lose this much against the fastest number
 
-// A sequential test of a trial's mean. Steps that scatter by 3% around a mean 2% off the goal are misjudged in about
-// one of 200 trials, and most trials take 3 to 8 steps.
+// Sequential test of a trial's mean. With 3% noise around a mean 2% off the goal, one in 200 trials is misjudged; most
+// trials take 3 to 8 steps.
 constexpr double  DECIDED    = 0.12;
-constexpr double  STEP_SAYS  = 0.06;  // at most: one odd step must not decide
+constexpr double  STEP_SAYS  = 0.06;  // limit per step: one outlier must not decide
 constexpr int32_t MAX_STEPS  = 40;
-constexpr double  PATIENCE_S = 0.02;  // what a trial may lose before one bad step is enough
+constexpr double  PATIENCE_S = 0.02;  // time a trial may lose before one slow step ends it
 
-// Steps to measure before comparing others with them; exploring needs fewer when steps take this long.
+// Steps measured before a trial; exploring needs fewer if they take this long.
 constexpr int32_t RAISE_BASELINE     = 3;
 constexpr int32_t EXPLORE_BASELINE   = 8;
 constexpr double  EXPLORE_BASELINE_S = 0.5;
 
-constexpr double PAUSE_S      = 0.05;  // during a pause caches cool, clocks drop and compute threads fall asleep,
-constexpr double WAKE_UP_S    = 0.01;  // which costs the next step this much
-constexpr double CALM_S       = 0.3;   // a program that computes often pauses first to read its files
+constexpr double PAUSE_S      = 0.05;  // after a pause, caches are cold, clocks are low and compute threads sleep,
+constexpr double WAKE_UP_S    = 0.01;  // which adds this much to the next step
+constexpr double CALM_S       = 0.3;   // a program that uses the CPU often pauses first to read its files
 constexpr double LASTING_S    = 3;     // a raise undone sooner counts as a failure
 constexpr double NEWS_LASTS_S = 1;
 
-// After this many failed raises, new ones wait, longer each time. A core that was taken and is free again is a reason
-// to try sooner: it only has to stay free for a while, less than a second in all, so that the end of a disturbance is
-// noticed soon, whatever came before.
+// After failed raises, wait longer before each new one. A core that was busy and is idle again shortens the wait to
+// less than a second, so that the end of a disturbance is noticed soon.
 constexpr int32_t MAX_FAILURES  = 10;
 constexpr double  WAIT_PER_LOST = 10;  // raising costs at most a tenth of the time
 
@@ -45,19 +44,19 @@ double  wait_s(int32_t n_failures) { return n_failures ? 0.05 * std::exp2(n_fail
 double  rest_s(int32_t n_failures) { return std::min(wait_s(n_failures), 0.4); }
 int32_t windows_needed(int32_t n_failures) { return std::min(2 << n_failures, 20); }
 
-// Steps in which a compute thread often lacked a core are disturbed, even if no step was ever faster. Judged over this
-// long, because the system switches threads every few milliseconds; if fewer threads did not help, not again for a
-// while.
+// Steps in which a compute thread often lacks a core count as disturbed, even if no step was ever faster. The share is
+// measured over this long, because the system switches threads every few milliseconds. If fewer threads did not help,
+// it is ignored for a while.
 constexpr double SHARE_OVER_S   = 0.02;
 constexpr double GOOD_SHARE     = 0.85;
 constexpr double SHARE_AGAIN_S  = 5;
 constexpr double SHARE_PER_STEP = 30;
 
-// A scout can be blind: it also yields to other low-priority programs, and some systems confine a thread of lowest
-// priority to a few slow cores. So the tuner tries more threads now and then, whatever the scout sees.
+// The probe can miss idle cores: it also yields to other low-priority programs, and some systems confine such threads
+// to a few slow cores. So the tuner raises now and then without an observation.
 constexpr double BLIND_S        = 30;
 constexpr double BLIND_PER_LOST = 100;
-constexpr double BLIND_MAY_TAKE = 10;  // of usual steps: the worst case before trying
+constexpr double BLIND_MAY_TAKE = 10;  // in usual steps: the worst case of one raise
 
 double steady_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -97,40 +96,41 @@ void StepCost::scale(double log_factor, int32_t n_steps) {
     n_ = n_steps;
 }
 
-bool ThreadChoice::curious(double now) const {
+bool ThreadChoice::wants_probe(double now) const {
     return trial_ == Trial::NONE && n_ < n_max_ && cost_.known() && explored() && now >= rests_until_;
 }
 
 int32_t ThreadChoice::first_increment() const { return std::max(1, n_ / 4); }
 
-void ThreadChoice::consider(Scout::Sight sight, double now) {
-    if (!curious(now) || cost_.n_steps() < RAISE_BASELINE) {
+void ThreadChoice::maybe_raise(IdleCoreProbe::Observation observation, double now) {
+    if (!wants_probe(now) || cost_.n_steps() < RAISE_BASELINE) {
         return;
     }
     if (tries_anyway_at_ == 0) {
         tries_anyway_at_ = now + std::max(BLIND_S, BLIND_PER_LOST * BLIND_MAY_TAKE * cost_.usual_s());
     }
-    const bool free = sight.n_free >= windows_needed(n_failures_) && (sight.was_taken || now >= waits_until_);
+    const bool free =
+        observation.n_free >= windows_needed(n_failures_) && (observation.was_taken || now >= waits_until_);
     if (free || now < invited_until_ || now >= tries_anyway_at_) {
         invited_until_ = now;
-        increment_     = sight.was_taken ? first_increment() : increment_;
+        increment_     = observation.was_taken ? first_increment() : increment_;
         start(Trial::RAISE, std::min(n_ + increment_, n_max_));
     }
 }
 
-ThreadChoice::News ThreadChoice::measured(uint32_t n_tokens, double seconds, double now, bool after_pause) {
+ThreadChoice::Finding ThreadChoice::measured(uint32_t n_tokens, double seconds, double now, bool after_pause) {
     if (!std::exchange(warm_, true) && !suspected_) {
-        return News::NONE;
+        return Finding::NONE;
     }
     const double excess = cost_.excess(n_tokens, seconds);
     const double lost   = seconds - seconds * std::exp(-excess);
     if (after_pause && lost > 0 && lost < WAKE_UP_S) {
-        return News::NONE;
+        return Finding::NONE;
     }
     switch (trial_) {
     case Trial::NONE:
         settled(n_tokens, seconds, excess);
-        return News::NONE;
+        return Finding::NONE;
     case Trial::EXPLORE:
         return exploring(excess, lost);
     case Trial::RAISE:
@@ -138,26 +138,26 @@ ThreadChoice::News ThreadChoice::measured(uint32_t n_tokens, double seconds, dou
     case Trial::LOWER:
         return lowering(excess, now);
     }
-    return News::NONE;
+    return Finding::NONE;
 }
 
-void ThreadChoice::hear(News news, double now) {
-    if (news == News::MORE_FASTER) {
+void ThreadChoice::apply_finding(Finding finding, double now) {
+    if (finding == Finding::MORE_FASTER) {
         invited_until_ = now + NEWS_LASTS_S;
-    } else if (news == News::FEWER_MUCH_FASTER || (news == News::LOWERED && cost_.n_steps() < 2)) {
-        suspected_ = n_ == n_max_ && explored();  // otherwise it has seen it, or will see it, itself
+    } else if (finding == Finding::FEWER_MUCH_FASTER || (finding == Finding::LOWERED && cost_.n_steps() < 2)) {
+        suspected_ = n_ == n_max_ && explored();  // otherwise it is lowered already, or will notice by itself
     }
 }
 
-void ThreadChoice::had_core(double seconds, double own_seconds, double now) {
+void ThreadChoice::add_core_share(double seconds, double own_seconds, double now) {
     share_s_ += seconds;
     share_own_ += own_seconds;
     if (trial_ != Trial::NONE || share_s_ < SHARE_OVER_S) {
         return;
     }
-    if (share_own_ < GOOD_SHARE * share_s_ && n_ > 1 && now >= believes_until_) {
-        suspected_      = true;
-        believes_until_ = now + std::max(SHARE_AGAIN_S, SHARE_PER_STEP * seconds);
+    if (share_own_ < GOOD_SHARE * share_s_ && n_ > 1 && now >= ignore_share_until_) {
+        suspected_          = true;
+        ignore_share_until_ = now + std::max(SHARE_AGAIN_S, SHARE_PER_STEP * seconds);
     }
     share_s_ = share_own_ = 0;
 }
@@ -186,22 +186,22 @@ bool ThreadChoice::ready_to_explore(double seconds) const {
     return !explored() && slow_ == 0 && (n_steps >= EXPLORE_BASELINE || n_steps * seconds > EXPLORE_BASELINE_S);
 }
 
-ThreadChoice::News ThreadChoice::exploring(double excess, double lost) {
+ThreadChoice::Finding ThreadChoice::exploring(double excess, double lost) {
     const Verdict result = verdict(excess, lost, TIE - given_up_);
     const double  mean   = sum_ / n_steps_;
     if (result == Verdict::BETTER) {
         given_up_ = std::max(0.0, given_up_ + mean);
         adopt(tried_, mean, n_steps_);
-        return mean < -MUCH ? News::FEWER_MUCH_FASTER : News::NONE;
+        return mean < -MUCH ? Finding::FEWER_MUCH_FASTER : Finding::NONE;
     }
     if (result == Verdict::WORSE) {
         low_   = tried_;
         trial_ = Trial::NONE;
     }
-    return News::NONE;
+    return Finding::NONE;
 }
 
-ThreadChoice::News ThreadChoice::raising(double excess, double lost, double now) {
+ThreadChoice::Finding ThreadChoice::raising(double excess, double lost, double now) {
     const Verdict result = verdict(excess, lost, MORE_PAYS);
     if (result == Verdict::BETTER) {
         const int32_t increment = 2 * increment_;
@@ -210,7 +210,7 @@ ThreadChoice::News ThreadChoice::raising(double excess, double lost, double now)
         raised_at_         = now;
         n_failures_before_ = std::max(n_failures_before_, n_failures_);
         n_failures_        = 0;
-        return News::MORE_FASTER;
+        return Finding::MORE_FASTER;
     }
     if (result == Verdict::WORSE) {
         trial_           = Trial::NONE;
@@ -220,11 +220,11 @@ ThreadChoice::News ThreadChoice::raising(double excess, double lost, double now)
         waits_until_     = now + std::max(wait_s(n_failures_), WAIT_PER_LOST * lost_);
         tries_anyway_at_ = now + std::max(BLIND_S, BLIND_PER_LOST * lost_);
     }
-    return News::NONE;
+    return Finding::NONE;
 }
 
-// Each count gets one step: the effect of other programs is large.
-ThreadChoice::News ThreadChoice::lowering(double excess, double now) {
+// One step per number is enough: the effect of other programs is large.
+ThreadChoice::Finding ThreadChoice::lowering(double excess, double now) {
     if (excess < best_) {
         best_   = excess;
         n_best_ = tried_;
@@ -235,7 +235,7 @@ ThreadChoice::News ThreadChoice::lowering(double excess, double now) {
     const int32_t fewer    = 2 * tried_ > n_ ? 2 * tried_ - n_ : tried_ / 2;
     if (!normal && !hopeless && fewer > 0) {
         tried_ = fewer;
-        return News::NONE;
+        return Finding::NONE;
     }
     if (best_ < slowdown_ + FEWER_PAYS) {
         const bool undone  = now - raised_at_ < LASTING_S;
@@ -243,11 +243,11 @@ ThreadChoice::News ThreadChoice::lowering(double excess, double now) {
         n_failures_before_ = 0;
         rests_until_ = waits_until_ = now + std::max(rest_s(n_failures_), CALM_S);
         adopt(n_best_, best_, 1);
-        return News::LOWERED;
+        return Finding::LOWERED;
     }
     trial_ = Trial::NONE;
-    cost_.scale(slowdown_, 1);  // fewer threads do not help, whatever the cause: this is the new normal
-    return News::NONE;
+    cost_.scale(slowdown_, 1);  // fewer threads do not help, so this is the new normal
+    return Finding::NONE;
 }
 
 void ThreadChoice::start(Trial trial, int32_t n) {
@@ -284,7 +284,7 @@ ThreadChoice::Verdict ThreadChoice::verdict(double excess, double lost, double g
     lost_ += std::max(lost, 0.0);
     score_ += std::clamp(goal - excess, -STEP_SAYS, STEP_SAYS);
     const bool enough = n_steps_ == MAX_STEPS;
-    const bool plain  = excess < goal - MUCH;  // accidents never make a step faster
+    const bool plain  = excess < goal - MUCH;  // outliers never make a step faster
     if (plain || score_ > DECIDED || (enough && score_ > 0)) {
         return Verdict::BETTER;
     }
@@ -292,10 +292,11 @@ ThreadChoice::Verdict ThreadChoice::verdict(double excess, double lost, double g
     return score_ < -DECIDED || enough || costly ? Verdict::WORSE : Verdict::NONE;
 }
 
-ThreadTuner::ThreadTuner(int32_t n_max) : ThreadTuner(n_max, steady_seconds, n_max > 1 ? make_core_scout() : nullptr) {}
+ThreadTuner::ThreadTuner(int32_t n_max)
+    : ThreadTuner(n_max, steady_seconds, n_max > 1 ? make_idle_core_probe() : nullptr) {}
 
-ThreadTuner::ThreadTuner(int32_t n_max, Seconds now, std::unique_ptr<Scout> scout)
-    : now_(std::move(now)), scout_(std::move(scout)), choices_{ThreadChoice(n_max, true), ThreadChoice(n_max, true),
+ThreadTuner::ThreadTuner(int32_t n_max, Seconds now, std::unique_ptr<IdleCoreProbe> probe)
+    : now_(std::move(now)), probe_(std::move(probe)), choices_{ThreadChoice(n_max, true), ThreadChoice(n_max, true),
                                                                ThreadChoice(n_max, true), ThreadChoice(n_max, false)} {}
 
 ThreadChoice & ThreadTuner::choice(uint32_t n_tokens) {
@@ -310,14 +311,14 @@ int32_t ThreadTuner::threads(uint32_t n_tokens) {
     ThreadChoice & chosen = choice(n_tokens);
     const double   now    = now_();
     after_pause_          = now - ended_at_ > PAUSE_S;
-    if (scout_) {
-        chosen.consider(scouted_ == chosen.n() ? scout_->sight() : Scout::Sight(), now);
+    if (probe_) {
+        chosen.maybe_raise(probed_n_threads_ == chosen.n() ? probe_->observation() : IdleCoreProbe::Observation(), now);
         if (chosen.next() > chosen.n()) {
-            scout_->forget();  // the core it saw is about to be used
+            probe_->reset();  // the idle core is about to be used
         }
-        const bool looks = chosen.curious(now);
-        scouted_         = looks ? chosen.n() : scouted_;
-        scout_->step_begins(looks ? chosen.n() : 0);
+        const bool looks  = chosen.wants_probe(now);
+        probed_n_threads_ = looks ? chosen.n() : probed_n_threads_;
+        probe_->step_begins(looks ? chosen.n() : 0);
     }
     return chosen.next();
 }
@@ -325,22 +326,22 @@ int32_t ThreadTuner::threads(uint32_t n_tokens) {
 void ThreadTuner::measured(uint32_t n_tokens, double seconds, double own_seconds) {
     abandoned();
     if (n_tokens == 0 || seconds <= 0) {
-        return;  // impossible: the clock is too coarse
+        return;  // the clock is too coarse
     }
     ThreadChoice & chosen = choice(n_tokens);
-    chosen.had_core(seconds, own_seconds, ended_at_);
-    const ThreadChoice::News news = chosen.measured(n_tokens, seconds, ended_at_, after_pause_);
+    chosen.add_core_share(seconds, own_seconds, ended_at_);
+    const ThreadChoice::Finding finding = chosen.measured(n_tokens, seconds, ended_at_, after_pause_);
     for (ThreadChoice & other : choices_) {
         if (&other != &chosen) {
-            other.hear(news, ended_at_);
+            other.apply_finding(finding, ended_at_);
         }
     }
 }
 
 void ThreadTuner::abandoned() {
     ended_at_ = now_();
-    if (scout_) {
-        scout_->step_ends();
+    if (probe_) {
+        probe_->step_ends();
     }
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using pyg::fail;
 
-constexpr uint32_t NOTHING      = UINT32_MAX;  // the symbol of the empty stack
+constexpr uint32_t NOTHING      = UINT32_MAX;  // symbol of the empty stack
 constexpr uint32_t UNKNOWN      = UINT32_MAX;  // in the table: not computed yet
 constexpr size_t   MAX_STACKS   = 20'000;
 constexpr size_t   MAX_WORK     = 5'000'000;  // stacks visited for one token or one mask: tenths of a second
@@ -25,8 +25,8 @@ struct CodePoints {
     CodePoints cut(const CodePoints & other) const { return {std::max(low, other.low), std::min(high, other.high)}; }
 };
 
-// The code points that these bits can become with that many more bytes of valid UTF-8: no overlong forms, no
-// surrogates, nothing above the last code point.
+// Code points that these bits can become with that many more bytes of valid UTF-8: no overlong forms, no surrogates,
+// nothing above the last code point.
 CodePoints possible(uint32_t value, uint32_t missing) {
     const uint32_t shift = 6 * missing;
     CodePoints     range = {value << shift, ((value + 1) << shift) - 1};
@@ -75,8 +75,8 @@ GrammarAutomaton::GrammarAutomaton(const GrammarRules & rules, const TokenTrie &
 
 // --- stacks, sets and states, each stored once -------------------------------------------------------------
 //
-// New items go into the lists first and into the indexes last: if memory runs out in between, the item left in a list
-// is simply never found.
+// New items are added to the lists first and to the indexes last: if memory runs out in between, the item in the list
+// is never found.
 
 uint32_t GrammarAutomaton::stack(uint32_t symbol, uint32_t below) {
     const auto known = stack_ids_.find(pair_of(symbol, below));
@@ -88,7 +88,7 @@ uint32_t GrammarAutomaton::stack(uint32_t symbol, uint32_t below) {
     return stack_ids_.emplace(pair_of(symbol, below), static_cast<uint32_t>(stacks_.size() - 1)).first->second;
 }
 
-// Every stack that `start` stands for once rules are expanded: with a set of characters or a token on top, or empty.
+// Expand the rules on top of `start` into all stacks with a character set or a token on top, or empty.
 const GrammarAutomaton::StackSet & GrammarAutomaton::expanded(uint32_t start) {
     const auto known = expanded_.find(start);
     if (known != expanded_.end()) {
@@ -161,7 +161,7 @@ GrammarAutomaton::State GrammarAutomaton::state_of(uint32_t set, Partial partial
 
 template <class Matches>
 uint32_t GrammarAutomaton::set_after(uint32_t set, Matches && matches) {
-    const StackSet before = sets_[set];  // the sets may move
+    const StackSet before = sets_[set];  // a copy: sets_ may reallocate
     StackSet       after;
     spend(before.size());
     for (const uint32_t top : before) {
@@ -227,7 +227,7 @@ bool GrammarAutomaton::may_become(uint32_t set, Partial partial) const {
     });
 }
 
-// The thread that serves all requests follows the grammar, so the work of one step is limited.
+// Limits the work of one step, because the engine's thread serves all requests.
 void GrammarAutomaton::spend(size_t work) {
     spent_ += work;
     if (spent_ > MAX_WORK) {
@@ -249,7 +249,7 @@ GrammarAutomaton::State GrammarAutomaton::after_bytes(State state, const std::st
     return state;
 }
 
-// A token that the grammar names matches by name, and also by its text if the grammar can spell it.
+// A token that the grammar names matches by id, and also by its text if it can be spelled.
 GrammarAutomaton::State GrammarAutomaton::after_token(State state, int32_t token_id) {
     spent_                   = 0;
     const State      spelled = is_spelled(token_id) ? after_bytes(state, trie_.text(token_id)) : DEAD;

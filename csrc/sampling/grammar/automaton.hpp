@@ -1,9 +1,8 @@
-// Follows a grammar byte by byte with a deterministic automaton that is built while it is used.
+// Pushdown automaton of a grammar, as a deterministic automaton over bytes that is built lazily.
 //
-// A state is everything that may come next: the set of stacks a parser could have at this point (each a symbol to come,
-// and below it the symbols to return to), and the bytes of a character that has begun. Stacks share their tails, and
-// equal stacks, sets and states are stored once, so following a grammar through text it has seen before is one table
-// look-up per byte, and the tokens a state allows are computed once.
+// A state is the set of parser stacks possible at this point (each a symbol to match, and below it the symbols to
+// return to), and the bytes of an incomplete character. Stacks share their tails, and equal stacks, sets and states are
+// stored once, so text seen before costs one table look-up per byte, and the token mask of a state is computed once.
 #pragma once
 
 #include "sampling/grammar/rules.hpp"
@@ -21,22 +20,22 @@ class GrammarAutomaton {
   public:
     using State = uint32_t;
 
-    static constexpr State DEAD  = 0;  // nothing can follow, and the text is not complete
+    static constexpr State DEAD  = 0;  // no continuation, and the text is not complete
     static constexpr State START = 1;
 
-    // `spelled`: special tokens whose text the grammar mentions; they count as that text.
+    // `spelled`: special tokens whose text the grammar mentions; they match as that text.
     GrammarAutomaton(const GrammarRules & rules, const TokenTrie & trie, const std::vector<bool> & spelled);
 
     // The state after one more token, or text, even if the token ends generation. PYG_ERR_GRAMMAR when the grammar is
-    // so ambiguous that it has too many stacks or takes too long. After that, or after running out of memory, the
+    // so ambiguous that it has too many stacks or takes too long. Afterwards, and after running out of memory, the
     // automaton is still usable.
     State after_token(State state, int32_t token_id);
     State after_text(State state, const std::string & text);
 
-    // Whether the text so far is complete.
+    // True if the text so far is complete.
     bool is_complete(State state) const;
 
-    // The tokens that may come next, except those that end generation. Shared and immutable.
+    // Mask of the tokens allowed next, except those that end generation. Shared and immutable.
     std::shared_ptr<const TokenMask> mask(State state);
 
     // The equivalent state in another automaton of the same grammar.
@@ -53,7 +52,7 @@ class GrammarAutomaton {
 
     using StackSet = std::vector<uint32_t>;  // sorted
 
-    // The bits of an incomplete character, and how many bytes are missing.
+    // Bits of an incomplete character, and the number of missing bytes.
     struct Partial {
         uint32_t value;
         uint32_t missing;
@@ -74,7 +73,7 @@ class GrammarAutomaton {
     uint32_t         set_of(StackSet stacks);
     State            state_of(uint32_t set, Partial partial);
 
-    // The set after advancing every stack whose symbol satisfies `matches`.
+    // The set of stacks after advancing those whose symbol satisfies `matches`.
     template <class Matches>
     uint32_t set_after(uint32_t set, Matches && matches);
 
@@ -96,7 +95,7 @@ class GrammarAutomaton {
     const GrammarRules &      rules_;
     const TokenTrie &         trie_;
     const std::vector<bool> & spelled_;
-    const bool                has_names_;  // whether it names any tokens
+    const bool                has_names_;  // the grammar names tokens
 
     std::vector<Stack>                              stacks_;
     std::unordered_map<uint64_t, uint32_t>          stack_ids_;
@@ -106,10 +105,10 @@ class GrammarAutomaton {
     std::vector<StateParts>                         states_;
     std::unordered_map<uint64_t, State>             state_ids_[4];  // by missing bytes
     std::vector<uint32_t>                           after_;         // (n_states, 256)
-    std::vector<std::shared_ptr<const TokenMask>>   masks_;         // by state, if requested before
-    std::vector<State>                              path_;          // scratch
+    std::vector<std::shared_ptr<const TokenMask>>   masks_;         // by state, computed on first use
+    std::vector<State>                              path_;          // scratch buffer
     size_t                                          n_bytes_ = 0;
-    size_t                                          spent_   = 0;  // work since the last outside call
+    size_t                                          spent_   = 0;  // work since the last call from outside
 };
 
 }  // namespace pyg

@@ -27,7 +27,7 @@ uint64_t GrammarCache::n_compiled() const {
     return n_compiled_;
 }
 
-// The entry for a key, created if needed, moved to the front. The least recently used ones are dropped.
+// Return the entry for a key, created if needed and moved to the front. Evicts the least recently used ones.
 std::shared_ptr<GrammarCache::Entry> GrammarCache::entry(const std::string & key) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto                  found =

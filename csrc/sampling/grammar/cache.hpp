@@ -1,4 +1,4 @@
-// Grammars compiled once for a model, and shared by all requests that use them.
+// Cache of compiled grammars, shared by all requests of a model.
 #pragma once
 
 #include "sampling/grammar/matcher.hpp"
@@ -9,7 +9,7 @@
 
 namespace pyg {
 
-// A model's most recently used grammars. Any thread.
+// The most recently used grammars of a model. Any thread.
 class GrammarCache {
   public:
     // PYG_ERR_GRAMMAR

@@ -6,12 +6,12 @@
 
 namespace {
 
-using pyg::GrammarFollower;
+using pyg::GrammarConstraint;
 
 struct GrammarSampler {
-    size_t                           n_vocab;
-    const GrammarFollower            start;
-    std::unique_ptr<GrammarFollower> now = std::make_unique<GrammarFollower>(start);
+    size_t                             n_vocab;
+    const GrammarConstraint            start;
+    std::unique_ptr<GrammarConstraint> now = std::make_unique<GrammarConstraint>(start);
 };
 
 llama_sampler * wrapped(std::unique_ptr<GrammarSampler> grammar);
@@ -27,7 +27,7 @@ void apply(llama_sampler * sampler, llama_token_data_array * candidates) {
     if (!now->is_active()) {
         return;
     }
-    if (candidates->size == 1) {  // whether one token may come needs no set of all that may
+    if (candidates->size == 1) {  // a single candidate does not need the whole mask
         if (!now->allows(candidates->data[0].id)) {
             candidates->data[0].logit = -INFINITY;
         }
@@ -44,13 +44,13 @@ void apply(llama_sampler * sampler, llama_token_data_array * candidates) {
 
 void reset(llama_sampler * sampler) {
     auto & grammar = grammar_of(sampler);
-    grammar.now    = std::make_unique<GrammarFollower>(grammar.start);
+    grammar.now    = std::make_unique<GrammarConstraint>(grammar.start);
 }
 
 llama_sampler * clone(const llama_sampler * sampler) {
     const auto & [n_vocab, start, now] = grammar_of(sampler);
     return wrapped(
-        std::unique_ptr<GrammarSampler>(new GrammarSampler{n_vocab, start, std::make_unique<GrammarFollower>(*now)}));
+        std::unique_ptr<GrammarSampler>(new GrammarSampler{n_vocab, start, std::make_unique<GrammarConstraint>(*now)}));
 }
 
 void free_grammar(llama_sampler * sampler) { delete &grammar_of(sampler); }

@@ -9,7 +9,7 @@ namespace {
 
 using pyg::fail;
 
-// The text a pattern stands for if it has no special characters; else "".
+// Literal text of a pattern without special characters; else "".
 std::string literal_of(const std::string & pattern) {
     std::string text;
     for (size_t i = 0; i < pattern.size(); i++) {
@@ -25,7 +25,7 @@ std::string literal_of(const std::string & pattern) {
     return text;
 }
 
-std::vector<int32_t> united(const std::vector<int32_t> & a, const std::vector<int32_t> & b) {
+std::vector<int32_t> sorted_union(const std::vector<int32_t> & a, const std::vector<int32_t> & b) {
     std::vector<int32_t> both;
     std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
     both.erase(std::unique(both.begin(), both.end()), both.end());
@@ -36,10 +36,10 @@ std::vector<int32_t> united(const std::vector<int32_t> & a, const std::vector<in
 
 namespace pyg {
 
-GrammarFollower::GrammarFollower(const Model & model, const pyg_sampling & options,
-                                 const std::vector<int32_t> & stop_token_ids)
+GrammarConstraint::GrammarConstraint(const Model & model, const pyg_sampling & options,
+                                     const std::vector<int32_t> & stop_token_ids)
     : grammar_(model.grammars.get(model.vocab, options.grammar, options.grammar_root)), matcher_(grammar_),
-      ends_(united(grammar_->trie().ends(), stop_token_ids)), waiting_(options.grammar_lazy),
+      stop_ids_(sorted_union(grammar_->trie().ends(), stop_token_ids)), waiting_(options.grammar_lazy),
       trigger_token_ids_(options.trigger_token_ids, options.trigger_token_ids + options.n_trigger_tokens) {
     if (options.grammar_prefix && !matcher_.accept_text(options.grammar_prefix)) {
         throw fail(PYG_ERR_GRAMMAR, "the grammar does not match its prefix: \"%s\"", options.grammar_prefix);
@@ -53,41 +53,41 @@ GrammarFollower::GrammarFollower(const Model & model, const pyg_sampling & optio
     }
 }
 
-bool GrammarFollower::allows(int32_t token_id) {
+bool GrammarConstraint::allows(int32_t token_id) {
     return is_end(token_id) ? matcher_.is_complete() : matcher_.allows(token_id);
 }
 
-void GrammarFollower::accept(int32_t token_id) {
+void GrammarConstraint::accept(int32_t token_id) {
     if (is_end(token_id)) {
         return;
     }
     if (waiting_) {
-        watch(token_id);
+        check_triggers(token_id);
     } else if (!matcher_.accept(token_id)) {
-        throw fail(PYG_ERR_ENGINE, "token %d was chosen, but the grammar does not allow it", token_id);
+        throw fail(PYG_ERR_ENGINE, "token %d was sampled, but the grammar does not allow it", token_id);
     }
 }
 
-void GrammarFollower::watch(int32_t token_id) {
+void GrammarConstraint::check_triggers(int32_t token_id) {
     const std::string & piece = grammar_->trie().text(token_id);
     tokens_.emplace_back(text_.size(), token_id);
     text_ += piece;
     const auto & named = trigger_token_ids_;
     if (std::find(named.begin(), named.end(), token_id) != named.end()) {
-        begin_at(text_.size() - piece.size());
+        activate_at(text_.size() - piece.size());
         return;
     }
     for (const Trigger & trigger : triggers_) {
         const size_t start = trigger.find(text_, piece.size());
         if (start != std::string::npos) {
-            begin_at(start);
+            activate_at(start);
             return;
         }
     }
 }
 
-// Feeds the grammar the text from `start` on: the rest of the token it lies in, then whole tokens.
-void GrammarFollower::begin_at(size_t start) {
+// Activate the grammar and feed it the text from `start` on: the rest of the token it lies in, then whole tokens.
+void GrammarConstraint::activate_at(size_t start) {
     waiting_ = false;
     for (size_t i = 0; i < tokens_.size(); i++) {
         const auto [begin, token_id] = tokens_[i];
@@ -104,7 +104,7 @@ void GrammarFollower::begin_at(size_t start) {
     tokens_ = {};
 }
 
-size_t GrammarFollower::Trigger::find(const std::string & text, size_t n_new) const {
+size_t GrammarConstraint::Trigger::find(const std::string & text, size_t n_new) const {
     if (!literal.empty()) {
         const size_t reach = n_new + literal.size();
         return text.find(literal, text.size() - std::min(text.size(), reach));

@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t MAX_AUTOMATON_BYTES = 16 << 20;
 
-// The text of special tokens is invisible. It matters only to grammars that mention it, such as those of tool calls.
+// Special tokens match as text only in grammars that mention their text, such as those of tool calls.
 std::vector<bool> mentioned(const pyg::TokenTrie & trie, const std::string & grammar) {
     std::vector<bool> result(static_cast<size_t>(trie.n_vocab()));
     for (const auto & [token_id, special] : trie.entries()) {

@@ -8,8 +8,8 @@
 
 namespace pyg {
 
-// One grammar and its automaton, shared by threads. The automaton is bounded: when it grows too large a new one
-// replaces it, and its users move over at their next step.
+// A grammar and its automaton, shared by threads. The automaton is bounded: when it grows too large it is replaced, and
+// its users switch over at their next step.
 class CompiledGrammar {
   public:
     // PYG_ERR_GRAMMAR
@@ -35,13 +35,13 @@ class GrammarMatcher {
   public:
     explicit GrammarMatcher(std::shared_ptr<CompiledGrammar> grammar);
 
-    // The tokens that may come next, and whether the text may end here. Ignore tokens that end generation, if present.
+    // Tokens allowed next, and whether the text may end here. Ignores tokens that end generation.
     std::shared_ptr<const TokenMask> mask();
     bool                             is_complete() const;
 
     bool allows(int32_t token_id);
 
-    // Advances; returns false and changes nothing if the grammar does not allow it.
+    // Advance. Return false and change nothing if the grammar does not allow it.
     bool accept(int32_t token_id);
     bool accept_text(const std::string & text);
 

@@ -14,10 +14,10 @@ namespace {
 
 using pyg::fail;
 
-constexpr int      MAX_NESTING = 256;        // upstream's parser recurses for each parenthesis
-constexpr int      MAX_CHAIN   = 2000;       // and its search for left recursion for each rule that begins with a rule,
-constexpr uint64_t MAX_STEPS   = 1'000'000;  // again each time it comes by
-constexpr uint64_t MAX_COPIED  = 4'000'000;  // characters of literals and classes that it copies for repetitions
+constexpr int      MAX_NESTING = 256;        // upstream's parser recurses for each parenthesis,
+constexpr int      MAX_CHAIN   = 2000;       // and its search for left recursion for each rule that starts with a rule,
+constexpr uint64_t MAX_STEPS   = 1'000'000;  // revisiting rules
+constexpr uint64_t MAX_COPIED  = 4'000'000;  // characters of literals and classes, copied for repetitions
 
 struct Place {
     size_t line;
@@ -37,7 +37,7 @@ pyg::Failure failure_at(const std::string & text, size_t offset, const std::stri
                 reason.c_str());
 }
 
-// Upstream's messages end with " at " and the whole rest of the text, which gives the position.
+// Upstream's messages end with " at " and the rest of the text, which gives the position.
 pyg::Failure parse_failure(const std::string & text, size_t rule_offset, const std::string & message) {
     for (size_t at = message.find(" at "); at != std::string::npos; at = message.find(" at ", at + 1)) {
         const size_t rest = message.size() - (at + std::strlen(" at "));
@@ -58,7 +58,7 @@ const char * skip_blank(const char * pos) {
     }
 }
 
-// The index after a literal or character class that begins at `i`; a backslash escapes the next character.
+// Return the index after a literal or character class that starts at `i`; a backslash escapes the next character.
 size_t skip_quoted(const std::string & text, size_t i, char closing) {
     for (i++; i < text.size() && text[i] != closing && text[i] != '\n'; i++) {
         i += text[i] == '\\';
@@ -66,7 +66,7 @@ size_t skip_quoted(const std::string & text, size_t i, char closing) {
     return i;
 }
 
-// The largest number in the braces that begin at `i`; moves `i` to their end.
+// Return the largest number in the braces that start at `i`, and move `i` to their end.
 uint64_t largest_in_braces(const std::string & text, size_t & i) {
     const size_t end     = std::min(text.find('}', i), text.size());
     uint64_t     largest = 0;
@@ -78,7 +78,7 @@ uint64_t largest_in_braces(const std::string & text, size_t & i) {
     return largest;
 }
 
-// For "{5,2}" upstream would make rules until memory runs out.
+// For "{5,2}" upstream would create rules until memory runs out.
 void require_possible_repetition(const std::string & text, size_t brace) {
     char *       end     = nullptr;
     const char * numbers = skip_blank(text.c_str() + brace + 1);
@@ -94,7 +94,7 @@ void require_possible_repetition(const std::string & text, size_t brace) {
     }
 }
 
-// Rejects what upstream would recurse into too deeply or copy too often.
+// Reject grammars for which upstream would recurse too deeply or copy too much.
 void require_modest(const std::string & text) {
     int      depth    = 0;
     size_t   begin    = 0;  // of the last literal or class
@@ -167,7 +167,7 @@ bool ends_alternative(const llama_grammar_element & element) {
     return element.type == LLAMA_GRETYPE_END || element.type == LLAMA_GRETYPE_ALT;
 }
 
-// Upstream's search for left recursion, but visiting each rule once: finds the same, and how long upstream would take.
+// Upstream's search for left recursion, visiting each rule once. It also computes how many steps upstream would take.
 class LeftWalk {
   public:
     explicit LeftWalk(const llama_grammar_parser & parser) : parser_(parser), seen_(parser.rules.size()) {}
@@ -199,7 +199,7 @@ class LeftWalk {
                        MAX_CHAIN, name(rule).c_str());
         }
         seen.started  = true;
-        bool leftmost = true;  // everything before this element can be empty
+        bool leftmost = true;  // everything before this element may be empty
         for (const llama_grammar_element & element : parser_.rules[rule]) {
             if (ends_alternative(element)) {
                 seen.may_be_empty = seen.may_be_empty || leftmost;
@@ -236,7 +236,7 @@ namespace pyg {
 llama_grammar_parser parsed_grammar(const llama_vocab * vocab, const std::string & text, const std::string & root) {
     require_modest(text);
     llama_grammar_parser parser(vocab);
-    with_stack_for(text.size(), [&] { parse_rules(parser, text); });  // names of tokens are tokenized
+    with_stack_for(text.size(), [&] { parse_rules(parser, text); });  // token names are tokenized
     require_defined(parser);
     if (parser.symbol_ids.find(root) == parser.symbol_ids.end()) {
         throw fail(PYG_ERR_GRAMMAR, "the grammar has no rule \"%s\" to start from", root.c_str());

@@ -1,4 +1,4 @@
-// GBNF grammars are parsed here before upstream sees them: its own parser only prints errors to stderr.
+// Parser of GBNF grammars, with error messages: upstream's parser prints them to stderr.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@ struct llama_vocab;
 
 namespace pyg {
 
-// Parses `text` with upstream's parser and checks that every rule it uses is defined and none begins with itself.
-// PYG_ERR_GRAMMAR, with line and column if known, unless it is a grammar with a rule `root`.
+// Parse `text` with upstream's parser and check that every rule is defined and none is left-recursive. PYG_ERR_GRAMMAR,
+// with line and column if known, unless it is a grammar with a rule `root`.
 llama_grammar_parser parsed_grammar(const llama_vocab * vocab, const std::string & text, const std::string & root);
 
 }  // namespace pyg

@@ -44,7 +44,7 @@ Ranges complement(const Ranges & ranges) {
 
 bool continues_set(const llama_grammar_element & element) { return element.type == LLAMA_GRETYPE_CHAR_ALT; }
 
-// Reads the character set that begins at `i` and moves `i` past it.
+// Read the character set that starts at `i` and move `i` past it.
 pyg::CharSet read_chars(const llama_grammar_rule & rule, size_t & i) {
     const llama_gretype type = rule[i].type;
     Ranges              ranges;
@@ -64,7 +64,7 @@ pyg::CharSet read_chars(const llama_grammar_rule & rule, size_t & i) {
     return {type == LLAMA_GRETYPE_CHAR_NOT ? complement(result) : result};
 }
 
-// Adds one rule's alternatives to `rules`.
+// Add one rule's alternatives to `rules`.
 void add_rule(pyg::GrammarRules & rules, const llama_grammar_rule & rule) {
     std::vector<uint32_t> alternatives = {static_cast<uint32_t>(rules.symbols.size())};
     for (size_t i = 0; i < rule.size();) {

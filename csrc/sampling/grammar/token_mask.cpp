@@ -1,4 +1,4 @@
-// The tokens that a grammar allows next.
+// Token masks of the automaton's states.
 #include "sampling/grammar/token_mask.hpp"
 
 #include "sampling/grammar/automaton.hpp"
@@ -46,7 +46,7 @@ void GrammarAutomaton::add_named_tokens(const StateParts & parts, TokenMask & ma
     if (!has_names_ || parts.partial.missing != 0) {
         return;
     }
-    std::unordered_set<uint32_t> barred;  // by stacks that take any token but one
+    std::unordered_set<uint32_t> barred;  // by stacks that match any token but one
     for (const uint32_t top : sets_[parts.set]) {
         if (top == 0) {
             continue;
@@ -57,7 +57,7 @@ void GrammarAutomaton::add_named_tokens(const StateParts & parts, TokenMask & ma
             barred.insert(symbol(top).value);
         }
     }
-    // Two that bar different tokens together take every token.
+    // Two that bar different tokens together allow every token.
     for (int32_t token_id = 0; !barred.empty() && token_id < trie_.n_vocab(); token_id++) {
         if (barred.size() > 1 || barred.count(static_cast<uint32_t>(token_id)) == 0) {
             mask.add(token_id);

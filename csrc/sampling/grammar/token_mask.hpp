@@ -1,4 +1,4 @@
-// A set of tokens, one bit each: those that a grammar allows next.
+// Token mask: a set of tokens, one bit each, that a grammar allows next.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class TokenMask {
     bool   has(int32_t token_id) const { return words_[static_cast<size_t>(token_id) / 64] & bit(token_id); }
     size_t n_bytes() const { return words_.size() * sizeof(uint64_t); }
 
-    // Calls body(token_id) for each, in order.
+    // Call body(token_id) for each token, ascending.
     template <class Body>
     void for_each(Body && body) const {
         for (size_t i = 0; i < words_.size(); i++) {

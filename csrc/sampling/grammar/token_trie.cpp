@@ -18,7 +18,7 @@ std::string piece(const llama_vocab * vocab, int32_t token_id) {
     return text;
 }
 
-// Whether the token never shows in the output text.
+// Return true if the token is never visible in the output text.
 bool stands_for_itself(const llama_vocab * vocab, int32_t token_id) {
     char byte;
     return llama_token_to_piece(vocab, token_id, &byte, 1, 0, false) == 0;
@@ -59,7 +59,7 @@ void TokenTrie::build() {
         return way != 0 ? way < 0 : a < b;
     });
 
-    std::vector<uint32_t> path;  // the nodes above the next one
+    std::vector<uint32_t> path;  // nodes above the next one
     const std::string     nothing;
     const std::string *   before = &nothing;
     for (const int32_t token_id : order) {

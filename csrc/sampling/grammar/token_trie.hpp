@@ -1,4 +1,4 @@
-// The texts of a vocabulary's tokens as a tree of bytes, so that a grammar follows their common prefixes only once.
+// Trie of a vocabulary's token texts, so that a grammar processes common prefixes only once.
 #pragma once
 
 #include "llama.h"
@@ -9,8 +9,8 @@
 
 namespace pyg {
 
-// Immutable once made; takes about ten bytes per byte of vocabulary text. Tokens without text or with a NUL are left
-// out.
+// Immutable after construction; takes about ten bytes per byte of vocabulary text. Tokens without text or with a NUL
+// are omitted.
 class TokenTrie {
   public:
     // The nodes below the root in depth-first order, parents first.
@@ -21,7 +21,7 @@ class TokenTrie {
         uint32_t tokens_after;  // end of its tokens in entries(); they begin at the end of the previous node's
     };
 
-    // One token; special ones match by id rather than by text, unless a grammar says otherwise.
+    // Special tokens match by id rather than by text, unless a grammar mentions their text.
     struct Entry {
         int32_t token_id;
         bool    special;
@@ -31,7 +31,7 @@ class TokenTrie {
 
     const std::vector<Node> &    nodes() const { return nodes_; }
     const std::vector<Entry> &   entries() const { return entries_; }
-    const std::vector<int32_t> & ends() const { return ends_; }  // tokens that the vocabulary ends generation with
+    const std::vector<int32_t> & ends() const { return ends_; }  // end-of-generation tokens of the vocabulary
     uint32_t                     max_depth() const { return max_depth_; }
 
     int32_t             n_vocab() const { return static_cast<int32_t>(texts_.size()); }

@@ -1,4 +1,4 @@
-// The boundary: every failure inside becomes a status and a message, and the process survives.
+// Failures inside the engine become a status and a message, and the process survives.
 #include "../ggml/src/ggml-threading.h"
 #include "boundary/guard.hpp"
 #include "boundary/large_stack.hpp"
@@ -72,7 +72,7 @@ void test_a_failed_assert_is_an_error() {
     CHECK(contains(err, "number 7"));
 }
 
-// As CUDA's backend does when a pool cannot grow: the reason is in its log, the abort only names the place.
+// As CUDA's backend does when a pool cannot grow: the reason is in its log, the abort message has only the place.
 void test_an_abort_for_want_of_memory() {
     pyg_error err;
     CHECK(pyg::guard(&err, [] {
@@ -85,7 +85,7 @@ void test_an_abort_for_want_of_memory() {
     CHECK(contains(err, "out of memory") && contains(err, "test_guard.cpp"));
 }
 
-// Through frames of ggml's C code, which must let an exception pass.
+// Through frames of ggml's C code, which must be unwound.
 void test_an_assert_inside_ggml() {
     pyg_error              err;
     const ggml_context_ptr context(ggml_init({1 << 20, nullptr, false}));
@@ -118,10 +118,10 @@ void test_the_engines_words_are_heard() {
               callback(GGML_LOG_LEVEL_ERROR, "half ", user_data);
               callback(GGML_LOG_LEVEL_CONT, "a line\n", user_data);
               callback(GGML_LOG_LEVEL_WARN, "another\n", user_data);
-              throw fail(PYG_ERR_ENGINE, "%s", pyg::engine_words().c_str());
+              throw fail(PYG_ERR_ENGINE, "%s", pyg::engine_error_text().c_str());
           }) == PYG_ERR_ENGINE);
     CHECK(std::strcmp(err.message, "half a line; another") == 0);
-    CHECK(pyg::engine_words().empty());
+    CHECK(pyg::engine_error_text().empty());
 }
 
 void test_a_poisoned_handle_says_so_and_is_leaked() {
@@ -177,7 +177,7 @@ void test_live_handles_are_counted() {
     CHECK(pyg_live_handles(PYG_HANDLE_KINDS) == 0);
 }
 
-// The exit status of a forked child that runs body(), negated when a signal ended it.
+// Exit status of a forked child that runs body(), negated when a signal ended it.
 template <class Body>
 int in_a_fork(Body && body) {
     std::fflush(nullptr);
@@ -208,7 +208,7 @@ void test_an_inherited_handle_is_refused() {
     CHECK(pyg::with(&probe, &err, [](Probe &) {}) == PYG_OK);
 }
 
-// The engine makes graphs all the time, under a lock of its own for a moment each.
+// The engine creates graphs often, each time briefly under its own lock.
 void test_a_fork_waits_for_the_engines_lock() {
     std::atomic<bool> is_held{false};
     std::thread       holder([&] {
@@ -234,7 +234,7 @@ void test_an_assert_without_a_guard_ends_the_process() {
           }) == -SIGABRT);
 }
 
-// Large frames rather than many: the thread sanitizer keeps room for some 60,000.
+// Large frames rather than many: the thread sanitizer supports about 60,000.
 int recurse(int depth) {
     volatile char frame[3000] = {};
     return depth == 0 ? frame[0] : recurse(depth - 1) + frame[1] + 1;

@@ -1,4 +1,4 @@
-// What a machine leaves the process, for machines laid out in a folder.
+// Limits of memory and cores, on simulated machines laid out in a folder.
 #include "boundary/machine_limits.hpp"
 #include "tests/support/testing.hpp"
 
@@ -21,7 +21,7 @@ const char * const MOUNT_V1  = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,
                                "33 31 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
 const char * const GROUPS_V1 = "5:cpu,cpuacct:/jobs/7\n4:memory:/jobs/7\n1:name=systemd:/\n0::/\n";
 
-// A folder that stands for "/", removed at the end.
+// A folder used as "/", removed at the end.
 class Machine {
   public:
     Machine(std::initializer_list<std::pair<const char *, std::string>> files) {
@@ -186,7 +186,7 @@ void test_hyperthreads_share_a_core() {
     });
     CHECK(machine.cores({0, 1, 4}) == 2);
     CHECK(machine.cores({4}) == 1);
-    CHECK(machine.cores({0, 4, 9}) == 2);  // nothing is known of 9
+    CHECK(machine.cores({0, 4, 9}) == 2);  // unknown processor 9
 }
 
 void test_this_machine() {

@@ -1,4 +1,4 @@
-// A file that is cut short while it is mapped reads as zeros, and counts as broken.
+// A mapped file that is truncated reads as zeros and is marked as broken.
 #include "boundary/signals/mapped_files.hpp"
 #include "boundary/signals/signal_handler.hpp"
 #include "tests/support/testing.hpp"
@@ -83,7 +83,7 @@ void test_all_who_watch_a_file_are_told() {
     CHECK(file.data[N_BYTES - 1] == 0 && first.is_broken() && second.is_broken());
 }
 
-// The signal that ends a child that does this; 0 if none does.
+// Signal that ends a child that runs body(); 0 if there is none.
 template <class Body>
 int end_of(Body body) {
     const pid_t child = fork();

@@ -1,5 +1,5 @@
-// Buffers that cannot be had although the plan said so: the load, the context, the decode or the request fails with its
-// reason, and the next one works. argv[1]: a small generative model.
+// Allocations that fail although the plan said they would fit: load, context, decode or request fail with the reason,
+// and the next one works. argv[1]: a small generative model.
 #include "llama.h"
 #include "pyggml.h"
 #include "tests/support/testing.hpp"
@@ -17,7 +17,7 @@ bool refuses_large = false;
 
 }  // namespace
 
-// In place of the standard library's, which the CPU's buffers come from.
+// Replaces the standard library's function, which the CPU's buffers use.
 extern "C" int posix_memalign(void ** pointer, size_t alignment, size_t size) {
     if (refuses_large && size > LARGE) {
         return ENOMEM;
@@ -30,13 +30,13 @@ namespace {
 
 const std::vector<int32_t> PROMPT = {5, 6, 7, 8};
 
-// While it lives, another process has the memory.
+// While it lives, no memory is available.
 struct NoMoreMemory {
     NoMoreMemory() { refuses_large = true; }
     ~NoMoreMemory() { refuses_large = false; }
 };
 
-// Has upstream make its scratch anew before the next batch, as it does by itself when a graph needs more.
+// Make upstream reallocate its scratch buffers before the next batch, as it does when a graph needs more.
 void renew(llama_context * context) { llama_set_adapter_cvec(context, nullptr, 0, 0, 0, 0); }
 
 pyg_context * new_context(pyg_model * model) {
@@ -72,7 +72,7 @@ void require_the_reason(const pyg_error & err) {
     CHECK(err.required_bytes > LARGE);
 }
 
-// Weights and caches.
+// Weights and KV cache.
 void test_making(const char * path) {
     pyg_error         err;
     pyg_model *       model   = nullptr;

@@ -1,4 +1,4 @@
-// JSON values are freed without memory, however deep and wide they are (chat/json_values.h).
+// Freeing JSON values needs no memory, however deep and wide they are (chat/json_values.h).
 #include "json.h"
 #include "tests/support/scarce_memory.hpp"
 #include "tests/support/testing.hpp"
@@ -23,7 +23,7 @@ void check_is_freed_without_memory(const std::string & text) {
     value.reset();
 }
 
-// A value that could not become an object is freed, alone and in others.
+// A value that could not become an object is freed, alone and inside others.
 void check_making_fails_alone() {
     std::string made;
     const long  n_failures = with_ever_more_memory([&] {
@@ -39,7 +39,7 @@ void check_making_fails_alone() {
     CHECK(made.find(R"("c":[{"a":[],"b":")") != std::string::npos);
 }
 
-// What is half read is freed, too.
+// A partly parsed value is freed, too.
 void check_reading_fails_alone(const std::string & text) {
     std::string read;
     const long  n_failures = with_ever_more_memory([&] {

@@ -1,4 +1,5 @@
-// The last place of a text in another is the standard library's, found quickly or, without memory, by trying all.
+// The last occurrence of a text equals the standard library's, found in linear time or, without memory, in quadratic
+// time.
 #include "chat/linear_time_search.hpp"
 #include "tests/support/testing.hpp"
 
@@ -12,7 +13,7 @@ bool no_memory = false;
 
 }  // namespace
 
-// In place of malloc, as the linker has it (CMakeLists.txt).
+// Replaces malloc with the linker's help (CMakeLists.txt).
 extern "C" void * __real_malloc(size_t size);
 extern "C" void * __wrap_malloc(size_t size);
 extern "C" void * __wrap_malloc(size_t size) { return no_memory ? nullptr : __real_malloc(size); }

@@ -1,5 +1,5 @@
-// The engine under threads: many submitters, shared prefixes, too little room, cancels, deadlines, wakers, and a close
-// with work in flight. Run under the sanitizers too. argv[1]: a small generative model.
+// The engine under concurrency: many submitters, shared prefixes, too few cells, cancels, deadlines, wakers, and a
+// close with requests in flight. Also run under the sanitizers. argv[1]: a small generative model.
 #include "pyggml.h"
 #include "tests/support/testing.hpp"
 
@@ -104,7 +104,7 @@ std::vector<int32_t> some_prompt(int32_t n, int32_t seed) {
     return prompt;
 }
 
-// Whether a token is as likely as another after these, but for rounding.
+// Return true if a token is as likely as the best one, within rounding.
 bool is_near_tie(const Loaded & loaded, const std::vector<int32_t> & token_ids, int32_t one, int32_t other) {
     constexpr float NEAR_TIE = 0.25F;  // as in tests/soak/stress_world.py
     pyg_error       err;
@@ -122,7 +122,7 @@ bool is_near_tie(const Loaded & loaded, const std::vector<int32_t> & token_ids, 
     return std::abs(last[one] - last[other]) < NEAR_TIE;
 }
 
-// Whether two answers are the same up to where two tokens were as likely: the rounding depends on who shares a batch.
+// Return true if two outputs are equal up to a near tie: rounding depends on the batch.
 bool is_same_answer(const Loaded & loaded, const std::vector<int32_t> & one, const std::vector<int32_t> & other) {
     const size_t n    = std::min(one.size(), other.size());
     const size_t same = std::mismatch(one.begin(), one.begin() + n, other.begin()).first - one.begin();
@@ -196,9 +196,9 @@ void test_a_prefix_is_computed_once(const char * path) {
     const Loaded               loaded(path);
     const std::vector<int32_t> shared = some_prompt(200, 1);
     CHECK(generate(loaded, greedy(4), shared).n_cached == 0);
-    CHECK(generate(loaded, greedy(4), shared).n_cached == 199);  // the last one's output is needed
+    CHECK(generate(loaded, greedy(4), shared).n_cached == 199);  // the last token is decoded again for its logits
 
-    // Four at once, all beside each other.
+    // Four at once in one batch.
     std::vector<pyg_request *> requests;
     for (int32_t i = 0; i < 4; i++) {
         std::vector<int32_t> prompt(shared.begin(), shared.begin() + 150);
@@ -251,7 +251,7 @@ void test_a_full_queue_refuses_and_tells_of_room(const char * path) {
     CHECK(status == PYG_ERR_QUEUE_FULL);
     CHECK(requests.size() >= 3);  // one running, two waiting; more if some have already ended
 
-    CHECK_OK(pyg_engine_ask_for_room(loaded.engine, waker, 77, &err), err);
+    CHECK_OK(pyg_engine_notify_when_queue_has_capacity(loaded.engine, waker, 77, &err), err);
     for (pyg_request * request : requests) {
         pyg_request_free(request);
     }
@@ -263,7 +263,7 @@ void test_a_full_queue_refuses_and_tells_of_room(const char * path) {
     pyg_waker_free(waker);
 }
 
-// One thread learns of the ends of many requests only through the waker.
+// One thread sees the ends of many requests only through the waker.
 void test_a_waker_serves_many_requests(const Loaded & loaded) {
     pyg_error   err;
     pyg_waker * waker = nullptr;
@@ -311,7 +311,7 @@ void test_a_waker_serves_many_requests(const Loaded & loaded) {
     pyg_waker_free(waker);
 }
 
-// Requests outlive the waker that they name.
+// Requests outlive their waker.
 void test_a_waker_may_go_first(const Loaded & loaded) {
     pyg_error           err;
     pyg_waker *         waker   = nullptr;
@@ -324,7 +324,7 @@ void test_a_waker_may_go_first(const Loaded & loaded) {
     pyg_request_free(request);
 }
 
-// Several readers at once, each of its own request, read what the engine's thread is writing.
+// Several readers, each of its own request, read while the engine's thread writes.
 void test_logprobs_come_with_the_tokens(const Loaded & loaded) {
     constexpr int32_t        K = 3, N_PROMPT = 70;
     std::vector<std::thread> readers;

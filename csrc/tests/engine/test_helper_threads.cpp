@@ -1,4 +1,4 @@
-// What is done between forward passes is done once each, by several threads where it is worth it. argv[1]: a model.
+// Work between forward passes is done exactly once per item, in parallel where it is worth it. argv[1]: a model.
 #include "engine/threads/helper_threads.hpp"
 #include "pyggml.h"
 #include "tests/support/testing.hpp"
@@ -19,7 +19,7 @@ std::atomic<bool> g_no_more_threads{false};
 
 }  // namespace
 
-// In place of the C library's.
+// Replaces the C library's function.
 extern "C" int __real_pthread_create(pthread_t *, const pthread_attr_t *, void * (*)(void *), void *);
 extern "C" int __wrap_pthread_create(pthread_t * thread, const pthread_attr_t * attributes, void * (*run)(void *),
                                      void * data) {
@@ -52,20 +52,20 @@ void test_each_is_done_once(pyg::HelperThreads & helpers) {
     for (const size_t n : {0, 1, 2, 3, 7, 100}) {
         for (const double seconds : {LITTLE, MUCH}) {
             std::vector<std::atomic<int>> n_done(n);
-            helpers.each(n, seconds, [&](size_t i) { n_done[i]++; });
-            for (const auto & each : n_done) {
-                CHECK(each == 1);
+            helpers.for_each(n, seconds, [&](size_t i) { n_done[i]++; });
+            for (const auto & for_each : n_done) {
+                CHECK(for_each == 1);
             }
         }
     }
 }
 
-// None of them ends before all have begun.
+// None ends before all have started.
 void test_several_do_it_at_the_same_time(pyg::HelperThreads & helpers, size_t n_threads) {
     for (int round = 0; round < 20; round++) {
         std::atomic<size_t> n_begun{0};
         const auto          end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-        helpers.each(n_threads, MUCH, [&](size_t) {
+        helpers.for_each(n_threads, MUCH, [&](size_t) {
             n_begun++;
             while (n_begun < n_threads && std::chrono::steady_clock::now() < end) {
                 std::this_thread::yield();
@@ -77,7 +77,7 @@ void test_several_do_it_at_the_same_time(pyg::HelperThreads & helpers, size_t n_
 
 void expect_alone(pyg::HelperThreads & helpers, double seconds) {
     const auto here = std::this_thread::get_id();
-    helpers.each(20, seconds, [&](size_t) { CHECK(std::this_thread::get_id() == here); });
+    helpers.for_each(20, seconds, [&](size_t) { CHECK(std::this_thread::get_id() == here); });
 }
 
 // The context computes between two calls, with the same threads.
@@ -108,13 +108,13 @@ int main(int argc, char ** argv) {
     pyg_error err;
     CHECK_OK(pyg_init("", "", &err), err);
     const Opened       three(argv[1], 3), one(argv[1], 1);
-    pyg::HelperThreads of_the_context(three.raw(), 0), own(one.raw(), 3), nobody(one.raw(), 0);
+    pyg::HelperThreads of_the_context(three.raw(), 0), own(one.raw(), 3), single(one.raw(), 0);
     for (pyg::HelperThreads * helpers : {&of_the_context, &own}) {
         test_each_is_done_once(*helpers);
         test_several_do_it_at_the_same_time(*helpers, 3);
         expect_alone(*helpers, LITTLE);
     }
-    expect_alone(nobody, MUCH);
+    expect_alone(single, MUCH);
     test_the_context_goes_on(three, of_the_context);
     test_threads_that_cannot_be_started(one);
     return 0;

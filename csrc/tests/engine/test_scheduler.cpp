@@ -1,4 +1,4 @@
-// What the scheduler does, case by case. test_scheduler_random has everything at once.
+// The scheduler, case by case. test_scheduler_random combines everything.
 #include "tests/support/simulated_cache.hpp"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace {
 
-using pyg::Cells;
+using pyg::KvCells;
 using pyg::Scheduler;
 using pyg::Slice;
 using pyg::Step;
@@ -15,7 +15,7 @@ using TaskPtr = std::shared_ptr<Task>;
 using Kind    = SimulatedCache::Kind;
 using Tokens  = std::vector<int32_t>;
 
-// `n` tokens that no text of another `topic` has.
+// `n` tokens that no text of another `topic` contains.
 Tokens text(int32_t topic, uint32_t n) {
     Tokens tokens(n);
     std::iota(tokens.begin(), tokens.end(), 10000 * topic);
@@ -35,7 +35,7 @@ struct Setting {
     uint32_t n_ubatch     = UINT32_MAX;
 };
 
-// A scheduler with an engine around it that answers until a task is ended.
+// A scheduler with a simulated engine that generates until a task is ended.
 struct Engine {
     SimulatedCache cache;
     Scheduler      scheduler;
@@ -54,19 +54,19 @@ struct Engine {
     }
 
     TaskPtr add_every_row(const Tokens & prompt) {
-        const auto task = add(prompt);
-        task->every_row = true;
+        const auto task        = add(prompt);
+        task->needs_all_logits = true;
         return task;
     }
 
-    Step step(uint32_t n_prefill = 100) { return step(Scheduler::Pieces{n_prefill}); }
+    Step step(uint32_t n_prefill = 100) { return step(Scheduler::PrefillBudget{n_prefill}); }
 
-    Step step(const Scheduler::Pieces & pieces) {
-        const Step step = scheduler.next(pieces);
+    Step step(const Scheduler::PrefillBudget & budget) {
+        const Step step = scheduler.next(budget);
         compute(step);
-        scheduler.computed(step);
+        scheduler.commit(step);
         for (const Slice & slice : step.slices) {
-            if (slice.ends()) {
+            if (slice.reaches_end()) {
                 slice.task->tokens.push_back(next_token(cache.history(slice.task->seq_id)));
             }
         }
@@ -88,7 +88,7 @@ struct Engine {
         }
     }
 
-    // A request from beginning to end. All tokens of its answer but the last are computed.
+    // A request from start to end. All tokens but the last are computed.
     TaskPtr complete(const Tokens & prompt, uint32_t n_answer = 1) {
         const auto task = add(prompt);
         run_to(task, task->n_tokens() + n_answer);
@@ -108,7 +108,7 @@ uint32_t n_of(const Step & step, const TaskPtr & task) {
 
 // --- steps ---
 
-void test_prompts_share_a_step_and_answers_come_first() {
+void test_decoding_tasks_come_before_prefill_chunks() {
     Engine     engine;
     const auto a = engine.add(text(1, 60)), b = engine.add(text(2, 70));
 
@@ -137,33 +137,33 @@ void test_the_oldest_prompt_comes_first() {
     CHECK(n_of(step, a) == 50 && n_of(step, b) == 50);
 }
 
-// Large pieces delay tokens that somebody waits for, so they are for those that nobody does.
-void test_pieces_are_as_large_as_those_who_watch_allow() {
-    const Scheduler::Pieces pieces = {10, 20, 50};
-    Engine                  engine;
-    const auto              a = engine.add(text(1, 30)), b = engine.add(text(2, 200)), c = engine.add(text(3, 90));
-    a->unwatched = b->unwatched = c->unwatched = true;
+// Large prefill chunks delay streamed tokens, so they are used only if no task streams.
+void test_prefill_budget_depends_on_streaming() {
+    const Scheduler::PrefillBudget budget = {10, 20, 50};
+    Engine                         engine;
+    const auto a = engine.add(text(1, 30)), b = engine.add(text(2, 200)), c = engine.add(text(3, 90));
+    a->prefer_throughput = b->prefer_throughput = c->prefer_throughput = true;
 
-    Step step = engine.step(pieces);
+    Step step = engine.step(budget);
     CHECK(n_of(step, a) == 30 && n_of(step, b) == 20);
-    step = engine.step(pieces);  // the answer to a comes along
+    step = engine.step(budget);  // the next token of a is in the batch
     CHECK(n_of(step, a) == 1 && n_of(step, b) == 50);
 
     const auto watched = engine.add(text(4, 25));
-    step               = engine.step(pieces);
+    step               = engine.step(budget);
     CHECK(n_of(step, a) == 1 && n_of(step, b) == 20 && n_of(step, watched) == 0);
     engine.scheduler.end(*b);
     engine.scheduler.end(*c);
-    step = engine.step(pieces);
+    step = engine.step(budget);
     CHECK(n_of(step, a) == 1 && n_of(step, watched) == 20);
-    engine.step(pieces);
+    engine.step(budget);
 
-    const auto d = engine.add(text(5, 90));
-    d->unwatched = true;
-    step         = engine.step(pieces);
+    const auto d         = engine.add(text(5, 90));
+    d->prefer_throughput = true;
+    step                 = engine.step(budget);
     CHECK(n_of(step, watched) == 1 && n_of(step, d) == 10);
     engine.scheduler.end(*watched);
-    step = engine.step(pieces);
+    step = engine.step(budget);
     CHECK(n_of(step, a) == 1 && n_of(step, d) == 50);
 }
 
@@ -173,7 +173,7 @@ void test_steps_fill_micro_batches() {
     Engine     engine(setting);
     const auto a = engine.add(text(1, 10)), b = engine.add(text(2, 200));
 
-    const auto of   = [](uint32_t n) { return Scheduler::Pieces{n, n, n}; };
+    const auto of   = [](uint32_t n) { return Scheduler::PrefillBudget{n, n, n}; };
     Step       step = engine.step(of(40));
     CHECK(n_of(step, a) == 10 && n_of(step, b) == 22);
     step = engine.step(of(40));  // the answer to a comes along
@@ -186,7 +186,7 @@ void test_steps_fill_micro_batches() {
     CHECK(n_of(step, a) == 1 && n_of(step, b) == 42);
 }
 
-void test_answers_alone_fill_a_micro_batch() {
+void test_decoding_tasks_alone_fill_a_micro_batch() {
     Setting setting;
     setting.n_ubatch = 2;
     Engine     engine(setting);
@@ -197,50 +197,50 @@ void test_answers_alone_fill_a_micro_batch() {
     CHECK(n_of(step, a) == 1 && n_of(step, b) == 1 && n_of(step, c) == 1 && n_of(step, d) == 1);
 }
 
-void test_every_row_is_computed_alone_and_every_other_step() {
+void test_all_logits_are_computed_alone_in_every_other_step() {
     Engine engine;
     engine.complete(text(1, 40));
     const auto rows = engine.add_every_row(text(1, 40));
     const auto task = engine.add(text(2, 5));
 
     Step step = engine.step();
-    CHECK(step.slices.size() == 1 && n_of(step, rows) == 16 && rows->n_reused == 0);  // 16 rows at a time
+    CHECK(step.slices.size() == 1 && n_of(step, rows) == 16 && rows->n_cached == 0);  // 16 rows at a time
     step = engine.step();
     CHECK(step.slices.size() == 1 && n_of(step, task) == 5);
     step = engine.step();
     CHECK(step.slices.size() == 1 && n_of(step, rows) == 16);
     engine.scheduler.end(*task);
     step = engine.step();
-    CHECK(step.slices.size() == 1 && n_of(step, rows) == 8 && !step.slices[0].ends());
+    CHECK(step.slices.size() == 1 && n_of(step, rows) == 8 && !step.slices[0].reaches_end());
 }
 
-// --- prefixes ---
+// --- prefix cache ---
 
 void test_the_same_prompt_again() {
     Engine engine;
-    CHECK(engine.complete(text(1, 90))->n_reused == 0);
-    CHECK(engine.complete(text(1, 90))->n_reused == 89);  // the last token's output is needed
-    CHECK(engine.complete(text(1, 50))->n_reused == 49);
-    CHECK(engine.complete(text(2, 90))->n_reused == 0);
-    CHECK(engine.scheduler.n_reused() == 89 + 49);
+    CHECK(engine.complete(text(1, 90))->n_cached == 0);
+    CHECK(engine.complete(text(1, 90))->n_cached == 89);  // the last token is decoded again for its logits
+    CHECK(engine.complete(text(1, 50))->n_cached == 49);
+    CHECK(engine.complete(text(2, 90))->n_cached == 0);
+    CHECK(engine.scheduler.n_cached() == 89 + 49);
 }
 
-void test_without_a_prefix_cache_nothing_is_kept() {
+void test_without_a_prefix_cache_nothing_is_cached() {
     Engine engine({Kind::PLAIN, 1000, 4, /*prefix_cache=*/false});
     engine.complete(text(1, 90));
     CHECK(engine.scheduler.n_cells_used() == 0 && engine.cache.n_used() == 0);
-    CHECK(engine.complete(text(1, 90))->n_reused == 0);
+    CHECK(engine.complete(text(1, 90))->n_cached == 0);
 }
 
-// The next turn reuses all that was computed: the prompt and all but the last token of the answer.
-void test_a_chat_grows_in_its_sequence() {
+// The next turn reuses everything computed: the prompt and all but the last token of the output.
+void test_a_chat_grows_in_its_slot() {
     for (const Kind kind : {Kind::PLAIN, Kind::WINDOW, Kind::RECURRENT}) {
         Engine   engine({kind});
         Tokens   chat     = text(1, 30);
         uint32_t n_cached = 0;
         for (int32_t turn = 2; turn < 6; turn++) {
             const auto task = engine.complete(chat, 10);
-            CHECK(task->n_reused == n_cached);
+            CHECK(task->n_cached == n_cached);
             n_cached = task->n_past;
             CHECK(n_cached == chat.size() + 9 && engine.scheduler.n_cells_used() == n_cached);
             chat = task->tokens + text(turn, 20);
@@ -248,106 +248,107 @@ void test_a_chat_grows_in_its_sequence() {
     }
 }
 
-void test_a_long_sequence_is_not_cut_for_a_short_beginning() {
+void test_a_long_sequence_is_not_truncated_for_a_short_prefix() {
     Engine     engine;
     const auto system = text(1, 40);
     engine.complete(system + text(2, 100));
-    CHECK(engine.complete(system + text(3, 10))->n_reused == 40);
+    CHECK(engine.complete(system + text(3, 10))->n_cached == 40);
     CHECK(engine.scheduler.n_cells_used() == 40 + 100 + 10);
-    CHECK(engine.complete(system + text(2, 100) + text(4, 10))->n_reused == 140);
+    CHECK(engine.complete(system + text(2, 100) + text(4, 10))->n_cached == 140);
 }
 
-void test_beginnings_are_shared_with_who_is_still_running() {
+void test_prefixes_are_shared_with_running_tasks() {
     Engine     engine;
     const auto a = engine.add(text(1, 80) + text(2, 10));
     engine.step();
     const auto b = engine.add(text(1, 80) + text(3, 10));
     engine.step();
-    CHECK(a->runs() && b->runs() && b->n_reused == 80);
+    CHECK(a->is_running() && b->is_running() && b->n_cached == 80);
     CHECK(engine.scheduler.n_cells_used() == 80 + 10 + 10 + 1);  // and a's first token
     engine.scheduler.end(*a, /*forget=*/true);
     CHECK(engine.scheduler.n_cells_used() == 80 + 10);
     engine.run_to(b, 100);
 }
 
-void test_waiting_for_a_prompt_that_is_being_computed() {
+void test_a_task_waits_for_a_shared_prefix_in_prefill() {
     Engine engine;
-    engine.add(text(2, 1));  // a task streams, so prompts come in pieces
+    engine.add(text(2, 1));  // a streaming task, so prompts are prefilled in chunks
     engine.step();
     const auto a = engine.add(text(1, 250)), b = engine.add(text(1, 250)), other = engine.add(text(3, 10));
     engine.step(99);
-    CHECK(a->runs() && !b->runs() && other->runs());  // the other one does not wait for the prefix of a
+    CHECK(a->is_running() && !b->is_running() &&
+          other->is_running());  // the other one does not wait for the prefix of a
     engine.step(99);
     engine.step(19);
-    CHECK(a->n_past == 217 && !b->runs());
+    CHECK(a->n_past == 217 && !b->is_running());
     engine.step(1);
-    CHECK(a->n_past == 218 && !b->runs());  // when this was planned, 32 of b's 249 tokens were still to come
+    CHECK(a->n_past == 218 && !b->is_running());  // when this was planned, 32 of b's 249 tokens were still to come
     engine.step(1);
-    CHECK(b->runs() && b->n_reused == 218);
+    CHECK(b->is_running() && b->n_cached == 218);
 }
 
-void test_nobody_waits_for_a_short_beginning() {
+void test_short_shared_prefix_does_not_delay_admission() {
     Engine engine;
     engine.add(text(1, 31) + text(2, 200));
     const auto b = engine.add(text(1, 31) + text(3, 200));
     engine.step();
-    CHECK(b->runs() && b->n_reused == 0);
+    CHECK(b->is_running() && b->n_cached == 0);
 }
 
-void test_a_recurrent_state_cannot_go_back() {
+void test_a_recurrent_state_cannot_be_rewound() {
     Engine engine({Kind::RECURRENT});
     engine.complete(text(1, 50), 5);
-    CHECK(engine.complete(text(1, 50))->n_reused == 0);
-    CHECK(engine.complete(text(1, 20) + text(2, 20))->n_reused == 0);
+    CHECK(engine.complete(text(1, 50))->n_cached == 0);
+    CHECK(engine.complete(text(1, 20) + text(2, 20))->n_cached == 0);
     const auto whole = engine.complete(text(3, 50), 5);
-    CHECK(engine.complete(whole->tokens)->n_reused == whole->n_past);
+    CHECK(engine.complete(whole->tokens)->n_cached == whole->n_past);
     const auto a = engine.add(text(4, 80)), b = engine.add(text(4, 80));
     engine.step();
-    CHECK(a->runs() && b->runs() && b->n_reused == 0);  // no sharing, so there is nothing to wait for
+    CHECK(a->is_running() && b->is_running() && b->n_cached == 0);  // no sharing, so there is nothing to wait for
 }
 
-void test_a_window_forgets_what_lies_behind_it() {
+void test_a_sliding_window_drops_older_cells() {
     Engine engine({Kind::WINDOW});
     engine.complete(text(1, 60));
-    CHECK(engine.complete(text(1, 30) + text(2, 5))->n_reused == 0);
-    CHECK(engine.complete(text(1, 60) + text(2, 5))->n_reused == 60);
+    CHECK(engine.complete(text(1, 30) + text(2, 5))->n_cached == 0);
+    CHECK(engine.complete(text(1, 60) + text(2, 5))->n_cached == 60);
 }
 
-// --- room ---
+// --- eviction and preemption ---
 
-void test_kept_sequences_go_first_and_the_oldest_of_them_before_the_others() {
+void test_cached_slots_are_evicted_least_recently_used_first() {
     Engine engine({Kind::PLAIN, 300, 4});
     engine.complete(text(1, 80));
     engine.complete(text(2, 80));
-    engine.complete(text(1, 80) + text(9, 1));  // now the second is the one used least recently
+    engine.complete(text(1, 80) + text(9, 1));  // now the second is the least recently used
     const auto a = engine.add(text(3, 80));
     engine.run_to(a, 150);
     CHECK(engine.scheduler.n_preemptions() == 0);
     engine.scheduler.end(*a, /*forget=*/true);
-    CHECK(engine.complete(text(2, 80))->n_reused == 0);
-    CHECK(engine.complete(text(1, 80))->n_reused == 79);
+    CHECK(engine.complete(text(2, 80))->n_cached == 0);
+    CHECK(engine.complete(text(1, 80))->n_cached == 79);
 }
 
-void test_the_sequence_used_least_recently_is_taken_when_none_is_empty() {
+void test_the_least_recently_used_slot_is_reused() {
     Engine engine({Kind::PLAIN, 1000, 3});
     for (const int32_t topic : {1, 2, 3, 1, 4}) {
         engine.complete(text(topic, 40));
     }
-    CHECK(engine.complete(text(3, 40))->n_reused == 39);
-    CHECK(engine.complete(text(1, 40))->n_reused == 39);
-    CHECK(engine.complete(text(4, 40))->n_reused == 39);
-    CHECK(engine.complete(text(2, 40))->n_reused == 0);
+    CHECK(engine.complete(text(3, 40))->n_cached == 39);
+    CHECK(engine.complete(text(1, 40))->n_cached == 39);
+    CHECK(engine.complete(text(4, 40))->n_cached == 39);
+    CHECK(engine.complete(text(2, 40))->n_cached == 0);
 }
 
-// 40 of 200 tokens would leave the sequence whole, were there room for both.
-void test_the_source_is_cut_when_there_is_no_other_room() {
+// Sharing 40 of 200 tokens would leave the source slot intact if there were cells for both.
+void test_the_source_slot_is_truncated_without_free_cells() {
     Engine engine({Kind::PLAIN, 300, 4});
     engine.complete(text(1, 200));
-    CHECK(engine.complete(text(1, 40) + text(2, 110))->n_reused == 40);
+    CHECK(engine.complete(text(1, 40) + text(2, 110))->n_cached == 40);
     CHECK(engine.scheduler.n_cells_used() == 150);
 }
 
-void test_a_lone_request_may_use_all_the_room() {
+void test_a_single_task_may_use_all_cells() {
     Engine engine({Kind::PLAIN, 300, 4});
     engine.complete(text(1, 200));
     engine.complete(text(2, 90));
@@ -357,69 +358,69 @@ void test_a_lone_request_may_use_all_the_room() {
     CHECK(a->n_past == 300 && a->n_preemptions == 0 && engine.cache.n_used() == 300);
 }
 
-void test_nobody_is_started_to_be_thrown_out_at_once() {
+void test_admission_needs_headroom() {
     Engine     engine({Kind::PLAIN, 200, 4});
     const auto a = engine.add(text(1, 100)), b = engine.add(text(2, 69));
     engine.step();
-    CHECK(!b->runs());  // 31 tokens are left, for both to grow
+    CHECK(!b->is_running());  // 31 cells are left, for both to grow
     engine.scheduler.end(*a);
     engine.step();
-    CHECK(b->runs());
+    CHECK(b->is_running());
 }
 
-void test_nobody_overtakes_who_waits_for_room() {
+void test_no_task_overtakes_one_that_waits_for_cells() {
     Engine     engine({Kind::PLAIN, 200, 4});
     const auto a = engine.add(text(1, 100)), large = engine.add(text(2, 100)), small = engine.add(text(3, 5));
     engine.step();
-    CHECK(a->runs() && !large->runs() && !small->runs());
+    CHECK(a->is_running() && !large->is_running() && !small->is_running());
     engine.scheduler.end(*a);
     engine.step();
-    CHECK(large->runs() && small->runs());
+    CHECK(large->is_running() && small->is_running());
 }
 
-void test_the_youngest_gives_its_room_away_and_is_computed_again() {
+void test_the_youngest_task_is_preempted_and_computed_again() {
     Engine     engine({Kind::PLAIN, 200, 4});
     const auto a = engine.add(text(9, 20) + text(1, 30)), b = engine.add(text(9, 20) + text(2, 30));
     engine.run_to(a, 100);
     const Tokens so_far = b->tokens;
-    CHECK(b->runs() && so_far.size() > 90);
+    CHECK(b->is_running() && so_far.size() > 90);
     engine.run_to(a, 120);
-    CHECK(!b->runs() && b->n_preemptions == 1 && b->n_past == 0 && a->n_preemptions == 0);
+    CHECK(!b->is_running() && b->n_preemptions == 1 && b->n_past == 0 && a->n_preemptions == 0);
     engine.scheduler.end(*a);
     engine.run_to(b, 150);
     CHECK(std::equal(so_far.begin(), so_far.end(), b->tokens.begin()));
-    CHECK(engine.scheduler.n_reused() == 20 &&
-          b->n_reused == 0);  // what it found on its return does not count as reused prompt
+    CHECK(engine.scheduler.n_cached() == 20 &&
+          b->n_cached == 0);  // a prefix found after a preemption does not count as cached
 }
 
-void test_room_that_the_bookkeeping_does_not_see() {
+void test_free_cells_when_the_cache_is_full() {
     Engine engine;
     engine.complete(text(1, 50));
     const auto a = engine.add(text(2, 50)), b = engine.add(text(3, 50));
     engine.step();
-    CHECK(engine.scheduler.give_room() && a->runs() && b->runs());  // what was kept
+    CHECK(engine.scheduler.free_cells() && a->is_running() && b->is_running());  // cached slots
     CHECK(engine.scheduler.n_cells_used() == engine.scheduler.n_cells_running());
-    CHECK(engine.scheduler.give_room() && a->runs() && !b->runs());
-    CHECK(!engine.scheduler.give_room() && a->runs());
+    CHECK(engine.scheduler.free_cells() && a->is_running() && !b->is_running());
+    CHECK(!engine.scheduler.free_cells() && a->is_running());
 }
 
-void test_forgetting_disturbs_nobody() {
+void test_evict_all_leaves_running_tasks() {
     Engine engine;
     engine.complete(text(1, 50));
     const auto a = engine.add(text(1, 50) + text(2, 50));
     engine.step();
     engine.complete(text(3, 50));
-    engine.scheduler.forget();
-    CHECK(a->n_reused == 50 && engine.cache.n_used() == a->n_past);
+    engine.scheduler.evict_all();
+    CHECK(a->n_cached == 50 && engine.cache.n_used() == a->n_past);
     engine.run_to(a, 150);
     engine.scheduler.end(*a);
-    engine.scheduler.forget();
+    engine.scheduler.evict_all();
     CHECK(engine.scheduler.n_cells_used() == 0 && engine.cache.n_used() == 0);
 }
 
-// --- steps that come to nothing ---
+// --- interrupted steps ---
 
-void test_an_interrupted_step_does_not_count() {
+void test_an_interrupted_step_is_rolled_back() {
     for (const Kind kind : {Kind::PLAIN, Kind::RECURRENT}) {
         Engine     engine({kind});
         const auto a = engine.add(text(1, 50)), b = engine.add(text(2, 150));
@@ -427,32 +428,32 @@ void test_an_interrupted_step_does_not_count() {
         CHECK(a->n_past == 50 && b->n_past == 50);
         const Step step = engine.scheduler.next({100});
         engine.compute(step);
-        engine.scheduler.interrupted(step);
-        // A state that cannot go back is computed again from the first token.
+        engine.scheduler.rollback(step);
+        // A state that cannot be rewound is computed again from the first token.
         const uint32_t n_left = kind == Kind::PLAIN ? 50 : 0;
-        CHECK(a->n_past == n_left && b->n_past == n_left && a->runs() == (n_left > 0));
+        CHECK(a->n_past == n_left && b->n_past == n_left && a->is_running() == (n_left > 0));
         engine.run_to(a, 60);
         engine.run_to(b, 160);
     }
 }
 
-// Between a step's planning and its outcome some of its tasks may end, or lose their place.
-void test_who_leaves_during_a_step_takes_nobody_along() {
-    for (const bool interrupted : {false, true}) {
+// Tasks may end or be preempted between the planning of a step and its result.
+void test_tasks_that_end_during_a_step() {
+    for (const bool rollback : {false, true}) {
         Engine     engine;
         const auto a = engine.add(text(1, 30)), b = engine.add(text(2, 30)), c = engine.add(text(3, 30));
         engine.step();
         const Step step = engine.scheduler.next({100});
         engine.compute(step);
         engine.scheduler.end(*a);
-        CHECK(engine.scheduler.n_cells_used() == engine.cache.n_used());  // b's and c's cells of this step among them
-        if (interrupted) {
-            engine.scheduler.give_room();  // what a left
-            engine.scheduler.give_room();  // c
-            engine.scheduler.interrupted(step);
-            CHECK(b->n_past == 30 && !c->runs());
+        CHECK(engine.scheduler.n_cells_used() == engine.cache.n_used());  // including b's and c's cells of this step
+        if (rollback) {
+            engine.scheduler.free_cells();  // cached by a
+            engine.scheduler.free_cells();  // c
+            engine.scheduler.rollback(step);
+            CHECK(b->n_past == 30 && !c->is_running());
         } else {
-            engine.scheduler.computed(step);
+            engine.scheduler.commit(step);
             CHECK(b->n_past == 31 && c->n_past == 31);
             b->tokens.push_back(7);
             c->tokens.push_back(7);
@@ -479,52 +480,52 @@ void test_ending() {
 // --- cells ---
 
 void test_cells_are_counted_once() {
-    Cells cells(100, 3);
-    cells.take(0, 40);
+    KvCells cells(100, 3);
+    cells.allocate(0, 40);
     cells.share(0, 1, 30);
     cells.share(1, 2, 10);
-    cells.take(1, 5);
-    CHECK(cells.n_free() == 55 && cells.n_held(1) == 35);
-    CHECK(cells.n_held_by({0, 1, 2}) == 45 && cells.n_held_by({1, 2}) == 35 && cells.n_held_by({}) == 0);
+    cells.allocate(1, 5);
+    CHECK(cells.n_free() == 55 && cells.n_used(1) == 35);
+    CHECK(cells.n_used_by({0, 1, 2}) == 45 && cells.n_used_by({1, 2}) == 35 && cells.n_used_by({}) == 0);
     cells.truncate(0, 0);
     CHECK(cells.n_free() == 65);  // the others still hold the first 30
     cells.truncate(1, 20);
     CHECK(cells.n_free() == 80);
     cells.truncate(1, 0);
-    CHECK(cells.n_free() == 90 && cells.n_held_by({2}) == 10);
-    cells.take(0, 90);
-    CHECK(cells.n_free() == 0 && cells.n_held_by({0, 2}) == 100);
+    CHECK(cells.n_free() == 90 && cells.n_used_by({2}) == 10);
+    cells.allocate(0, 90);
+    CHECK(cells.n_free() == 0 && cells.n_used_by({0, 2}) == 100);
 }
 
 }  // namespace
 
 int main() {
-    test_prompts_share_a_step_and_answers_come_first();
+    test_decoding_tasks_come_before_prefill_chunks();
     test_the_oldest_prompt_comes_first();
-    test_pieces_are_as_large_as_those_who_watch_allow();
+    test_prefill_budget_depends_on_streaming();
     test_steps_fill_micro_batches();
-    test_answers_alone_fill_a_micro_batch();
-    test_every_row_is_computed_alone_and_every_other_step();
+    test_decoding_tasks_alone_fill_a_micro_batch();
+    test_all_logits_are_computed_alone_in_every_other_step();
     test_the_same_prompt_again();
-    test_without_a_prefix_cache_nothing_is_kept();
-    test_a_chat_grows_in_its_sequence();
-    test_a_long_sequence_is_not_cut_for_a_short_beginning();
-    test_beginnings_are_shared_with_who_is_still_running();
-    test_waiting_for_a_prompt_that_is_being_computed();
-    test_nobody_waits_for_a_short_beginning();
-    test_a_recurrent_state_cannot_go_back();
-    test_a_window_forgets_what_lies_behind_it();
-    test_kept_sequences_go_first_and_the_oldest_of_them_before_the_others();
-    test_the_sequence_used_least_recently_is_taken_when_none_is_empty();
-    test_the_source_is_cut_when_there_is_no_other_room();
-    test_a_lone_request_may_use_all_the_room();
-    test_nobody_is_started_to_be_thrown_out_at_once();
-    test_nobody_overtakes_who_waits_for_room();
-    test_the_youngest_gives_its_room_away_and_is_computed_again();
-    test_room_that_the_bookkeeping_does_not_see();
-    test_forgetting_disturbs_nobody();
-    test_an_interrupted_step_does_not_count();
-    test_who_leaves_during_a_step_takes_nobody_along();
+    test_without_a_prefix_cache_nothing_is_cached();
+    test_a_chat_grows_in_its_slot();
+    test_a_long_sequence_is_not_truncated_for_a_short_prefix();
+    test_prefixes_are_shared_with_running_tasks();
+    test_a_task_waits_for_a_shared_prefix_in_prefill();
+    test_short_shared_prefix_does_not_delay_admission();
+    test_a_recurrent_state_cannot_be_rewound();
+    test_a_sliding_window_drops_older_cells();
+    test_cached_slots_are_evicted_least_recently_used_first();
+    test_the_least_recently_used_slot_is_reused();
+    test_the_source_slot_is_truncated_without_free_cells();
+    test_a_single_task_may_use_all_cells();
+    test_admission_needs_headroom();
+    test_no_task_overtakes_one_that_waits_for_cells();
+    test_the_youngest_task_is_preempted_and_computed_again();
+    test_free_cells_when_the_cache_is_full();
+    test_evict_all_leaves_running_tasks();
+    test_an_interrupted_step_is_rolled_back();
+    test_tasks_that_end_during_a_step();
     test_ending();
     test_cells_are_counted_once();
 }

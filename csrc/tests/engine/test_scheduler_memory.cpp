@@ -1,4 +1,4 @@
-// The scheduler without memory: what fails can be asked for again, and no task and no cell is lost.
+// The scheduler when memory runs out: failed calls can be repeated, and no task and no cell is lost.
 #include "tests/support/scarce_memory.hpp"
 #include "tests/support/simulated_cache.hpp"
 
@@ -19,7 +19,7 @@ constexpr int32_t  N_SEQ    = 4;
 constexpr uint32_t N_CELLS  = 300;
 constexpr uint32_t N_ANSWER = 30;
 
-// Some begin alike, and together they are more than the cache holds.
+// Some share a prefix, and together they exceed the KV cache.
 std::vector<TaskPtr> tasks() {
     std::vector<TaskPtr> all;
     for (int32_t i = 0; i < 12; i++) {
@@ -58,7 +58,7 @@ struct Work {
 
     Step next() {
         Step step;
-        n_failures += with_ever_more_memory([&] { step = scheduler.next({/*beside=*/20}); });
+        n_failures += with_ever_more_memory([&] { step = scheduler.next({/*with_decode=*/20}); });
         return step;
     }
 
@@ -68,9 +68,9 @@ struct Work {
                 cache.compute(slice.task->seq_id, slice.task->tokens[i]);
             }
         }
-        scheduler.computed(step);
+        scheduler.commit(step);
         for (const Slice & slice : step.slices) {
-            if (slice.ends()) {
+            if (slice.reaches_end()) {
                 slice.task->tokens.push_back(next_token(cache.history(slice.task->seq_id)));
             }
         }
@@ -94,14 +94,14 @@ void test_answers_are_those_with_memory(Kind kind) {
         CHECK(!step.empty());
         work.compute(step);
         for (size_t i = 0; i < work.all.size(); i++) {
-            if (work.all[i]->runs() && work.all[i]->tokens.size() == expected[i].size()) {
+            if (work.all[i]->is_running() && work.all[i]->tokens.size() == expected[i].size()) {
                 CHECK(work.all[i]->tokens == expected[i]);
                 work.end(*work.all[i]);
             }
         }
     }
     CHECK(work.n_failures > 100 && work.scheduler.n_preemptions() > 0);
-    work.scheduler.forget();
+    work.scheduler.evict_all();
     CHECK(work.scheduler.n_cells_used() == 0 && work.cache.n_used() == 0);
 }
 
@@ -115,7 +115,7 @@ void test_all_can_be_given_up(Kind kind) {
         }
         try {
             const Scarce scarce(n);
-            work.scheduler.next({/*beside=*/20});
+            work.scheduler.next({/*with_decode=*/20});
         } catch (const std::bad_alloc &) {
             n_failures++;
         }
@@ -124,7 +124,7 @@ void test_all_can_be_given_up(Kind kind) {
             for (const TaskPtr & task : work.all) {
                 CHECK(work.scheduler.end(*task, /*forget=*/true));
             }
-            work.scheduler.forget();
+            work.scheduler.evict_all();
         }
         CHECK(work.scheduler.idle() && work.scheduler.n_cells_used() == 0 && work.cache.n_used() == 0);
     }

@@ -1,5 +1,4 @@
-// The scheduler under random load: every request gets the tokens it would get alone, whatever comes and goes, and none
-// is forgotten.
+// The scheduler under random load: every request gets the tokens it would get alone, and every request ends.
 //
 //     test_scheduler_random [n_seeds [first_seed]]
 #include "tests/support/simulated_cache.hpp"
@@ -20,8 +19,8 @@ using pyg::Task;
 using Kind   = SimulatedCache::Kind;
 using Tokens = std::vector<int32_t>;
 
-constexpr uint32_t WORTH_WAITING    = 32;  // as the scheduler has it
-constexpr uint32_t MAX_DISTURBANCES = 20;  // from outside: each may cost a request all its work so far
+constexpr uint32_t MIN_SHARED_PREFIX = 32;  // as in scheduler.cpp
+constexpr uint32_t MAX_DISTURBANCES  = 20;  // each may cost a request all its work so far
 
 class Random {
   public:
@@ -55,7 +54,7 @@ struct Request {
     bool                  cancelled  = false;
 };
 
-// What was true of a running task before a step was planned.
+// State of a running task before a step was planned.
 struct Before {
     uint64_t arrival;
     int32_t  n_preemptions;
@@ -82,10 +81,10 @@ class Simulation {
     void end(Request & request, bool cancelled);
     void cancel_some(uint32_t percent);
 
-    void     check_step(const Step & step, const Scheduler::Pieces & pieces);
+    void     check_step(const Step & step, const Scheduler::PrefillBudget & budget);
     void     check_slice(const Slice & slice);
     void     check_rows(const Step & step);
-    void     check_mixed(const Step & step, const Scheduler::Pieces & pieces);
+    void     check_mixed(const Step & step, const Scheduler::PrefillBudget & budget);
     void     check_preempted(const std::map<const Task *, Before> & before);
     void     check_admitted(std::map<const Task *, uint32_t> on_offer);
     bool     waits_for_a_prefix(const Task & task);
@@ -102,12 +101,12 @@ class Simulation {
 
     std::vector<Request>              requests_;
     std::map<const Task *, Request *> of_;
-    size_t                            n_submitted_        = 0;
-    uint64_t                          n_tokens_           = 0;  // of all, at most
-    uint32_t                          n_steps_            = 0;
-    uint32_t                          n_disturbances_     = 0;
-    bool                              rows_had_last_step_ = false;
-    bool                              cancels_            = random_.percent(50);
+    size_t                            n_submitted_              = 0;
+    uint64_t                          n_tokens_                 = 0;  // of all, at most
+    uint32_t                          n_steps_                  = 0;
+    uint32_t                          n_disturbances_           = 0;
+    bool                              last_step_was_all_logits_ = false;
+    bool                              cancels_                  = random_.percent(50);
 };
 
 Simulation::Simulation(uint32_t seed)
@@ -130,21 +129,21 @@ Scheduler::Limits Simulation::draw_limits(Random & random) {
 
 void Simulation::draw_requests() {
     requests_.resize(random_.between(1, 30));
-    const uint32_t unwatched      = random_.percent(50) ? 100 : random_.below(100);
-    const uint32_t longest_prompt = limits_.n_cells / random_.between(1, 8) + 1;
-    const uint32_t longest_answer = limits_.n_cells / random_.between(1, 8) + 1;
+    const uint32_t prefer_throughput = random_.percent(50) ? 100 : random_.below(100);
+    const uint32_t longest_prompt    = limits_.n_cells / random_.between(1, 8) + 1;
+    const uint32_t longest_answer    = limits_.n_cells / random_.between(1, 8) + 1;
     for (size_t i = 0; i < requests_.size(); i++) {
-        Request & request = requests_[i];
-        Task &    task    = *request.task;
-        task.every_row    = random_.percent(8);
-        task.unwatched    = random_.percent(unwatched);
-        task.tokens       = draw_prompt(i, std::min(longest_prompt, limits_.n_cells));
-        request.n_prompt  = task.n_tokens();
-        request.alone     = task.tokens;
-        request.history   = histories(task.tokens);
-        // The last token of an answer is never computed, so it may be the one for which there is no room.
+        Request & request      = requests_[i];
+        Task &    task         = *request.task;
+        task.needs_all_logits  = random_.percent(8);
+        task.prefer_throughput = random_.percent(prefer_throughput);
+        task.tokens            = draw_prompt(i, std::min(longest_prompt, limits_.n_cells));
+        request.n_prompt       = task.n_tokens();
+        request.alone          = task.tokens;
+        request.history        = histories(task.tokens);
+        // The last token is never computed, so it may exceed the cells by one.
         const uint32_t n_room   = limits_.n_cells - request.n_prompt + 1;
-        const uint32_t n_answer = task.every_row ? 0 : std::min(random_.between(1, longest_answer), n_room);
+        const uint32_t n_answer = task.needs_all_logits ? 0 : std::min(random_.between(1, longest_answer), n_room);
         while (request.alone.size() < request.n_prompt + n_answer) {
             request.alone.push_back(next_token(request.history.back()));
             request.history.push_back(grown(request.history.back(), request.alone.back()));
@@ -154,7 +153,7 @@ void Simulation::draw_requests() {
     }
 }
 
-// A beginning of what one of the first `n_drawn` requests had, and something new.
+// A prefix of one of the first `n_drawn` requests, and new tokens.
 Tokens Simulation::draw_prompt(size_t n_drawn, uint32_t longest) {
     const uint32_t n = random_.between(1, longest);
     Tokens         prompt;
@@ -181,7 +180,7 @@ void Simulation::run() {
             cancel_some(1);
         }
         if (random_.percent(1)) {
-            scheduler_.forget();
+            scheduler_.evict_all();
         }
         const Step step = plan();
         if (step.empty()) {
@@ -211,23 +210,23 @@ Step Simulation::plan() {
     for (const auto & task : scheduler_.waiting()) {
         on_offer[task.get()] = offered(request_of(*task));
     }
-    const uint64_t          n_dropped = cache_.n_dropped();
-    const Scheduler::Pieces pieces    = {random_.between(1, limits_.n_batch), random_.between(1, limits_.n_batch),
-                                         random_.between(1, limits_.n_batch)};
+    const uint64_t                 n_dropped = cache_.n_dropped();
+    const Scheduler::PrefillBudget budget = {random_.between(1, limits_.n_batch), random_.between(1, limits_.n_batch),
+                                             random_.between(1, limits_.n_batch)};
 
-    Step step = scheduler_.next(pieces);
+    Step step = scheduler_.next(budget);
 
     for (const auto & task : scheduler_.running()) {
         request_of(*task).n_reserved = task->n_tokens();
     }
     if (cache_.n_dropped() != n_dropped) {
-        on_offer.clear();  // something of it may have gone first
+        on_offer.clear();  // some of it may have been evicted first
     }
     check_places();
     check_cells();
     check_preempted(before);
     check_admitted(on_offer);
-    check_step(step, pieces);
+    check_step(step, budget);
     if (!step.empty() && cancels_ && random_.percent(2)) {  // cancel one of them before anything is computed
         end(request_of(*step.slices[random_.below(static_cast<uint32_t>(step.slices.size()))].task), true);
         return plan();
@@ -244,10 +243,10 @@ void Simulation::compute(const Step & step) {
     if (random_.percent(5)) {
         cancel_some(5);
     }
-    scheduler_.computed(step);
+    scheduler_.commit(step);
 }
 
-// An abort somewhere in a step, because a request was cancelled, or because the memory found no room.
+// An abort within a step, because a request was cancelled or no cell was found.
 void Simulation::interrupt(const Step & step) {
     for (const Slice & slice : step.slices) {
         const uint32_t n = random_.between(0, slice.n);
@@ -263,12 +262,12 @@ void Simulation::interrupt(const Step & step) {
         cancel_some(5);
     }
     if (no_room && early) {
-        scheduler_.give_room();
+        scheduler_.free_cells();
     }
-    scheduler_.interrupted(step);
+    scheduler_.rollback(step);
     if (no_room && !early) {
         const bool more = scheduler_.n_cells_used() > scheduler_.n_cells_running() || scheduler_.running().size() > 1;
-        CHECK(scheduler_.give_room() || !more);
+        CHECK(scheduler_.free_cells() || !more);
     }
 }
 
@@ -279,10 +278,10 @@ void Simulation::sample(const Step & step) {
         if (request.ended) {
             continue;
         }
-        CHECK(slice.ends() == (task.n_pending() == 0 && !task.every_row));
-        if (task.every_row && task.n_pending() == 0) {
+        CHECK(slice.reaches_end() == (task.n_pending() == 0 && !task.needs_all_logits));
+        if (task.needs_all_logits && task.n_pending() == 0) {
             end(request, false);
-        } else if (slice.ends()) {
+        } else if (slice.reaches_end()) {
             const int32_t token_id = next_token(cache_.history(task.seq_id));
             CHECK(token_id == request.alone[task.n_tokens()]);
             if (task.n_tokens() + 1 == request.alone.size()) {
@@ -299,7 +298,7 @@ void Simulation::end(Request & request, bool cancelled) {
     request.ended     = true;
     request.cancelled = cancelled;
     scheduler_.end(*request.task, cancelled && random_.percent(20));
-    CHECK(!request.task->runs());
+    CHECK(!request.task->is_running());
 }
 
 void Simulation::cancel_some(uint32_t percent) {
@@ -310,7 +309,7 @@ void Simulation::cancel_some(uint32_t percent) {
     }
 }
 
-void Simulation::check_step(const Step & step, const Scheduler::Pieces & pieces) {
+void Simulation::check_step(const Step & step, const Scheduler::PrefillBudget & budget) {
     CHECK(step.empty() == scheduler_.idle());
     uint32_t n = 0;
     for (const Slice & slice : step.slices) {
@@ -319,48 +318,48 @@ void Simulation::check_step(const Step & step, const Scheduler::Pieces & pieces)
     }
     CHECK(step.n_tokens == n && n <= limits_.n_batch);
     if (step.empty()) {
-        rows_had_last_step_ = false;
+        last_step_was_all_logits_ = false;
         return;
     }
-    if (step.slices[0].task->every_row) {
+    if (step.slices[0].task->needs_all_logits) {
         check_rows(step);
     } else {
-        check_mixed(step, pieces);
+        check_mixed(step, budget);
     }
-    // Enough to compute every token of every request in a step of its own, twice, and again after each disturbance.
+    // Enough steps to compute every token of every request alone, twice, and again after each disturbance.
     CHECK(++n_steps_ <= 2 * n_tokens_ + n_disturbances_ * limits_.n_cells);
 }
 
-// It continues where its sequence ends, and the sequence holds its own tokens.
+// The slice continues its slot, and the slot holds the task's own tokens.
 void Simulation::check_slice(const Slice & slice) {
     const Task & task = *slice.task;
-    CHECK(task.runs() && slice.n > 0 && slice.first == task.n_past && slice.first + slice.n <= task.n_tokens());
-    CHECK(cache_.n_held(task.seq_id) == slice.first);
+    CHECK(task.is_running() && slice.n > 0 && slice.first == task.n_past && slice.first + slice.n <= task.n_tokens());
+    CHECK(cache_.n_used(task.seq_id) == slice.first);
     CHECK(cache_.history(task.seq_id) == request_of(task).history[slice.first]);
     CHECK(std::equal(task.tokens.begin(), task.tokens.end(), request_of(task).alone.begin()));
 }
 
 void Simulation::check_rows(const Step & step) {
-    const auto others = [](const auto & task) { return !task->every_row; };
+    const auto others = [](const auto & task) { return !task->needs_all_logits; };
     CHECK(step.slices.size() == 1 && step.n_tokens <= limits_.n_rows);
-    CHECK(!rows_had_last_step_ || std::none_of(scheduler_.running().begin(), scheduler_.running().end(), others));
-    rows_had_last_step_ = true;
+    CHECK(!last_step_was_all_logits_ || std::none_of(scheduler_.running().begin(), scheduler_.running().end(), others));
+    last_step_was_all_logits_ = true;
 }
 
-// A token for every task that decodes, then prompts, the oldest first, until the batch or the piece is full.
-void Simulation::check_mixed(const Step & step, const Scheduler::Pieces & pieces) {
+// One token for every decoding task, then prefill chunks, oldest first, until the batch or the budget is full.
+void Simulation::check_mixed(const Step & step, const Scheduler::PrefillBudget & budget) {
     std::map<const Task *, uint32_t> taken;
     for (const Slice & slice : step.slices) {
-        CHECK(!slice.task->every_row && taken.emplace(slice.task.get(), slice.n).second);
+        CHECK(!slice.task->needs_all_logits && taken.emplace(slice.task.get(), slice.n).second);
     }
     uint32_t n_decoding = 0, n_pending = 0, n_prompt = 0;
     bool     all = true, watched = false, watched_decodes = false;
     for (const auto & task : scheduler_.running()) {
-        CHECK(!task->every_row || rows_had_last_step_);
+        CHECK(!task->needs_all_logits || last_step_was_all_logits_);
         const uint32_t n = taken.count(task.get()) ? taken[task.get()] : 0;
-        watched |= !task->every_row && !task->unwatched;
-        watched_decodes |= !task->every_row && !task->unwatched && task->n_pending() == 1;
-        if (task->every_row) {
+        watched |= !task->needs_all_logits && !task->prefer_throughput;
+        watched_decodes |= !task->needs_all_logits && !task->prefer_throughput && task->n_pending() == 1;
+        if (task->needs_all_logits) {
             CHECK(n == 0);
         } else if (task->n_pending() == 1) {
             CHECK(n == 1);
@@ -372,12 +371,14 @@ void Simulation::check_mixed(const Step & step, const Scheduler::Pieces & pieces
             n_prompt += n;
         }
     }
-    const uint32_t piece = watched_decodes ? pieces.beside : watched ? pieces.alone : pieces.unwatched;
-    CHECK(n_prompt == std::min({n_pending, limits_.n_batch - n_decoding, piece}));
-    rows_had_last_step_ = false;
+    const uint32_t prefill_tokens = watched_decodes ? budget.with_decode
+                                    : watched       ? budget.without_decode
+                                                    : budget.throughput;
+    CHECK(n_prompt == std::min({n_pending, limits_.n_batch - n_decoding, prefill_tokens}));
+    last_step_was_all_logits_ = false;
 }
 
-// Only the youngest running tasks lost their room.
+// Only the youngest running tasks were preempted.
 void Simulation::check_preempted(const std::map<const Task *, Before> & before) {
     for (const auto & [victim, was] : before) {
         if (victim->n_preemptions == was.n_preemptions) {
@@ -390,7 +391,7 @@ void Simulation::check_preempted(const std::map<const Task *, Before> & before) 
     }
 }
 
-// A starting task starts with what the cache really held, and before all that came later.
+// An admitted task starts with what the cache really holds, before all later ones.
 void Simulation::check_admitted(std::map<const Task *, uint32_t> on_offer) {
     uint64_t last = 0;
     for (const auto & task : scheduler_.running()) {
@@ -398,12 +399,12 @@ void Simulation::check_admitted(std::map<const Task *, uint32_t> on_offer) {
         if (!request.admitted) {
             request.admitted = true;
             last             = std::max(last, task->arrival);
-            CHECK(task->n_reused == task->n_past && task->n_past < request.n_prompt);
+            CHECK(task->n_cached == task->n_past && task->n_past < request.n_prompt);
         }
         if (const auto offer = on_offer.find(task.get()); offer != on_offer.end()) {
             CHECK(task->n_past == offer->second);
-            if (!cache_.can_share()) {
-                on_offer.clear();  // it may have taken what the next one was offered
+            if (!cache_.can_share_cells()) {
+                on_offer.clear();  // it may have taken over the slot of the next one's prefix
             }
         }
     }
@@ -417,46 +418,46 @@ bool Simulation::waits_for_a_prefix(const Task & task) {
         const uint32_t n_most = std::min(other->n_tokens(), task.n_tokens() - 1);
         const auto     differ = std::mismatch(task.tokens.begin(), task.tokens.begin() + n_most, other->tokens.begin());
         const auto     common = static_cast<uint32_t>(differ.first - task.tokens.begin());
-        return other->arrival < task.arrival && common >= other->n_past + WORTH_WAITING;
+        return other->arrival < task.arrival && common >= other->n_past + MIN_SHARED_PREFIX;
     });
 }
 
-// The longest prefix of a request that is in the cache and can be used.
+// Longest usable prefix of a request in the cache.
 uint32_t Simulation::offered(const Request & request) {
-    if (!limits_.prefix_cache || request.task->every_row) {
+    if (!limits_.prefix_cache || request.task->needs_all_logits) {
         return 0;
     }
     uint32_t best = 0;
     for (int32_t seq_id = 0; seq_id < limits_.n_seq; seq_id++) {
         const bool taken = std::any_of(scheduler_.running().begin(), scheduler_.running().end(),
                                        [&](const auto & task) { return task->seq_id == seq_id; });
-        uint32_t   n     = std::min(cache_.n_held(seq_id), request.task->n_tokens() - 1);
+        uint32_t   n     = std::min(cache_.n_used(seq_id), request.task->n_tokens() - 1);
         while (n > 0 && cache_.history(seq_id, n) != request.history[n]) {
             n--;
         }
-        if (n > best && (!taken || cache_.can_share()) && cache_.can_keep(seq_id, n)) {
+        if (n > best && (!taken || cache_.can_share_cells()) && cache_.can_truncate_to(seq_id, n)) {
             best = n;
         }
     }
     return best;
 }
 
-// Every request is in one place, in order of arrival, and no sequence has two requests.
+// Every request is in one queue, in order of arrival, and no slot has two requests.
 void Simulation::check_places() {
     std::map<const Task *, int> places;
     std::vector<bool>           taken(static_cast<size_t>(limits_.n_seq), false);
     uint64_t                    last = 0;
     for (const auto & task : scheduler_.running()) {
-        CHECK(task->runs() && task->seq_id < limits_.n_seq && !taken[static_cast<size_t>(task->seq_id)]);
+        CHECK(task->is_running() && task->seq_id < limits_.n_seq && !taken[static_cast<size_t>(task->seq_id)]);
         taken[static_cast<size_t>(task->seq_id)] = true;
         CHECK(places.empty() || task->arrival > last);
-        CHECK(task->n_past < task->n_tokens() && task->n_past == cache_.n_held(task->seq_id));
+        CHECK(task->n_past < task->n_tokens() && task->n_past == cache_.n_used(task->seq_id));
         last = task->arrival;
         places[task.get()]++;
     }
     last = 0;
     for (const auto & task : scheduler_.waiting()) {
-        CHECK(!task->runs() && task->n_past == 0 && (last == 0 || task->arrival > last));
+        CHECK(!task->is_running() && task->n_past == 0 && (last == 0 || task->arrival > last));
         last = task->arrival;
         places[task.get()]++;
     }
@@ -467,7 +468,7 @@ void Simulation::check_places() {
     CHECK(scheduler_.idle() == places.empty());
 }
 
-// The bookkeeping is what the cache holds and what is reserved for the tokens that come next.
+// The bookkeeping equals the cells in the cache plus those reserved for the next tokens.
 void Simulation::check_cells() {
     std::vector<int32_t> seq_ids;
     uint32_t             n_reserved = 0;
@@ -483,15 +484,15 @@ void Simulation::check_cells() {
 void Simulation::check_end() {
     uint64_t n_preemptions = 0;
     for (const Request & request : requests_) {
-        CHECK(request.ended &&
-              (request.cancelled || request.task->n_tokens() + !request.task->every_row == request.alone.size()));
+        CHECK(request.ended && (request.cancelled ||
+                                request.task->n_tokens() + !request.task->needs_all_logits == request.alone.size()));
         n_preemptions += static_cast<uint64_t>(request.task->n_preemptions);
     }
     CHECK(scheduler_.n_preemptions() == n_preemptions);
-    CHECK(limits_.prefix_cache || scheduler_.n_reused() == 0);
+    CHECK(limits_.prefix_cache || scheduler_.n_cached() == 0);
     CHECK(limits_.prefix_cache || cache_.n_used() == 0);
-    scheduler_.forget();
-    CHECK(scheduler_.n_cells_used() == 0 && cache_.n_used() == 0 && !scheduler_.give_room());
+    scheduler_.evict_all();
+    CHECK(scheduler_.n_cells_used() == 0 && cache_.n_used() == 0 && !scheduler_.free_cells());
     CHECK(scheduler_.next({1}).empty());
 }
 

@@ -1,4 +1,4 @@
-// The choice of thread counts, on simulated machines; and the scout, on this one.
+// Thread tuning on simulated machines, and the idle core probe on this one.
 #include "tests/support/simulated_machine.hpp"
 
 #include <algorithm>
@@ -76,7 +76,7 @@ void test_prompts_are_not_explored_without_a_reason() {
     }
 }
 
-// Whether other programs crowd the working threads.
+// Return true if other programs disturb the compute threads.
 bool disturb(Run & run, uint32_t n_tokens, int32_t n_neighbours) {
     run.machine().growth     = 0;
     run.machine().neighbours = {{run.machine().now, n_neighbours}};
@@ -97,7 +97,7 @@ void test_disturbance_lowers_within_three_steps() {
             run.slowness(n_tokens, 3);
             CHECK(run.n() < n_before);
             run.slowness(n_tokens, 12);
-            // Among many cores, whether more than one is free shows only by trying.
+            // With many cores, only a trial shows that more than one is idle.
             CHECK(run.slowness(n_tokens, 100) < (run.machine().n_cores == 64 ? 1.6 : 1.1));
         }
     }
@@ -114,7 +114,7 @@ void test_full_speed_is_back_soon() {
             run.until(run.machine().now + 5, n_tokens);
             const double free_at = run.machine().now;
             run.machine().neighbours.emplace_back(free_at, 0);
-            // If a step takes long, a few are needed however long that takes.
+            // With long steps, a few are needed however long they take.
             run.until(free_at + std::max(1.0, 8 * run.machine().best_s(n_tokens)), n_tokens);
             CHECK(run.slowness(n_tokens, 100) < 1.05);
         }
@@ -147,7 +147,7 @@ void test_loaded_while_disturbed() {
         run.slowness(1, 8);
         slowness.add(run.slowness(1, 50), 1.05);
     }
-    CHECK(slowness.n_over < 20 && slowness.worst < 2);  // among many cores, one of few that come free shows no change
+    CHECK(slowness.n_over < 20 && slowness.worst < 2);  // with many cores, a few idle ones make no difference
 }
 
 Machine two_cores(uint32_t seed) {
@@ -206,7 +206,7 @@ void test_neighbour_that_comes_and_goes() {
             run.until(2, 1);
             const int    n_steps = run.until(12, 1);
             const double one_s   = fixed.step_s(1, 1);
-            CHECK(n_steps > 0.7 * 10 / one_s);  // near what one thread does, undisturbed all the time
+            CHECK(n_steps > 0.7 * 10 / one_s);  // close to one thread's speed without disturbances
         }
     }
 }
@@ -252,7 +252,7 @@ void test_one_core_leaves_no_choice() {
     }
 }
 
-// The real scout. What it sees depends on what else runs here, so only this is certain: it looks while steps run, and
+// The real probe. Its observations depend on what else runs here, so only this is certain: it runs during steps, and
 // only then.
 
 using namespace std::chrono_literals;
@@ -263,12 +263,12 @@ int64_t process_cpu_ns() {
     return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
-bool answers(pyg::Scout & scout) {
+bool answers(pyg::IdleCoreProbe & probe) {
     for (int i = 0; i < 600; i++) {  // on a fully busy machine it gets a core late
-        scout.step_begins(1);
+        probe.step_begins(1);
         std::this_thread::sleep_for(50ms);
-        scout.step_ends();
-        if (scout.sight().n_free > 0 || scout.sight().was_taken) {
+        probe.step_ends();
+        if (probe.observation().n_free > 0 || probe.observation().was_taken) {
             return true;
         }
     }
@@ -276,31 +276,31 @@ bool answers(pyg::Scout & scout) {
 }
 
 void test_scout_answers_and_forgets() {
-    const auto scout = pyg::make_core_scout();
-    CHECK(scout->sight().n_free == 0 && !scout->sight().was_taken);
-    CHECK(answers(*scout));
-    scout->step_begins(2);  // beside a different number of threads it has to look again
-    CHECK(scout->sight().n_free == 0 && !scout->sight().was_taken);
-    scout->step_ends();
+    const auto probe = pyg::make_idle_core_probe();
+    CHECK(probe->observation().n_free == 0 && !probe->observation().was_taken);
+    CHECK(answers(*probe));
+    probe->step_begins(2);  // another number of threads resets the observation
+    CHECK(probe->observation().n_free == 0 && !probe->observation().was_taken);
+    probe->step_ends();
 }
 
 void test_scout_sleeps_unless_asked() {
-    const auto scout = pyg::make_core_scout();
-    CHECK(answers(*scout));
-    std::this_thread::sleep_for(300ms);  // no step for long enough to see that, and to fall asleep
+    const auto probe = pyg::make_idle_core_probe();
+    CHECK(answers(*probe));
+    std::this_thread::sleep_for(300ms);  // a gap long enough for the probe to fall asleep
     const int64_t before = process_cpu_ns();
-    scout->step_begins(0);
+    probe->step_begins(0);
     std::this_thread::sleep_for(300ms);
-    scout->step_ends();
+    probe->step_ends();
     std::this_thread::sleep_for(200ms);
-    CHECK(process_cpu_ns() - before < 100000000);  // this thread sleeps, and the scout's would have spun half the time
+    CHECK(process_cpu_ns() - before < 100000000);  // this thread sleeps, and the probe's would have spun half the time
 }
 
 void test_scout_ends_whatever_it_does() {
     for (int i = 0; i < 20; i++) {
-        const auto scout = pyg::make_core_scout();
+        const auto probe = pyg::make_idle_core_probe();
         if (i % 2) {
-            scout->step_begins(1);
+            probe->step_begins(1);
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(i));
     }

@@ -1,5 +1,4 @@
-// Greedy sampling in the graph, here on the CPU's backend: what it chooses is what TokenSampler would. argv[1]: a small
-// generative model.
+// Greedy sampling in the graph, here on the CPU backend: equals TokenSampler's. argv[1]: a small generative model.
 #include "boundary/handles.hpp"
 #include "ggml-cpp.h"
 #include "sampling/device_sampler.hpp"
@@ -18,12 +17,12 @@ constexpr float NOT_ONE = std::numeric_limits<float>::quiet_NaN();
 
 using Row = std::vector<float>;
 
-// What first_maximum gives for these rows, all of one length.
+// Results of argmax_first for rows of the same length.
 std::vector<float> first_maxima(const std::vector<Row> & rows) {
     const auto             n = static_cast<int64_t>(rows[0].size()), n_rows = static_cast<int64_t>(rows.size());
     const ggml_context_ptr context(ggml_init({1 << 20, nullptr, true}));
     ggml_tensor *          input  = ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n, n_rows);
-    ggml_tensor *          output = pyg::first_maximum(context.get(), input);
+    ggml_tensor *          output = pyg::argmax_first(context.get(), input);
     ggml_cgraph *          graph  = ggml_new_graph(context.get());
     ggml_build_forward_expand(graph, output);
     const ggml_backend_ptr        backend(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
@@ -48,7 +47,7 @@ void test_the_first_of_the_largest() {
     }
 }
 
-// Few different values, so that nearly every row has several largest.
+// Few different values, so that nearly every row has ties.
 void test_many_rows() {
     std::mt19937     random(1);
     std::vector<Row> rows(40, Row(50'000));
@@ -113,7 +112,7 @@ int32_t likeliest(llama_context * context, int32_t index, int32_t n_vocab) {
     return static_cast<int32_t>(std::max_element(row, row + n_vocab) - row);
 }
 
-// Two contexts, one of which chooses in the graph, in step: prompts without output and over several micro-batches,
+// Two contexts in lockstep, one with sampling in the graph: prompts without output and over several micro-batches,
 // sequences that come and go, and rows in another order than the sequences.
 void test_in_a_context(const char * path) {
     const Loaded       there(path), here(path);
@@ -132,7 +131,7 @@ void test_in_a_context(const char * path) {
         {{9, 0, 2, false}, {10, 1, 2, true}, {71, 61, 0, true}},
         {{11, 2, 2, true}, {72, 62, 0, true}, {20, 0, 1, false}, {21, 1, 1, true}},
         {{22, 2, 1, true}, {12, 3, 2, true}},
-        {{23, 3, 1, true}, {13, 4, 2, true}},  // the same graph once more
+        {{23, 3, 1, true}, {13, 4, 2, true}},  // the same graph again
         {{73, 63, 0, true}},
     };
     uint64_t n_rows = 0;
@@ -144,7 +143,7 @@ void test_in_a_context(const char * path) {
             if (step[i].output) {
                 const auto index = static_cast<int32_t>(i);
                 CHECK(sampler.token(index) == likeliest(here.inside().raw, index, n_vocab));
-                CHECK(!llama_get_sampled_logits_ith(there.inside().raw, index));  // no row has been copied
+                CHECK(!llama_get_sampled_logits_ith(there.inside().raw, index));  // no row was copied
                 n_rows++;
             }
         }
@@ -159,7 +158,7 @@ void test_in_a_context(const char * path) {
     CHECK(likeliest(there.inside().raw, 0, n_vocab) == likeliest(here.inside().raw, 0, n_vocab));
 }
 
-// A mixture of requests must not switch with every request.
+// Mixed requests must not switch the sampler with every request.
 void test_patience(const char * path) {
     const Loaded       loaded(path);
     pyg::DeviceSampler sampler(loaded.inside(), true);
@@ -173,7 +172,7 @@ void test_patience(const char * path) {
         before = n;
         sampler.prepare(false);
     }
-    sampler.give_up();
+    sampler.disable();
     pyg::DeviceSampler unwanted(loaded.inside(), false);
     for (int32_t i = 0; i < 10'000; i++) {
         sampler.prepare(true);

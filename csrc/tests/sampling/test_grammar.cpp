@@ -1,5 +1,4 @@
-// The tokens a grammar allows, compared with upstream's own result: random grammars, random vocabularies of real
-// tokens, thousands of states.
+// Token masks of grammars, compared with upstream's: random grammars, real and random tokens, thousands of states.
 #include "boundary/guard.hpp"
 #include "llama-grammar.h"
 #include "sampling/grammar/cache.hpp"
@@ -65,7 +64,7 @@ std::string random_symbol(Random & random, int depth, const std::string & later_
                  random_sequence(random, depth - 1, later_rules) + ")";
         break;
     case 2:
-        // A rule may name itself after something else, which makes stacks deep.
+        // A rule may refer to itself after another symbol, which makes deep stacks.
         symbol = "(\"(\" root \")\" | \"x\")";
         break;
     case 3:
@@ -81,7 +80,7 @@ std::string random_symbol(Random & random, int depth, const std::string & later_
 }
 
 std::string random_grammar(Random & random) {
-    const std::string names = "uvw";  // each uses later ones only, so that none begins with itself
+    const std::string names = "uvw";  // each uses only later ones, so that none is left-recursive
     std::string       text  = "root ::= [a-z ] " + random_sequence(random, 2, names) + "\n";
     for (size_t i = 0; i < names.size(); i++) {
         text += names.substr(i, 1) + " ::= " + random_sequence(random, 2, names.substr(i + 1)) + "\n";
@@ -151,7 +150,7 @@ void compare(llama_grammar & theirs, GrammarMatcher & ours, const pyg::TokenTrie
     checked.n_states++;
 }
 
-// Follows a random text through both.
+// Follow a random text in both.
 void follow(const llama_vocab * vocab, const std::string & text, pyg::GrammarCache & cache, Random & random,
             Checked & checked) {
     const auto     compiled = cache.get(vocab, text, "root");
@@ -201,7 +200,7 @@ void test_random_grammars(const llama_vocab * vocab, uint32_t seed, int n_gramma
     CHECK(cache.n_compiled() == static_cast<uint64_t>(n_used));
 }
 
-// What upstream accepts but a decoder would not: bytes that are not UTF-8.
+// Bytes that upstream accepts although they are not UTF-8.
 void test_only_utf8(const llama_vocab * vocab) {
     pyg::GrammarCache cache;
     const auto        compiled = cache.get(vocab, "root ::= [^a]*", "root");
@@ -240,7 +239,7 @@ void test_endless_states(const llama_vocab * vocab) {
     CHECK(!matcher.accept_text("]"));
 }
 
-// Tokens by name, and the special ones that a grammar spells out.
+// Tokens by name, and special tokens that a grammar spells out.
 void test_tokens(const llama_vocab * vocab) {
     pyg::GrammarCache cache;
     const int32_t     special = llama_vocab_bos(vocab);
@@ -270,7 +269,7 @@ void test_tokens(const llama_vocab * vocab) {
     CHECK(named.is_complete());
 }
 
-// A grammar may name tokens that do not exist; they never come.
+// A grammar may name tokens that do not exist; they are never allowed.
 void test_tokens_outside_the_vocabulary(const llama_vocab * vocab) {
     pyg::GrammarCache cache;
     const int32_t     n_vocab = llama_vocab_n_tokens(vocab);
@@ -287,7 +286,7 @@ void test_tokens_outside_the_vocabulary(const llama_vocab * vocab) {
     CHECK(allowed("root ::= !<[7]> | <[7]>") == n_vocab);
 }
 
-// Thousands of stacks, where nearly every text leads to its own state.
+// Thousands of stacks, with a new state for nearly every text.
 std::string laborious_grammar() {
     std::string alternatives;
     for (char letter = 'a'; letter <= 'z'; letter++) {
@@ -299,7 +298,7 @@ std::string laborious_grammar() {
     return "root ::= " + alternatives;
 }
 
-// What takes too long is abandoned, while other users of the grammar continue.
+// A step that takes too long is abandoned, while other users of the grammar continue.
 void test_laborious_grammars(const llama_vocab * vocab) {
     pyg::GrammarCache cache;
     const auto        compiled = cache.get(vocab, laborious_grammar(), "root");
@@ -313,7 +312,7 @@ void test_laborious_grammars(const llama_vocab * vocab) {
 
 thread_local int64_t t_allocations_left = INT64_MAX;
 
-// The allowed tokens of a few states, as a number.
+// Hash of the allowed tokens in a few states.
 uint64_t fingerprint(GrammarMatcher & matcher) {
     uint64_t hash = 0;
     for (const char * text : {"", "[", "1", ",2", "]", "\xC3", "\xA9"}) {
@@ -323,7 +322,7 @@ uint64_t fingerprint(GrammarMatcher & matcher) {
     return hash;
 }
 
-// Wherever memory runs out, the grammar stays usable.
+// The grammar stays usable wherever memory runs out.
 void test_short_memory(const llama_vocab * vocab) {
     const std::string text = "root ::= list [\\u00e0-\\u00ff]+\nlist ::= \"[\" ([0-9]+ (\",\" [0-9]+)*)? \"]\"";
     pyg::GrammarCache cache;

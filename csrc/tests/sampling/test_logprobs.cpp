@@ -1,4 +1,4 @@
-// Log-probabilities against a plain computation in doubles, and the table they are kept in.
+// Log-probabilities compared with a plain computation in doubles, and their table.
 #include "boundary/guard.hpp"
 #include "sampling/logprobs.hpp"
 #include "tests/support/testing.hpp"

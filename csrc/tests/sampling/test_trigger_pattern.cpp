@@ -1,5 +1,5 @@
-// Patterns that start lazy grammars: the same as the standard library's for random patterns and texts, in a time that
-// grows with the text for those that keep the standard library busy for ever.
+// Trigger patterns: same results as std::regex for random patterns and texts, and linear time for those on which
+// std::regex does not terminate.
 #include "boundary/guard.hpp"
 #include "sampling/grammar/triggers/pattern.hpp"
 #include "tests/support/testing.hpp"
@@ -48,11 +48,11 @@ std::string random_text(Random & random) {
     return text;
 }
 
-// Whether the standard library, too, finds a match, and where it begins.
+// Check that std::regex also finds a match, and where it starts.
 void same_as_standard(const std::string & pattern, const std::string & text) {
     std::smatch match;
     const bool  found = std::regex_search(text, match, std::regex(pattern));
-    // Without groups that are remembered, the grammar begins where the match does.
+    // Without capture groups, the grammar starts at the match.
     const std::regex  groups("\\((?!\\?)");
     const std::string without = std::regex_replace(pattern, groups, "(?:");
     const size_t      at      = pyg::TriggerPattern(without).find(text);
@@ -95,7 +95,7 @@ void test_busy_patterns_take_linear_time() {
          {"(.*)*(.*)*(.*)*x", "(a*)*b", "(a|aa)+$b", "((a?){30}a{30})*b", "(?:(?=a{1,9}b)a)*b"}) {
         CHECK(find(pattern, text) == std::string::npos);
     }
-    CHECK(find("((((((((((a))))))))))*b", text + "b") == text.size() - 1);  // the last that repeated
+    CHECK(find("((((((((((a))))))))))*b", text + "b") == text.size() - 1);  // the last repetition
 }
 
 std::string refused(const std::string & pattern) {
@@ -111,7 +111,7 @@ void test_what_is_refused() {
                                  "[[:x:]]", "a{1", "{1}", "(?<a>b)", "[[.a.]]", "\\u20ac", "\\x"}) {
         CHECK(says(refused(pattern), "is not a valid regular expression"));
     }
-    CHECK(says(refused("(a)\\1"), "a reference to a group"));
+    CHECK(says(refused("(a)\\1"), "an unsupported back reference"));
     CHECK(says(refused("(?=.*a)b"), "looks ahead further"));
     CHECK(says(refused("(?=(?=a))b"), "within a lookahead"));
     CHECK(says(refused("(((a{100}){100}){100}){100}"), "repeats too much"));

@@ -1,5 +1,5 @@
-// AMX's registers in plain C++: what csrc/kernels/simd/amx.hpp has for processors that have them. Included before a
-// test of tiles, it has the code for them run on others (tools/test_kernels.py).
+// AMX registers in plain C++, in place of csrc/kernels/simd/amx.hpp. Included before a test of tiles, it runs the AMX
+// code on other processors (tools/test_kernels.py).
 #pragma once
 
 #include <cassert>
@@ -60,7 +60,7 @@ void store(void * rows) {
     }
 }
 
-// What a processor would refuse.
+// Shapes that a processor would reject.
 inline void require_fitting(int sums, int left, int right) {
     assert(t_prepared && t_shapes.rows[sums] != 0 && t_shapes.rows[sums] == t_shapes.rows[left]);
     assert(t_shapes.row_bytes[sums] != 0 && t_shapes.row_bytes[sums] == t_shapes.row_bytes[right]);
@@ -100,7 +100,7 @@ void multiply_bf16() {
     require_fitting(SUMS_, LEFT_, RIGHT_);
     for (int row = 0; row < t_shapes.rows[SUMS_]; ++row) {
         for (int column = 0; column < t_shapes.row_bytes[SUMS_] / 4; ++column) {
-            float sums[2] = {0, 0};  // of even places and of odd ones
+            float sums[2] = {0, 0};  // even and odd indices
             for (int i = 0; i < 32; ++i) {
                 const float weight     = number(t_registers[LEFT_][row] + 2 * i);
                 const float activation = number(t_registers[RIGHT_][i / 2] + column * 4 + i % 2 * 2);

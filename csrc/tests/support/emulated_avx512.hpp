@@ -1,5 +1,5 @@
-// The instructions of AVX-512 that kernels use, lane by lane in plain C++: exact, and slow. Included before a test of
-// vectors, it has the code for these instructions run on processors with AVX2 (tools/test_kernels.py).
+// AVX-512 instructions used by kernels, lane by lane in plain C++: exact, and slow. Included before a test of vectors,
+// it runs the AVX-512 code on processors with AVX2 (tools/test_kernels.py).
 #pragma once
 
 #include <immintrin.h>
@@ -35,7 +35,7 @@ To bits_as(const From & x) {
     return y;
 }
 
-// What `function` makes of each lane's number.
+// Apply `function` to each lane.
 template <class To, class Lane, class Function>
 To each(const Function & function) {
     To y;
@@ -46,7 +46,7 @@ To each(const Function & function) {
     return y;
 }
 
-// Number `i` in a smaller register.
+// The `i`-th part, as a smaller register.
 template <class Lane, class From>
 Lane part(const From & x, int i) {
     Lane lane;
@@ -165,7 +165,7 @@ inline Floats fmadd_ps(Floats x, Floats y, Floats z) {
     return each<Floats, float>([&](int i) { return std::fma(x.get<float>(i), y.get<float>(i), z.get<float>(i)); });
 }
 
-// Subnormal numbers are zeros.
+// Flush subnormal numbers to zero.
 inline float without_smallest(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 
 inline float of_bf16(uint16_t upper) {
@@ -186,7 +186,7 @@ inline Floats dpbf16_ps(Floats z, Ints x, Ints y) {
     });
 }
 
-// Only to whole numbers.
+// Rounds to integers only.
 inline Floats roundscale_ps(Floats x, int) {
     return each<Floats, float>([&](int i) { return std::nearbyint(x.get<float>(i)); });
 }
@@ -231,7 +231,7 @@ inline uint64_t test_epi8_mask(Ints x, Ints y) {
     return mask;
 }
 
-// Whether x < y, or whether one of them is NaN.
+// x < y, or one of them is NaN.
 inline uint16_t cmp_ps_mask(Floats x, Floats y, int which) {
     unsigned mask = 0;
     for (int i = 0; i < 16; ++i) {
@@ -513,7 +513,7 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #undef _mm512_xor_si512
 #define _mm512_xor_si512 modelled::xor_si512
 
-// After the compiler's own header, which would take them for instructions that it has.
+// After the compiler's own header, which would use the real instructions.
 #define __AVX512F__ 1
 #define __AVX512BW__ 1
 #define __AVX512VL__ 1

@@ -1,4 +1,4 @@
-// The instruction of AVX-VNNI that kernels use, lane by lane in plain C++ (see emulated_avx512.hpp).
+// AVX-VNNI instruction used by kernels, lane by lane in plain C++ (see emulated_avx512.hpp).
 #pragma once
 
 #include <immintrin.h>

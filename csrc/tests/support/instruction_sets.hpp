@@ -1,4 +1,4 @@
-// Whether this processor has the instructions that a test of vectors is compiled for.
+// Check whether this processor has the instructions that a test of vectors is compiled for.
 #pragma once
 
 #if defined(__AVXVNNI__) && !defined(PYG_MODELLED)
@@ -7,7 +7,7 @@
 
 inline bool can_run() {
 #if defined(PYG_MODELLED)
-    return true;  // plain C++ takes their place
+    return true;  // emulated in plain C++
 #elif defined(__AVXVNNI__)
     // Compilers learned the name of AVX-VNNI late. Bit 4 of EAX of leaf 7, subleaf 1.
     unsigned a = 0, b = 0, c = 0, d = 0;

@@ -1,10 +1,10 @@
-// Memory that runs out when a test says so: in place of the standard library's operators. For one file of a program.
+// Replacement of the standard library's operators whose memory runs out on request. For one file of a program.
 #pragma once
 
 #include <cstdlib>
 #include <new>
 
-// How many more allocations succeed; fewer than none: all.
+// How many more allocations succeed; negative: all.
 inline long g_allocations_left = -1;
 
 // While it lives, the n-th allocation and all after it fail.
@@ -15,7 +15,7 @@ struct Scarce {
     Scarce & operator=(const Scarce &) = delete;
 };
 
-// Inlined, gcc would see malloc() beside delete and take them for a mistake.
+// When inlined, gcc would warn about malloc() with delete.
 [[gnu::noinline]] void * operator new(std::size_t size) {
     if (g_allocations_left == 0) {
         throw std::bad_alloc();
@@ -30,7 +30,7 @@ struct Scarce {
 [[gnu::noinline]] void operator delete(void * memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void * memory, std::size_t) noexcept { std::free(memory); }
 
-// Calls `body` with memory for no allocation, for one, and so on until it comes through. How often it did not.
+// Call `body` with memory for no allocation, for one, and so on until it succeeds. Return how often it failed.
 template <class Body>
 long with_ever_more_memory(Body && body) {
     for (long n = 0;; n++) {

@@ -1,4 +1,4 @@
-// A cache without tensors: it knows exactly which tokens each sequence holds and rejects every wrong edit.
+// A simulated KV cache without tensors: it tracks the tokens of each sequence and rejects every invalid edit.
 #pragma once
 
 #include "engine/scheduler.hpp"
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-// Stands for a sequence of tokens: equal histories are equal tokens.
+// Hash of a sequence of tokens.
 using History = uint64_t;
 
 constexpr History NO_HISTORY = 0;
@@ -19,15 +19,15 @@ inline History grown(History history, int32_t token_id) {
     return x ^ (x >> 27);
 }
 
-// The model's next token after a history: few different ones, so that answers sometimes begin alike.
+// The model's next token after a history: few different ones, so that outputs sometimes share a prefix.
 inline int32_t next_token(History history) { return static_cast<int32_t>((history >> 32) % 3); }
 
-class SimulatedCache : public pyg::Cache {
+class SimulatedCache : public pyg::KvCache {
   public:
     enum class Kind {
-        PLAIN,      // can go back anywhere, shares cells
-        WINDOW,     // has forgotten what lies behind the last WINDOW tokens
-        RECURRENT,  // one state, of all tokens
+        PLAIN,      // rewinds to any length, shares cells
+        WINDOW,     // drops cells before the last WINDOW tokens
+        RECURRENT,  // one state for all tokens
     };
 
     static constexpr uint32_t WINDOW = 8;
@@ -35,26 +35,26 @@ class SimulatedCache : public pyg::Cache {
     SimulatedCache(Kind kind, uint32_t n_cells, int32_t n_seq)
         : kind_(kind), n_cells_(n_cells), sequences_(static_cast<size_t>(n_seq)) {}
 
-    bool can_keep(int32_t seq_id, uint32_t n) const override {
+    bool can_truncate_to(int32_t seq_id, uint32_t n) const override {
         const Sequence & sequence = of(seq_id);
-        CHECK(n > 0 && n <= n_held(seq_id));
+        CHECK(n > 0 && n <= n_used(seq_id));
         switch (kind_) {
         case Kind::PLAIN:
             return true;
         case Kind::WINDOW:
             return sequence.n_forgotten == 0 || sequence.n_forgotten + WINDOW <= n;
         case Kind::RECURRENT:
-            return n == n_held(seq_id) && !sequence.damaged;
+            return n == n_used(seq_id) && !sequence.damaged;
         }
         return false;
     }
 
-    bool can_share() const override { return kind_ == Kind::PLAIN; }
+    bool can_share_cells() const override { return kind_ == Kind::PLAIN; }
 
     void truncate(int32_t seq_id, uint32_t n) override {
-        CHECK(n == 0 || can_keep(seq_id, n));
+        CHECK(n == 0 || can_truncate_to(seq_id, n));
         Sequence & sequence = of(seq_id);
-        n_dropped_ += n_held(seq_id) - n;
+        n_dropped_ += n_used(seq_id) - n;
         sequence.cells.resize(n);
         if (n == 0) {
             sequence = {};
@@ -62,17 +62,17 @@ class SimulatedCache : public pyg::Cache {
     }
 
     void share(int32_t from, int32_t to, uint32_t n) override {
-        CHECK(can_share() && from != to && n > 0 && n <= n_held(from) && n_held(to) == 0);
+        CHECK(can_share_cells() && from != to && n > 0 && n <= n_used(from) && n_used(to) == 0);
         of(to).cells.assign(of(from).cells.begin(), of(from).cells.begin() + n);
     }
 
-    // A token goes through the model.
+    // Compute one token.
     void compute(int32_t seq_id, int32_t token_id) {
         Sequence & sequence = of(seq_id);
         CHECK(!sequence.damaged);
         sequence.cells.push_back(std::make_shared<Cell>(grown(history(seq_id), token_id), n_used_));
-        if (kind_ == Kind::WINDOW && n_held(seq_id) % 3 == 0 && n_held(seq_id) > WINDOW) {
-            sequence.n_forgotten = n_held(seq_id) - WINDOW;  // not at once, as the real ones do
+        if (kind_ == Kind::WINDOW && n_used(seq_id) % 3 == 0 && n_used(seq_id) > WINDOW) {
+            sequence.n_forgotten = n_used(seq_id) - WINDOW;  // not at once, as in real caches
         }
         CHECK(n_used_ <= n_cells_);
     }
@@ -80,9 +80,9 @@ class SimulatedCache : public pyg::Cache {
     // An abort during a step: the state is neither the old nor the new one.
     void damage(int32_t seq_id) { of(seq_id).damaged = kind_ == Kind::RECURRENT; }
 
-    uint32_t n_held(int32_t seq_id) const { return static_cast<uint32_t>(of(seq_id).cells.size()); }
+    uint32_t n_used(int32_t seq_id) const { return static_cast<uint32_t>(of(seq_id).cells.size()); }
 
-    History history(int32_t seq_id) const { return history(seq_id, n_held(seq_id)); }
+    History history(int32_t seq_id) const { return history(seq_id, n_used(seq_id)); }
     History history(int32_t seq_id, uint32_t n) const { return n == 0 ? NO_HISTORY : of(seq_id).cells[n - 1]->history; }
 
     // Cells in use, each counted once: all, or those of some sequences.
@@ -99,7 +99,7 @@ class SimulatedCache : public pyg::Cache {
         return n;
     }
 
-    // Tokens that were taken out of sequences so far.
+    // Tokens removed from sequences so far.
     uint64_t n_dropped() const { return n_dropped_; }
 
   private:

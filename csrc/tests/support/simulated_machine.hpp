@@ -1,4 +1,4 @@
-// Machines on which time passes only in steps, with neighbours that come and go, and a scout that sees them.
+// Simulated machines on which time passes only in steps, with other programs that come and go, and a probe.
 #pragma once
 
 #include "engine/threads/thread_tuner.hpp"
@@ -17,17 +17,17 @@ struct Model {
     double  weights_s;    // one thread, reading the weights
     int32_t n_saturates;  // this many threads saturate the memory
     double  barriers_s;   // for each thread
-    double  slowdown;     // by a neighbour on the core of one of the threads
+    double  slowdown;     // by another program on the core of one of the threads
 };
 
-// A machine whose time passes only in steps. From each moment in `neighbours` on, other programs take that many cores.
+// A machine whose time passes only in steps. From each moment in `neighbours` on, other programs use that many cores.
 struct Machine {
     int32_t                                 n_cores;
     Model                                   model;
     double                                  noise      = 0.05;
     double                                  growth     = 0;  // of the cost of a step, for each step
     std::vector<std::pair<double, int32_t>> neighbours = {};
-    bool                                    blind      = false;  // the scout never sees a free core
+    bool                                    blind      = false;  // the probe never sees an idle core
     std::mt19937                            random     = std::mt19937(1);
     double                                  now        = 0;
     int                                     n_steps    = 0;
@@ -56,12 +56,12 @@ struct Machine {
 
     double step_s(uint32_t n_tokens, int32_t n) const {
         const double crowd = static_cast<double>(n + n_taken()) / n_cores;
-        // A single thread waits for no other: it only shares its core.
+        // A single thread has no barriers: it only shares its core.
         const double slower = crowd <= 1 ? 1 : n == 1 ? crowd : std::max(model.slowdown, crowd);
         return free_step_s(n_tokens, n) * slower;
     }
 
-    // Of a core, for each compute thread.
+    // CPU share of each compute thread.
     double share(int32_t n) const { return std::min(1.0, static_cast<double>(n_cores) / (n + n_taken())); }
 
     double best_s(uint32_t n_tokens) const {
@@ -73,24 +73,24 @@ struct Machine {
     }
 };
 
-// Sees what a real scout would: one window per 20 ms of free core beside the working threads.
-class SimulatedScout final : public pyg::Scout {
+// Behaves as the real probe: one window per 20 ms in which a core is idle.
+class SimulatedIdleCoreProbe final : public pyg::IdleCoreProbe {
   public:
-    explicit SimulatedScout(const Machine & machine) : machine_(machine) {}
+    explicit SimulatedIdleCoreProbe(const Machine & machine) : machine_(machine) {}
 
     void step_begins(int32_t n_threads) override {
         if (n_threads && n_threads != n_threads_) {
-            forget();
+            reset();
         }
         asked_     = n_threads != 0;
         n_threads_ = asked_ ? n_threads : n_threads_;
     }
     void step_ends() override { asked_ = false; }
-    void forget() override {
+    void reset() override {
         free_s_    = 0;
         was_taken_ = false;
     }
-    Sight sight() const override { return {static_cast<int32_t>(free_s_ / 0.02), was_taken_}; }
+    Observation observation() const override { return {static_cast<int32_t>(free_s_ / 0.02), was_taken_}; }
 
     void pass(double seconds) {
         if (asked_) {
@@ -112,8 +112,8 @@ class SimulatedScout final : public pyg::Scout {
 class Run {
   public:
     explicit Run(Machine machine)
-        : machine_(std::move(machine)), scout_(new SimulatedScout(machine_)),
-          tuner_(machine_.n_cores, [this] { return machine_.now; }, std::unique_ptr<pyg::Scout>(scout_)) {}
+        : machine_(std::move(machine)), probe_(new SimulatedIdleCoreProbe(machine_)),
+          tuner_(machine_.n_cores, [this] { return machine_.now; }, std::unique_ptr<pyg::IdleCoreProbe>(probe_)) {}
 
     // Returns how long the step took.
     double step(uint32_t n_tokens) {
@@ -125,7 +125,7 @@ class Run {
             const double whole_s = machine_.step_s(n_tokens, n_) * noise;
             const double passes  = std::min(left * whole_s, machine_.next_change() - machine_.now + 1e-9);
             left                 = passes >= left * whole_s ? 0 : left - passes / whole_s;
-            scout_->pass(passes);
+            probe_->pass(passes);
             own_s += passes * machine_.share(n_);
             machine_.now += passes;
         }
@@ -135,7 +135,7 @@ class Run {
         return machine_.now - start;
     }
 
-    // Mean time of this many steps, relative to the best fixed count at the moment.
+    // Mean time of this many steps, relative to the best fixed number of threads at the moment.
     double slowness(uint32_t n_tokens, int n_steps) {
         double taken = 0, best = 0;
         for (int i = 0; i < n_steps; i++) {
@@ -159,8 +159,8 @@ class Run {
     Machine &                machine() { return machine_; }
 
   private:
-    Machine          machine_;
-    SimulatedScout * scout_;  // the tuner's
-    pyg::ThreadTuner tuner_;
-    int32_t          n_ = 0;
+    Machine                  machine_;
+    SimulatedIdleCoreProbe * probe_;  // the tuner's
+    pyg::ThreadTuner         tuner_;
+    int32_t                  n_ = 0;
 };

@@ -1,4 +1,4 @@
-// Checks that hold in every build type and say where they failed.
+// Checks that are active in every build type and print where they failed.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
         }                                                                                                              \
     } while (0)
 
-// Of the bits of results, which have to be the same everywhere (FNV-1a, float by float).
+// Hash of the bits of results, which must be the same everywhere (FNV-1a, float by float).
 struct Hash {
     uint32_t value = 2166136261u;
 

@@ -46,9 +46,9 @@ def _write_over(task: dict[str, int], how: str) -> None:
 
 
 def _answer(task: dict[str, int], how: str) -> None:
-    out, frame = ffi.new("pyg_feed **"), ffi.new("pyg_frame *")
-    c_calls.call(lib.pyg_feed_new, task["memory"], task["socket"], out)
-    c_calls.call(lib.pyg_feed_next, out[0], frame)
+    out, frame = ffi.new("pyg_engine_server **"), ffi.new("pyg_frame *")
+    c_calls.call(lib.pyg_engine_server_new, task["memory"], task["socket"], out)
+    c_calls.call(lib.pyg_engine_server_next, out[0], frame)
     message = {
         "no json": b"\x05\0\0\0{oops",
         "no length": b"\x05",
@@ -62,4 +62,4 @@ def _answer(task: dict[str, int], how: str) -> None:
     }[how]
     if how == "deep json":
         message = struct.pack("<I", 100_000) + b"[" * 100_000
-    c_calls.call(lib.pyg_feed_reply, out[0], frame.id, message, len(message), True)
+    c_calls.call(lib.pyg_engine_server_reply, out[0], frame.id, message, len(message), True)

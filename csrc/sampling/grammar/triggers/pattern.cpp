@@ -5,50 +5,51 @@
 
 namespace {
 
-using pyg::TriggerProgram;
-using pyg::TriggerStep;
+using pyg::RegexInstruction;
+using pyg::RegexProgram;
 
-constexpr size_t NOWHERE = std::string::npos;
+constexpr size_t UNSET = std::string::npos;
 
 bool is_word_at(const std::string & text, size_t at) {
     const auto byte = at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
     return byte < 128 && (std::isalnum(byte) || byte == '_');
 }
 
-bool is_word_edge(const std::string & text, size_t at) {
+bool is_word_boundary(const std::string & text, size_t at) {
     return (at > 0 && is_word_at(text, at - 1)) != is_word_at(text, at);
 }
 
-// Where groups begin and end, and the match itself, as group 0.
-using Places = std::vector<size_t>;
+// Start and end of each group; group 0 is the whole match.
+using Captures = std::vector<size_t>;
 
-// All ways to match a text, followed at once: the steps at which a byte is awaited, the preferred first.
-class Ways {
+// Pike VM: runs all threads of the program in lockstep over the text, in order of preference, so that the time is
+// linear in the length of the text.
+class PikeVm {
   public:
-    Ways(const TriggerProgram & program, const std::string & text)
-        : program_(program), text_(text), visited_(program.steps.size(), NOWHERE) {}
+    PikeVm(const RegexProgram & program, const std::string & text)
+        : program_(program), text_(text), visited_(program.instructions.size(), UNSET) {}
 
-    // Begins at the program's step `first`, and at `at` in the text; `reach` bytes from there are looked at.
-    bool match_here(uint32_t first, size_t at, size_t reach) {
-        const size_t end = at + std::min(reach, text_.size() - at);
-        enter(first, at, Places(n_places(), NOWHERE));
-        for (size_t i = at; i < end && !matched_ && !ways_.empty(); i++) {
+    // Match from instruction `first` at offset `at`, looking at up to `max_bytes` bytes.
+    bool match_at(uint32_t first, size_t at, size_t max_bytes) {
+        const size_t end = at + std::min(max_bytes, text_.size() - at);
+        enter(first, at, Captures(n_captures(), UNSET));
+        for (size_t i = at; i < end && !matched_ && !threads_.empty(); i++) {
             advance(i);
         }
         return matched_;
     }
 
-    // The first match that begins anywhere.
-    bool search(const pyg::ByteSet & first, bool begins_anyhow) {
+    // Find the first match.
+    bool search(const pyg::ByteSet & first, bool may_start_anywhere) {
         for (size_t at = 0; at <= text_.size(); at++) {
-            const bool only_began = at > 0 && program_.steps[0].kind == TriggerStep::TEXT_BEGIN;
-            const bool may_begin  = begins_anyhow || (at < text_.size() && first[byte(at)]);
+            const bool only_began = at > 0 && program_.instructions[0].kind == RegexInstruction::TEXT_BEGIN;
+            const bool may_begin  = may_start_anywhere || (at < text_.size() && first[byte(at)]);
             if (!matched_ && may_begin && !only_began) {
-                Places places(n_places(), NOWHERE);
-                places[0] = at;
-                enter(0, at, std::move(places));
+                Captures captures(n_captures(), UNSET);
+                captures[0] = at;
+                enter(0, at, std::move(captures));
             }
-            if (at == text_.size() || ((matched_ || only_began) && ways_.empty())) {
+            if (at == text_.size() || ((matched_ || only_began) && threads_.empty())) {
                 break;
             }
             advance(at);
@@ -56,95 +57,95 @@ class Ways {
         return matched_;
     }
 
-    const Places & places() const { return match_; }
+    const Captures & captures() const { return match_; }
 
   private:
-    struct Way {
-        uint32_t step;
-        Places   places;
+    struct VmThread {
+        uint32_t instruction;
+        Captures captures;
     };
 
-    size_t        n_places() const { return 2 * (program_.n_groups + 1); }
+    size_t        n_captures() const { return 2 * (program_.n_groups + 1); }
     unsigned char byte(size_t at) const { return static_cast<unsigned char>(text_[at]); }
 
-    // Takes a byte. A match makes the ways after it worth nothing: they were preferred less.
+    // Advance all threads by one byte. A match ends the threads after it, which have lower preference.
     void advance(size_t at) {
-        std::vector<Way> before;
-        before.swap(ways_);
-        for (Way & way : before) {
-            const TriggerStep & step = program_.steps[way.step];
-            if (step.bytes[byte(at)] && enter(step.next, at + 1, std::move(way.places))) {
+        std::vector<VmThread> before;
+        before.swap(threads_);
+        for (VmThread & thread : before) {
+            const RegexInstruction & instruction = program_.instructions[thread.instruction];
+            if (instruction.bytes[byte(at)] && enter(instruction.next, at + 1, std::move(thread.captures))) {
                 return;
             }
         }
     }
 
-    // Follows what needs no byte from a step on, with a stack of our own. True: a match.
-    bool enter(uint32_t first, size_t at, Places first_places) {
-        std::vector<Way> pending;
-        pending.push_back({first, std::move(first_places)});
+    // Add the threads that are reachable from an instruction without a byte. Return true for a match.
+    bool enter(uint32_t first, size_t at, Captures first_captures) {
+        std::vector<VmThread> pending;
+        pending.push_back({first, std::move(first_captures)});
         while (!pending.empty()) {
-            Way way = std::move(pending.back());
+            VmThread thread = std::move(pending.back());
             pending.pop_back();
-            if (visited_[way.step] == at) {
+            if (visited_[thread.instruction] == at) {
                 continue;
             }
-            visited_[way.step]       = at;
-            const TriggerStep & step = program_.steps[way.step];
-            switch (step.kind) {
-            case TriggerStep::BYTE:
-                ways_.push_back(std::move(way));
+            visited_[thread.instruction]         = at;
+            const RegexInstruction & instruction = program_.instructions[thread.instruction];
+            switch (instruction.kind) {
+            case RegexInstruction::BYTE:
+                threads_.push_back(std::move(thread));
                 continue;
-            case TriggerStep::MATCH:
+            case RegexInstruction::MATCH:
                 matched_ = true;
-                match_   = std::move(way.places);
+                match_   = std::move(thread.captures);
                 return true;
-            case TriggerStep::SPLIT:
-                pending.push_back({step.other, way.places});
+            case RegexInstruction::SPLIT:
+                pending.push_back({instruction.other, thread.captures});
                 break;
-            case TriggerStep::SAVE:
-                way.places[step.slot] = at;
+            case RegexInstruction::SAVE:
+                thread.captures[instruction.slot] = at;
                 break;
-            case TriggerStep::JUMP:
+            case RegexInstruction::JUMP:
                 break;
             default:
-                if (!holds(step, at)) {
+                if (!holds(instruction, at)) {
                     continue;
                 }
             }
-            pending.push_back({step.next, std::move(way.places)});
+            pending.push_back({instruction.next, std::move(thread.captures)});
         }
         return false;
     }
 
-    bool holds(const TriggerStep & step, size_t at) const {
-        switch (step.kind) {
-        case TriggerStep::TEXT_BEGIN:
+    bool holds(const RegexInstruction & instruction, size_t at) const {
+        switch (instruction.kind) {
+        case RegexInstruction::TEXT_BEGIN:
             return at == 0;
-        case TriggerStep::TEXT_END:
+        case RegexInstruction::TEXT_END:
             return at == text_.size();
-        case TriggerStep::WORD_EDGE:
-            return is_word_edge(text_, at);
-        case TriggerStep::NO_WORD_EDGE:
-            return !is_word_edge(text_, at);
-        case TriggerStep::AHEAD:
-            return Ways(program_, text_).match_here(step.other, at, step.reach);
+        case RegexInstruction::WORD_BOUNDARY:
+            return is_word_boundary(text_, at);
+        case RegexInstruction::NOT_WORD_BOUNDARY:
+            return !is_word_boundary(text_, at);
+        case RegexInstruction::LOOKAHEAD:
+            return PikeVm(program_, text_).match_at(instruction.other, at, instruction.max_bytes);
         default:
-            return !Ways(program_, text_).match_here(step.other, at, step.reach);
+            return !PikeVm(program_, text_).match_at(instruction.other, at, instruction.max_bytes);
         }
     }
 
-    const TriggerProgram & program_;
-    const std::string &    text_;
-    std::vector<size_t>    visited_;  // for each step where in the text it was last taken
-    std::vector<Way>       ways_;
-    Places                 match_;
-    bool                   matched_ = false;
+    const RegexProgram &  program_;
+    const std::string &   text_;
+    std::vector<size_t>   visited_;  // by instruction: the offset at which it was last visited
+    std::vector<VmThread> threads_;
+    Captures              match_;
+    bool                  matched_ = false;
 };
 
-// The bytes with which a match may begin; false if one may begin without any, or where no byte decides.
-bool first_bytes(const TriggerProgram & program, pyg::ByteSet & bytes) {
-    std::vector<bool>     seen(program.steps.size());
+// Compute the bytes a match may start with. Return false if a match may be empty or start with an assertion.
+bool first_bytes(const RegexProgram & program, pyg::ByteSet & bytes) {
+    std::vector<bool>     seen(program.instructions.size());
     std::vector<uint32_t> pending = {0};
     while (!pending.empty()) {
         const uint32_t at = pending.back();
@@ -152,19 +153,19 @@ bool first_bytes(const TriggerProgram & program, pyg::ByteSet & bytes) {
         if (seen[at]) {
             continue;
         }
-        seen[at]                 = true;
-        const TriggerStep & step = program.steps[at];
-        switch (step.kind) {
-        case TriggerStep::BYTE:
-            bytes |= step.bytes;
+        seen[at]                             = true;
+        const RegexInstruction & instruction = program.instructions[at];
+        switch (instruction.kind) {
+        case RegexInstruction::BYTE:
+            bytes |= instruction.bytes;
             break;
-        case TriggerStep::SPLIT:
-            pending.push_back(step.other);
-            pending.push_back(step.next);
+        case RegexInstruction::SPLIT:
+            pending.push_back(instruction.other);
+            pending.push_back(instruction.next);
             break;
-        case TriggerStep::JUMP:
-        case TriggerStep::SAVE:
-            pending.push_back(step.next);
+        case RegexInstruction::JUMP:
+        case RegexInstruction::SAVE:
+            pending.push_back(instruction.next);
             break;
         default:
             return false;
@@ -177,22 +178,22 @@ bool first_bytes(const TriggerProgram & program, pyg::ByteSet & bytes) {
 
 namespace pyg {
 
-TriggerPattern::TriggerPattern(const std::string & pattern) : program_(trigger_program(pattern)) {
-    begins_anyhow_ = !first_bytes(program_, first_);
+TriggerPattern::TriggerPattern(const std::string & pattern) : program_(compile_regex(pattern)) {
+    may_start_anywhere_ = !first_bytes(program_, first_);
 }
 
 size_t TriggerPattern::find(const std::string & text) const {
-    Ways ways(program_, text);
-    if (!ways.search(first_, begins_anyhow_)) {
+    PikeVm vm(program_, text);
+    if (!vm.search(first_, may_start_anywhere_)) {
         return std::string::npos;
     }
-    const auto & places = ways.places();
-    for (size_t i = 2; i < places.size(); i += 2) {
-        if (places[i] != NOWHERE && places[i + 1] != NOWHERE && places[i + 1] > places[i]) {
-            return places[i];
+    const auto & captures = vm.captures();
+    for (size_t i = 2; i < captures.size(); i += 2) {
+        if (captures[i] != UNSET && captures[i + 1] != UNSET && captures[i + 1] > captures[i]) {
+            return captures[i];
         }
     }
-    return places[0];
+    return captures[0];
 }
 
 }  // namespace pyg

@@ -1,9 +1,8 @@
-// Regular expressions that start a lazy grammar. The standard library's try one way after the other, which for some
-// patterns takes longer than anybody waits, and recurse for each; here all ways are followed at once, so that a text
-// takes a time in proportion to its length.
+// Regular expressions that trigger a lazy grammar, matched in linear time. std::regex backtracks, which takes
+// exponential time for some patterns, and recurses for each character.
 #pragma once
 
-#include "sampling/grammar/triggers/program.hpp"
+#include "sampling/grammar/triggers/regex.hpp"
 
 #include <string>
 
@@ -12,17 +11,17 @@ namespace pyg {
 // Immutable.
 class TriggerPattern {
   public:
-    // A regular expression of ECMAScript, for bytes, without back references. Throws PYG_ERR_GRAMMAR.
+    // An ECMAScript regular expression over bytes, without back references. PYG_ERR_GRAMMAR.
     explicit TriggerPattern(const std::string & pattern);
 
-    // Where the grammar begins in `text`: at the first nonempty group of the first match, else at the match; npos:
-    // nowhere.
+    // Start of the grammar in `text`: the first non-empty group of the first match, or else the match itself; npos if
+    // there is no match.
     size_t find(const std::string & text) const;
 
   private:
-    TriggerProgram program_;
-    ByteSet        first_;          // the bytes a match may begin with
-    bool           begins_anyhow_;  // a match may be empty, or needs to look at its place
+    RegexProgram program_;
+    ByteSet      first_;               // bytes a match may start with
+    bool         may_start_anywhere_;  // a match may be empty or start with an assertion
 };
 
 }  // namespace pyg
