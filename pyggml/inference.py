@@ -22,7 +22,7 @@ from pyggml.families import Family, Kind, Match
 from pyggml.gguf import GGUFReader
 from pyggml.importer.convert import Accept
 from pyggml.llm import LLM
-from pyggml.loading import model_file
+from pyggml.model_loader import model_file
 from pyggml.options import LoadOptions
 from pyggml.source import Source
 

@@ -365,8 +365,7 @@ def special_ids(llm: pyggml.LLM, messages: Sequence[Any], **options: Any) -> lis
 
 
 def prompt_ids(llm: pyggml.LLM, messages: Sequence[Any], parse_special: bool = False, **options: Any) -> list[int]:
-    job = llm._asked(messages, parse_special=parse_special, **options)
-    return list(job._prompt_and_params()[0])
+    return llm._chat_request(messages, parse_special=parse_special, **options).prompt_ids()
 
 
 def test_a_turn_cannot_be_smuggled_in(llm: pyggml.LLM) -> None:

@@ -19,7 +19,7 @@ import questions
 from event_loops import is_idle, until
 
 import pyggml
-from pyggml import Context, Engine, Model, errors, lib
+from pyggml import Context, Engine, Model, lib
 from pyggml._core import c_calls
 from pyggml.schema import grammar as schema_grammar
 
@@ -101,7 +101,7 @@ class TestInThreads:
                 unwatched.append(arguments[-1].unwatched)
             return create(type, free, new, *arguments)
 
-        monkeypatch.setattr(errors, "create", spy)
+        monkeypatch.setattr(c_calls, "create", spy)
         llm.generate(prompts[0], max_tokens=1)
         llm.generate_batch(prompts[:2], max_tokens=1)
         asyncio.run(llm.agenerate(prompts[0], max_tokens=1))

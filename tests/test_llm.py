@@ -281,7 +281,7 @@ class TestRawPrompts:
     def test_it_has_the_ids_of_the_chat(self, llm: pyggml.LLM) -> None:
         messages = [{"role": "user", "content": SKY}]
         ids = llm.tokenize(self.MARKUP)
-        assert ids == list(llm._asked(messages)._prompt_and_params()[0])
+        assert ids == llm._chat_request(messages).prompt_ids()
         start, end = map(llm.model.vocab.find, ("<|im_start|>", "<|im_end|>"))
         assert [i for i in ids if i in llm.model.vocab.special_ids] == [llm.model.vocab.bos, start, end, start]
         assert llm.detokenize(ids) == self.MARKUP

@@ -17,7 +17,6 @@ import pyggml
 from pyggml import _pyggml, lib
 from pyggml._core.fields import CACHE_TYPES, Field, fields_of, shared
 from pyggml._native import context_options
-from pyggml.chat.llm_methods import Chatting
 from pyggml.generation import request_options
 from pyggml.memory.estimate import estimate
 from pyggml.options import EstimateOptions, LoadOptions, MemoryOptions
@@ -93,7 +92,7 @@ def with_made_up_option(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(Path(pyggml.__file__).parent, folder / "pyggml", ignore=ignored)
     (folder / "pyggml" / compiled.name).symlink_to(compiled)
-    options = folder / "pyggml" / "options.py"
+    options = folder / "pyggml" / "options" / "load.py"
     text = options.read_text()
     field, line = '    cache_type: CacheType = "f16"\n', "        cache_type: element type of the key-value cache.\n"
     assert text.count(field) == text.count(line) == 1
@@ -137,7 +136,7 @@ def test_signatures_are_made_of_the_declarations() -> None:
 def test_chat_methods_take_the_same() -> None:
     signatures = [inspect.signature(method) for method in CHAT_METHODS]
     assert {str(each.replace(return_annotation=None)) for each in signatures} == {
-        str(inspect.signature(Chatting._asked).replace(return_annotation=None))
+        str(inspect.signature(pyggml.LLM._chat_request).replace(return_annotation=None))
     }
     returns = ["ChatCompletion", "ChatStream", "ChatCompletion", "AsyncChatStream"]
     assert [each.return_annotation for each in signatures] == returns

@@ -249,6 +249,16 @@ class ChatTemplates(Owner):
         self.close()
 
 
+def templates_or_none(model: Model, wanted: str | os.PathLike[str] | None) -> ChatTemplates | None:
+    """The wanted template, or the model's; None if the model's is missing or invalid, an error only for chats."""
+    if wanted is not None:
+        return ChatTemplates(model, wanted)
+    try:
+        return ChatTemplates(model)
+    except InvalidParameterError:
+        return None
+
+
 def _abilities(native: Mapping[str, bool]) -> ChatAbilities:
     return ChatAbilities(
         system=native["supports_system_role"],

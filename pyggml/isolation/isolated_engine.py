@@ -12,7 +12,8 @@ import numpy.typing as npt
 from pyggml._core.c_values import int32_array
 from pyggml._core.checks import flag
 from pyggml.errors import EngineError
-from pyggml.generation.engine import Engine, Prepared, TokenIds
+from pyggml.generation.engine import Engine
+from pyggml.generation.pending_request import PendingRequest, TokenIds
 from pyggml.isolation import messages
 from pyggml.types import EngineStats
 
@@ -45,15 +46,15 @@ class IsolatedEngine(Engine):
         self.n_ctx = isolated.n_ctx
         self.n_parallel = n_parallel
         self.n_vocab = isolated.model.vocab.n_tokens
-        self.stop_token_ids = self._ends(stop_token_ids)
+        self.stop_token_ids = self._checked_stop_ids(stop_token_ids)
         self._isolated = isolated
 
     @property
-    def starts_slowly(self) -> bool:
+    def is_starting(self) -> bool:
         """Whether the process has to be started first."""
         return self._isolated.last.is_gone()
 
-    def ask_for_room(self, waker: Waker, tag: int = 0) -> None:
+    def notify_when_queue_has_capacity(self, waker: Waker, tag: int = 0) -> None:
         """As the base class."""
         self._isolated.process().ask_for_room(waker, tag)
 
@@ -61,7 +62,7 @@ class IsolatedEngine(Engine):
         """As the base class."""
         flag("waits", waits)
         prompt = int32_array("the prompt", token_ids)
-        n_bytes = self._rows_of_logits(len(prompt)) * self.n_vocab * 4
+        n_bytes = self._n_logit_rows(len(prompt)) * self.n_vocab * 4
         _, data = self._isolated.process().call(messages.said(do="logits"), prompt, n_bytes)
         return matrix_of(data, len(prompt), self.n_vocab)
 
@@ -98,19 +99,19 @@ class IsolatedEngine(Engine):
                 raise
             return {}
 
-    def _queued(self, prepared: Prepared, options: CData, timeout_s: float | None, watched: bool) -> CData:
-        said = messages.asking(prepared, timeout_s, watched)
+    def _submit(self, request: PendingRequest, options: CData, timeout_s: float | None) -> CData:
+        said = messages.asking(request, timeout_s)
         process = self._isolated.process()
         try:
-            return self._queued_with(process, prepared, options, said)
+            return self._submit_to(process, request, options, said)
         except EngineError:
             if not process.is_ending():
                 raise
         # It ended before it was told, so that nothing has been computed.
-        return self._queued_with(self._isolated.process(), prepared, options, said)
+        return self._submit_to(self._isolated.process(), request, options, said)
 
-    def _queued_with(self, process: Process, prepared: Prepared, options: CData, said: bytes) -> CData:
-        return process.submit(self.model._handle, self.n_ctx, prepared.token_ids, options, said)
+    def _submit_to(self, process: Process, request: PendingRequest, options: CData, said: bytes) -> CData:
+        return process.submit(self.model._handle, self.n_ctx, request.token_ids, options, said)
 
 
 def matrix_of(data: memoryview, n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:

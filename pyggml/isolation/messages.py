@@ -16,7 +16,7 @@ from pyggml.options import LoadOptions
 from pyggml.types import Grammar, SamplingParams
 
 if TYPE_CHECKING:
-    from pyggml.generation.engine import Prepared
+    from pyggml.generation.pending_request import PendingRequest
 
 _LENGTH = struct.Struct("<I")
 
@@ -26,7 +26,7 @@ _LOADING = [
     for name in fields_of(LoadOptions)
     if name not in ("source", "tokenizer", "progress", "chat_template", "max_queue", "queue_full", "isolate")
 ]
-# Parameters that are in a Prepared's other fields, or concern only texts.
+# Parameters that are in a request's other fields, or concern only texts.
 _NOT_SAMPLING = ("stop", "stop_token_ids", "ignore_eos", "json_schema", "timeout_s")
 _SAMPLING = {name: field for name, field in fields_of(SamplingParams).items() if name not in _NOT_SAMPLING}
 
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     """A generation as the process of the engine gets it, besides its prompt.
 
     Attributes:
-        params: its sampling parameters, as in :class:`~pyggml.generation.engine.Prepared`.
+        params: its sampling parameters, as in :class:`~pyggml.generation.pending_request.PendingRequest`.
         stop_token_ids: all tokens that end it.
         timeout_s: its time limit, counted from now; None: no limit.
         watched: whether somebody reads its tokens as they come.
@@ -69,13 +69,13 @@ def loading(options: LoadOptions) -> dict[str, Any]:
     return {name: getattr(options, name) for name in _LOADING}
 
 
-def asking(prepared: Prepared, timeout_s: float | None, watched: bool) -> bytes:
+def asking(request: PendingRequest, timeout_s: float | None) -> bytes:
     """The bytes that stand for an :class:`Asked`."""
-    params = prepared.params
+    params = request.params
     changed = {name: value for name, field in _SAMPLING.items() if (value := getattr(params, name)) != field.default}
     if params.logit_bias:
         changed["logit_bias"] = [(int(token_id), float(bias)) for token_id, bias in params.logit_bias.items()]
-    return said(params=changed, stop=prepared.stop_token_ids, timeout_s=timeout_s, watched=watched)
+    return said(params=changed, stop=request.stop_token_ids, timeout_s=timeout_s, watched=request.is_streamed)
 
 
 def asked(data: bytes) -> Asked:

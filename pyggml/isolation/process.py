@@ -118,7 +118,7 @@ class Process:
         )
 
     def ask_for_room(self, waker: Waker, tag: int) -> None:
-        """As :meth:`Engine.ask_for_room <pyggml.Engine.ask_for_room>`."""
+        """As :meth:`pyggml.Engine.notify_when_queue_has_capacity`."""
         c_calls.call(lib.pyg_relay_ask_for_room, self._handle, waker.handle, tag)
 
     def call(

@@ -29,8 +29,8 @@ from pyggml.generation.engine import Engine
 from pyggml.generation.request_options import request_options
 from pyggml.isolation import messages
 from pyggml.isolation.isolated_model import facts_of
-from pyggml.loading import open_model
 from pyggml.memory.llm_context import checked_n_ctx, generates
+from pyggml.model_loader import open_model
 from pyggml.options import LoadOptions
 
 if TYPE_CHECKING:
