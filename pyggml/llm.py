@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -22,16 +20,15 @@ from pyggml._core.log import logger
 from pyggml._core.owner import Owner
 from pyggml._native.model import Model
 from pyggml.chat import ChatTemplates
-from pyggml.chat.conversation import Conversation
 from pyggml.chat.messages import checked_messages
 from pyggml.chat.quoting import SpecialTexts
-from pyggml.chat.request import ChatRequest, ChatTemplate, Messages, Tools, takes_parameters_of
+from pyggml.chat.request import ChatRequest, ChatTemplate, Messages, Tools, chat_method
 from pyggml.chat.stream import ChatStream
 from pyggml.chat.templates import templates_or_none
 from pyggml.chat.tools import checked as checked_tools
 from pyggml.chat.types import ChatCompletion
-from pyggml.engine_factory import started
-from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
+from pyggml.engine_factory import start_engine
+from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.generation import batch_generation
 from pyggml.generation.embedding import Embedder, Pooling, Text
@@ -59,23 +56,22 @@ if TYPE_CHECKING:
 
 
 class LLM(Owner, Answered):
-    """A loaded model that generates text. Safe to call from any thread or task; requests are computed together.
+    """A loaded model that generates text. Safe to call from any thread or task; requests are computed in batches.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
 
     Attributes:
-        source: what it was loaded from: a path, also that of a Hugging Face directory, or a reference.
-        model: the :class:`pyggml.Model`. Its ``path`` is the GGUF file in use, which for an imported directory
-            is the one in the cache.
+        source: the path or reference that it was loaded from.
+        model: the :class:`pyggml.Model`. Its ``path`` is the GGUF file in use: for an imported directory, a cached one.
         tokenizer: converts text to token ids and back; the model's own vocabulary, unless another was given.
         n_ctx: context size in tokens, shared by all running requests.
-        n_parallel: number of requests computed together.
-        memory: what model and context take on each device, main memory first; () if the model does not generate, since
-            its contexts come and go.
+        n_parallel: maximum number of requests in a batch.
+        memory: memory used by model and context on each device, main memory first; () if the model does not generate,
+            since its contexts are created on demand.
         family: the model's :class:`~pyggml.families.Family`.
         stop_tokens: token id -> text of each token that ends a generation, the family's most common one first.
-        recommended_sampling: the SamplingParams that the model's makers recommend, from ``generation_config.json`` or
-            ``general.sampling.*``; None: they say nothing. Not used unless you pass it: the default is greedy.
+        recommended_sampling: SamplingParams recommended by the model's authors, from ``generation_config.json`` or
+            ``general.sampling.*``; None: no recommendation. Not used unless you pass it: the default is greedy.
     """
 
     _instead_of_a_copy = "share this one between threads and tasks; another process loads its own"
@@ -116,17 +112,20 @@ class LLM(Owner, Answered):
         self._own_templates = templates_or_none(model, options.chat_template)
         self.n_ctx = checked_n_ctx(model, opened.n_ctx)
         self.n_parallel = options.n_parallel
-        self.recommended_sampling = self._recommended_sampling()
+        recommendation = recommended(model.metadata, self.n_ctx)
+        for note in recommendation.notes:
+            logger.warning("%s: %s", model.path, note)
+        self.recommended_sampling = recommendation.params
         self.memory: tuple[DeviceMemory, ...] = ()
         self._waits_for_capacity = options.queue_full == "wait"
         self._isolated = isolated
-        here = passes_of(model, self.n_ctx, options.n_threads, deterministic=options.deterministic)
-        self._embedder = Embedder(model, self.tokenizer, self.n_ctx, here if isolated is None else isolated.passes)
+        passes = passes_of(model, self.n_ctx, options.n_threads, deterministic=options.deterministic)
+        self._embedder = Embedder(model, self.tokenizer, self.n_ctx, isolated.passes if isolated else passes)
         self._own_engine: Engine | None = None
-        if generates(model) and isolated is None:
-            self._own_engine, self.memory = started(model, options, self.n_ctx, self.stop_tokens)
-        elif generates(model) and isolated:
+        if generates(model) and isolated:
             self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory
+        elif generates(model):
+            self._own_engine, self.memory = start_engine(model, options, self.n_ctx, self.stop_tokens)
 
     # --- completions --------------------------------------------------------------------------------------
 
@@ -139,21 +138,21 @@ class LLM(Owner, Answered):
         parse_special: bool = True,
         **overrides: Unpack[SamplingOverrides],
     ) -> Completion:
-        """Generates a completion and returns it when it is finished.
+        """Generate a completion and return it when it is finished.
 
         Args:
             prompt: text (encoded with ``add_special``) or token ids.
             params: sampling parameters; None: greedy defaults.
-            parse_special: read special tokens that a text spells, such as ``<|im_end|>``, as those tokens, so that you
-                can write a prompt with its markup. False, for text from strangers: they are plain text.
+            parse_special: interpret special tokens in a text, such as ``<|im_end|>``, so that you can write a prompt
+                with its markup. False: they are plain text; use it for untrusted text.
             **overrides: fields of SamplingParams that replace those of ``params``.
 
         Raises:
             EmptyPromptError, ContextOverflowError: the prompt is empty or too long.
             InvalidParameterError, GrammarError: a parameter is invalid.
             QueueFullError: too many requests are waiting (``queue_full="raise"``).
-            RequestTimeout: ``timeout_s`` passed before there was room in the queue (``queue_full="wait"``). A request
-                that times out later returns what it has.
+            RequestTimeout: ``timeout_s`` passed while the queue was full (``queue_full="wait"``). A request that times
+                out later returns the tokens generated so far.
             ClosedError: the model was closed, before or during this call.
             EngineError: the engine failed.
         """
@@ -168,7 +167,7 @@ class LLM(Owner, Answered):
         parse_special: bool = True,
         **overrides: Unpack[SamplingOverrides],
     ) -> Stream:
-        """Generates a completion and yields its text as it is generated.
+        """Generate a completion and yield its text as it is generated.
 
         Args and errors as :meth:`generate`; invalid arguments raise here, not at the first chunk.
 
@@ -199,12 +198,11 @@ class LLM(Owner, Answered):
     ) -> AsyncStream:
         """As :meth:`stream`, for coroutines; ``async with`` submits the request, or else the first chunk does.
 
-        Unknown or invalid parameters and an empty prompt raise here, what else is wrong with a request where it is
-        submitted.
+        Invalid parameters and an empty prompt raise here, all other errors of a request where it is submitted.
 
         Returns:
-            An asynchronous context manager, and an asynchronous iterator of Chunks. Leaving, closing or dropping it, or
-            cancelling the task that awaits it, cancels the generation.
+            An asynchronous context manager and iterator of Chunks. Leaving, closing or dropping it, or cancelling the
+            task that awaits it, cancels the generation.
         """
         from pyggml.generation.async_stream import AsyncStream  # imports asyncio, which takes long
 
@@ -219,11 +217,11 @@ class LLM(Owner, Answered):
         progress: batch_generation.Progress | None = None,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
-        """Generates a completion for each of many prompts, and returns them in the order of the prompts.
+        """Generate a completion for each of many prompts, and return them in the order of the prompts.
 
-        At most twice ``n_parallel`` requests are in flight at a time, so thousands of prompts need no more memory than
-        their results. If the queue is full, this waits for room, whatever ``queue_full`` is; each prompt's
-        ``timeout_s`` counts from its submission.
+        At most twice ``n_parallel`` requests are in flight, so thousands of prompts need no more memory than their
+        results. If the queue is full, this waits, whatever ``queue_full`` is; each prompt's ``timeout_s`` counts from
+        its submission.
 
         Args:
             prompts: any iterable, read as the work proceeds.
@@ -234,14 +232,11 @@ class LLM(Owner, Answered):
             **overrides: as for :meth:`generate`.
 
         Raises:
-            As :meth:`generate`, for the first prompt that fails; the others are cancelled and their results lost. On
-            Python 3.11 and later a note says which prompt it was. An exception from ``progress`` or ``prompts`` has the
-            same effect.
+            As :meth:`generate`, for the first prompt that fails, with a note of its index on Python 3.11 and later; the
+            others are cancelled and their results lost. So are they if ``progress`` or ``prompts`` raises.
         """
         params = merge(params, overrides)
-        return batch_generation.complete_prompts(
-            self._engine, self.tokenizer, prompts, params, parse_special=parse_special, progress=progress
-        )
+        return batch_generation.complete_prompts(self._engine, self.tokenizer, prompts, params, parse_special, progress)
 
     async def agenerate_batch(
         self,
@@ -254,9 +249,8 @@ class LLM(Owner, Answered):
     ) -> list[Completion]:
         """As :meth:`generate_batch`, for coroutines; ``prompts`` is read and ``progress`` called in the event loop."""
         params = merge(params, overrides)
-        return await batch_generation.acomplete_prompts(
-            self._engine, self.tokenizer, prompts, params, parse_special=parse_special, progress=progress
-        )
+        complete = batch_generation.acomplete_prompts
+        return await complete(self._engine, self.tokenizer, prompts, params, parse_special, progress)
 
     def generate_n(
         self,
@@ -267,21 +261,19 @@ class LLM(Owner, Answered):
         parse_special: bool = True,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
-        """Generates ``n`` completions of one prompt, which is computed once and shared.
+        """Generate ``n`` completions of one prompt, which is computed once and shared.
 
-        The first completion computes the prompt, and the others start from its cache, as their ``cached_tokens`` show.
-        If the prompt is short (about thirty tokens), they do not wait for the first but compute it themselves. With
-        ``prefix_cache=False``, and for models whose memory cannot be shared (recurrent ones), each completion computes
-        the whole prompt.
+        The first completion computes the prompt, and the others start from its KV cache, as their ``cached_tokens``
+        show. If the prompt is short (about thirty tokens), they do not wait for the first but compute it themselves.
+        With ``prefix_cache=False``, and for recurrent models, each completion computes the whole prompt.
 
-        At most twice ``n_parallel`` requests are in flight at a time. If the queue is full, this waits for room,
-        whatever ``queue_full`` is; each completion's ``timeout_s`` counts from its submission.
+        Requests in flight, a full queue and ``timeout_s`` are handled as by :meth:`generate_batch`.
 
         Args:
             prompt: as for :meth:`generate`.
             n: number of completions, at least 1.
             params: used for all completions. With a ``seed``, they use that seed, the next one, and so on; without,
-                each gets a random seed. Greedy completions are all the same.
+                each uses a random seed. Greedy completions are all the same.
             parse_special: as for :meth:`generate`.
             **overrides: as for :meth:`generate`.
 
@@ -289,7 +281,7 @@ class LLM(Owner, Answered):
             As :meth:`generate`.
         """
         params = merge(params, overrides)
-        return batch_generation.complete_n(self._engine, self.tokenizer, prompt, n, params, parse_special=parse_special)
+        return batch_generation.complete_n(self._engine, self.tokenizer, prompt, n, params, parse_special)
 
     async def agenerate_n(
         self,
@@ -302,9 +294,7 @@ class LLM(Owner, Answered):
     ) -> list[Completion]:
         """As :meth:`generate_n`, for coroutines. Cancelling the task cancels all the completions."""
         params = merge(params, overrides)
-        return await batch_generation.acomplete_n(
-            self._engine, self.tokenizer, prompt, n, params, parse_special=parse_special
-        )
+        return await batch_generation.acomplete_n(self._engine, self.tokenizer, prompt, n, params, parse_special)
 
     @overload
     async def forward(
@@ -324,14 +314,13 @@ class LLM(Owner, Answered):
     async def forward(
         self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: bool = False
     ) -> str | Completion:
-        """Generates at most ``sample_len`` tokens greedily. Cancelling the task cancels the generation.
+        """Generate at most ``sample_len`` tokens greedily. Cancelling the task cancels the generation.
 
         Args:
             prompt: as for :meth:`generate`.
             sample_len: maximum number of tokens.
             parse_special: as for :meth:`generate`.
-            completion: return the whole Completion, with the reason why it ended and the counts of tokens, instead of
-                only its text.
+            completion: return the Completion, with its finish reason and token counts, instead of only the text.
 
         Raises:
             As :meth:`generate`.
@@ -352,69 +341,29 @@ class LLM(Owner, Answered):
 
     # --- chat ---------------------------------------------------------------------------------------------
 
-    def _chat_request(
-        self,
-        messages: Messages,
-        tools: Tools | None = None,
-        params: SamplingParams | None = None,
-        *,
-        tool_choice: str | Mapping[str, Any] = "auto",
-        parallel_tool_calls: bool = False,
-        thinking: bool | None = None,
-        continue_final_message: bool = False,
-        chat_template: ChatTemplate | None = None,
-        template_kwargs: Mapping[str, Any] | None = None,
-        parse_special: bool = False,
-        **overrides: Unpack[SamplingOverrides],
-    ) -> ChatRequest:
-        """Check a request to answer a conversation. The parameters are those of all chat methods; see :meth:`chat`."""
-        if isinstance(tools, SamplingParams):
-            raise InvalidParameterError("tools is SamplingParams: pass them by name, chat(messages, params=...)")
-        if not isinstance(template_kwargs, (Mapping, type(None))):
-            raise InvalidParameterError(f"template_kwargs must be a mapping, not {type(template_kwargs).__name__}")
-        conversation = Conversation(
-            messages=checked_messages(messages),
-            tools=checked_tools(tools),
-            tool_choice=tool_choice,
-            parallel_tool_calls=parallel_tool_calls,
-            thinking=thinking,
-            continues=flag("continue_final_message", continue_final_message),
-            template_kwargs=template_kwargs or {},
-            parse_special=flag("parse_special", parse_special),
-        )
-        _ = self._engine  # raises for models that do not generate
-        return ChatRequest(
-            conversation,
-            partial(self.chat_templates, chat_template),
-            lambda: self._special_texts,
-            merge(params, overrides, _CHAT_PARAMETERS),
-            self.tokenizer,
-            waits_for_capacity=self._waits_for_capacity,
-        )
-
-    @takes_parameters_of(_chat_request)
+    @chat_method
     def chat(self, request: ChatRequest) -> ChatCompletion:  # noqa: D417
-        """Answers a conversation.
+        """Answer a conversation.
 
         Args:
-            messages: the conversation so far: ChatMessages, or mappings in OpenAI's form. You can pass back the message
-                of an earlier answer unchanged.
-            tools: tools that the model may call: Python functions, or descriptions in OpenAI's form.
+            messages: the conversation so far: ChatMessages, or mappings in OpenAI's format. You can pass back the
+                message of an earlier answer unchanged.
+            tools: tools that the model may call: Python functions, or descriptions in OpenAI's format.
             params: sampling parameters; None: greedy defaults. ``stop`` strings apply to everything the model writes.
             tool_choice: "auto": call tools or answer; "none": only answer; "required": call at least one tool; or the
                 name of the tool to call.
             parallel_tool_calls: allow several calls in one answer.
-            thinking: False asks a reasoning model to answer directly. None: the template's default.
-            continue_final_message: continue the last message, which is the assistant's, instead of beginning another;
-                the answer has only what is new.
+            thinking: False: a reasoning model should answer directly. None: the template's default.
+            continue_final_message: continue the last message, which is the assistant's, instead of starting another;
+                the answer has only the new text.
             chat_template: replaces the model's, by Jinja text, file or name; as for :meth:`LLM.chat_templates`.
             template_kwargs: additional variables for the template, such as ``{"reasoning_effort": "low"}``.
-            parse_special: interpret special tokens in messages. If False, ``<|im_end|>`` in a message is plain text and
-                cannot end its turn: messages come from strangers, unlike the prompts of :meth:`LLM.generate`.
+            parse_special: interpret special tokens in messages. False: ``<|im_end|>`` in a message is plain text and
+                cannot end its turn, since messages, unlike prompts, often contain untrusted text.
             **overrides: fields of SamplingParams that replace those of ``params``.
 
         Returns:
-            The answer. If it was cut off, for instance by ``max_tokens``, it may end in the middle of a tool call.
+            The answer. If it was cut off, for instance by ``max_tokens``, it may end within a tool call.
 
         Raises:
             InvalidParameterError: messages, tools or parameters are invalid, or the template rejects them.
@@ -423,9 +372,9 @@ class LLM(Owner, Answered):
         request.is_streamed = False
         return ChatStream(request, self._engine.enqueue(request)).finish()
 
-    @takes_parameters_of(_chat_request)
+    @chat_method
     def stream_chat(self, request: ChatRequest) -> ChatStream:
-        """Answers a conversation, and yields the answer as it is generated.
+        """Answer a conversation, and yield the answer as it is generated.
 
         Args and errors as :meth:`chat`; invalid arguments raise here, not at the first chunk.
 
@@ -434,30 +383,30 @@ class LLM(Owner, Answered):
         """
         return ChatStream(request, self._engine.enqueue(request))
 
-    @takes_parameters_of(_chat_request)
+    @chat_method
     async def achat(self, request: ChatRequest) -> ChatCompletion:
         """As :meth:`chat`, for coroutines. Cancelling the task cancels the generation."""
         from pyggml.chat.async_stream import AsyncChatStream
 
         return await AsyncChatStream(self._engine, request).finish()
 
-    @takes_parameters_of(_chat_request)
+    @chat_method
     def astream_chat(self, request: ChatRequest) -> AsyncChatStream:
         """As :meth:`stream_chat`, for coroutines; ``async with`` renders and submits, or else the first chunk does.
 
-        Invalid messages, tools and parameters raise here, what else is wrong with a request where it is submitted.
+        Invalid messages, tools and parameters raise here, all other errors of a request where it is submitted.
 
         Returns:
-            An asynchronous context manager, and an asynchronous iterator of ChatChunks. Leaving, closing or dropping
-            it, or cancelling the task that awaits it, cancels the generation.
+            An asynchronous context manager and iterator of ChatChunks. Leaving, closing or dropping it, or cancelling
+            the task that awaits it, cancels the generation.
         """
         from pyggml.chat.async_stream import AsyncChatStream
 
         return AsyncChatStream(self._engine, request)
 
-    @takes_parameters_of(_chat_request)
+    @chat_method
     def tokenize_chat(self, request: ChatRequest) -> list[int]:
-        """Converts a conversation to the token ids that :meth:`chat` would begin with, which takes the same arguments.
+        """Convert a conversation to the token ids of its prompt. Arguments as for :meth:`chat`.
 
         Raises:
             As :meth:`chat`.
@@ -474,27 +423,26 @@ class LLM(Owner, Answered):
         pooling: Pooling | None = None,
         parse_special: bool = True,
     ) -> npt.NDArray[np.float32]:
-        """Embeds texts, several at a time, in a separate context, so generation continues meanwhile.
+        """Embed texts in batches, in a separate context, so that generation continues meanwhile.
 
-        Calls from several threads take turns.
+        Concurrent calls run one after the other.
 
         Args:
             texts: one text or a sequence of texts: str (encoded with ``add_special``) or token ids.
             normalize: scale each vector to length 1, so that dot products are cosines.
             pooling: how to combine the embeddings of a text's tokens: their "mean", the first ("cls") or the "last".
-                None: as the file says (``<arch>.pooling_type``), or the mean if it says nothing.
+                None: the file's ``<arch>.pooling_type``, or "mean".
             parse_special: as for :meth:`generate`.
 
         Returns:
-            float32, (n_texts, model.n_embd_out), in the order of ``texts``; for a str, which is one text, its vector:
-            (model.n_embd_out,).
+            float32, (n_texts, model.n_embd_out), in the order of ``texts``; for a single str, (model.n_embd_out,).
 
         Raises:
             EmptyPromptError: a text has no tokens.
             ContextOverflowError: a text is longer than ``n_ctx``; names its index and both lengths.
             InvalidParameterError: an argument is invalid, or a token id is outside the vocabulary.
             UnsupportedArchitectureError: the model has an encoder and a decoder.
-            OutOfMemoryError: the context does not fit; names required and available bytes.
+            OutOfMemoryError: the context does not fit.
             ClosedError: the model was closed.
         """
         return self._embedder.embed(texts, normalize=normalize, pooling=pooling, parse_special=parse_special)
@@ -514,11 +462,11 @@ class LLM(Owner, Answered):
         )
 
     def rerank(self, query: str, documents: Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
-        """Scores how well each document answers a query, using the model's classifier head; higher is better.
+        """Score how well each document answers a query, using the model's classifier head; higher is better.
 
         Each pair is formatted by the model's "rerank" template. Without one, it is ``BOS query EOS SEP document EOS``,
-        with only those special tokens that the vocabulary adds to texts. Special tokens that query or documents spell
-        are plain text, as in a chat.
+        with only those special tokens that the vocabulary adds to texts. Special tokens within query or documents are
+        plain text, as in a chat.
 
         Args:
             query: the question.
@@ -550,28 +498,28 @@ class LLM(Owner, Answered):
         return self._embedder.pairs(query, documents)
 
     def reset(self) -> None:
-        """Clears the prefix cache. Running requests are not affected."""
+        """Clear the prefix cache. Running requests are not affected."""
         self._engine.reset()
 
     # --- text ---------------------------------------------------------------------------------------------
 
     @answers(hint_table.ENCODING)
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Converts text to token ids; see :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`."""
+        """Convert text to token ids; see :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`."""
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     @answers(hint_table.DECODING)
     def detokenize(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
-        """Converts token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
+        """Convert token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
         return self.tokenizer.decode(token_ids, remove_special=remove_special, unparse_special=unparse_special)
 
     def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
-        """The model's chat template, which was parsed at load time, or another one, parsed now.
+        """Return the model's chat template, parsed at load time, or parse another one.
 
-        It is the caller's: closing it leaves the model as it is, and it works on after the model is closed.
+        It belongs to the caller: closing it does not affect the model, and it stays usable after the model is closed.
 
         Args:
-            chat_template: Jinja text; a file with it; the name of one of the model's additional templates; or that of a
+            chat_template: Jinja text; a file with it; the name of one of the model's additional templates, or of a
                 built-in one: "chatml", "llama3", "gemma", "mistral" ... A ChatTemplates is returned unchanged; pass one
                 to avoid parsing a template repeatedly. None: the template that the model was loaded with, or its own.
 
@@ -593,35 +541,32 @@ class LLM(Owner, Answered):
         chat_template: ChatTemplate | None = None,
         **kwargs: Any,
     ) -> str:
-        """Renders messages in the format that the model was trained on.
+        """Render messages in the format that the model was trained on.
 
-        ``tokenize`` and ``generate`` read it as it is meant; it omits the BOS token if they add one.
+        Pass the result to ``tokenize`` or ``generate``; it omits the BOS token if they add one.
 
         Args:
             messages: as for :meth:`chat`.
             tools: as for :meth:`chat`.
             add_generation_prompt: end with the start of the assistant's turn.
             chat_template: replaces the model's; as for :meth:`chat_templates`.
-            **kwargs: variables for the template, such as ``enable_thinking=False``. ``tokenize=False``, which
-                transformers needs for a text, changes nothing.
+            **kwargs: variables for the template, such as ``enable_thinking=False``. ``tokenize=False``, as for
+                transformers, has no effect.
 
         Raises:
             InvalidParameterError: there is no template, the messages are malformed, or the template rejects them.
             UnknownParameterError: a variable is a parameter of transformers' method of this name.
         """
         refuse((name for name, value in kwargs.items() if value), hint_table.TEMPLATE)
-        return (
-            self.chat_templates(chat_template)
-            .render(
-                checked_messages(messages),
-                tools=[tool.as_json() for tool in checked_tools(tools).values()],
-                add_generation_prompt=add_generation_prompt,
-                template_kwargs={name: value for name, value in kwargs.items() if name not in hint_table.TEMPLATE},
-            )
-            .text
+        prompt = self.chat_templates(chat_template).render(
+            checked_messages(messages),
+            tools=[tool.as_json() for tool in checked_tools(tools).values()],
+            add_generation_prompt=add_generation_prompt,
+            template_kwargs={name: value for name, value in kwargs.items() if name not in hint_table.TEMPLATE},
         )
+        return prompt.text
 
-    # --- about --------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -633,7 +578,7 @@ class LLM(Owner, Answered):
         return self._engine.stats()
 
     def close(self) -> None:
-        """Ends running requests (their callers get ClosedError) and frees engine and model. Safe to call again."""
+        """End running requests (their callers get ClosedError) and free engine and model. Safe to call again."""
         if self._own_engine is not None:
             self._own_engine.close()
         self._embedder.close()
@@ -650,18 +595,18 @@ class LLM(Owner, Answered):
         self.close()
 
     def __repr__(self) -> str:
-        about = f"{self.model.desc}, {self.family.name}, n_ctx={self.n_ctx}, n_parallel={self.n_parallel}"
-        place = f", {self.where}" if self.where else ""
-        return f"{type(self).__name__}({self.source!r}: {about}{place}{', closed' * self.model._is_closed})"
+        facts = f"{self.model.desc}, {self.family.name}, n_ctx={self.n_ctx}, n_parallel={self.n_parallel}"
+        facts += f", {self.where}" if self.where else ""
+        return f"{type(self).__name__}({self.source!r}: {facts}{', closed' * self.model._is_closed})"
 
     @property
     def where(self) -> str:
-        """Where weights and cache are: "on CPU", "94% on CUDA0, 6% on CPU" ...; "" where ``memory`` does not say."""
+        """Location of weights and KV cache: "on CPU", "94% on CUDA0, 6% on CPU" ...; "" if ``memory`` is empty."""
         sizes = {device.name: device.weights_bytes + device.cache_bytes for device in self.memory}
-        held = sorted((name for name in sizes if sizes[name]), key=sizes.__getitem__, reverse=True)
-        if len(held) == 1:
-            return f"on {held[0]}"
-        return ", ".join(f"{percent_text(sizes[name] / sum(sizes.values()))} on {name}" for name in held)
+        used = sorted((name for name in sizes if sizes[name]), key=sizes.__getitem__, reverse=True)
+        if len(used) == 1:
+            return f"on {used[0]}"
+        return ", ".join(f"{percent_text(sizes[name] / sum(sizes.values()))} on {name}" for name in used)
 
     # --- inside -------------------------------------------------------------------------------------------
 
@@ -671,12 +616,6 @@ class LLM(Owner, Answered):
 
     def _family(self) -> Family:
         return families.of_model(self.model).family
-
-    def _recommended_sampling(self) -> SamplingParams | None:
-        found = recommended(self.metadata, self.n_ctx)
-        for note in found.notes:
-            logger.warning("%s: %s", self.model.path, note)
-        return found.params
 
     @property
     def _engine(self) -> Engine:
@@ -690,21 +629,12 @@ class LLM(Owner, Answered):
     def _request(
         self, prompt: Prompt, params: SamplingParams, parse_special: bool, *, is_streamed: bool = True
     ) -> PromptRequest:
-        return PromptRequest(
-            prompt,
-            params,
-            self.tokenizer,
-            parse_special=parse_special,
-            is_streamed=is_streamed,
-            waits_for_capacity=self._waits_for_capacity,
-        )
+        flags = {"is_streamed": is_streamed, "waits_for_capacity": self._waits_for_capacity}
+        return PromptRequest(prompt, params, self.tokenizer, parse_special=parse_special, **flags)
 
     @cached_property
     def _special_texts(self) -> SpecialTexts:
         return SpecialTexts(self.tokenizer)
 
-
-#: The parameters of the chat methods that are not sampling parameters.
-_CHAT_PARAMETERS = tuple(inspect.signature(LLM._chat_request).parameters)[1:-1]
 
 LLM.chat.completions = Completions()  # type: ignore[attr-defined]  # as OpenAI's client has "create"

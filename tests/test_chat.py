@@ -18,6 +18,7 @@ import questions
 
 import pyggml
 from pyggml import ChatMessage, ChatTemplates, ToolCall
+from pyggml.chat.request import chat_request
 from pyggml.errors import InvalidParameterError
 
 TEMPLATES = models.VOCABULARIES / "templates"
@@ -365,7 +366,7 @@ def special_ids(llm: pyggml.LLM, messages: Sequence[Any], **options: Any) -> lis
 
 
 def prompt_ids(llm: pyggml.LLM, messages: Sequence[Any], parse_special: bool = False, **options: Any) -> list[int]:
-    return llm._chat_request(messages, parse_special=parse_special, **options).prompt_ids()
+    return chat_request(llm, messages, parse_special=parse_special, **options).prompt_ids()
 
 
 def test_a_turn_cannot_be_smuggled_in(llm: pyggml.LLM) -> None:

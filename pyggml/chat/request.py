@@ -6,25 +6,35 @@ import dataclasses
 import functools
 import inspect
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from pyggml._core.checks import flag
 from pyggml.chat import ChatPrompt, ChatTemplates
 from pyggml.chat.conversation import Conversation
-from pyggml.chat.messages import Message
+from pyggml.chat.messages import Message, checked_messages
 from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.tools import ToolLike
+from pyggml.chat.tools import checked as checked_tools
+from pyggml.errors import InvalidParameterError
+from pyggml.generation.engine import Engine
+from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import PromptRequest
 from pyggml.schema.grammar import as_text
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import Grammar, SamplingParams
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pyggml._keywords import SamplingOverrides
 
 Messages = Sequence[Message]
 Tools = Sequence[ToolLike]
 ChatTemplate = str | os.PathLike[str] | ChatTemplates
 
 _P = ParamSpec("_P")
-_Owner = TypeVar("_Owner")
+_LLM = TypeVar("_LLM")
 _Result = TypeVar("_Result")
 
 
@@ -120,28 +130,89 @@ class ChatRequest(PromptRequest):
         return self.tokenizer.encode(prompt, parse_special=True)
 
 
-def takes_parameters_of(
-    make_request: Callable[Concatenate[_Owner, _P], ChatRequest],
-) -> Callable[[Callable[[_Owner, ChatRequest], _Result]], Callable[Concatenate[_Owner, _P], _Result]]:
-    """Decorate a method that takes a request: callers pass the parameters of ``make_request`` instead.
+class ChatModel(Protocol):
+    """The part of LLM that a chat needs."""
 
-    Type checkers, editors and :func:`help` show those parameters.
-    """
+    tokenizer: Tokenizer
+    _special_texts: SpecialTexts
+    _waits_for_capacity: bool
 
-    def decorate(method: Callable[[_Owner, ChatRequest], _Result]) -> Callable[Concatenate[_Owner, _P], _Result]:
-        def call(self: _Owner, /, *args: _P.args, **kwargs: _P.kwargs) -> _Result:
+    @property
+    def _engine(self) -> Engine: ...
+
+    def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
+        """Return the model's chat template, or another one."""
+
+
+def chat_request(
+    llm: ChatModel,
+    messages: Messages,
+    tools: Tools | None = None,
+    params: SamplingParams | None = None,
+    *,
+    tool_choice: str | Mapping[str, Any] = "auto",
+    parallel_tool_calls: bool = False,
+    thinking: bool | None = None,
+    continue_final_message: bool = False,
+    chat_template: ChatTemplate | None = None,
+    template_kwargs: Mapping[str, Any] | None = None,
+    parse_special: bool = False,
+    **overrides: Unpack[SamplingOverrides],
+) -> ChatRequest:
+    """Check a request to answer a conversation. The parameters are those of :meth:`LLM.chat <pyggml.LLM.chat>`."""
+    if isinstance(tools, SamplingParams):
+        raise InvalidParameterError("tools is SamplingParams: pass them by name, chat(messages, params=...)")
+    if not isinstance(template_kwargs, (Mapping, type(None))):
+        raise InvalidParameterError(f"template_kwargs must be a mapping, not {type(template_kwargs).__name__}")
+    conversation = Conversation(
+        messages=checked_messages(messages),
+        tools=checked_tools(tools),
+        tool_choice=tool_choice,
+        parallel_tool_calls=parallel_tool_calls,
+        thinking=thinking,
+        continues=flag("continue_final_message", continue_final_message),
+        template_kwargs=template_kwargs or {},
+        parse_special=flag("parse_special", parse_special),
+    )
+    _ = llm._engine  # raises for models that do not generate
+    return ChatRequest(
+        conversation,
+        functools.partial(llm.chat_templates, chat_template),
+        lambda: llm._special_texts,
+        merge(params, overrides, _OWN_PARAMETERS),
+        llm.tokenizer,
+        waits_for_capacity=llm._waits_for_capacity,
+    )
+
+
+#: The parameters of the chat methods that are not sampling parameters.
+_OWN_PARAMETERS = tuple(inspect.signature(chat_request).parameters)[1:-1]
+
+
+def _with_parameters_of(
+    make_request: Callable[Concatenate[Any, _P], ChatRequest],
+) -> Callable[[Callable[[_LLM, ChatRequest], _Result]], Callable[Concatenate[_LLM, _P], _Result]]:
+    def decorate(method: Callable[[_LLM, ChatRequest], _Result]) -> Callable[Concatenate[_LLM, _P], _Result]:
+        def call(self: _LLM, /, *args: _P.args, **kwargs: _P.kwargs) -> _Result:
             return method(self, make_request(self, *args, **kwargs))
 
-        async def acall(self: _Owner, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
+        async def acall(self: _LLM, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
             return await cast("Any", method)(self, make_request(self, *args, **kwargs))
 
         # Bad arguments of a coroutine raise when it is awaited.
         called: Any = functools.wraps(method)(acall if inspect.iscoroutinefunction(method) else call)
+        own, *others = inspect.signature(make_request).parameters.values()
         result = inspect.signature(method).return_annotation
-        called.__signature__ = inspect.signature(make_request).replace(return_annotation=result)
-        return cast("Callable[Concatenate[_Owner, _P], _Result]", called)
+        parameters = [own.replace(name="self", annotation=own.empty), *others]
+        called.__signature__ = inspect.Signature(parameters, return_annotation=result)
+        return cast("Callable[Concatenate[_LLM, _P], _Result]", called)
 
     return decorate
+
+
+#: Decorates a method that takes a ChatRequest: callers pass the parameters of :func:`chat_request` instead, which type
+#: checkers, editors and :func:`help` show.
+chat_method = _with_parameters_of(chat_request)
 
 
 def _format_arguments(params: SamplingParams) -> dict[str, Any]:

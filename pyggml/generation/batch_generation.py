@@ -35,7 +35,6 @@ def complete_prompts(
     tokenizer: Tokenizer,
     prompts: Iterable[Prompt],
     params: SamplingParams,
-    *,
     parse_special: bool,
     progress: Progress | None,
 ) -> list[Completion]:
@@ -53,7 +52,6 @@ async def acomplete_prompts(
     tokenizer: Tokenizer,
     prompts: Iterable[Prompt],
     params: SamplingParams,
-    *,
     parse_special: bool,
     progress: Progress | None,
 ) -> list[Completion]:
@@ -68,7 +66,7 @@ async def acomplete_prompts(
 
 
 def complete_n(
-    engine: Engine, tokenizer: Tokenizer, prompt: Prompt, n: int, params: SamplingParams, *, parse_special: bool
+    engine: Engine, tokenizer: Tokenizer, prompt: Prompt, n: int, params: SamplingParams, parse_special: bool
 ) -> list[Completion]:
     """Complete one prompt ``n`` times on the calling thread, which sleeps while the engine works.
 
@@ -79,7 +77,7 @@ def complete_n(
 
 
 async def acomplete_n(
-    engine: Engine, tokenizer: Tokenizer, prompt: Prompt, n: int, params: SamplingParams, *, parse_special: bool
+    engine: Engine, tokenizer: Tokenizer, prompt: Prompt, n: int, params: SamplingParams, parse_special: bool
 ) -> list[Completion]:
     """As :func:`complete_n`, in the event loop."""
     import asyncio

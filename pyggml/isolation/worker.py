@@ -22,7 +22,7 @@ from pyggml._core import c_calls
 from pyggml._core.c_values import pointer
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.log import logger
-from pyggml.engine_factory import started
+from pyggml.engine_factory import start_engine
 from pyggml.errors import InferError, UnsupportedArchitectureError
 from pyggml.generation.embedding_batches import Kind, Passes, passes_of
 from pyggml.generation.engine import Engine
@@ -138,7 +138,7 @@ class _Served:
             self._engine: Engine | None = None
             self._memory: tuple[DeviceMemory, ...] = ()
             if generates(opened.model):
-                self._engine, self._memory = started(opened.model, given, self._n_ctx, ())
+                self._engine, self._memory = start_engine(opened.model, given, self._n_ctx, ())
         new_passes = passes_of(self._model, self._n_ctx, given.n_threads, deterministic=given.deterministic)
         self._passes: dict[Kind, Passes] = {"none": new_passes("none"), "rank": new_passes("rank")}
 
