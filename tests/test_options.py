@@ -95,7 +95,7 @@ def with_made_up_option(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pyggml" / compiled.name).symlink_to(compiled)
     options = folder / "pyggml" / "options" / "load.py"
     text = options.read_text()
-    field, line = '    cache_type: CacheType = "f16"\n', "        cache_type: element type of the key-value cache.\n"
+    field, line = '    cache_type: CacheType = "f16"\n', "        cache_type: element type of the KV cache.\n"
     assert text.count(field) == text.count(line) == 1
     text = text.replace(field, field + "    swa_full: bool = False\n")
     options.write_text(text.replace(line, line + "        swa_full: windows keep everything.\n"))
