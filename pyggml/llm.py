@@ -32,7 +32,7 @@ from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.generation import batch_generation
 from pyggml.generation.embedding import Embedder, Pooling, Text
-from pyggml.generation.embedding_batches import passes_of
+from pyggml.generation.embedding_batches import encoder_factory
 from pyggml.generation.engine import Engine
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
@@ -119,8 +119,8 @@ class LLM(Owner, Answered):
         self.memory: tuple[DeviceMemory, ...] = ()
         self._waits_for_capacity = options.queue_full == "wait"
         self._isolated = isolated
-        passes = passes_of(model, self.n_ctx, options.n_threads, deterministic=options.deterministic)
-        self._embedder = Embedder(model, self.tokenizer, self.n_ctx, isolated.passes if isolated else passes)
+        encoder = encoder_factory(model, self.n_ctx, options.n_threads, deterministic=options.deterministic)
+        self._embedder = Embedder(model, self.tokenizer, self.n_ctx, isolated.passes if isolated else encoder)
         self._own_engine: Engine | None = None
         if generates(model) and isolated:
             self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory

@@ -288,7 +288,7 @@ class takes(Generic[_P, _Options]):  # noqa: N801
             return function(*others, options(**given))
 
         called.__dict__["__signature__"] = seen
-        called.__doc__ = _with_help(function.__doc__, seen.parameters, fields_of(self._options))  # type: ignore[arg-type]
+        called.__doc__ = _with_help(function.__doc__, seen.parameters, fields_of(self._options))
         return called
 
 

@@ -22,7 +22,7 @@ from pyggml.options import LoadOptions
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyggml.generation.embedding_batches import Kind, Passes
+    from pyggml.generation.embedding_batches import BatchEncoder, Kind
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class Isolated:
         """An engine's face for the process."""
         return IsolatedEngine(self, self._options.n_parallel, stop_token_ids)
 
-    def passes(self, pooling: Kind) -> Passes:
+    def passes(self, pooling: Kind) -> BatchEncoder:
         """The forward passes that embed."""
         return IsolatedPasses(self, pooling)
 

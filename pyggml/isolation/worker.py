@@ -24,7 +24,7 @@ from pyggml._core.ffi import ffi, lib
 from pyggml._core.log import logger
 from pyggml.engine_factory import start_engine
 from pyggml.errors import InferError, UnsupportedArchitectureError
-from pyggml.generation.embedding_batches import Kind, Passes, passes_of
+from pyggml.generation.embedding_batches import BatchEncoder, Kind, encoder_factory
 from pyggml.generation.engine import Engine
 from pyggml.generation.request_options import request_options
 from pyggml.isolation import messages
@@ -139,8 +139,8 @@ class _Served:
             self._memory: tuple[DeviceMemory, ...] = ()
             if generates(opened.model):
                 self._engine, self._memory = start_engine(opened.model, given, self._n_ctx, ())
-        new_passes = passes_of(self._model, self._n_ctx, given.n_threads, deterministic=given.deterministic)
-        self._passes: dict[Kind, Passes] = {"none": new_passes("none"), "rank": new_passes("rank")}
+        new_passes = encoder_factory(self._model, self._n_ctx, given.n_threads, deterministic=given.deterministic)
+        self._passes: dict[Kind, BatchEncoder] = {"none": new_passes("none"), "rank": new_passes("rank")}
 
     def about(self) -> dict[str, object]:
         invariant = () if self._engine is None else self._engine.stats().not_batch_invariant
@@ -173,7 +173,7 @@ class _Served:
         texts = np.split(numbers, np.cumsum(lengths)[:-1])
         passes = self._passes[pooling]
         with self._vectors:
-            found = passes.of_sequences(texts) if pooling == "rank" else np.concatenate(passes.of_tokens(texts))
+            found = passes.head_outputs(texts) if pooling == "rank" else np.concatenate(passes.token_embeddings(texts))
         return {}, _bytes_of(found)
 
     def _generating(self) -> Engine:
