@@ -25,7 +25,7 @@ from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.request import ChatRequest, ChatTemplate, Messages, Tools, chat_method
 from pyggml.chat.stream import ChatStream
 from pyggml.chat.templates import templates_or_none
-from pyggml.chat.tools import checked as checked_tools
+from pyggml.chat.tools import checked_tools
 from pyggml.chat.types import ChatCompletion
 from pyggml.engine_factory import start_engine
 from pyggml.errors import UnsupportedArchitectureError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyggml._core.fields import fields_of
 from pyggml._native.model import Model, Progress
 from pyggml._native.placement import Placement, placed
-from pyggml.chat.template_selection import require_file
+from pyggml.chat.template_selection import require_template_file
 from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
 from pyggml.files.model_files import gguf_at
 from pyggml.hub import is_reference
@@ -119,7 +119,7 @@ def model_file(
 
 def _checked_texts(source: Source, options: LoadOptions) -> TokenizerChoice:
     """The tokenizer to use, after a look for the files that the options name."""
-    require_file(options.chat_template)
+    require_template_file(options.chat_template)
     tokenizer = options.tokenizer
     return _found_tokenizer(tokenizer, source) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
 

@@ -290,9 +290,9 @@ class TestEmbed:
             (5, pyggml.InvalidParameterError, "texts must be"),
             (b"bytes", pyggml.InvalidParameterError, "texts must be"),
             ([5, 6], pyggml.InvalidParameterError, r"texts\[0\] must be"),
-            ([[5], [6, -1]], pyggml.InvalidParameterError, "token id -1 at index 1 of text 1"),
+            ([[5], [6, -1]], pyggml.InvalidParameterError, r"token id -1 at index 1 of texts\[1\]"),
             ([[30_522]], pyggml.InvalidParameterError, "0 to 30521"),
-            (["fine", []], pyggml.EmptyPromptError, "text 1"),
+            (["fine", []], pyggml.EmptyPromptError, r"texts\[1\]"),
             (["fine", "no\0"], pyggml.InvalidParameterError, "NUL"),
         ],
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyggml.chat import ChatPrompt, ChatTemplates
-from pyggml.chat.messages import Change, JSONMessage, changed, changed_value
+from pyggml.chat.messages import Change, JSONMessage, map_strings, map_texts
 from pyggml.chat.tools import Tool
 from pyggml.errors import InvalidParameterError
 
@@ -61,10 +61,10 @@ class Conversation:
             found.append(text)
             return text
 
-        self.changed(note)
+        self.with_texts_changed(note)
         return found
 
-    def changed(self, change: Change) -> Conversation:
+    def with_texts_changed(self, change: Change) -> Conversation:
         """Return a copy with all of :attr:`texts` changed.
 
         Raises:
@@ -73,9 +73,9 @@ class Conversation:
         try:
             return dataclasses.replace(
                 self,
-                messages=changed(self.messages, change),
-                tools={name: tool.described(change) for name, tool in self.tools.items()},
-                template_kwargs=changed_value(self.template_kwargs, change),
+                messages=map_texts(self.messages, change),
+                tools={name: tool.with_texts_changed(change) for name, tool in self.tools.items()},
+                template_kwargs=map_strings(self.template_kwargs, change),
             )
         except RecursionError:
             raise InvalidParameterError(
@@ -83,7 +83,7 @@ class Conversation:
                 "template_kwargs"
             ) from None
 
-    def rendered(self, templates: ChatTemplates, **form: Any) -> ChatPrompt:
+    def render(self, templates: ChatTemplates, **form: Any) -> ChatPrompt:
         """Render the prompt.
 
         Args:

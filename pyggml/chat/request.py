@@ -14,8 +14,7 @@ from pyggml.chat import ChatPrompt, ChatTemplates
 from pyggml.chat.conversation import Conversation
 from pyggml.chat.messages import Message, checked_messages
 from pyggml.chat.quoting import SpecialTexts
-from pyggml.chat.tools import ToolLike
-from pyggml.chat.tools import checked as checked_tools
+from pyggml.chat.tools import ToolLike, checked_tools
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.engine import Engine
 from pyggml.generation.param_merging import merge
@@ -99,7 +98,7 @@ class ChatRequest(PromptRequest):
 
     def _prompt_and_params(self) -> tuple[list[int], SamplingParams]:
         templates = self._templates()
-        self.prompt = prompt = self.conversation.rendered(templates, **_format_arguments(self.params))
+        self.prompt = prompt = self.conversation.render(templates, **_format_arguments(self.params))
         return self._token_ids(templates, prompt.text), self._sampling(prompt)
 
     def _sampling(self, prompt: ChatPrompt) -> SamplingParams:
@@ -122,11 +121,12 @@ class ChatRequest(PromptRequest):
         """Encode the prompt, keeping special tokens in messages as text; see :mod:`pyggml.chat.quoting`."""
         if not self.conversation.parse_special:
             special = self._special_texts()
-            if special.may_begin_in(self.conversation.texts):
+            if special.may_occur_in(self.conversation.texts):
                 marks = special.new_marks()
-                marked = self.conversation.changed(marks.put).rendered(templates, **_format_arguments(self.params)).text
-                if marks.own(marked) != special.of(prompt):
-                    return self.tokenizer.encode_parts(marks.parts(marked))
+                conversation = self.conversation.with_texts_changed(marks.insert)
+                marked = conversation.render(templates, **_format_arguments(self.params)).text
+                if marks.template_tokens(marked) != special.find_all(prompt):
+                    return self.tokenizer.encode_parts(marks.split(marked))
         return self.tokenizer.encode(prompt, parse_special=True)
 
 
@@ -134,11 +134,13 @@ class ChatModel(Protocol):
     """The part of LLM that a chat needs."""
 
     tokenizer: Tokenizer
-    _special_texts: SpecialTexts
     _waits_for_capacity: bool
 
     @property
     def _engine(self) -> Engine: ...
+
+    @property
+    def _special_texts(self) -> SpecialTexts: ...
 
     def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
         """Return the model's chat template, or another one."""
