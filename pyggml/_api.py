@@ -1,4 +1,4 @@
-"""The public names. Importing them takes a fifth of a second, so the package waits until one is used."""
+"""The public names. Importing them takes a fifth of a second, so the package imports them on first use."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class LLM(Owner, Answered):
             return
         isolated: Isolated | None = None
         if options.isolate:
-            path, tokenizer = model_loader.fetched(source, options, self._acceptance())
+            path, tokenizer = model_loader.fetch_file(source, options, self._acceptance())
             isolated = Isolated(path, options)
             opened = model_loader.Opened(isolated.model, tokenizer, isolated.n_ctx)
         else:

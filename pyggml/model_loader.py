@@ -1,4 +1,4 @@
-"""Opens the model that a source names: finds the files, imports them if needed, and loads the weights."""
+"""Opening of the model that a source names: files, import, placement and weights."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _BEFORE_OPENING = (*fields_of(PlacementOptions), "rpc", "rpc_key", "progress", "
 
 
 class Opened(NamedTuple):
-    """An open model, and what was decided while opening it.
+    """An open model, and settings resolved while opening it.
 
     Attributes:
         model: the model, with its weights.
-        tokenizer: tokenizer to use instead of the one in the model's file, if any.
+        tokenizer: replaces the tokenizer in the model's file, if not None.
         n_ctx: context size in tokens; None: the default.
     """
 
@@ -48,7 +48,7 @@ class Opened(NamedTuple):
 
 
 def open_model(source: Source, options: LoadOptions, accept: Accept | None = None) -> Opened:
-    """Opens the model that a source names, with its weights.
+    """Open the model that a source names, with its weights.
 
     Args:
         source: as for :func:`pyggml.load`.
@@ -58,26 +58,26 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     Raises:
         As :func:`pyggml.load`.
     """
-    tokenizer = _checked_texts(source, options)
+    tokenizer = _require_files(source, options)
     with connected(options.rpc, options.rpc_key) as devices_of_hosts:
         placement = placed(options, devices_of_hosts)
         path = model_file(source, options.progress, tokenizer, accept)
-        n_ctx, placement = _planned(path, options, placement)
+        n_ctx, placement = _plan(path, options, placement)
         model = Model(path, placement=placement, progress=options.progress)
         return Opened(model, tokenizer, n_ctx)
 
 
-def fetched(source: Source, options: LoadOptions, accept: Accept | None = None) -> tuple[Path, TokenizerChoice]:
-    """The GGUF file that a source names, to be opened by another process, and the tokenizer to use with it.
+def fetch_file(source: Source, options: LoadOptions, accept: Accept | None = None) -> tuple[Path, TokenizerChoice]:
+    """Return the GGUF file that a source names, for another process to open, and the tokenizer to use with it.
 
     Args and errors as :func:`open_model`.
     """
-    tokenizer = _checked_texts(source, options)
+    tokenizer = _require_files(source, options)
     return model_file(source, options.progress, tokenizer, accept), tokenizer
 
 
 def take_over(model: Model, options: LoadOptions) -> Opened:
-    """Wraps a model that the caller has opened.
+    """Wrap a model that the caller has opened.
 
     Raises:
         InvalidParameterError: an option can only be chosen before a model is opened.
@@ -95,14 +95,13 @@ def take_over(model: Model, options: LoadOptions) -> Opened:
 def model_file(
     source: Source, progress: Progress | None = None, tokenizer: object = None, accept: Accept | None = None
 ) -> Path:
-    """The GGUF file that ``source`` names. A Hugging Face directory is imported first, unless the cache has it.
+    """Return the GGUF file that ``source`` names. A Hugging Face directory is imported first, unless it is cached.
 
     Args:
         source: as for :func:`pyggml.load`.
         progress: called while a directory is imported.
         tokenizer: the tokenizer to use; a wrong one is refused before the import, which may take minutes.
-        accept: called with the GGUF file, and before an import with one that lacks only the weights; it refuses a file
-            by raising.
+        accept: called with the GGUF file, and before an import with one without weights; raises to refuse a file.
 
     Raises:
         As :func:`pyggml.load`.
@@ -117,25 +116,25 @@ def model_file(
     return path
 
 
-def _checked_texts(source: Source, options: LoadOptions) -> TokenizerChoice:
-    """The tokenizer to use, after a look for the files that the options name."""
+def _require_files(source: Source, options: LoadOptions) -> TokenizerChoice:
+    """Refuse options that name missing files, and return the tokenizer to use."""
     require_template_file(options.chat_template)
     tokenizer = options.tokenizer
-    return _found_tokenizer(tokenizer, source) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
+    return _find_tokenizer(tokenizer, source) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
 
 
-def _found_tokenizer(path: str | os.PathLike[str], source: Source) -> Path:
-    """The file that a tokenizer is read from, looked for before anything is downloaded or imported."""
+def _find_tokenizer(path: str | os.PathLike[str], source: Source) -> Path:
+    """Find a tokenizer's file before the model is downloaded or imported."""
     try:
         return tokenizer_files.find(path)
     except TokenizerNotFoundError:
         if not is_reference(source):
-            identify(source)  # where the model is missing too, that is what to say
+            identify(source)  # if the model is missing too, its error is more important
         raise
 
 
-def _planned(path: Path, options: LoadOptions, placement: Placement) -> tuple[int, Placement]:
-    """Resolves "auto" to numbers, and makes sure that the model fits: the context's size, and where the model goes."""
+def _plan(path: Path, options: LoadOptions, placement: Placement) -> tuple[int, Placement]:
+    """Resolve "auto" to a context size and a placement, and require that the model fits."""
     with Planner(gguf_at(path), placement) as planner:
         settings = resolve(planner, options)
         require_room(planner, settings)
