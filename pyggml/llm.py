@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -17,7 +16,7 @@ from pyggml._core.checks import flag
 from pyggml._core.fields import takes
 from pyggml._core.hints import Answered, Completions, answers, refuse
 from pyggml._core.log import logger
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml._native.model import Model
 from pyggml.chat import ChatTemplates
 from pyggml.chat.messages import checked_messages
@@ -48,14 +47,14 @@ from pyggml.types import Completion, EngineStats, SamplingParams
 from pyggml.units import percent_text
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from pyggml._keywords import SamplingOverrides
     from pyggml.chat.async_stream import AsyncChatStream
     from pyggml.generation.async_stream import AsyncStream
 
 
-class LLM(Owner, Answered):
+class LLM(ClosableOwner, Answered):
     """A loaded model that generates text. Safe to call from any thread or task; requests are computed in batches.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
@@ -587,12 +586,6 @@ class LLM(Owner, Answered):
         if self._own_templates is not None:
             self._own_templates.close()
         self.model.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         facts = f"{self.model.desc}, {self.family.name}, n_ctx={self.n_ctx}, n_parallel={self.n_parallel}"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NoReturn, SupportsIndex
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, NoReturn, SupportsIndex
 
 from pyggml.errors import CopyError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Owner:
@@ -26,3 +30,17 @@ class Owner:
             CopyError: always.
         """
         raise CopyError(f"{type(self).__name__} objects cannot be copied or pickled: {self._instead_of_a_copy}")
+
+
+class ClosableOwner(Owner):
+    """An owner that is a context manager: leaving it closes it."""
+
+    def close(self) -> None:
+        """Free the object's resources. Safe to call again."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

@@ -6,14 +6,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pyggml._core import c_calls
 from pyggml._core.c_values import c_string
 from pyggml._core.checks import flag, items, shown
 from pyggml._core.ffi import ffi, lib
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml._native.model import Model
 from pyggml.chat import generic_tools
 from pyggml.chat.end_of_turn import turn_end_texts
@@ -25,8 +24,6 @@ from pyggml.errors import InvalidParameterError
 from pyggml.schema.grammar import as_text, parsed
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml._core.ffi import CData
 
 Message = Mapping[str, Any] | ChatMessage
@@ -45,7 +42,7 @@ _PLAIN: dict[str, Any] = {
 }
 
 
-class ChatTemplates(Owner):
+class ChatTemplates(ClosableOwner):
     """A model's chat template, parsed and analysed once.
 
     Any thread may use it. It keeps its model alive. Close it, or use it as a context manager.
@@ -242,12 +239,6 @@ class ChatTemplates(Owner):
     def close(self) -> None:
         """Free the template. Prompts already rendered stay usable. Safe to call again."""
         c_calls.call(lib.pyg_chat_templates_close, self._handle)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
 
 def templates_or_none(model: Model, wanted: str | os.PathLike[str] | None) -> ChatTemplates | None:

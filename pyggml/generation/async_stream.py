@@ -8,20 +8,19 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, cast
 
-from pyggml._core.owner import Owner
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.engine import Engine
 from pyggml.generation.event_loops import LoopWaiter
 from pyggml.generation.pending_request import PromptRequest
 from pyggml.generation.request import Request
-from pyggml.generation.stream import C, ChunkBuilder, D
+from pyggml.generation.stream import C, ChunkBuilder, D, StreamResult
 from pyggml.types import Chunk, Completion
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
+class BaseAsyncStream(StreamResult[D], AsyncIterator[C], Generic[C, D]):
     """Base class of asynchronous streams, for any kind of chunk."""
 
     _instead_of_a_copy = "await finish() returns a completion, which can be"
@@ -59,25 +58,6 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
         async for _ in self:
             pass
         return self.completion
-
-    @property
-    def completion(self) -> D:
-        """The whole completion, once the last chunk has been taken.
-
-        Raises:
-            InvalidParameterError: the generation has not ended yet, or has not started.
-        """
-        return cast("D", self._builder.completion(self._request))
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Length of the prompt in tokens, as of the last chunk; 0 before the first."""
-        return 0 if self._request is None else self._request.prompt_tokens
-
-    @property
-    def cached_tokens(self) -> int:
-        """Number of prompt tokens taken from the cache, as of the last chunk; 0 before the first."""
-        return 0 if self._request is None else self._request.cached_tokens
 
     @property
     def submitted_s(self) -> float | None:

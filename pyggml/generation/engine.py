@@ -12,7 +12,6 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from pyggml._core import c_calls
 from pyggml._core.c_values import UINT32_MAX, int32_array, integer, pointer
 from pyggml._core.checks import flag, items
 from pyggml._core.ffi import ffi, lib
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml._native.context import Context
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import PendingRequest, TokenIds, time_left
@@ -34,7 +33,7 @@ from pyggml.types import EngineStats, SamplingParams
 from pyggml.units import bytes_text
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from pyggml._core.ffi import CData
     from pyggml._keywords import SamplingOverrides
@@ -47,7 +46,7 @@ _COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name not in ("
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-class Engine(Owner):
+class Engine(ClosableOwner):
     """One context and the native thread that decodes with it: the loop of :class:`~pyggml.LLM`, in token ids.
 
     Any thread or task may submit. The engine computes as many requests together as the context has sequences; the
@@ -227,12 +226,6 @@ class Engine(Owner):
         c_calls.call(lib.pyg_engine_close, self._handle)
         self._is_closed = True
         _open_engines.discard(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Engine(n_ctx={self.n_ctx}, n_parallel={self.n_parallel}, {self.model!r}{', closed' * self._is_closed})"

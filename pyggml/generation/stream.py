@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner, Owner
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.pending_request import PromptRequest
 from pyggml.generation.request import Request
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
 from pyggml.types import Chunk, Completion, Timings, TokenLogprobs
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 C = TypeVar("C", bound=Chunk)
 D = TypeVar("D", bound=Completion)
@@ -109,8 +105,36 @@ class ChunkBuilder:
         return Chunk(text, token_ids, reason, request.stop_token_id)
 
 
-class BaseStream(Owner, Iterator[C], Generic[C, D]):
+class StreamResult(Owner, Generic[D]):
+    """The request of a stream, and its completion; base class of streams and asynchronous streams."""
+
+    _request: Request | None
+    _builder: ChunkBuilder
+
+    @property
+    def completion(self) -> D:
+        """The whole completion, once the last chunk has been taken.
+
+        Raises:
+            InvalidParameterError: the generation has not ended yet.
+        """
+        return cast("D", self._builder.completion(self._request))
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt in tokens, as of the last chunk; 0 before the first."""
+        return 0 if self._request is None else self._request.prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Number of prompt tokens taken from the cache, as of the last chunk; 0 before the first."""
+        return 0 if self._request is None else self._request.cached_tokens
+
+
+class BaseStream(StreamResult[D], ClosableOwner, Iterator[C], Generic[C, D]):
     """Base class of streams, for any kind of chunk."""
+
+    _request: Request
 
     _instead_of_a_copy = "finish() returns a completion, which can be"
 
@@ -160,25 +184,6 @@ class BaseStream(Owner, Iterator[C], Generic[C, D]):
             pass
         return self.completion
 
-    @property
-    def completion(self) -> D:
-        """The whole completion, once the last chunk has been taken.
-
-        Raises:
-            InvalidParameterError: the generation has not ended yet.
-        """
-        return cast("D", self._builder.completion(self._request))
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Length of the prompt in tokens, as of the last chunk; 0 before the first."""
-        return self._request.prompt_tokens
-
-    @property
-    def cached_tokens(self) -> int:
-        """Number of prompt tokens taken from the cache, as of the last chunk; 0 before the first."""
-        return self._request.cached_tokens
-
     def cancel(self) -> None:
         """End the generation soon; the last chunk then has ``finish_reason="cancelled"``."""
         self._request.cancel()
@@ -190,12 +195,6 @@ class BaseStream(Owner, Iterator[C], Generic[C, D]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._builder!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
 
 class Stream(BaseStream[Chunk, Completion]):
