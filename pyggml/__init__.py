@@ -20,7 +20,7 @@ from pyggml._core import moved_modules
 from pyggml._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    # Modules that are used as attributes, without an import of their own.
+    # Modules that are used as attributes, without an explicit import.
     from pyggml import cache as cache
     from pyggml import errors as errors
     from pyggml import gguf as gguf
@@ -44,7 +44,7 @@ _ASYNC = {"AsyncStream": "pyggml.generation.async_stream", "AsyncChatStream": "p
 if not TYPE_CHECKING:  # a type checker would take every name for one of these
 
     def __getattr__(name: str) -> object:
-        """Imports public names and modules on first use, so that a command's ``--help`` need not load them."""
+        """Import public names and modules on first use, so that a command's ``--help`` need not load them."""
         if name in _ASYNC:
             return getattr(importlib.import_module(_ASYNC[name]), name)
         if name.isidentifier() and not name.startswith("__") and importlib.util.find_spec(f"{__name__}.{name}"):

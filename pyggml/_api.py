@@ -1,4 +1,4 @@
-"""The public names. Importing them takes a fifth of a second, so the package waits until one is used."""
+"""The public names. Importing them takes a fifth of a second, so the package imports them on first use."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pyggml._native.sampler import Sampler
 from pyggml._native.vocab import Vocab
 from pyggml._version import __version__
 from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
-from pyggml.chat.conversation import ChatStream
 from pyggml.chat.messages import Message, checked_messages
+from pyggml.chat.stream import ChatStream
 from pyggml.chat.types import (
     ChatAbilities,
     ChatChunk,
@@ -72,7 +72,8 @@ from pyggml.generation.request import Request
 from pyggml.generation.stream import Stream
 from pyggml.importer import Conversion, convert
 from pyggml.inference import NAMES, Inference
-from pyggml.llm import LLM, load
+from pyggml.llm import LLM
+from pyggml.loading import load
 from pyggml.memory.estimate import DeviceMemory, MemoryEstimate, Suggestions
 from pyggml.quantization import Perplexity, compute_imatrix, perplexity, quantize
 from pyggml.schema import schema_of

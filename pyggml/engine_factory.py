@@ -1,4 +1,4 @@
-"""Starts the engine of a model, as the options of :func:`pyggml.load` say."""
+"""Creation of a model's engine from the options of :func:`pyggml.load`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pyggml.memory.search import DeviceMemory
 from pyggml.options import LoadOptions
 
 
-def started(
+def start_engine(
     model: Model, options: LoadOptions, n_ctx: int, stop_token_ids: Iterable[int]
 ) -> tuple[Engine, tuple[DeviceMemory, ...]]:
-    """An engine with a context of its own, and what model and context take on each device.
+    """Start an engine with a context of its own, and return it with the memory used on each device.
 
     Args:
         model: the model, with its weights.
@@ -51,5 +51,5 @@ def started(
 
 
 def _may_adapt(context: Context, options: LoadOptions) -> bool:
-    """Whether requests computed alone and from their beginning stay the same bits with another number of threads."""
+    """Return False if results are reproducible as loaded, but would depend on the number of threads."""
     return options.n_parallel > 1 or options.prefix_cache or not context.not_batch_invariant()

@@ -1,8 +1,8 @@
-"""Inference: loads models of each family onto a device.
+"""Inference: a device, and methods that load models of each family onto it.
 
 The end of this file creates the classes (``Qwen3``, ``Phi3`` ...) and the methods that load them (``use_qwen3`` ...)
-from the families' declarations. Type checkers and editors find them in ``_family_classes.pyi``, which ``make stubs``
-writes from the same declarations.
+from the families' declarations. Type checkers and editors read ``_family_classes.pyi``, which ``make stubs`` writes
+from the same declarations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyggml.families import Family, Kind, Match
 from pyggml.gguf import GGUFReader
 from pyggml.importer.convert import Accept
 from pyggml.llm import LLM
-from pyggml.loading import model_file
+from pyggml.model_loader import model_file
 from pyggml.options import LoadOptions
 from pyggml.source import Source
 
@@ -55,12 +55,12 @@ class FamilyModel(LLM):
     factory: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
-        """Copies the kind's fields to the class, where users look for them."""
+        """Copy the kind's fields to the class, where users look for them."""
         cls.families, cls.factory = cls.kind.families, cls.kind.factory
 
     @classmethod
     def family_of(cls, match: Match, path: Path) -> Family:
-        """The model's family, which must be one that this class accepts.
+        """Return the model's family, which must be one that this class accepts.
 
         Args:
             match: the family detected from the model's metadata.
@@ -80,7 +80,7 @@ class FamilyModel(LLM):
 
     @classmethod
     def accept(cls, path: Path) -> None:
-        """Refuses a model of another family, reading only the file's metadata.
+        """Refuse a model of another family, reading only the file's metadata.
 
         Raises:
             ArchitectureMismatchError, TokenizerError: as :meth:`family_of`.
@@ -120,17 +120,17 @@ class Inference(Factories):
     """
 
     def __init__(self, device: str | Sequence[str] = "auto") -> None:
-        """Selects devices by name, as for :func:`pyggml.load`, which looks for them when a model is loaded."""
+        """Select devices by name, as for :func:`pyggml.load`. They are opened when a model is loaded."""
         self.device = device
 
     @classmethod
     def cpu(cls) -> Self:
-        """Uses only the CPU, even if there is a GPU."""
+        """Use only the CPU, even if there is a GPU."""
         return cls("cpu")
 
     @classmethod
     def cuda(cls, index: int = 0) -> Self:
-        """Uses an NVIDIA GPU.
+        """Use an NVIDIA GPU.
 
         Raises:
             DeviceError: this build or this machine has no such GPU.
@@ -140,7 +140,7 @@ class Inference(Factories):
 
     @classmethod
     def metal(cls, index: int = 0) -> Self:
-        """Uses Apple's GPU.
+        """Use Apple's GPU.
 
         Raises:
             As :meth:`cuda`.
@@ -149,7 +149,7 @@ class Inference(Factories):
 
     @classmethod
     def gpu(cls, index: int = 0) -> Self:
-        """Uses a GPU of any kind that this build supports.
+        """Use a GPU of any kind that this build supports.
 
         Raises:
             As :meth:`cuda`.
@@ -158,13 +158,13 @@ class Inference(Factories):
 
     @classmethod
     def auto(cls) -> Self:
-        """Uses the GPUs that this build supports, or the CPU if there are none."""
+        """Use the GPUs that this build supports, or the CPU if there are none."""
         return cls("auto")
 
     def use_auto(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> LLM:
-        """Loads any model, as the class for its family, or as a plain LLM if there is no such class."""
+        """Load any model, as the class for its family, or as a plain LLM if there is no such class."""
         _require_known(load_options)
         path = model_file(model_path, load_options.get("progress"), tokenizer_path)
         kind = families.kind_of(_match(path).family)
@@ -189,7 +189,7 @@ def _require_known(options: LoadKeywords) -> None:
 
 
 def _match(path: Path) -> Match:
-    """Detects the family of a file from its metadata."""
+    """Detect the family of a file from its metadata."""
     with GGUFReader(path) as reader:
         return families.of_gguf(reader.metadata)
 
@@ -200,7 +200,7 @@ def _mismatch(kind: type[FamilyModel], match: Match, file: str) -> str:
     way_out = any_model if right is None else f"{right.name} and {right.factory}() are for those; {any_model}"
     titles = ", ".join(family.title for family in kind.families)
     return (
-        f"{_called(kind)} are for {titles}, and {file} is {match.family.title}: {', '.join(match.reasons)}; {way_out}"
+        f"{_names_of(kind)} are for {titles}, and {file} is {match.family.title}: {', '.join(match.reasons)}; {way_out}"
     )
 
 
@@ -208,13 +208,13 @@ def _foreign_vocabulary(kind: type[FamilyModel], match: Match, file: str) -> str
     wanted = [family for family in kind.families if match.architecture in family.architectures]
     tokens = "; ".join(f"{family.title} has {', '.join(map(repr, family.required_tokens))}" for family in wanted)
     return (
-        f"{file} has the architecture {match.architecture!r}, which {_called(kind)} accept, but not the vocabulary: "
+        f"{file} has the architecture {match.architecture!r}, which {_names_of(kind)} accept, but not the vocabulary: "
         f"{tokens}. Use a version of the model with its own tokenizer, or load it with load() or use_auto()"
     )
 
 
-def _called(kind: type[FamilyModel]) -> str:
-    """Both ways to load a class, since either may have been taken."""
+def _names_of(kind: type[FamilyModel]) -> str:
+    """Both ways to load a class, since the caller may have used either."""
     return f"{kind.__name__} and {kind.factory}()"
 
 

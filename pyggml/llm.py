@@ -3,63 +3,73 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import families, loading
+from pyggml import families, model_loader
+from pyggml._core.cached_property import cached_property
+from pyggml._core.checks import flag
 from pyggml._core.fields import takes
-from pyggml._core.hints import HintedObject, hints, reject_parameters, with_hints
+from pyggml._core.hints import Completions, HintedObject, hints, reject_parameters, with_hints
 from pyggml._core.log import logger
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml._native.model import Model
 from pyggml.chat import ChatTemplates
-from pyggml.chat.llm_methods import ChatTemplate, Chatting, Messages, Tools
 from pyggml.chat.messages import checked_messages
-from pyggml.chat.tools import checked as checked_tools
-from pyggml.engine_factory import started
-from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
+from pyggml.chat.quoting import SpecialTexts
+from pyggml.chat.request import ChatRequest, ChatTemplate, Messages, Tools, chat_method
+from pyggml.chat.stream import ChatStream
+from pyggml.chat.templates import templates_or_none
+from pyggml.chat.tools import checked_tools
+from pyggml.chat.types import ChatCompletion
+from pyggml.engine_factory import start_engine
+from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import Family
+from pyggml.generation import batch_generation
 from pyggml.generation.embedding import Embedder, Pooling, Text
-from pyggml.generation.embedding_batches import passes_of
+from pyggml.generation.embedding_batches import encoder_factory
 from pyggml.generation.engine import Engine
-from pyggml.generation.llm_methods import Generating
+from pyggml.generation.param_merging import merge
+from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
+from pyggml.generation.stream import Stream
 from pyggml.importer.convert import Accept
 from pyggml.isolation import Isolated
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import LoadOptions
 from pyggml.options.recommended import recommended
-from pyggml.source import Source
 from pyggml.tokenizer.hugging_face import tokenizer_for
-from pyggml.types import EngineStats, SamplingParams
+from pyggml.types import Completion, EngineStats, SamplingParams
 from pyggml.units import percent_text
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Unpack
+
+    from pyggml._keywords import SamplingOverrides
+    from pyggml.chat.async_stream import AsyncChatStream
+    from pyggml.generation.async_stream import AsyncStream
 
 
-class LLM(Owner, Generating, Chatting, HintedObject):
-    """A loaded model that generates text. Safe to call from any thread or task; requests are computed together.
+class LLM(ClosableOwner, HintedObject):
+    """A loaded model that generates text. Safe to call from any thread or task; requests are computed in batches.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
 
     Attributes:
-        source: what it was loaded from: a path, also that of a Hugging Face directory, or a reference.
-        model: the :class:`pyggml.Model`. Its ``path`` is the GGUF file in use, which for an imported directory
-            is the one in the cache.
+        source: the path or reference that it was loaded from.
+        model: the :class:`pyggml.Model`. Its ``path`` is the GGUF file in use: for an imported directory, a cached one.
         tokenizer: converts text to token ids and back; the model's own vocabulary, unless another was given.
         n_ctx: context size in tokens, shared by all running requests.
-        n_parallel: number of requests computed together.
-        memory: what model and context take on each device, main memory first; () if the model does not generate, since
-            its contexts come and go.
+        n_parallel: maximum number of requests in a batch.
+        memory: memory used by model and context on each device, main memory first; () if the model does not generate,
+            since its contexts are created on demand.
         family: the model's :class:`~pyggml.families.Family`.
         stop_tokens: token id -> text of each token that ends a generation, the family's most common one first.
-        recommended_sampling: the SamplingParams that the model's makers recommend, from ``generation_config.json`` or
-            ``general.sampling.*``; None: they say nothing. Not used unless you pass it: the default is greedy.
+        recommended_sampling: SamplingParams recommended by the model's authors, from ``generation_config.json`` or
+            ``general.sampling.*``; None: no recommendation. Not used unless you pass it: the default is greedy.
     """
 
     _instead_of_a_copy = "share this one between threads and tasks; another process loads its own"
@@ -67,21 +77,21 @@ class LLM(Owner, Generating, Chatting, HintedObject):
 
     @takes(LoadOptions)
     def __init__(self, options: LoadOptions) -> None:
-        """Loads a model, or takes over an open :class:`pyggml.Model`, and starts an engine for it.
+        """Load a model, or take over an open :class:`pyggml.Model`, and start an engine for it.
 
         Args and errors as :func:`pyggml.load`.
         """
         source = options.source
         if isinstance(source, Model):
-            self._start(loading.take_over(source, options), options)
+            self._start(model_loader.take_over(source, options), options)
             return
         isolated: Isolated | None = None
         if options.isolate:
-            path, tokenizer = loading.fetched(source, options, self._acceptance())
+            path, tokenizer = model_loader.fetch_file(source, options, self._acceptance())
             isolated = Isolated(path, options)
-            opened = loading.Opened(isolated.model, tokenizer, isolated.n_ctx)
+            opened = model_loader.Opened(isolated.model, tokenizer, isolated.n_ctx)
         else:
-            opened = loading.open_model(source, options, self._acceptance())
+            opened = model_loader.open_model(source, options, self._acceptance())
         try:
             self._start(opened, options, isolated)
         except BaseException:
@@ -90,30 +100,316 @@ class LLM(Owner, Generating, Chatting, HintedObject):
             opened.model.close()
             raise
 
-    def _start(self, opened: loading.Opened, options: LoadOptions, isolated: Isolated | None = None) -> None:
+    def _start(self, opened: model_loader.Opened, options: LoadOptions, isolated: Isolated | None = None) -> None:
         self.model = model = opened.model
-        self.source = _shown(options.source, model)
+        source = options.source
+        self.source = model.path if source is None or isinstance(source, Model) else os.fspath(source)
         self.family: Family = self._family()
         self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family) if generates(model) else {}
         self.tokenizer = tokenizer_for(model, opened.tokenizer)
-        self._own_templates = _own_templates(model, options.chat_template)
+        self._own_templates = templates_or_none(model, options.chat_template)
         self.n_ctx = checked_n_ctx(model, opened.n_ctx)
         self.n_parallel = options.n_parallel
-        self.recommended_sampling = self._recommended_sampling()
+        recommendation = recommended(model.metadata, self.n_ctx)
+        for note in recommendation.notes:
+            logger.warning("%s: %s", model.path, note)
+        self.recommended_sampling = recommendation.params
         self.memory: tuple[DeviceMemory, ...] = ()
-        self._waits = options.queue_full == "wait"
+        self._waits_for_capacity = options.queue_full == "wait"
         self._isolated = isolated
-        here = passes_of(model, self.n_ctx, options.n_threads, deterministic=options.deterministic)
-        self._embedder = Embedder(model, self.tokenizer, self.n_ctx, here if isolated is None else isolated.passes)
+        encoder = encoder_factory(model, self.n_ctx, options.n_threads, deterministic=options.deterministic)
+        self._embedder = Embedder(model, self.tokenizer, self.n_ctx, isolated.passes if isolated else encoder)
         self._own_engine: Engine | None = None
-        if generates(model) and isolated is None:
-            self._own_engine, self.memory = started(model, options, self.n_ctx, self.stop_tokens)
-        elif generates(model) and isolated:
+        if generates(model) and isolated:
             self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory
+        elif generates(model):
+            self._own_engine, self.memory = start_engine(model, options, self.n_ctx, self.stop_tokens)
 
-    def _acceptance(self) -> Accept | None:
-        """A check that refuses files by their metadata, before the weights load; None: accept any file."""
-        return None
+    # --- completions --------------------------------------------------------------------------------------
+
+    @with_hints("prompts")
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
+    ) -> Completion:
+        """Generate a completion and return it when it is finished.
+
+        Args:
+            prompt: text (encoded with ``add_special``) or token ids.
+            params: sampling parameters; None: greedy defaults.
+            parse_special: interpret special tokens in a text, such as ``<|im_end|>``, so that you can write a prompt
+                with its markup. False: they are plain text; use it for untrusted text.
+            **overrides: fields of SamplingParams that replace those of ``params``.
+
+        Raises:
+            EmptyPromptError, ContextOverflowError: the prompt is empty or too long.
+            InvalidParameterError, GrammarError: a parameter is invalid.
+            QueueFullError: too many requests are waiting (``queue_full="raise"``).
+            RequestTimeout: ``timeout_s`` passed while the queue was full (``queue_full="wait"``). A request that times
+                out later returns the tokens generated so far.
+            ClosedError: the model was closed, before or during this call.
+            EngineError: the engine failed.
+        """
+        request = self._request(prompt, merge(params, overrides), parse_special, is_streamed=False)
+        return Stream(request, self._engine.enqueue(request)).finish()
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
+    ) -> Stream:
+        """Generate a completion and yield its text as it is generated.
+
+        Args and errors as :meth:`generate`; invalid arguments raise here, not at the first chunk.
+
+        Returns:
+            An iterator of Chunks. Closing or dropping it cancels the generation.
+        """
+        request = self._request(prompt, merge(params, overrides), parse_special)
+        return Stream(request, self._engine.enqueue(request))
+
+    async def agenerate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
+    ) -> Completion:
+        """As :meth:`generate`, for coroutines. Cancelling the task cancels the generation."""
+        return await self.astream(prompt, params, parse_special=parse_special, **overrides).finish()
+
+    def astream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
+    ) -> AsyncStream:
+        """As :meth:`stream`, for coroutines; ``async with`` submits the request, or else the first chunk does.
+
+        Invalid parameters and an empty prompt raise here, all other errors of a request where it is submitted.
+
+        Returns:
+            An asynchronous context manager and iterator of Chunks. Leaving, closing or dropping it, or cancelling the
+            task that awaits it, cancels the generation.
+        """
+        from pyggml.generation.async_stream import AsyncStream  # imports asyncio, which takes long
+
+        return AsyncStream(self._engine, self._request(prompt, merge(params, overrides), parse_special))
+
+    def generate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        progress: batch_generation.Progress | None = None,
+        **overrides: Unpack[SamplingOverrides],
+    ) -> list[Completion]:
+        """Generate a completion for each of many prompts, and return them in the order of the prompts.
+
+        At most twice ``n_parallel`` requests are in flight, so thousands of prompts need no more memory than their
+        results. If the queue is full, this waits, whatever ``queue_full`` is; each prompt's ``timeout_s`` counts from
+        its submission.
+
+        Args:
+            prompts: any iterable, read as the work proceeds.
+            params: used for every prompt.
+            parse_special: as for :meth:`generate`.
+            progress: called on this thread after each completion, with the number of completions so far and the number
+                of prompts (None if ``prompts`` has no length).
+            **overrides: as for :meth:`generate`.
+
+        Raises:
+            As :meth:`generate`, for the first prompt that fails, with a note of its index on Python 3.11 and later; the
+            others are cancelled and their results lost. So are they if ``progress`` or ``prompts`` raises.
+        """
+        params = merge(params, overrides)
+        return batch_generation.complete_prompts(self._engine, self.tokenizer, prompts, params, parse_special, progress)
+
+    async def agenerate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        progress: batch_generation.Progress | None = None,
+        **overrides: Unpack[SamplingOverrides],
+    ) -> list[Completion]:
+        """As :meth:`generate_batch`, for coroutines; ``prompts`` is read and ``progress`` called in the event loop."""
+        params = merge(params, overrides)
+        complete = batch_generation.acomplete_prompts
+        return await complete(self._engine, self.tokenizer, prompts, params, parse_special, progress)
+
+    def generate_n(
+        self,
+        prompt: Prompt,
+        n: int,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
+    ) -> list[Completion]:
+        """Generate ``n`` completions of one prompt, which is computed once and shared.
+
+        The first completion computes the prompt, and the others start from its KV cache, as their ``cached_tokens``
+        show. If the prompt is short (about thirty tokens), they do not wait for the first but compute it themselves.
+        With ``prefix_cache=False``, and for recurrent models, each completion computes the whole prompt.
+
+        Requests in flight, a full queue and ``timeout_s`` are handled as by :meth:`generate_batch`.
+
+        Args:
+            prompt: as for :meth:`generate`.
+            n: number of completions, at least 1.
+            params: used for all completions. With a ``seed``, they use that seed, the next one, and so on; without,
+                each uses a random seed. Greedy completions are all the same.
+            parse_special: as for :meth:`generate`.
+            **overrides: as for :meth:`generate`.
+
+        Raises:
+            As :meth:`generate`.
+        """
+        params = merge(params, overrides)
+        return batch_generation.complete_n(self._engine, self.tokenizer, prompt, n, params, parse_special)
+
+    async def agenerate_n(
+        self,
+        prompt: Prompt,
+        n: int,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
+    ) -> list[Completion]:
+        """As :meth:`generate_n`, for coroutines. Cancelling the task cancels all the completions."""
+        params = merge(params, overrides)
+        return await batch_generation.acomplete_n(self._engine, self.tokenizer, prompt, n, params, parse_special)
+
+    @overload
+    async def forward(
+        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: Literal[False] = False
+    ) -> str: ...
+
+    @overload
+    async def forward(
+        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: Literal[True]
+    ) -> Completion: ...
+
+    @overload
+    async def forward(
+        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: bool
+    ) -> str | Completion: ...
+
+    async def forward(
+        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: bool = False
+    ) -> str | Completion:
+        """Generate at most ``sample_len`` tokens greedily. Cancelling the task cancels the generation.
+
+        Args:
+            prompt: as for :meth:`generate`.
+            sample_len: maximum number of tokens.
+            parse_special: as for :meth:`generate`.
+            completion: return the Completion, with its finish reason and token counts, instead of only the text.
+
+        Raises:
+            As :meth:`generate`.
+        """
+        is_whole = flag("completion", completion)
+        result = await self.agenerate(prompt, parse_special=parse_special, max_tokens=sample_len)
+        return result if is_whole else result.text
+
+    def logits(self, prompt: Prompt, *, parse_special: bool = True) -> npt.NDArray[np.float32]:
+        """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.
+
+        ``parse_special`` is that of :meth:`generate`.
+
+        Raises:
+            As :meth:`generate`.
+        """
+        return self._engine.logits(prompt_ids(prompt, self.tokenizer, parse_special), waits=self._waits_for_capacity)
+
+    # --- chat ---------------------------------------------------------------------------------------------
+
+    @chat_method
+    def chat(self, request: ChatRequest) -> ChatCompletion:  # noqa: D417
+        """Answer a conversation.
+
+        Args:
+            messages: the conversation so far: ChatMessages, or mappings in OpenAI's format. You can pass back the
+                message of an earlier answer unchanged.
+            tools: tools that the model may call: Python functions, or descriptions in OpenAI's format.
+            params: sampling parameters; None: greedy defaults. ``stop`` strings apply to everything the model writes.
+            tool_choice: "auto": call tools or answer; "none": only answer; "required": call at least one tool; or the
+                name of the tool to call.
+            parallel_tool_calls: allow several calls in one answer.
+            thinking: False: a reasoning model should answer directly. None: the template's default.
+            continue_final_message: continue the last message, which is the assistant's, instead of starting another;
+                the answer has only the new text.
+            chat_template: replaces the model's, by Jinja text, file or name; as for :meth:`LLM.chat_templates`.
+            template_kwargs: additional variables for the template, such as ``{"reasoning_effort": "low"}``.
+            parse_special: interpret special tokens in messages. False: ``<|im_end|>`` in a message is plain text and
+                cannot end its turn, since messages, unlike prompts, often contain untrusted text.
+            **overrides: fields of SamplingParams that replace those of ``params``.
+
+        Returns:
+            The answer. If it was cut off, for instance by ``max_tokens``, it may end within a tool call.
+
+        Raises:
+            InvalidParameterError: messages, tools or parameters are invalid, or the template rejects them.
+            InferError: as :meth:`LLM.generate`.
+        """
+        request.is_streamed = False
+        return ChatStream(request, self._engine.enqueue(request)).finish()
+
+    @chat_method
+    def stream_chat(self, request: ChatRequest) -> ChatStream:
+        """Answer a conversation, and yield the answer as it is generated.
+
+        Args and errors as :meth:`chat`; invalid arguments raise here, not at the first chunk.
+
+        Returns:
+            An iterator of ChatChunks. Closing or dropping it cancels the generation.
+        """
+        return ChatStream(request, self._engine.enqueue(request))
+
+    @chat_method
+    async def achat(self, request: ChatRequest) -> ChatCompletion:
+        """As :meth:`chat`, for coroutines. Cancelling the task cancels the generation."""
+        from pyggml.chat.async_stream import AsyncChatStream
+
+        return await AsyncChatStream(self._engine, request).finish()
+
+    @chat_method
+    def astream_chat(self, request: ChatRequest) -> AsyncChatStream:
+        """As :meth:`stream_chat`, for coroutines; ``async with`` renders and submits, or else the first chunk does.
+
+        Invalid messages, tools and parameters raise here, all other errors of a request where it is submitted.
+
+        Returns:
+            An asynchronous context manager and iterator of ChatChunks. Leaving, closing or dropping it, or cancelling
+            the task that awaits it, cancels the generation.
+        """
+        from pyggml.chat.async_stream import AsyncChatStream
+
+        return AsyncChatStream(self._engine, request)
+
+    @chat_method
+    def tokenize_chat(self, request: ChatRequest) -> list[int]:
+        """Convert a conversation to the token ids of its prompt. Arguments as for :meth:`chat`.
+
+        Raises:
+            As :meth:`chat`.
+        """
+        return request.prompt_ids()
 
     # --- embeddings ---------------------------------------------------------------------------------------
 
@@ -125,27 +421,26 @@ class LLM(Owner, Generating, Chatting, HintedObject):
         pooling: Pooling | None = None,
         parse_special: bool = True,
     ) -> npt.NDArray[np.float32]:
-        """Embeds texts, several at a time, in a separate context, so generation continues meanwhile.
+        """Embed texts in batches, in a separate context, so that generation continues meanwhile.
 
-        Calls from several threads take turns.
+        Concurrent calls run one after the other.
 
         Args:
             texts: one text or a sequence of texts: str (encoded with ``add_special``) or token ids.
             normalize: scale each vector to length 1, so that dot products are cosines.
             pooling: how to combine the embeddings of a text's tokens: their "mean", the first ("cls") or the "last".
-                None: as the file says (``<arch>.pooling_type``), or the mean if it says nothing.
+                None: the file's ``<arch>.pooling_type``, or "mean".
             parse_special: as for :meth:`generate`.
 
         Returns:
-            float32, (n_texts, model.n_embd_out), in the order of ``texts``; for a str, which is one text, its vector:
-            (model.n_embd_out,).
+            float32, (n_texts, model.n_embd_out), in the order of ``texts``; for a single str, (model.n_embd_out,).
 
         Raises:
             EmptyPromptError: a text has no tokens.
             ContextOverflowError: a text is longer than ``n_ctx``; names its index and both lengths.
             InvalidParameterError: an argument is invalid, or a token id is outside the vocabulary.
             UnsupportedArchitectureError: the model has an encoder and a decoder.
-            OutOfMemoryError: the context does not fit; names required and available bytes.
+            OutOfMemoryError: the context does not fit.
             ClosedError: the model was closed.
         """
         return self._embedder.embed(texts, normalize=normalize, pooling=pooling, parse_special=parse_special)
@@ -165,11 +460,11 @@ class LLM(Owner, Generating, Chatting, HintedObject):
         )
 
     def rerank(self, query: str, documents: Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
-        """Scores how well each document answers a query, using the model's classifier head; higher is better.
+        """Score how well each document answers a query, using the model's classifier head; higher is better.
 
         Each pair is formatted by the model's "rerank" template. Without one, it is ``BOS query EOS SEP document EOS``,
-        with only those special tokens that the vocabulary adds to texts. Special tokens that query or documents spell
-        are plain text, as in a chat.
+        with only those special tokens that the vocabulary adds to texts. Special tokens within query or documents are
+        plain text, as in a chat.
 
         Args:
             query: the question.
@@ -201,28 +496,28 @@ class LLM(Owner, Generating, Chatting, HintedObject):
         return self._embedder.pairs(query, documents)
 
     def reset(self) -> None:
-        """Clears the prefix cache. Running requests are not affected."""
+        """Clear the prefix cache. Running requests are not affected."""
         self._engine.reset()
 
     # --- text ---------------------------------------------------------------------------------------------
 
     @with_hints("encoding")
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Converts text to token ids; see :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`."""
+        """Convert text to token ids; see :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`."""
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     @with_hints("decoding")
     def detokenize(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
-        """Converts token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
+        """Convert token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
         return self.tokenizer.decode(token_ids, remove_special=remove_special, unparse_special=unparse_special)
 
     def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
-        """The model's chat template, which was parsed at load time, or another one, parsed now.
+        """Return the model's chat template, parsed at load time, or parse another one.
 
-        It is the caller's: closing it leaves the model as it is, and it works on after the model is closed.
+        It belongs to the caller: closing it does not affect the model, and it stays usable after the model is closed.
 
         Args:
-            chat_template: Jinja text; a file with it; the name of one of the model's additional templates; or that of a
+            chat_template: Jinja text; a file with it; the name of one of the model's additional templates, or of a
                 built-in one: "chatml", "llama3", "gemma", "mistral" ... A ChatTemplates is returned unchanged; pass one
                 to avoid parsing a template repeatedly. None: the template that the model was loaded with, or its own.
 
@@ -244,31 +539,32 @@ class LLM(Owner, Generating, Chatting, HintedObject):
         chat_template: ChatTemplate | None = None,
         **kwargs: Any,
     ) -> str:
-        """Renders messages in the format that the model was trained on.
+        """Render messages in the format that the model was trained on.
 
-        ``tokenize`` and ``generate`` read it as it is meant; it omits the BOS token if they add one.
+        Pass the result to ``tokenize`` or ``generate``; it omits the BOS token if they add one.
 
         Args:
             messages: as for :meth:`chat`.
             tools: as for :meth:`chat`.
             add_generation_prompt: end with the start of the assistant's turn.
             chat_template: replaces the model's; as for :meth:`chat_templates`.
-            **kwargs: variables for the template, such as ``enable_thinking=False``. ``tokenize=False``, which
-                transformers needs for a text, changes nothing.
+            **kwargs: variables for the template, such as ``enable_thinking=False``. ``tokenize=False``, as for
+                transformers, has no effect.
 
         Raises:
             InvalidParameterError: there is no template, the messages are malformed, or the template rejects them.
             UnknownParameterError: a variable is a parameter of transformers' method of this name.
         """
-        templates = self.chat_templates(chat_template)
-        return templates.render(
+        variables = _variables(kwargs)
+        prompt = self.chat_templates(chat_template).render(
             checked_messages(messages),
             tools=[tool.as_json() for tool in checked_tools(tools).values()],
             add_generation_prompt=add_generation_prompt,
-            template_kwargs=_variables(kwargs),
-        ).text
+            template_kwargs=variables,
+        )
+        return prompt.text
 
-    # --- about --------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -280,7 +576,7 @@ class LLM(Owner, Generating, Chatting, HintedObject):
         return self._engine.stats()
 
     def close(self) -> None:
-        """Ends running requests (their callers get ClosedError) and frees engine and model. Safe to call again."""
+        """End running requests (their callers get ClosedError) and free engine and model. Safe to call again."""
         if self._own_engine is not None:
             self._own_engine.close()
         self._embedder.close()
@@ -290,36 +586,28 @@ class LLM(Owner, Generating, Chatting, HintedObject):
             self._own_templates.close()
         self.model.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
     def __repr__(self) -> str:
-        about = f"{self.model.desc}, {self.family.name}, n_ctx={self.n_ctx}, n_parallel={self.n_parallel}"
-        place = f", {self.where}" if self.where else ""
-        return f"{type(self).__name__}({self.source!r}: {about}{place}{', closed' * self.model._is_closed})"
+        facts = f"{self.model.desc}, {self.family.name}, n_ctx={self.n_ctx}, n_parallel={self.n_parallel}"
+        facts += f", {self.where}" if self.where else ""
+        return f"{type(self).__name__}({self.source!r}: {facts}{', closed' * self.model._is_closed})"
 
     @property
     def where(self) -> str:
-        """Where weights and cache are: "on CPU", "94% on CUDA0, 6% on CPU" ...; "" where ``memory`` does not say."""
+        """Location of weights and KV cache: "on CPU", "94% on CUDA0, 6% on CPU" ...; "" if ``memory`` is empty."""
         sizes = {device.name: device.weights_bytes + device.cache_bytes for device in self.memory}
-        held = sorted((name for name in sizes if sizes[name]), key=sizes.__getitem__, reverse=True)
-        if len(held) == 1:
-            return f"on {held[0]}"
-        return ", ".join(f"{percent_text(sizes[name] / sum(sizes.values()))} on {name}" for name in held)
+        used = sorted((name for name in sizes if sizes[name]), key=sizes.__getitem__, reverse=True)
+        if len(used) == 1:
+            return f"on {used[0]}"
+        return ", ".join(f"{percent_text(sizes[name] / sum(sizes.values()))} on {name}" for name in used)
 
     # --- inside -------------------------------------------------------------------------------------------
 
+    def _acceptance(self) -> Accept | None:
+        """A check that refuses files by their metadata, before the weights load; None: accept any file."""
+        return None
+
     def _family(self) -> Family:
         return families.of_model(self.model).family
-
-    def _recommended_sampling(self) -> SamplingParams | None:
-        found = recommended(self.metadata, self.n_ctx)
-        for note in found.notes:
-            logger.warning("%s: %s", self.model.path, note)
-        return found.params
 
     @property
     def _engine(self) -> Engine:
@@ -330,6 +618,16 @@ class LLM(Owner, Generating, Chatting, HintedObject):
             )
         return self._own_engine
 
+    def _request(
+        self, prompt: Prompt, params: SamplingParams, parse_special: bool, *, is_streamed: bool = True
+    ) -> PromptRequest:
+        flags = {"is_streamed": is_streamed, "waits_for_capacity": self._waits_for_capacity}
+        return PromptRequest(prompt, params, self.tokenizer, parse_special=parse_special, **flags)
+
+    @cached_property
+    def _special_texts(self) -> SpecialTexts:
+        return SpecialTexts(self.tokenizer)
+
 
 def _variables(given: dict[str, Any]) -> dict[str, Any]:
     """A template's variables, without the parameters of transformers' method that are turned off."""
@@ -338,95 +636,4 @@ def _variables(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in others}
 
 
-def _shown(source: Source | Model, model: Model) -> str:
-    """The source as text; the model's file if none was named."""
-    return model.path if source is None or isinstance(source, Model) else os.fspath(source)
-
-
-def _own_templates(model: Model, wanted: str | os.PathLike[str] | None) -> ChatTemplates | None:
-    """The wanted template, or the model's; None if that is missing or invalid, an error only once somebody chats."""
-    if wanted is not None:
-        return ChatTemplates(model, wanted)
-    try:
-        return ChatTemplates(model)
-    except InvalidParameterError:
-        return None
-
-
-@takes(LoadOptions)
-def load(options: LoadOptions) -> LLM:  # noqa: D417
-    """Loads a model, ready to generate. ``LLM(...)`` does the same.
-
-    On the CPU, each request gets the bits that it gets alone, whatever shares the batch, however its prompt is cut or
-    reused and whatever the number of threads, unless ``llm.stats().not_batch_invariant`` names operations that round
-    together what is computed together. ``deterministic=True`` refuses those.
-
-    Args:
-        source: a model's file, directory or reference, or an open Model. A file is a ``.gguf`` file (the first of a
-            split set); a Hugging Face directory is imported on first use; a reference, ``hf:org/repo`` or
-            ``hf:org/repo:file.gguf``, is downloaded on first use. None: the small demonstration model that ships with
-            pyggml.
-        tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one; or a tokenizer object. None: the
-            one in the model's file.
-        device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "cuda:0,cuda:1" ...
-            An index counts from 0; without one it is the first. "gpu" is a GPU of any kind; an error if there is none.
-            A list of names works too; the first device takes the first layers.
-        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them. "auto" leaves a tenth of
-            the GPU's memory free, and lets a mixture of experts leave experts in main memory first, as ``n_cpu_moe``
-            does; with ``n_ctx="auto"`` too, layers are placed first, assuming a context of the default size, which then
-            grows.
-        split_mode: how several devices share the model: "layer" by layer, "row" or "tensor" within them, or "none".
-            Every device can do "layer" and "none", which uses one of them.
-        tensor_split: how much of the model each device takes, such as 3,1. None: in proportion to their free memory.
-            A list of numbers works too.
-        main_gpu: with ``split_mode`` "none", which of the devices takes the model. None: the first.
-        n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` needs.
-            Counted from the first layer; everything else of those layers is where ``n_gpu_layers`` puts it.
-        override_tensor: where tensors go whose names match, such as "ffn_.*_exps=cpu". None: as the other options say.
-            Several pairs have commas between them; a dict of patterns and devices works too. The first pattern found in
-            a name counts.
-        rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
-            Several have commas between them; a list works too. ``device`` "auto" takes all of their devices beside this
-            machine's GPUs, and "rpc:0" names the first. A host that is lost makes every later request a HostLostError.
-        rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.
-        n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits. All running requests
-            share it, and a request that runs alone may use all of it. None: the model's training length, at most 8,192.
-            "auto": the training length, or less if needed to leave a tenth of the available memory free.
-        n_parallel: number of requests computed together; the others wait their turn. 1 to 256.
-        n_batch: maximum number of tokens in a forward pass; at least n_parallel.
-        n_ubatch: maximum number of tokens computed at once within a forward pass; n_parallel, if that is more.
-        cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
-        n_threads: number of compute threads. None: the engine measures its speed and adapts as other programs claim or
-            release cores. A number you give is kept.
-        prefix_cache: keep the work of finished requests for prompts with the same beginning, while there is room.
-        deterministic: refuse to load unless every request gets the bits that it gets alone. What is computed, and its
-            speed, is the same without it; ``docs/explanation/kernels.md`` says what is covered.
-        backend_sampling: choose the tokens of greedy requests on the GPU (experimental). The tokens are the same, but
-            only a token id leaves the device instead of a row of logits as long as the vocabulary. It stays off where
-            the device cannot do it, and while a request runs that needs more of the logits;
-            ``llm.stats().n_sampled_on_device`` counts. Off by default: it brings a tenth with many requests, nothing
-            with one.
-        max_queue: maximum number of waiting requests. None: no limit.
-        queue_full: "raise" refuses a request when the queue is full; "wait" waits for room. A refused request raises
-            QueueFullError; a waiting one gives up after its ``timeout_s``.
-        progress: called with 0..1 while loading: while files are downloaded, again while a directory is imported, and
-            again while the weights load. Returning False stops it.
-        chat_template: chat template to use: a name such as chatml, a file, or Jinja text; see
-            :meth:`LLM.chat_templates`. A call may name another. None: the model's own.
-        isolate: run model and engine in a process of their own, whose end this one survives: by a failed assertion, a
-            fault or the system. Requests in flight get an EngineError, and the next call starts another.
-            ``llm.stats().n_restarts`` counts. ``docs/explanation/process-isolation.md`` says what it costs.
-
-    Raises:
-        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.
-        DownloadError: the download failed.
-        MissingPackageError: downloading needs ``huggingface_hub``, which is not installed.
-        DiskFullError: there is no room for the download or the import.
-        DeviceError: there is no such device.
-        OutOfMemoryError: the model does not fit; names required and available bytes, and what would fit. Raised before
-            the weights are read.
-        InvalidParameterError: an argument is out of range, or ``deterministic`` cannot be kept; names the operations.
-        TokenizerError: the vocabulary has no stop token, or ``tokenizer`` does not belong to this model.
-        TokenizerNotFoundError: there is no tokenizer at that path.
-    """
-    return LLM(**vars(options))
+LLM.chat.completions = Completions()  # type: ignore[attr-defined]  # as OpenAI's client has "create"

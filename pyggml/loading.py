@@ -1,142 +1,72 @@
-"""Opens the model that a source names: finds the files, imports them if needed, and loads the weights."""
+"""The function that loads a model: ``pyggml.load``."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-from pyggml._core.fields import fields_of
-from pyggml._native.model import Model, Progress
-from pyggml._native.placement import Placement, resolve_placement
-from pyggml.chat.template_selection import require_file
-from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
-from pyggml.files.model_files import gguf_at
-from pyggml.hub import is_reference
-from pyggml.importer.cache import imported
-from pyggml.importer.convert import Accept
-from pyggml.memory.estimate import Planner, require_memory, resolve
-from pyggml.options import LoadOptions, PlacementOptions
-from pyggml.remote import connected
-from pyggml.source import Source, identify
-from pyggml.tokenizer import Tokenizer
-from pyggml.tokenizer import files as tokenizer_files
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from tokenizers import Tokenizer as HuggingFace
-
-    TokenizerChoice: TypeAlias = str | os.PathLike[str] | Tokenizer | HuggingFace | None
-
-# Options that cannot change once a model is open.
-_BEFORE_OPENING = (*fields_of(PlacementOptions), "rpc", "rpc_key", "progress", "isolate")
+from pyggml._core.fields import takes
+from pyggml.llm import LLM
+from pyggml.options import LoadOptions
 
 
-class Opened(NamedTuple):
-    """An open model, and what was decided while opening it.
+@takes(LoadOptions)
+def load(options: LoadOptions) -> LLM:  # noqa: D417
+    """Load a model, ready to generate. ``LLM(...)`` does the same.
 
-    Attributes:
-        model: the model, with its weights.
-        tokenizer: tokenizer to use instead of the one in the model's file, if any.
-        n_ctx: context size in tokens; None: the default.
-    """
-
-    model: Model
-    tokenizer: TokenizerChoice
-    n_ctx: int | None
-
-
-def open_model(source: Source, options: LoadOptions, accept: Accept | None = None) -> Opened:
-    """Opens the model that a source names, with its weights.
+    On the CPU, each request gets the same bits in any batch as alone, with any number of threads, however its prompt is
+    split or cached, unless ``llm.stats().not_batch_invariant`` names operations whose rounding depends on the batch.
+    ``deterministic=True`` refuses such models.
 
     Args:
-        source: as for :func:`pyggml.load`.
-        options: the other options, as for :func:`pyggml.load`.
-        accept: as for :func:`model_file`.
+        source: a model's file, directory or reference, or an open Model. A file is a ``.gguf`` file (the first of a
+            split set); a Hugging Face directory is imported on first use; a reference, ``hf:org/repo`` or
+            ``hf:org/repo:file.gguf``, is downloaded on first use. None: the small demonstration model that ships with
+            pyggml.
+        tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one; or a tokenizer object. None: the
+            one in the model's file.
+        device: ... An index counts from 0; without one it is the first. "gpu" is a GPU of any kind; an error if there
+            is none. A list of names works too; the first device takes the first layers.
+        n_gpu_layers: ... "auto" leaves a tenth of the GPU's memory free, and may keep the experts of a
+            mixture-of-experts model in main memory, as ``n_cpu_moe`` does; with ``n_ctx="auto"`` too, layers are placed
+            first, assuming a context of the default size, which then grows.
+        split_mode: ... Every device supports "layer" and "none", which uses one of them.
+        tensor_split: ... A list of numbers works too.
+        n_cpu_moe: ... Counted from the first layer; all other weights of those layers are placed by ``n_gpu_layers``.
+        override_tensor: ... Separate several pairs with commas; a dict of patterns and devices works too. The first
+            pattern found in a name counts.
+        rpc: ... Separate several with commas; a list works too. ``device`` "auto" uses all of their devices together
+            with this machine's GPUs, and "rpc:0" names the first. After a host is lost, every request raises
+            HostLostError.
+        n_ctx: ... All running requests share it, and a request that runs alone may use all of it. None: the model's
+            training length, at most 8,192. "auto": the training length, or less if needed to leave a tenth of the
+            available memory free.
+        n_parallel: ... 1 to 256.
+        n_batch: ... At least n_parallel.
+        cache_type: element type of the KV cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
+        n_threads: ... It uses more or fewer as other programs release or use cores. A number you give is kept.
+        prefix_cache: ... Cached cells are evicted when running requests need them.
+        deterministic: ... Computation and speed are the same without it; ``docs/explanation/kernels.md`` lists what is
+            covered.
+        backend_sampling: ... Only a token id leaves the device instead of a row of logits as long as the vocabulary. It
+            stays off if the device does not support it, and while a request runs that needs more of the logits;
+            ``llm.stats().n_sampled_on_device`` counts. Off by default: it is a tenth faster with many requests, no
+            faster with one.
+        queue_full: ... A refused request raises QueueFullError; a waiting one raises RequestTimeout after its
+            ``timeout_s``.
+        progress: ... First while files are downloaded, again while a directory is imported, and again while the weights
+            load. Returning False stops it.
+        chat_template: ... See :meth:`LLM.chat_templates`. A call may name another.
+        isolate: ... Requests in flight raise EngineError, and the next call starts another process.
+            ``llm.stats().n_restarts`` counts. ``docs/explanation/process-isolation.md`` lists the costs.
 
     Raises:
-        As :func:`pyggml.load`.
+        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.
+        DownloadError: the download failed.
+        MissingPackageError: downloading needs ``huggingface_hub``, which is not installed.
+        DiskFullError: the disk has too little space for the download or the import.
+        DeviceError: there is no such device.
+        OutOfMemoryError: the model does not fit; names required and available bytes, and settings that fit. Raised
+            before the weights are read.
+        InvalidParameterError: an argument is out of range, or ``deterministic`` cannot be kept; names the operations.
+        TokenizerError: the vocabulary has no stop token, or ``tokenizer`` does not belong to this model.
+        TokenizerNotFoundError: there is no tokenizer at that path.
     """
-    tokenizer = _checked_texts(source, options)
-    with connected(options.rpc, options.rpc_key) as devices_of_hosts:
-        placement = resolve_placement(options, devices_of_hosts)
-        path = model_file(source, options.progress, tokenizer, accept)
-        n_ctx, placement = _planned(path, options, placement)
-        model = Model(path, placement=placement, progress=options.progress)
-        return Opened(model, tokenizer, n_ctx)
-
-
-def fetched(source: Source, options: LoadOptions, accept: Accept | None = None) -> tuple[Path, TokenizerChoice]:
-    """The GGUF file that a source names, to be opened by another process, and the tokenizer to use with it.
-
-    Args and errors as :func:`open_model`.
-    """
-    tokenizer = _checked_texts(source, options)
-    return model_file(source, options.progress, tokenizer, accept), tokenizer
-
-
-def take_over(model: Model, options: LoadOptions) -> Opened:
-    """Wraps a model that the caller has opened.
-
-    Raises:
-        InvalidParameterError: an option can only be chosen before a model is opened.
-    """
-    late = [name for name in _BEFORE_OPENING if getattr(options, name) != fields_of(LoadOptions)[name].default]
-    if late:
-        raise InvalidParameterError(f"{', '.join(late)} has no effect on an open Model: pass the model's path instead")
-    if options.n_ctx == "auto":
-        raise InvalidParameterError(
-            'n_ctx="auto" does not work with an open Model: pass the model\'s path instead, or give n_ctx a number'
-        )
-    return Opened(model, options.tokenizer, options.n_ctx)
-
-
-def model_file(
-    source: Source, progress: Progress | None = None, tokenizer: object = None, accept: Accept | None = None
-) -> Path:
-    """The GGUF file that ``source`` names. A Hugging Face directory is imported first, unless the cache has it.
-
-    Args:
-        source: as for :func:`pyggml.load`.
-        progress: called while a directory is imported.
-        tokenizer: the tokenizer to use; a wrong one is refused before the import, which may take minutes.
-        accept: called with the GGUF file, and before an import with one that lacks only the weights; it refuses a file
-            by raising.
-
-    Raises:
-        As :func:`pyggml.load`.
-    """
-    found = identify(source, progress)
-    if found.format == "huggingface":
-        path = imported(found, progress=progress, tokenizer=tokenizer, accept=accept)
-    else:
-        path = found.path
-    if accept is not None:
-        accept(path)
-    return path
-
-
-def _checked_texts(source: Source, options: LoadOptions) -> TokenizerChoice:
-    """The tokenizer to use, after a look for the files that the options name."""
-    require_file(options.chat_template)
-    tokenizer = options.tokenizer
-    return _found_tokenizer(tokenizer, source) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
-
-
-def _found_tokenizer(path: str | os.PathLike[str], source: Source) -> Path:
-    """The file that a tokenizer is read from, looked for before anything is downloaded or imported."""
-    try:
-        return tokenizer_files.find(path)
-    except TokenizerNotFoundError:
-        if not is_reference(source):
-            identify(source)  # where the model is missing too, that is what to say
-        raise
-
-
-def _planned(path: Path, options: LoadOptions, placement: Placement) -> tuple[int, Placement]:
-    """Resolves "auto" to numbers, and makes sure that the model fits: the context's size, and where the model goes."""
-    with Planner(gguf_at(path), placement) as planner:
-        settings = resolve(planner, options)
-        require_memory(planner, settings)
-        return settings.n_ctx, planner.placement_of(settings)
+    return LLM(**vars(options))

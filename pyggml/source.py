@@ -1,4 +1,4 @@
-"""Finds the model for a path, a reference, or None."""
+"""Resolution of a source, which is a path, a reference or None, to a model's files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Source = str | os.PathLike[str] | None
 
 
 def identify(source: Source, progress: Progress | None = None) -> ModelFiles:
-    """Returns the model of ``source``, downloading it first if it is a reference.
+    """Return the model of ``source``, downloading it first if it is a reference.
 
     Args:
         source: path of a ``.gguf`` file (the first of a split set) or of a directory with a checkpoint, a reference
@@ -42,12 +42,12 @@ def identify(source: Source, progress: Progress | None = None) -> ModelFiles:
 
 
 def locate(source: Source, progress: Progress | None = None) -> Path:
-    """Returns the path of the model of ``source``, which may not exist; arguments as for :func:`identify`.
+    """Return the path of the model of ``source``, which may not exist; arguments as for :func:`identify`.
 
     Raises:
         InvalidParameterError: ``source`` is neither a path nor a reference.
-        ModelNotFoundError: there is nothing at that path, and it looks like something else: a reference without "hf:",
-            a name that is misspelled, a name of ollama's library.
+        ModelNotFoundError: there is nothing at that path, and it resembles a reference without "hf:", another file
+            name, or a name of ollama's library.
         DownloadError, DiskFullError, MissingPackageError: as :func:`pyggml.hub.fetch`.
     """
     callback("progress", progress)
@@ -58,14 +58,14 @@ def locate(source: Source, progress: Progress | None = None) -> Path:
     path = hub.fetch(os.fspath(source), progress) if hub.is_reference(source) else Path(source)
     if not is_path(path):
         raise InvalidParameterError("the path of the model holds a NUL character, or an unpaired surrogate")
-    answer = "" if os.path.lexists(path) else _answer(source, path)
-    if answer:
-        raise ModelNotFoundError(f"there is no model file at {source}; {answer}")
+    hint = "" if os.path.lexists(path) else _hint(source, path)
+    if hint:
+        raise ModelNotFoundError(f"there is no model file at {source}; {hint}")
     return path
 
 
-def _answer(source: str | os.PathLike[str], path: Path) -> str:
-    """What somebody probably meant by a path at which there is nothing; "" if nothing is near."""
+def _hint(source: str | os.PathLike[str], path: Path) -> str:
+    """Suggest what a path that does not exist probably stands for; "" without a suggestion."""
     meant = hub.guess_reference(source)
     if meant is not None:
         return f"if that is a repository of the Hugging Face hub, {meant!r} downloads it"
@@ -82,7 +82,7 @@ def _answer(source: str | os.PathLike[str], path: Path) -> str:
 
 
 def _names_in(folder: Path) -> list[str]:
-    """The names of GGUF files and directories in a folder; none if it cannot be read."""
+    """Names of the GGUF files and directories in a folder; none if it cannot be read."""
     try:
         return [each.name for each in folder.iterdir() if each.suffix == ".gguf" or each.is_dir()]
     except OSError:

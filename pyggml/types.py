@@ -1,4 +1,4 @@
-"""Inputs and results of a generation: frozen dataclasses, which check themselves and know their JSON forms."""
+"""Parameters and results of a generation: frozen dataclasses with validation and JSON conversion."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "timeout"]
 
 @dataclass(frozen=True)
 class Timings(JSONReady):
-    """How long each phase of a request took, by the engine's clock.
+    """Duration of each phase of a request, by the engine's clock.
 
     Attributes:
-        queue_s: from submission until the engine started on the request.
+        queue_s: from submission until the engine started the request.
         prefill_s: from then until the first token.
         decode_s: from the first token until the last.
         prompt_tokens: length of the prompt in tokens.
         computed_tokens: prompt tokens computed, without those from the cache; counted again after each preemption.
         generated_tokens: tokens generated; with a stop string, a few more than were needed to complete it.
-        n_preemptions: how often the request had to give up its room to others and was computed again.
+        n_preemptions: number of times that the request was preempted, and computed again.
     """
 
     queue_s: float = 0.0
@@ -88,7 +88,7 @@ class Completion(Result):
         stop_reason: with "stop", the stop string or the stop token's id.
         prompt_tokens: length of the prompt in tokens.
         cached_tokens: number of prompt tokens taken from the cache instead of being computed.
-        timings: how long each phase took.
+        timings: duration of each phase.
         logprobs: log probabilities of ``token_ids``; None unless requested.
         prompt_logprobs: log probabilities of the prompt's tokens, with None for the first, which follows nothing;
             shorter if the generation ended within the prompt; None unless requested.
@@ -124,7 +124,7 @@ class Completion(Result):
 
 @dataclass(frozen=True)
 class Chunk(Result):
-    """A piece of a running generation.
+    """A chunk of a running generation.
 
     The texts of all chunks add up to exactly the completion's text, and each is valid UTF-8 on its own.
 
@@ -164,29 +164,29 @@ class EngineStats(JSONReady):
     Attributes:
         n_queued: requests waiting now.
         n_running: requests being computed now.
-        n_parallel: maximum number of requests computed together.
-        n_threads: compute threads used now for generating; the engine changes the number when it adapts.
-        n_threads_batch: compute threads used now for reading prompts.
-        n_cells: size of the context, in tokens.
+        n_parallel: maximum number of requests in a batch.
+        n_threads: compute threads used now for decoding; the engine changes the number when it adapts.
+        n_threads_batch: compute threads used now for prefill.
+        n_cells: size of the KV cache, in cells; each holds a token.
         n_cells_running: cells used by running requests.
-        n_cells_cached: cells used by the prefix cache, which gives them up when room is needed.
+        n_cells_cached: cells used by the prefix cache, evicted when running requests need them.
         n_requests: requests submitted so far.
         n_finished: requests ended so far, for whatever reason.
         n_prompt_tokens: prompt tokens computed.
         n_cached_tokens: prompt tokens taken from the cache instead.
         n_generated_tokens: tokens generated.
-        n_sampled_on_device: tokens chosen on the device that computed their logits (``backend_sampling``), stop tokens
-            too. 0: it is off, or the device cannot do it.
+        n_sampled_on_device: tokens sampled on the device that computed their logits (``backend_sampling``), stop tokens
+            too. 0: it is off, or the device does not support it.
         n_decode_steps: forward passes.
-        n_preemptions: how often a request had to give up its room to others and was computed again.
+        n_preemptions: number of times that a request was preempted, and computed again.
         n_grammars: grammars compiled for the model; reusing one does not count.
         prefill_s: seconds in forward passes that include prompt tokens.
         decode_s: seconds in forward passes that do not.
-        sample_s: seconds spent choosing tokens.
-        not_batch_invariant: names of the operations that may give a request other bits beside others than alone; see
-            :meth:`pyggml.Context.not_batch_invariant`. (): each request gets the bits that it gets alone.
-        n_restarts: how often the engine's process ended and was started again (``isolate``). The counters are those of
-            the process that runs.
+        sample_s: seconds spent sampling.
+        not_batch_invariant: names of the operations that may give a request other bits in a batch than alone; see
+            :meth:`pyggml.Context.not_batch_invariant`. (): each request gets the same bits in any batch as alone.
+        n_restarts: number of restarts of the engine's process (``isolate``). The counters are those of the current
+            process.
     """
 
     n_queued: int

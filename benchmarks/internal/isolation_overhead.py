@@ -125,7 +125,7 @@ def again_s(path: Path) -> float:
         pid = engine_of(llm)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        while not llm._engine.starts_slowly:
+        while not llm._engine.is_starting:
             time.sleep(0.001)
         start = time.perf_counter()
         llm.generate([1], max_tokens=1)

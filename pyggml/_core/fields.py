@@ -16,6 +16,7 @@ import functools
 import inspect
 import math
 import re
+import textwrap
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ from typing import (
 
 from pyggml._core.checks import UINT32_MAX, choice, finite, flag, integer, invalid, shown
 from pyggml._core.hints import Hints, closest_name
+
+# An entry of a docstring's section: its name and its text.
+_ENTRY = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 _P = ParamSpec("_P")
 _Options = TypeVar("_Options")
@@ -219,15 +223,33 @@ def _help_texts(cls: type) -> dict[str, str]:
     texts: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         attributes = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
-        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", attributes, re.MULTILINE):
+        for name, text in _ENTRY.findall(attributes):
             texts[name] = " ".join(text.split())
     return texts
+
+
+def _with_help(doc: str | None, parameters: Iterable[str], fields: Mapping[str, Field]) -> str | None:
+    """Complete the section Args of a docstring with the fields' help; an entry that begins with "..." continues it."""
+    before, args, after = inspect.cleandoc(doc or "").partition("\nArgs:\n")
+    if not args:
+        return doc
+    section, blank, rest = after.partition("\n\n")
+    own = {name: " ".join(text.split()) for name, text in _ENTRY.findall(section)}
+    lines = []
+    for name in parameters:
+        help = fields[name].help if name in fields else ""
+        text = own.get(name, help)
+        text = f"{help}{text[3:]}" if text.startswith("...") else text
+        if text:
+            lines.append(textwrap.fill(f"{name}: {text}", 116, initial_indent=" " * 4, subsequent_indent=" " * 8))
+    return "".join((before, args, "\n".join(lines), blank, rest))
 
 
 class takes(Generic[_P, _Options]):  # noqa: N801
     """Decorator of a function whose last parameter is an options object: callers pass its fields as arguments.
 
-    Type checkers, editors and :func:`help` show the fields with their types and defaults.
+    Type checkers, editors and :func:`help` show the fields with their types and defaults. The docstring's section Args,
+    if it has one, is completed with the fields' help.
     """
 
     def __init__(self, options: Callable[_P, _Options]) -> None:
@@ -266,6 +288,7 @@ class takes(Generic[_P, _Options]):  # noqa: N801
             return function(*others, options(**given))
 
         wrapper.__dict__["__signature__"] = seen
+        wrapper.__doc__ = _with_help(function.__doc__, seen.parameters, fields_of(self._options))
         return wrapper
 
 

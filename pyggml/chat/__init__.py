@@ -4,7 +4,7 @@
 :mod:`~pyggml.chat.template_selection`, :mod:`~pyggml.chat.builtin_templates`: templates by name;
 :mod:`~pyggml.chat.messages`, :mod:`~pyggml.chat.tools`: check what callers pass in;
 :mod:`~pyggml.chat.quoting`: keeps special tokens in messages from ending a turn;
-:mod:`~pyggml.chat.conversation`: generates an answer; :mod:`~pyggml.chat.llm_methods`: the chat methods of LLM.
+:mod:`~pyggml.chat.conversation`, :mod:`~pyggml.chat.request`, :mod:`~pyggml.chat.stream`: from messages to an answer.
 """
 
 import sys

@@ -1,15 +1,17 @@
-"""A running answer in an event loop. This module imports asyncio, so it is itself imported only when needed."""
+"""Running answers as asynchronous iterators. This module imports asyncio, so it is imported only when needed."""
 
 from __future__ import annotations
 
-from pyggml.chat.conversation import ChatAssembly, ChatJob
+from pyggml.chat.request import ChatRequest
+from pyggml.chat.stream import ChatChunkBuilder
 from pyggml.chat.types import ChatChunk, ChatCompletion
 from pyggml.generation.async_stream import BaseAsyncStream
+from pyggml.generation.engine import Engine
 
 
 class AsyncChatStream(BaseAsyncStream[ChatChunk, ChatCompletion]):
-    """A running answer, as an asynchronous iterator of ChatChunks; otherwise as any :class:`~pyggml.AsyncStream`."""
+    """A running answer as an asynchronous iterator of ChatChunks; otherwise as any :class:`~pyggml.AsyncStream`."""
 
-    def __init__(self, job: ChatJob) -> None:
-        """Keeps the job, which is submitted when the stream is entered or iterated."""
-        super().__init__(job, ChatAssembly(job))
+    def __init__(self, engine: Engine, pending: ChatRequest) -> None:
+        """Prepare a stream, which submits the request when it is entered or iterated."""
+        super().__init__(engine, pending, ChatChunkBuilder(pending))

@@ -1,8 +1,8 @@
-"""The chat templates that the engine knows by name, as Jinja text.
+"""The engine's built-in chat templates, as Jinja text.
 
-The engine formats these in C++ (``llama_chat_apply_template``, src/llama-chat.cpp), which knows no tools, reasoning or
-variables. As Jinja text they go the way of all templates. The names are the engine's, and so is every byte that they
-render: a test compares the two.
+The engine formats these in C++ (``llama_chat_apply_template``, src/llama-chat.cpp), without tools, reasoning and
+variables. As Jinja text they are rendered like all other templates. Names and output are the engine's: a test compares
+every byte.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-# What a piece of text may have in braces -> the Jinja expression that is put there.
-_HOLES = {
+# Placeholders in braces -> the Jinja expressions that replace them.
+_EXPRESSIONS = {
     "content": "m['content']",
     "trimmed": "(m['content'] | trim)",
     "role": "m['role']",
     "Role": "(m['role'] | capitalize)",
     "ROLE": "('HUMAN' if m['role'] == 'user' else m['role'] | upper)",
 }
-_HOLE = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 _HAS_SYSTEM = "messages and messages[0]['role'] == 'system'"
 # Whether a message begins what its speaker and the next one say: the first message, or one after an answer.
@@ -41,10 +41,10 @@ def _turns(
     Args:
         each: a message, for roles that are not in ``by_role``; "": leave them out.
         answer: the beginning of the answer.
-        before: what comes before all messages.
-        opening: what comes before the first message, and before one that follows an answer.
+        before: text before all messages.
+        opening: text before the first message, and before one that follows an answer.
         reopening: the latter, if it is different.
-        without_system: what comes before all messages if they do not begin with a system message.
+        without_system: text before all messages if they do not begin with a system message.
         **by_role: a message of this role.
     """
     jinja = _text(before)
@@ -60,14 +60,14 @@ def _turns(
     return jinja + _answer(answer)
 
 
-def _is_jinja(piece: str) -> bool:
-    return piece.startswith(("{%-", "{{-"))
+def _is_jinja(text: str) -> bool:
+    return text.startswith(("{%-", "{{-"))
 
 
 def _branches(by_role: Mapping[str, str], each: str) -> Iterator[str]:
     keyword = "if"
-    for role, piece in by_role.items():
-        yield f"{{%- {keyword} m['role'] == '{role}' -%}}{piece if _is_jinja(piece) else _text(piece)}"
+    for role, text in by_role.items():
+        yield f"{{%- {keyword} m['role'] == '{role}' -%}}{text if _is_jinja(text) else _text(text)}"
         keyword = "elif"
     if by_role:
         yield f"{{%- else -%}}{_text(each)}{{%- endif -%}}"
@@ -75,21 +75,21 @@ def _branches(by_role: Mapping[str, str], each: str) -> Iterator[str]:
         yield _text(each)
 
 
-def _if_first(piece: str) -> str:
-    """The piece in the first message only."""
-    return f"{{%- if loop.first -%}}{_text(piece)}{{%- endif -%}}"
+def _if_first(text: str) -> str:
+    """Jinja that renders a text in the first message only."""
+    return f"{{%- if loop.first -%}}{_text(text)}{{%- endif -%}}"
 
 
 def _answer(text: str) -> str:
     return f"{{%- if add_generation_prompt -%}}{_text(text)}{{%- endif -%}}" if text else ""
 
 
-def _text(piece: str) -> str:
-    """Jinja for a piece of text with holes. Everything is an expression, so that no white space is trimmed."""
-    parts = _HOLE.split(piece)
+def _text(text: str) -> str:
+    """Jinja for a text with placeholders. Everything is an expression, so that no white space is trimmed."""
+    parts = _PLACEHOLDER.split(text)
     literals = [json.dumps(text, ensure_ascii=False) if text else "" for text in parts[::2]]
-    holes = [_HOLES[name] for name in parts[1::2]]
-    terms = [term for pair in zip(literals, [*holes, ""], strict=True) for term in pair if term]
+    expressions = [_EXPRESSIONS[name] for name in parts[1::2]]
+    terms = [term for pair in zip(literals, [*expressions, ""], strict=True) for term in pair if term]
     return "{{- " + " + ".join(terms) + " -}}" if terms else ""
 
 
@@ -97,7 +97,7 @@ def _merging(system: str, others: str, *, answer: str, into: str) -> str:
     """A template without system messages: their text goes in front of the next message that is ``into``.
 
     Args:
-        system: what to keep of a system message, a Jinja expression.
+        system: Jinja expression for the text of a system message.
         others: Jinja for the other messages, with SYSTEM where the text goes.
         answer: the beginning of the answer.
         into: condition for such a message.

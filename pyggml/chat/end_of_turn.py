@@ -1,6 +1,6 @@
-"""Finds the texts with which a template ends an answer.
+"""Texts with which a template ends an answer.
 
-A model that was not made for a template has no token for it that ends a generation, so the text itself has to.
+A model that was not trained with a template has no stop token for its end of turn, so the text becomes a stop string.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pyggml.families import of_model, stop_tokens
 
 Render = Callable[[list[dict[str, Any]]], str]
 
-_SAID = ("pyggmlasks", "pyggmlanswers", "pyggmlreplies")
+_TEXTS = ("pyggmlasks", "pyggmlanswers", "pyggmlreplies")
 _CONVERSATION = [
-    {"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), _SAID, strict=True)
+    {"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), _TEXTS, strict=True)
 ]
 
 
-def turn_ends(render: Render, model: Model) -> tuple[str, ...]:
-    """Returns the texts with which a model that may not know the template ends an answer.
+def turn_end_texts(render: Render, model: Model) -> tuple[str, ...]:
+    """Return the texts with which a model that may not know the template ends an answer.
 
-    The first is the end of the turn, such as ``<|im_end|>``. If it is a token that ends every generation of the model,
-    there is nothing else to look for. Otherwise the model may as well go on with the other's turn, so the second is its
-    beginning, such as a line break and ``USER:``; some templates have only that.
+    The first is the end of the turn, such as ``<|im_end|>``. If it is a stop token of the model, no text is needed.
+    Otherwise the model may continue with the user's turn, so the second is the start of that turn, such as a line break
+    and ``USER:``; some templates have only that.
 
     Args:
         render: renders a conversation without the beginning of an answer.
@@ -41,15 +41,15 @@ def turn_ends(render: Render, model: Model) -> tuple[str, ...]:
 
 
 def _between_turns(render: Render) -> tuple[str, str]:
-    """The end of an answer's turn and the beginning of the next one; "" for what a template does not have."""
-    _, answer, reply = _SAID
+    """Return the end of an answer's turn and the start of the next one; "" for a text that the template lacks."""
+    _, answer, reply = _TEXTS
     try:
         _, ended, end = render(_CONVERSATION[:2]).rpartition(answer)
-        _, went_on, more = render(_CONVERSATION).rpartition(answer)
+        _, continued, more = render(_CONVERSATION).rpartition(answer)
     except InferError:
         return "", ""
     between, replied, _ = more.partition(reply)
-    if not (ended and went_on and replied):
+    if not (ended and continued and replied):
         return "", ""
     end = end.strip()
     return end, between.partition(end)[2].rstrip() if end else between.rstrip()
@@ -59,4 +59,4 @@ def _stop_texts(model: Model) -> set[str]:
     try:
         return set(stop_tokens(model, of_model(model).family).values())
     except TokenizerError:
-        return set()  # which whoever generates with the model is told
+        return set()  # generating with the model raises this error

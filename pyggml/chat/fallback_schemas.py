@@ -1,8 +1,8 @@
-"""Stand-ins for JSON schemas, so that :mod:`pyggml.schema` compiles all of them.
+"""Fallback schemas: constants in place of JSON schemas, so that :mod:`pyggml.schema` compiles all of them.
 
 The format of tool calls, and of answers that follow a schema, depends on the template, and the engine's chat code
 builds the grammar for it. But its schema converter silently drops keywords that it does not know. So it gets constants
-instead of schemas, and each constant in the resulting grammar is replaced by the rules that :mod:`pyggml.schema` makes.
+instead of schemas, and each constant in the resulting grammar is replaced by rules from :mod:`pyggml.schema`.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _MARK = "pyggml-schema-"
 _CALLS_OR_NOTHING, _CALLS = "? space)+", " space)+"
 
 
-class StandIns:
-    """The stand-ins of one prompt.
+class FallbackSchemas:
+    """The fallback schemas of one prompt.
 
-    Some have keywords besides the constant, for templates that look for them; the engine's chat code uses the constant.
+    Some have other keywords for templates that look for them; the engine's chat code uses only the constant.
     """
 
     def __init__(self) -> None:
-        self._literals: dict[str, Callable[[], str]] = {}  # constant in the grammar -> the rules to replace it with
+        self._literals: dict[str, Callable[[], str]] = {}  # constant in the grammar -> the rules that replace it
 
-    def for_answer(self, schema: Mapping[str, Any] | str) -> Schema:
-        """A stand-in for the schema of an answer."""
+    def for_response(self, schema: Mapping[str, Any] | str) -> Schema:
+        """Replace the schema of an answer."""
         return self._constant(lambda: grammar_of(schema))
 
-    def for_tool(self, tool: Mapping[str, Any], *, one_by_one: bool) -> dict[str, Any]:
-        """A tool whose parameters are stand-ins.
+    def for_tool(self, tool: Mapping[str, Any], *, separate_arguments: bool) -> dict[str, Any]:
+        """Replace the schema of a tool's parameters.
 
         Args:
-            tool: in OpenAI's form.
-            one_by_one: the template writes each argument separately, not all of them as one JSON object.
+            tool: in OpenAI's format.
+            separate_arguments: the template writes each argument separately, not all of them as one JSON object.
 
         Raises:
             GrammarError: the schema has constraints that cannot be kept argument by argument.
@@ -51,19 +51,19 @@ class StandIns:
         if not isinstance(function, Mapping):
             return dict(tool)  # the engine refuses it
         what, schema = f"the parameters of the tool {function.get('name')}", as_text(_parameters(function))
-        if one_by_one:
-            parameters = self._members(_explained(what, lambda: arguments_of(schema)))
+        if separate_arguments:
+            parameters = self._members(_naming_tool(what, lambda: arguments_of(schema)))
         else:
-            constant = self._constant(lambda: _explained(what, lambda: grammar_of(schema)))
+            constant = self._constant(lambda: _naming_tool(what, lambda: grammar_of(schema)))
             parameters = {"type": "object", "properties": {}, **constant}
         return {**tool, "function": {**function, "parameters": parameters}}
 
-    def shown_in(self, prompt: str) -> bool:
-        """Whether a prompt shows a stand-in where the model should see a schema."""
+    def appear_in(self, prompt: str) -> bool:
+        """Return True if a prompt shows a fallback schema where the model should see the real one."""
         return _MARK in prompt
 
-    def replaced_in(self, grammar: str) -> str:
-        """Replaces the stand-ins in a grammar from the engine by the rules of their schemas.
+    def expand(self, grammar: str) -> str:
+        """Replace the constants in a grammar from the engine by the rules of their schemas.
 
         Raises:
             GrammarError: a schema has constraints that a grammar cannot express; gives the place as a JSON pointer.
@@ -71,7 +71,7 @@ class StandIns:
         rules = [grammar.replace(_CALLS_OR_NOTHING, _CALLS)]
         for i, (literal, compiled) in enumerate(self._literals.items()):
             if literal not in grammar:
-                raise GrammarError("the chat template's format has no place for a JSON schema: use another template")
+                raise GrammarError("the chat template's format does not support a JSON schema: use another template")
             prefix = f"{_MARK}{i}-"
             rules[0] = rules[0].replace(literal, f"{prefix}root")
             rules.append(with_prefix(compiled(), prefix))
@@ -85,20 +85,20 @@ class StandIns:
         }
 
     def _member(self, argument: Argument) -> Schema:
-        """Free text is written without quotes, as models were trained to; everything else is JSON."""
+        """Text stays a string type, written without quotes as models were trained to; other values are JSON."""
         if argument.text_types:
             return {"type": argument.text_types[0] if len(argument.text_types) == 1 else list(argument.text_types)}
         return {"type": "integer", **self._constant(lambda: argument.grammar)}
 
     def _constant(self, compiled: Callable[[], str]) -> Schema:
-        # A list, because a string would be taken for text without quotes.
+        # A list, because a string would be treated as text without quotes.
         value = [f"{_MARK}{len(self._literals)}"]
         self._literals[_gbnf_literal(json.dumps(value))] = compiled
         return {"const": value}
 
 
 def _parameters(function: Mapping[str, Any]) -> Any:
-    """The schema of a tool's arguments; a tool that names no arguments takes none."""
+    """The schema of a tool's arguments; a tool without properties takes no arguments."""
     schema = function.get("parameters") or {"properties": {}}
     if isinstance(schema, Mapping) and schema.get("properties") == {} and "additionalProperties" not in schema:
         return {**schema, "type": "object", "additionalProperties": False}
@@ -110,7 +110,7 @@ def _gbnf_literal(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _explained(what: str, compile_schema: Callable[[], Any]) -> Any:
+def _naming_tool(what: str, compile_schema: Callable[[], Any]) -> Any:
     try:
         return compile_schema()
     except GrammarError as error:

@@ -1,4 +1,4 @@
-"""Tools for chat templates without tool support: describes them to the model, and writes calls and results as text.
+"""Tools for chat templates without tool support: described in the system message, with calls and results as text.
 
 `csrc/chat/generic_tools.cpp` parses the answers and uses the same tags.
 """
@@ -34,7 +34,7 @@ _REQUIRED = "You have to call a function now."
 def with_tools(
     messages: Sequence[Message], tools: Sequence[Message], *, required: bool, parallel: bool
 ) -> list[Message]:
-    """The conversation in a form without tool messages, with the tools described in its system message.
+    """Convert a conversation to one without tool messages, with the tools described in its system message.
 
     Raises:
         InvalidParameterError: a message is malformed.
@@ -58,7 +58,7 @@ def _with_instruction(messages: list[Message], instruction: str) -> list[Message
 
 
 def _without_tool_messages(messages: Sequence[Message]) -> list[Message]:
-    """Turns calls into text of the assistant, and consecutive results into one message of the user."""
+    """Convert calls to text of the assistant, and consecutive results to one message of the user."""
     rewritten: list[Message] = []
     after_result = False
     for message in messages:
@@ -95,7 +95,7 @@ def _joined(text: str, more: str, between: str = "\n\n") -> str:
 
 
 def _text(content: Any) -> str:
-    """Content that is text, or a list of parts with text in them."""
+    """The text of a message's content, which is a string or a list of text parts."""
     if isinstance(content, (list, tuple)):
         return "\n".join(str(part.get("text", "")) for part in content)
     return "" if content is None else str(content)

@@ -1,4 +1,4 @@
-"""Checks callers' messages, and converts them to the one form that templates read."""
+"""Validation of callers' messages, and conversion to the format that templates read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pyggml._core.checks import shown
 from pyggml.chat.types import ChatMessage, ToolCall, json_object
 from pyggml.errors import InvalidParameterError
 
-#: A message that a chat accepts: a ChatMessage, or a mapping in OpenAI's form.
+#: A message that a chat accepts: a ChatMessage, or a mapping in OpenAI's format.
 Message = ChatMessage | Mapping[str, Any]
 
-#: A message in OpenAI's form: "content" is text or a list of text parts, the "arguments" of a call are JSON text.
+#: A message in OpenAI's format: "content" is text or a list of text parts, the "arguments" of a call are JSON text.
 JSONMessage = dict[str, Any]
 
 #: A function that changes a text.
@@ -24,10 +24,10 @@ _TEXTS = ("reasoning_content", "tool_call_id", "name")
 
 
 def checked_messages(messages: Sequence[Message]) -> list[JSONMessage]:
-    """Copies of the messages in OpenAI's form.
+    """Check messages and return copies in OpenAI's format.
 
     Args:
-        messages: ChatMessages or mappings in OpenAI's form. Keys that templates do not know are dropped.
+        messages: ChatMessages or mappings in OpenAI's format. Keys that templates do not know are dropped.
 
     Raises:
         InvalidParameterError: a message is malformed; names the message and the field.
@@ -143,31 +143,31 @@ def _arguments(place: str, arguments: object) -> str:
     return str(arguments)
 
 
-def changed(messages: Sequence[JSONMessage], change: Change) -> list[JSONMessage]:
-    """Copies of checked messages with every text changed, including the names of calls and of their arguments."""
-    return [_changed_message(message, change) for message in messages]
+def map_texts(messages: Sequence[JSONMessage], change: Change) -> list[JSONMessage]:
+    """Copy checked messages with every text changed, including the names of calls and of their arguments."""
+    return [_map_message(message, change) for message in messages]
 
 
-def changed_value(value: Any, change: Change, change_key: Change | None = None) -> Any:
-    """A copy of a JSON value with every string changed, and the keys too if ``change_key`` is given."""
+def map_strings(value: Any, change: Change, change_key: Change | None = None) -> Any:
+    """Copy a JSON value with every string changed, and the keys too if ``change_key`` is given."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
         key_of = change_key or (lambda key: key)
-        return {key_of(key): changed_value(item, change, change_key) for key, item in value.items()}
-    return [changed_value(item, change, change_key) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key_of(key): map_strings(item, change, change_key) for key, item in value.items()}
+    return [map_strings(item, change, change_key) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _changed_message(message: JSONMessage, change: Change) -> JSONMessage:
-    texts = {key: changed_value(value, change) for key, value in message.items() if key not in ("role", "tool_calls")}
-    calls = [_changed_call(call, change) for call in message.get("tool_calls", ())]
+def _map_message(message: JSONMessage, change: Change) -> JSONMessage:
+    texts = {key: map_strings(value, change) for key, value in message.items() if key not in ("role", "tool_calls")}
+    calls = [_map_call(call, change) for call in message.get("tool_calls", ())]
     return {**message, **texts, **({"tool_calls": calls} if calls else {})}
 
 
-def _changed_call(call: JSONMessage, change: Change) -> JSONMessage:
+def _map_call(call: JSONMessage, change: Change) -> JSONMessage:
     function = call["function"]
     arguments = json.loads(function["arguments"])
-    new = changed_value(arguments, change, change)
+    new = map_strings(arguments, change, change)
     text = function["arguments"] if new == arguments else json.dumps(new, ensure_ascii=False)
     ids = {"id": change(call["id"])} if "id" in call else {}
     return {**call, **ids, "function": {"name": change(function["name"]), "arguments": text}}

@@ -1,4 +1,4 @@
-"""A rendered conversation, and the parser of answers to it."""
+"""Rendered conversations, and parsers of answers to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyggml._core.cached_property import cached_property
 from pyggml._core.checks import flag
 from pyggml._core.ffi import lib
 from pyggml._core.owner import Owner
-from pyggml.chat.fallback_schemas import StandIns
+from pyggml.chat.fallback_schemas import FallbackSchemas
 from pyggml.chat.types import ChatDelta, ChatMessage, ToolCall, ToolCallDelta
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ class ChatPrompt:
 
     Attributes:
         text: the prompt. Encode it with ``tokenize(text)``; it omits the BOS and EOS that this adds.
-        grammar_lazy: whether the grammar applies only from a trigger on.
+        grammar_lazy: the grammar applies only from a trigger on.
         grammar_prefix: end of the prompt that the grammar consumes before the answer; usually "".
         trigger_patterns: regular expressions that start a lazy grammar.
         trigger_tokens: ids of tokens that start a lazy grammar.
         preserved_tokens: special tokens whose text must be kept in the text fed to the parser.
-        stop: strings that end the answer, besides the model's stop tokens.
+        stop: strings that end the answer, in addition to the model's stop tokens.
         thinking_start: text that starts reasoning, such as "<think>"; "" if the template has no reasoning.
         thinking_ends: texts that end reasoning.
     """
@@ -52,7 +52,7 @@ class ChatPrompt:
     thinking_start: str
     thinking_ends: tuple[str, ...]
     _grammar: str | None = field(repr=False)
-    _stand_ins: StandIns = field(repr=False, compare=False)
+    _fallback_schemas: FallbackSchemas = field(repr=False, compare=False)
     _format: CData = field(repr=False, compare=False)
 
     @cached_property
@@ -61,12 +61,12 @@ class ChatPrompt:
 
         Raises:
             GrammarError: the schema of the answer or of a tool's parameters has constraints that a grammar cannot
-                express; names the tool, and gives the place as a JSON pointer.
+                express; names the tool and gives a JSON pointer to the constraint.
         """
-        return None if self._grammar is None else self._stand_ins.replaced_in(self._grammar)
+        return None if self._grammar is None else self._fallback_schemas.expand(self._grammar)
 
     def parser(self) -> ChatParser:
-        """Creates a parser for one answer to this prompt."""
+        """Create a parser for one answer to this prompt."""
         return ChatParser(self._format)
 
 
@@ -84,27 +84,27 @@ class ChatParser(Owner):
         self._calls: list[_Call] = []
 
     def feed(self, text: str, *, last: bool = False) -> ChatDelta:
-        """Parses the next piece of generated text.
+        """Parse the next chunk of generated text.
 
         Args:
             text: the text, including the prompt's ``preserved_tokens``.
-            last: the answer ends here, or was cut off here: text waits no longer.
+            last: the answer ends here, or was cut off here: held-back text is released.
 
         Returns:
-            What the piece adds to the message. Nothing is ever taken back: text that may become part of a tag or a tool
-            call is held back until that is clear, and the name of a tool until it has ended. Text that fits no format
-            counts as content, unless it follows a call. The message is the same however its text is cut; in a long one,
-            a few characters may wait for the next piece.
+            The chunk's addition to the message. Deltas are final: text that may become part of a tag or a tool call is
+            held back until that is clear, and a tool's name until it is complete. Text that fits no format counts as
+            content, unless it follows a call. The message is the same however its text is split into chunks; in a long
+            one, a few characters may be held back until the next chunk.
 
         Raises:
             InvalidParameterError: the text contains an unpaired surrogate, or the answer has already ended.
         """
         data = utf8("the text", text)
-        news = json_from(lib.pyg_chat_parser_feed, self._handle, data, len(data), flag("last", last))
-        calls = tuple(map(self._grow_call, news["tool_calls"]))
-        self._content.append(news["content"])
-        self._reasoning.append(news["reasoning_content"])
-        return ChatDelta(news["content"], news["reasoning_content"], calls)
+        delta = json_from(lib.pyg_chat_parser_feed, self._handle, data, len(data), flag("last", last))
+        calls = tuple(map(self._grow_call, delta["tool_calls"]))
+        self._content.append(delta["content"])
+        self._reasoning.append(delta["reasoning_content"])
+        return ChatDelta(delta["content"], delta["reasoning_content"], calls)
 
     @property
     def message(self) -> ChatMessage:
@@ -112,14 +112,14 @@ class ChatParser(Owner):
         calls = tuple(ToolCall(call.id, call.name, "".join(call.arguments)) for call in self._calls)
         return ChatMessage("assistant", "".join(self._content), "".join(self._reasoning), calls)
 
-    def _grow_call(self, news: Mapping[str, Any]) -> ToolCallDelta:
-        index: int = news["index"]
+    def _grow_call(self, delta: Mapping[str, Any]) -> ToolCallDelta:
+        index: int = delta["index"]
         if index == len(self._calls):
-            call = _Call(news["id"] or _new_id(), news["name"], [news["arguments"]])
+            call = _Call(delta["id"] or _new_id(), delta["name"], [delta["arguments"]])
             self._calls.append(call)
-            return ToolCallDelta(index, call.id, call.name, news["arguments"])
-        self._calls[index].arguments.append(news["arguments"])
-        return ToolCallDelta(index, arguments_text=news["arguments"])
+            return ToolCallDelta(index, call.id, call.name, delta["arguments"])
+        self._calls[index].arguments.append(delta["arguments"])
+        return ToolCallDelta(index, arguments_text=delta["arguments"])
 
 
 @dataclass
@@ -134,10 +134,10 @@ def _new_id() -> str:
 
 
 def json_from(function: Any, *args: object) -> Any:
-    """Calls a native function that returns JSON text through its last parameter but one, and parses the text."""
+    """Call a native function that returns JSON text through its last parameter but one, and parse the text."""
     return json.loads(decoded(c_calls.call_for_text(function, *args) or b""))
 
 
 def decoded(text: bytes) -> str:
-    """Decodes a text from native code. A template may have cut it within a character."""
+    """Decode a text from native code. A template may have cut it within a character."""
     return text.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Which chat template somebody means: Jinja text, a file, or a name; and which one a model without its own may take."""
+"""Selection of a chat template by Jinja text, file or name, and of a built-in one for models without their own."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pyggml.files.json_file import read_text
 #: The start of the keys of a model's additional templates.
 _ADDITIONAL = "tokenizer.chat_template."
 
-#: Stands for whichever of Mistral's versions the vocabulary is made for.
+#: Stands for the version of Mistral's template that matches the vocabulary.
 _MISTRAL = "mistral"
 
-# Names elsewhere -> the name here. Case, hyphens and the like make no difference.
+# Names in other programs -> the name here. Case and punctuation make no difference.
 _OTHER_NAMES = {"qwen": "chatml", "mistral-instruct": _MISTRAL, "command": "command-r", "chatglm": "chatglm4"}
 
-# Texts in templates that look like tokens of their own, and those that many vocabularies have without the format.
+# Texts in templates that look like special tokens, and those in many vocabularies without the format.
 _MARKUP = re.compile(
     r"<[|｜][^<>'\" ]+[|｜]>|<\w+_of_\w+>|<seed:\w+>|\[/?[A-Z_]{3,}\]|\[\|\w+\|\]|<[用户AI]+>|</?role>|\[gMASK\]|<sop>"
 )
 _COMMON = frozenset({"<|endoftext|>", "<|user|>", "<|system|>", "<|assistant|>", "[SEP]"})
 _ROLES = ("system", "user", "assistant")
-_NEAR = 0.8  # as difflib measures it: a letter in five
+_MIN_SIMILARITY = 0.8  # by difflib: one letter in five differs
 _ROLE = "\" + m['role'] + \""
 
 
@@ -39,7 +39,7 @@ def additional_names(model: Model) -> tuple[str, ...]:
 
 
 def template_text(model: Model, template: str | os.PathLike[str]) -> str:
-    """The Jinja text that ``template`` stands for.
+    """Return the Jinja text that ``template`` stands for.
 
     Args:
         model: the model to render for.
@@ -63,8 +63,8 @@ def template_text(model: Model, template: str | os.PathLike[str]) -> str:
     raise InvalidParameterError(_unknown(template, own))
 
 
-def require_file(template: object) -> None:
-    """Refuses a template that can only be a file, and is not there; for use before a model is opened.
+def require_template_file(template: object) -> None:
+    """Refuse the path of a template file that does not exist; for use before a model is opened.
 
     Raises:
         InvalidParameterError: there is no such file.
@@ -73,13 +73,13 @@ def require_file(template: object) -> None:
         _file_text(template)
 
 
-def without_template(model: Model) -> str:
-    """What to do with a model that has no chat template, as the rest of a sentence."""
+def missing_template_advice(model: Model) -> str:
+    """Advice for a model that has no chat template, as the rest of a sentence."""
     fitting = fitting_name(model.vocab)
     name = f"chat_template={fitting!r} fits its vocabulary" if fitting else "such as chat_template='chatml'"
     return (
         f"to chat with it, name a built-in template ({name}), or pass a template's Jinja text or file; to continue "
-        "texts, which is what base models are made for, use generate()"
+        "texts, as base models are trained to, use generate()"
     )
 
 
@@ -94,12 +94,12 @@ def fitting_name(vocab: Vocab) -> str | None:
 
 
 def _tokens_of(jinja: str) -> set[str]:
-    """The texts in a template that are meant to be tokens."""
+    """The texts in a template that look like special tokens."""
     return {token for role in _ROLES for token in _MARKUP.findall(jinja.replace(_ROLE, role))}
 
 
 def _built_in(name: str, vocab: Vocab) -> str | None:
-    """The built-in template that somebody's spelling of a name means."""
+    """The built-in template for any spelling of a name."""
     known = {_plain(each): each for each in (*BUILT_IN, _MISTRAL)} | {
         _plain(other): own for other, own in _OTHER_NAMES.items()
     }
@@ -112,7 +112,7 @@ def _plain(name: str) -> str:
 
 
 def _mistral(vocab: Vocab) -> str:
-    """The version by its tokens: the first has none, and those with Tekken as their tokenizer put no spaces."""
+    """The version for a vocabulary: v1 has no special tokens, and those with the Tekken tokenizer use no spaces."""
     if vocab.find("[INST]") is None:
         return "mistral-v1"
     version = "v3" if vocab.find("[SYSTEM_PROMPT]") is None else "v7"
@@ -120,7 +120,7 @@ def _mistral(vocab: Vocab) -> str:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a text can only be a path: names have neither separators nor endings."""
+    """Return True if a text can only be a path: names have neither separators nor extensions."""
     return os.sep in text or "/" in text or text.endswith((".jinja", ".jinja2", ".j2", ".txt", ".json"))
 
 
@@ -144,7 +144,7 @@ def _file_text(path: str | os.PathLike[str]) -> str:
         raise InvalidParameterError(f"the chat template {os.fspath(path)!r:.200} could not be read: {error}") from None
     if text is None:
         raise InvalidParameterError(f"there is no chat template at {os.fspath(path)!r:.200}: no such file")
-    if not text.strip():  # the engine would take the model's own template instead
+    if not text.strip():  # the engine would use the model's own template instead
         raise InvalidParameterError(f"the chat template {os.fspath(path)!r:.200} is an empty file")
     return text
 
@@ -152,7 +152,7 @@ def _file_text(path: str | os.PathLike[str]) -> str:
 def _unknown(name: str, own: Sequence[str]) -> str:
     known = [*own, *BUILT_IN, _MISTRAL]
     spelled = {_plain(each): each for each in known}
-    near = [spelled[each] for each in difflib.get_close_matches(_plain(name), spelled, cutoff=_NEAR)]
+    near = [spelled[each] for each in difflib.get_close_matches(_plain(name), spelled, cutoff=_MIN_SIMILARITY)]
     meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     additional = f"the model has {', '.join(own)}, " if own else ""
     return (

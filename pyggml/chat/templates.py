@@ -1,4 +1,4 @@
-"""Renders messages as prompts, with the engine's chat code."""
+"""Chat templates, which render messages as prompts with the engine's chat code."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pyggml._core import c_calls
 from pyggml._core.c_values import c_string
 from pyggml._core.checks import flag, items, shown
 from pyggml._core.ffi import ffi, lib
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml._native.model import Model
 from pyggml.chat import generic_tools
-from pyggml.chat.end_of_turn import turn_ends
-from pyggml.chat.fallback_schemas import StandIns
+from pyggml.chat.end_of_turn import turn_end_texts
+from pyggml.chat.fallback_schemas import FallbackSchemas
 from pyggml.chat.prompts import ChatPrompt, decoded, json_from
-from pyggml.chat.template_selection import additional_names, template_text, without_template
+from pyggml.chat.template_selection import additional_names, missing_template_advice, template_text
 from pyggml.chat.types import ChatAbilities, ChatMessage
 from pyggml.errors import InvalidParameterError
 from pyggml.schema.grammar import as_text, parsed
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml._core.ffi import CData
 
 Message = Mapping[str, Any] | ChatMessage
@@ -34,7 +31,7 @@ Message = Mapping[str, Any] | ChatMessage
 _TOOL_CHOICES = ("auto", "none", "required")
 # The variable that templates read to show the model the schema of its answer.
 _SHOWN_SCHEMA = "response_format"
-# What a request says if nothing is asked for.
+# The defaults of a request.
 _PLAIN: dict[str, Any] = {
     "tool_choice": "none",
     "parallel_tool_calls": False,
@@ -45,7 +42,7 @@ _PLAIN: dict[str, Any] = {
 }
 
 
-class ChatTemplates(Owner):
+class ChatTemplates(ClosableOwner):
     """A model's chat template, parsed and analysed once.
 
     Any thread may use it. It keeps its model alive. Close it, or use it as a context manager.
@@ -59,7 +56,7 @@ class ChatTemplates(Owner):
     _instead_of_a_copy = "share this one between threads; another process makes its own"
 
     def __init__(self, model: Model, template: str | os.PathLike[str] | None = None) -> None:
-        """Parses a template.
+        """Parse a template.
 
         Args:
             model: the model to render for.
@@ -75,20 +72,20 @@ class ChatTemplates(Owner):
             raise InvalidParameterError(f"a Model was expected, not {shown(model)}")
         self.names = additional_names(model)
         if template is None and model.chat_template() is None and model.chat_template("tool_use") is None:
-            raise InvalidParameterError(f"{model.path} has no chat template: {without_template(model)}")
+            raise InvalidParameterError(f"{model.path} has no chat template: {missing_template_advice(model)}")
         text = ffi.NULL if template is None else c_string("the chat template", template_text(model, template))
         self._handle = c_calls.create(
             "pyg_chat_templates", lib.pyg_chat_templates_free, lib.pyg_chat_templates_new, model._handle, text
         )
-        about = json_from(lib.pyg_chat_templates_info, self._handle)
-        self.source: str = about["source"]
-        self._arguments: str = about["arguments"]
-        self.supports = _abilities(about["abilities"])
+        info = json_from(lib.pyg_chat_templates_info, self._handle)
+        self.source: str = info["source"]
+        self._arguments: str = info["arguments"]
+        self.supports = _abilities(info["abilities"])
         is_own = template is None or template in self.names
-        self._ends = () if is_own else turn_ends(self._turns, model)
+        self._turn_ends = () if is_own else turn_end_texts(self._render_turns, model)
 
     def shared(self) -> ChatTemplates:
-        """The same template for another owner, without parsing it again: closing one leaves the other open.
+        """Share the parsed template with another owner: closing one leaves the other open.
 
         Raises:
             ClosedError: the templates were closed.
@@ -115,7 +112,7 @@ class ChatTemplates(Owner):
         grammar: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> ChatPrompt:
-        """Renders a conversation in the format that the model was trained on.
+        """Render a conversation in the format that the model was trained on.
 
         Args:
             messages: ChatMessages, or mappings with "role" and "content" as in OpenAI's API.
@@ -125,7 +122,7 @@ class ChatTemplates(Owner):
             parallel_tool_calls: allow several calls in one answer.
             add_generation_prompt: end with the start of the assistant's turn.
             continue_final_message: let the answer continue the last message instead of starting a new turn.
-            thinking: False asks the template to keep the model from reasoning. None: the value of ``enable_thinking``
+            thinking: False: the template should keep the model from reasoning. None: the value of ``enable_thinking``
                 in ``template_kwargs``, or True.
             split_reasoning: separate reasoning from content; False leaves it in the content, with its tags.
             json_schema: JSON schema that the content must match.
@@ -142,8 +139,8 @@ class ChatTemplates(Owner):
         variables = {} if template_kwargs is None else _mapping("template_kwargs", template_kwargs)
         if thinking is None:
             thinking = variables.pop("enable_thinking", True)
-        wanted = _chosen_tools(tools, tool_choice)
-        if wanted.tools and wanted.choice != "none" and (json_schema is not None or grammar is not None):
+        selection = _select_tools(tools, tool_choice)
+        if selection.tools and selection.choice != "none" and (json_schema is not None or grammar is not None):
             raise InvalidParameterError(
                 "tools cannot be combined with a json_schema or grammar for the answer: give only one of them, or "
                 "tool_choice='none'"
@@ -151,7 +148,7 @@ class ChatTemplates(Owner):
         request: dict[str, Any] = {
             **_PLAIN,
             "messages": [_message(message) for message in items("messages", messages)],
-            "tools": wanted.tools,
+            "tools": selection.tools,
             "parallel_tool_calls": flag("parallel_tool_calls", parallel_tool_calls),
             "add_generation_prompt": flag("add_generation_prompt", add_generation_prompt),
             "continue_final_message": flag("continue_final_message", continue_final_message),
@@ -160,43 +157,44 @@ class ChatTemplates(Owner):
             "grammar": grammar,
             "template_kwargs": variables,
         }
-        if wanted.tools and wanted.choice != "none":
-            return self._with_calls(request, wanted)
+        if selection.tools and selection.choice != "none":
+            return self._with_calls(request, selection)
         if json_schema is not None:
             return self._with_schema(request, json_schema)
         return self._render(request)
 
     def _with_schema(self, request: dict[str, Any], schema: Mapping[str, Any] | str) -> ChatPrompt:
-        """Renders a prompt whose answer must match a schema."""
-        stand_ins = StandIns()
-        prompt = self._render({**request, "json_schema": json.dumps(stand_ins.for_answer(schema))}, stand_ins)
-        if not stand_ins.shown_in(prompt.text):
+        """Render a prompt whose answer must match a schema."""
+        fallbacks = FallbackSchemas()
+        prompt = self._render({**request, "json_schema": json.dumps(fallbacks.for_response(schema))}, fallbacks)
+        if not fallbacks.appear_in(prompt.text):
             return prompt
         variables = {**request["template_kwargs"], _SHOWN_SCHEMA: parsed(as_text(schema))}
         return replace(prompt, text=self._render({**request, "template_kwargs": variables}).text)
 
-    def _with_calls(self, request: dict[str, Any], wanted: _Wanted) -> ChatPrompt:
-        """Renders a prompt whose answer may, or must, call tools."""
-        stand_ins = StandIns()
-        may_be_called = [wanted.only] if wanted.only else wanted.tools
-        given = [stand_ins.for_tool(tool, one_by_one=self._arguments == "one by one") for tool in may_be_called]
+    def _with_calls(self, request: dict[str, Any], selection: _ToolSelection) -> ChatPrompt:
+        """Render a prompt whose answer may, or must, call tools."""
+        fallbacks = FallbackSchemas()
+        separate = self._arguments == "one by one"
+        callable_tools = [selection.only] if selection.only else selection.tools
+        given = [fallbacks.for_tool(tool, separate_arguments=separate) for tool in callable_tools]
         if self.supports.tools:
             text = self._render(request).text
             return replace(
-                self._render({**request, "tools": given, "tool_choice": wanted.choice}, stand_ins), text=text
+                self._render({**request, "tools": given, "tool_choice": selection.choice}, fallbacks), text=text
             )
         messages = generic_tools.with_tools(
             request["messages"],
-            wanted.tools,
-            required=wanted.choice == "required",
+            selection.tools,
+            required=selection.choice == "required",
             parallel=request["parallel_tool_calls"],
         )
         return self._render(
-            {**request, "messages": messages, "tools": [], "tool_choice": wanted.choice, "generic_tools": given},
-            stand_ins,
+            {**request, "messages": messages, "tools": [], "tool_choice": selection.choice, "generic_tools": given},
+            fallbacks,
         )
 
-    def _render(self, request: dict[str, Any], stand_ins: StandIns | None = None) -> ChatPrompt:
+    def _render(self, request: dict[str, Any], fallbacks: FallbackSchemas | None = None) -> ChatPrompt:
         prompt, parser = self._rendered(request)
         return ChatPrompt(
             text=prompt["text"],
@@ -204,17 +202,17 @@ class ChatTemplates(Owner):
             grammar_prefix=prompt["grammar_prefix"],
             trigger_patterns=tuple(prompt["triggers"]["patterns"]),
             trigger_tokens=tuple(prompt["triggers"]["token_ids"]),
-            preserved_tokens=(*prompt["preserved_tokens"], *self._ends),
-            stop=(*prompt["stop"], *self._ends),
+            preserved_tokens=(*prompt["preserved_tokens"], *self._turn_ends),
+            stop=(*prompt["stop"], *self._turn_ends),
             thinking_start=prompt["thinking_start"],
             thinking_ends=tuple(prompt["thinking_ends"]),
             _grammar=prompt["grammar"] or None,
-            _stand_ins=stand_ins or StandIns(),
+            _fallback_schemas=fallbacks or FallbackSchemas(),
             _format=parser,
         )
 
     def _rendered(self, request: dict[str, Any]) -> tuple[dict[str, Any], CData]:
-        """The prompt as the native code describes it, and a parser for answers to it."""
+        """Return the prompt in the native code's JSON format, and a parser for answers to it."""
         out = ffi.new("char **")
         try:
             parser = c_calls.create(
@@ -234,25 +232,29 @@ class ChatTemplates(Owner):
             )
         return prompt, parser
 
-    def _turns(self, messages: list[dict[str, Any]]) -> str:
-        """Messages without the beginning of an answer."""
+    def _render_turns(self, messages: list[dict[str, Any]]) -> str:
+        """Render messages without the beginning of an answer."""
         return str(self._rendered({**_PLAIN, "messages": messages})[0]["text"])
 
     def close(self) -> None:
-        """Frees the template. Prompts already rendered stay usable. Safe to call again."""
+        """Free the template. Prompts already rendered stay usable. Safe to call again."""
         c_calls.call(lib.pyg_chat_templates_close, self._handle)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
+def templates_or_none(model: Model, wanted: str | os.PathLike[str] | None) -> ChatTemplates | None:
+    """Return the wanted template, or the model's; None if that is missing or invalid, an error only in chats."""
+    if wanted is not None:
+        return ChatTemplates(model, wanted)
+    try:
+        return ChatTemplates(model)
+    except InvalidParameterError:
+        return None
 
 
 def _abilities(native: Mapping[str, bool]) -> ChatAbilities:
     return ChatAbilities(
         system=native["supports_system_role"],
-        # What looks like a family's template may have its format for calls, and no place for them.
+        # A template that resembles a family's may have its format for calls, but not render any.
         tools=native["supports_tool_format"] and (native["supports_tools"] or native["supports_tool_calls"]),
         parallel_tool_calls=native["supports_parallel_tool_calls"],
         thinking=native["supports_thinking"],
@@ -274,28 +276,28 @@ def _mapping(name: str, value: object) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """The tools to show in the prompt, whether the answer may call them, and the only one it may call, if any."""
+class _ToolSelection:
+    """The tools to show in the prompt, the choice ("auto", "none", "required"), and the only tool to call, if any."""
 
     tools: list[dict[str, Any]]
     choice: str
     only: dict[str, Any] | None = None
 
 
-def _chosen_tools(tools: Sequence[Mapping[str, Any]] | None, choice: str | Mapping[str, Any]) -> _Wanted:
+def _select_tools(tools: Sequence[Mapping[str, Any]] | None, choice: str | Mapping[str, Any]) -> _ToolSelection:
     given = [_mapping("a tool", tool) for tool in (() if tools is None else items("tools", tools))]
     name = _function_name(choice) if isinstance(choice, Mapping) else choice
     if isinstance(choice, str) and choice in _TOOL_CHOICES:
         if name == "required" and not given:
             raise InvalidParameterError("tool_choice is 'required', but no tools were given")
-        return _Wanted(given, choice)
+        return _ToolSelection(given, choice)
     only = [tool for tool in given if isinstance(name, str) and _function_name(tool) == name]
     if not only:
         names = ", ".join(repr(_function_name(tool)) for tool in given) or "none"
         raise InvalidParameterError(
             f"tool_choice must be 'auto', 'none', 'required' or the name of a tool ({names}), not {shown(choice)}"
         )
-    return _Wanted(given, "required", only[0])
+    return _ToolSelection(given, "required", only[0])
 
 
 def _function_name(tool: Mapping[str, Any]) -> object:

@@ -1,4 +1,4 @@
-"""Tools that a model may call: JSON descriptions, and Python functions converted to them."""
+"""Tools that a model may call: JSON descriptions, or Python functions converted to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECTION = re.compile(
     r"^(Args|Arguments|Parameters|Attributes|Examples?|Notes?|Raises|Returns|Todo|Warnings?|Yields):\s*$", re.MULTILINE
 )
 _ARGUMENT_SECTIONS = ("Args", "Arguments", "Parameters")
-# Keywords of a schema whose text shapes the grammar, and so must not be changed.
+# Keywords of a schema whose text determines the grammar, and so must not be changed.
 _NOT_TEXT = ("$ref", "type", "format", "pattern")
 _ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 
@@ -47,25 +47,25 @@ class Tool:
     types: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The tool in OpenAI's form."""
+        """Return the tool in OpenAI's format."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
-    def described(self, change: Callable[[str], str]) -> Tool:
-        """A copy with every text that the model sees changed, since others may have written it."""
-        parameters = _changed(self.parameters, change)
+    def with_texts_changed(self, change: Callable[[str], str]) -> Tool:
+        """Copy the tool with every text that the model sees changed: texts may be untrusted."""
+        parameters = _map_texts(self.parameters, change)
         return dataclasses.replace(self, description=change(self.description), parameters=parameters)
 
     def call(self, call_id: str, arguments_text: str) -> ToolCall:
-        """A call to this tool."""
+        """Create a call to this tool."""
         return ToolCall(call_id, self.name, arguments_text, self.types)
 
 
-def checked(tools: Sequence[ToolLike] | None) -> dict[str, Tool]:
-    """Checks tools and returns them by name, in their order.
+def checked_tools(tools: Sequence[ToolLike] | None) -> dict[str, Tool]:
+    """Check tools and return them by name, in their order.
 
     Args:
-        tools: each in OpenAI's form, or only its "function" object, or a typed Python function with a Google-style
+        tools: each in OpenAI's format, or only its "function" object, or a typed Python function with a Google-style
             docstring.
 
     Raises:
@@ -86,8 +86,8 @@ def checked(tools: Sequence[ToolLike] | None) -> dict[str, Tool]:
     return found
 
 
-def of_function(function: Callable[..., Any]) -> Tool:
-    """Makes a tool from a Python function.
+def tool_from_function(function: Callable[..., Any]) -> Tool:
+    """Make a tool from a Python function.
 
     The tool has the function's name and, as its description, the docstring up to the first section. Each parameter has
     the JSON schema of its annotation and a description from the docstring's ``Args`` or from ``Annotated[T, "..."]``,
@@ -143,16 +143,16 @@ def _types(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """A docstring's description, and its description of each argument."""
+    """Split a docstring into its description and that of each argument."""
     parts = _SECTION.split(text)
     explained: dict[str, str] = {}
     for title, body in zip(parts[1::2], parts[2::2], strict=True):
         if title in _ARGUMENT_SECTIONS:
-            explained |= _explained(inspect.cleandoc("\n" + body))
+            explained |= _argument_descriptions(inspect.cleandoc("\n" + body))
     return parts[0].strip(), explained
 
 
-def _explained(section: str) -> dict[str, str]:
+def _argument_descriptions(section: str) -> dict[str, str]:
     """Argument -> its description in a docstring section; indented lines continue the line above."""
     found: dict[str, str] = {}
     name = None
@@ -165,30 +165,30 @@ def _explained(section: str) -> dict[str, str]:
     return found
 
 
-def _changed(schema: Any, change: Callable[[str], str]) -> Any:
-    """A schema with its texts and property names changed, but not the keywords in ``_NOT_TEXT``."""
+def _map_texts(schema: Any, change: Callable[[str], str]) -> Any:
+    """Copy a schema with its texts and property names changed, but not the keywords in ``_NOT_TEXT``."""
     if isinstance(schema, str):
         return change(schema)
     if isinstance(schema, list):
-        return [_changed(item, change) for item in schema]
+        return [_map_texts(item, change) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _changed_keyword(key, value, change) for key, value in schema.items()}
+    return {key: _map_keyword(key, value, change) for key, value in schema.items()}
 
 
-def _changed_keyword(key: str, value: Any, change: Callable[[str], str]) -> Any:
+def _map_keyword(key: str, value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str) and key in _NOT_TEXT:
         return value
     if isinstance(value, dict) and key == "properties":
-        return {change(name): _changed(schema, change) for name, schema in value.items()}
-    return _changed(value, change)
+        return {change(name): _map_texts(schema, change) for name, schema in value.items()}
+    return _map_texts(value, change)
 
 
 def _tool(place: str, tool: object) -> Tool:
     if isinstance(tool, Mapping):
         return _of_json(place, tool)
     if callable(tool):
-        return of_function(tool)
+        return tool_from_function(tool)
     raise InvalidParameterError(f"{place} must be a mapping or a function, not {type(tool).__name__}")
 
 

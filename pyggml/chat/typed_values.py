@@ -1,4 +1,4 @@
-"""Converts JSON values to Python types: the inverse of :func:`pyggml.schema.schema_of`."""
+"""Conversion of JSON values to Python types: the inverse of :func:`pyggml.schema.schema_of`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FROM_TEXT: dict[object, Callable[[str], object]] = {
 
 
 def as_type(annotation: Any, value: Any) -> Any:
-    """Converts a JSON value to the type that an annotation names.
+    """Convert a JSON value to the type that an annotation names.
 
     Creates enumeration members, dataclasses, pydantic models, tuples, dates, times and UUIDs at any depth; other values
     are checked and returned unchanged.

@@ -47,7 +47,7 @@ class ToolCall:
         return {name: self._as_its_type(name, value, self._types) for name, value in arguments.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """The call in the form that chat templates and OpenAI's API use."""
+        """Return the call in the format of chat templates and OpenAI's API."""
         return {
             "id": self.id,
             "type": "function",
@@ -65,12 +65,12 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ToolCallDelta:
-    """A piece of a tool call that is being generated.
+    """An addition to a tool call that is being generated.
 
     Attributes:
         index: index of the call within the message.
-        id: id of the call; only in its first piece.
-        name: name of the tool; only in the first piece.
+        id: id of the call; only in its first delta.
+        name: name of the tool; only in the first delta.
         arguments_text: text to append to the JSON text of the arguments.
     """
 
@@ -80,10 +80,10 @@ class ToolCallDelta:
     arguments_text: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The piece in the form that OpenAI's API streams."""
-        begins = {"id": self.id, "type": "function"} if self.id else {}
+        """Return the delta in the format that OpenAI's API streams."""
+        first = {"id": self.id, "type": "function"} if self.id else {}
         name = {"name": self.name} if self.name else {}
-        return {"index": self.index, **begins, "function": {**name, "arguments": self.arguments_text}}
+        return {"index": self.index, **first, "function": {**name, "arguments": self.arguments_text}}
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class ChatMessage(Record):
     _hints = hints("message")
 
     def to_dict(self) -> dict[str, Any]:
-        """The message in the form that chat templates and OpenAI's API use."""
+        """Return the message in the format of chat templates and OpenAI's API."""
         message: dict[str, Any] = {"role": self.role, "content": self.content}
         texts = {name: getattr(self, name) for name in ("reasoning_content", "tool_call_id", "name")}
         message |= {name: text for name, text in texts.items() if text}
@@ -120,12 +120,12 @@ class ChatMessage(Record):
 
 @dataclass(frozen=True)
 class ChatDelta:
-    """What a piece of generated text adds to a message. All the deltas add up to exactly the whole message.
+    """An addition to a message that is being generated. All deltas add up to exactly the whole message.
 
     Attributes:
         content: text to append.
         reasoning_content: text to append.
-        tool_calls: pieces of calls, in order.
+        tool_calls: deltas of calls, in order.
     """
 
     content: str = ""
@@ -133,13 +133,13 @@ class ChatDelta:
     tool_calls: tuple[ToolCallDelta, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether it adds anything."""
+        """Return True if it adds anything."""
         return bool(self.content or self.reasoning_content or self.tool_calls)
 
 
 @dataclass(frozen=True)
 class ChatAbilities:
-    """What a chat template supports.
+    """The features that a chat template supports.
 
     Attributes:
         system: system messages. If not, their text is put before the first user message.
@@ -183,14 +183,14 @@ class ChatCompletion(Completion):
 
 @dataclass(frozen=True)
 class ChatChunk(Chunk):
-    """A piece of a running answer: a Chunk, and what it adds to the message.
+    """A chunk of a running answer, and its addition to the message.
 
     All the chunks add up to exactly the completion's message.
 
     Attributes:
         content: text to append to ``content``.
         reasoning_content: text to append to ``reasoning_content``.
-        tool_calls: pieces of tool calls, in order.
+        tool_calls: deltas of tool calls, in order.
     """
 
     content: str = ""
@@ -209,17 +209,17 @@ class ChatChunk(Chunk):
 
 
 def _choice(
-    name: str, news: dict[str, Any], result: Completion | Chunk, tokenizer: NamesTokens | None
+    name: str, message: dict[str, Any], result: Completion | Chunk, tokenizer: NamesTokens | None
 ) -> dict[str, Any]:
     return {
-        name: news,
+        name: message,
         "logprobs": json_forms.chat_logprobs(result.logprobs, tokenizer),
         "finish_reason": json_forms.finish_reason(result.finish_reason),
     }
 
 
 def json_object(what: str, text: str) -> dict[str, Any]:
-    """Parses the text of a JSON object; ``what``, a plural, names it in messages.
+    """Parse the text of a JSON object; ``what``, a plural, names it in messages.
 
     Raises:
         InvalidParameterError: the text is not a JSON object.

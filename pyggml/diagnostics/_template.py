@@ -7,7 +7,7 @@ from typing import Any
 
 from pyggml._native.model import Model
 from pyggml.chat import ChatTemplates
-from pyggml.chat.template_selection import without_template
+from pyggml.chat.template_selection import missing_template_advice
 from pyggml.diagnostics._facts import Problems
 from pyggml.diagnostics.report import TemplateReport
 from pyggml.errors import EngineError, InferError, OutOfMemoryError
@@ -54,7 +54,7 @@ def template_of(model: Model, problems: Problems) -> TemplateReport | None:
 def remarks_on(model: Model) -> Iterator[str]:
     """What users should know about chatting with a model that generates; nothing is wrong with it."""
     if model.chat_template() is None:
-        yield f"there is no chat template: {without_template(model)}"
+        yield f"there is no chat template: {missing_template_advice(model)}"
 
 
 def _conversations(templates: ChatTemplates) -> Iterator[tuple[str, dict[str, Any]]]:

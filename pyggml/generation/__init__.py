@@ -1,1 +1,1 @@
-"""From a prompt to tokens: jobs, the engine that computes them, and streams that read the results."""
+"""From a prompt to tokens: requests, the engine that computes them, and streams that read the results."""

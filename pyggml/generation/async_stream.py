@@ -1,101 +1,87 @@
-"""A running generation in an event loop. This module imports asyncio, so it is itself imported only when needed."""
+"""Running generations as asynchronous iterators. This module imports asyncio, so it is imported only when needed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, cast
 
-from pyggml._core.owner import Owner
-from pyggml.errors import InvalidParameterError, QueueFullError
-from pyggml.generation.engine import time_left
-from pyggml.generation.event_loops import Line
-from pyggml.generation.job import Job
+from pyggml.errors import InvalidParameterError
+from pyggml.generation.engine import Engine
+from pyggml.generation.event_loops import LoopWaiter
+from pyggml.generation.pending_request import PromptRequest
 from pyggml.generation.request import Request
-from pyggml.generation.stream import Assembly, C, D
+from pyggml.generation.stream import C, ChunkBuilder, D, StreamResult
 from pyggml.types import Chunk, Completion
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
+class BaseAsyncStream(StreamResult[D], AsyncIterator[C], Generic[C, D]):
     """Base class of asynchronous streams, for any kind of chunk."""
 
     _instead_of_a_copy = "await finish() returns a completion, which can be"
 
-    def __init__(self, job: Job, assembly: Assembly) -> None:
-        """Keeps the job, which is submitted when the stream is entered or iterated, and what makes its chunks."""
-        self._job = job
-        self._assembly = assembly
+    def __init__(self, engine: Engine, pending: PromptRequest, builder: ChunkBuilder) -> None:
+        """Prepare a stream, which submits the request when it is entered or iterated.
+
+        Args:
+            engine: the engine to submit it to.
+            pending: the request.
+            builder: builds its chunks.
+        """
+        self._engine = engine
+        self._pending = pending
+        self._builder = builder
         self._request: Request | None = None
-        self._line: Line | None = None
+        self._waiter: LoopWaiter | None = None
         self._is_awaited = False
         self._is_cancelled = False
         self._is_closed = False
 
     async def __anext__(self) -> C:
-        if self._assembly.ended:
+        if self._builder.ended:
             raise StopAsyncIteration
         with self._awaited():
             return await self._next()
 
     async def finish(self) -> D:
-        """Runs to the end and returns everything generated, including chunks already taken. Wakes up rarely.
+        """Run to the end and return the whole completion, including chunks already taken. Wakes up rarely.
 
         Raises:
             As :meth:`LLM.generate`.
         """
-        self._job.unwatched()
+        self._pending.is_streamed = False
         async for _ in self:
             pass
         return self.completion
 
     @property
-    def completion(self) -> D:
-        """The whole generation, once the last chunk has been taken.
-
-        Raises:
-            InvalidParameterError: the generation has not ended yet, or has not started.
-        """
-        return cast("D", self._assembly.completion(self._request))
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Length of the prompt in tokens, as of the last chunk; 0 before the first."""
-        return 0 if self._request is None else self._request.prompt_tokens
-
-    @property
-    def cached_tokens(self) -> int:
-        """Number of prompt tokens taken from the cache, as of the last chunk; 0 before the first."""
-        return 0 if self._request is None else self._request.cached_tokens
-
-    @property
     def submitted_s(self) -> float | None:
-        """When the engine was given the request, by :func:`time.monotonic`; None: not yet."""
-        return self._job.submitted_s
+        """Time of submission to the engine, by :func:`time.monotonic`; None: not submitted yet."""
+        return self._pending.submitted_s
 
     def __repr__(self) -> str:
-        state = "not started" if self._request is None and not self._assembly.ended else repr(self._assembly)
+        state = "not started" if self._request is None and not self._builder.ended else repr(self._builder)
         return f"{type(self).__name__}({state})"
 
     def cancel(self) -> None:
-        """Ends the generation soon; the last chunk then has ``finish_reason="cancelled"``."""
+        """End the generation soon; the last chunk then has ``finish_reason="cancelled"``."""
         self._is_cancelled = True
         if self._request is not None:
             self._request.cancel()
-        elif self._line is not None:
-            self._line.nudge()
+        elif self._waiter is not None:
+            self._waiter.wake()
 
     async def aclose(self) -> None:
-        """Cancels the generation and ends the iterator. Does not wait for the engine."""
+        """Cancel the generation and end the iterator. Does not wait for the engine."""
         self._close()
 
     async def __aenter__(self) -> Self:
-        """Submits the request, unless that is done already, and waits for room first if ``queue_full="wait"``.
+        """Submit the request, unless that is done already; with ``queue_full="wait"``, wait while the queue is full.
 
         Raises:
             InvalidParameterError: the stream was closed, or failed.
@@ -114,7 +100,7 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
 
     @contextlib.contextmanager
     def _awaited(self) -> Iterator[None]:
-        """Keeps other tasks out during an await, and closes the stream if the await fails or is cancelled."""
+        """Refuse other tasks during an await, and close the stream if the await fails or is cancelled."""
         if self._is_awaited:
             raise InvalidParameterError("another task is already awaiting this stream: use one task per stream")
         self._is_awaited = True
@@ -125,75 +111,48 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
             raise
         finally:
             self._is_awaited = False
-            if self._assembly.ended:
-                self._hang_up()
+            if self._builder.ended:
+                self._close_waiter()
 
     async def _next(self) -> C:
         request = await self._started()
-        token_ids = [] if request is None else await request.aread(self._job.min_tokens)
-        if self._assembly.ended:  # closed during the await
+        token_ids = [] if request is None else await request.aread(self._pending.min_tokens)
+        if self._builder.ended:  # closed during the await
             raise StopAsyncIteration
-        return cast("C", self._assembly.abandon() if request is None else await self._add(request, token_ids))
+        return cast("C", self._builder.cancel() if request is None else await self._add(request, token_ids))
 
     async def _add(self, request: Request, token_ids: list[int]) -> Chunk:
-        if not self._assembly.takes_long(token_ids):
-            return self._assembly.add(request, token_ids)
-        chunk = await asyncio.to_thread(self._assembly.made, request, token_ids)
+        if not self._builder.is_slow(token_ids):
+            return self._builder.add(request, token_ids)
+        chunk = await asyncio.to_thread(self._builder.build, request, token_ids)
         if self._is_closed:  # meanwhile
             raise StopAsyncIteration
-        return self._assembly.keep(chunk)
+        return self._builder.append(chunk)
 
     async def _started(self) -> Request | None:
-        """The request, submitted now unless that is done already. None if the stream was cancelled or closed before."""
+        """Return the request, and submit it first if necessary. None: the stream was cancelled or closed before."""
         if self._request is None:
-            self._line = self._line or Line()
-            await self._submit(self._line)
+            self._waiter = self._waiter or LoopWaiter()
+            self._request = await self._engine.aenqueue(self._pending, self._waiter, lambda: self._is_over)
+            if self._request is not None and self._is_over:
+                self._request.cancel()
         return self._request
-
-    async def _submit(self, line: Line) -> None:
-        """Queues the request, waiting for room if the job says so, unless it is cancelled or closed meanwhile."""
-        deadline = self._job.deadline()
-        while not self._is_over:
-            try:
-                await self._try_to_submit(line, deadline)
-            except QueueFullError:
-                if not self._job.waits:
-                    raise
-            else:
-                break
-            if self._is_over:  # cancelled during the attempt, which may run in another thread
-                break
-            self._job.engine.ask_for_room(line.waker, line.tag)
-            await line.news(time_left(deadline))
-        if self._request is not None and self._is_over:
-            self._request.cancel()
-
-    async def _try_to_submit(self, line: Line, deadline: float | None) -> None:
-        attempt = functools.partial(self._job.submit, deadline, line=line)
-        if self._job.is_slow:
-            self._request = await asyncio.to_thread(attempt)
-            return
-        # Hundreds of tasks may start at once: submitting one per turn of the loop lets other work run in between.
-        async with line.beginning:
-            if not self._is_over:
-                self._request = attempt()
-                await asyncio.sleep(0)
 
     @property
     def _is_over(self) -> bool:
-        return self._is_cancelled or self._assembly.ended
+        return self._is_cancelled or self._builder.ended
 
     def _close(self) -> None:
         self._is_closed = True
-        self._assembly.abandon()
+        self._builder.cancel()
         if self._request is not None:
             self._request.cancel()
-        self._hang_up()
+        self._close_waiter()
 
-    def _hang_up(self) -> None:
-        if self._line is not None:
-            self._line.close()
-            self._line = None
+    def _close_waiter(self) -> None:
+        if self._waiter is not None:
+            self._waiter.close()
+            self._waiter = None
 
 
 class AsyncStream(BaseAsyncStream[Chunk, Completion]):
@@ -205,6 +164,6 @@ class AsyncStream(BaseAsyncStream[Chunk, Completion]):
     it cancels the generation. After an exception the stream has ended.
     """
 
-    def __init__(self, job: Job) -> None:
-        """Keeps the job, which is submitted when the stream is entered or iterated."""
-        super().__init__(job, Assembly(job.tokenizer, job.stop))
+    def __init__(self, engine: Engine, pending: PromptRequest) -> None:
+        """Prepare a stream, which submits the request when it is entered or iterated."""
+        super().__init__(engine, pending, ChunkBuilder(pending.tokenizer, pending.stop))

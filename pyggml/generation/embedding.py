@@ -1,7 +1,7 @@
-"""Converts texts to vectors, and pairs of texts to scores.
+"""Embeddings of texts, and scores of pairs of texts.
 
-A forward pass (:mod:`pyggml.generation.embedding_batches`) computes several texts. Token embeddings are pooled here, so
-that one context serves all kinds of pooling and texts longer than a pass; scores come from the model's own head.
+Texts are computed in batches (:mod:`pyggml.generation.embedding_batches`). Token embeddings are pooled here, so that
+one context serves all kinds of pooling and texts longer than a batch; scores come from the model's own head.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pyggml.errors import (
     InvalidParameterError,
     UnsupportedArchitectureError,
 )
-from pyggml.generation.embedding_batches import Floats, Ids, Kind, Passes
+from pyggml.generation.embedding_batches import BatchEncoder, Floats, Ids, Kind
 from pyggml.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -47,29 +47,28 @@ _POOLING_OF_FILE = {"1": "mean", "2": "cls", "3": "last"}
 
 
 class Embedder:
-    """Embeds and reranks with one model. Thread-safe: calls take turns, one forward pass at a time.
+    """Embeds and reranks with one model, one batch at a time. Thread-safe. Contexts are created on first use."""
 
-    Contexts are created on first use.
-    """
-
-    def __init__(self, model: Model, tokenizer: Tokenizer, n_ctx: int, passes: Callable[[Kind], Passes]) -> None:
-        """Creates it without allocating anything.
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer, n_ctx: int, make_encoder: Callable[[Kind], BatchEncoder]
+    ) -> None:
+        """Create it without allocating anything.
 
         Args:
             model: the model, which the caller keeps open.
             tokenizer: the model's tokenizer.
-            n_ctx: most tokens of one text.
-            passes: gives the forward passes of a kind, such as :func:`pyggml.generation.embedding_batches.passes_of`.
+            n_ctx: maximum number of tokens of one text.
+            make_encoder: creates an encoder of a kind; see :func:`pyggml.generation.embedding_batches.encoder_factory`.
         """
         self._model = model
         self._tokenizer = tokenizer
         self._n_ctx = n_ctx
-        self._computing = NonReentrantLock("embed() or rerank()")
-        self._door = NonReentrantLock(
+        self._compute_lock = NonReentrantLock("embed() or rerank()")
+        self._executor_lock = NonReentrantLock(
             "aembed() or arerank()"
-        )  # never held during a forward pass: an event loop may enter
-        self._tokens = passes("none")
-        self._head = passes("rank")
+        )  # never held during a forward pass: event loops take it
+        self._token_encoder = make_encoder("none")
+        self._head_encoder = make_encoder("rank")
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
 
@@ -80,40 +79,40 @@ class Embedder:
         normalize: bool,
         pooling: Pooling | None,
         parse_special: bool,
-        given_up: threading.Event | None = None,
+        cancelled: threading.Event | None = None,
     ) -> Floats:
-        """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`. Stops early once ``given_up`` is set."""
+        """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`. Stops early once ``cancelled`` is set."""
         self._require_single_stack()
         normalize = flag("normalize", normalize)
         pool = _POOL[self._pooling if pooling is None else _checked_pooling(pooling)]
         rows = [self._ids(index, text, parse_special) for index, text in enumerate(_as_list("texts", texts))]
         vectors = np.zeros((len(rows), self._model.n_embd_out), np.float32)
-        for indices in self._tokens.passes([len(ids) for ids in rows]):
-            if given_up is not None and given_up.is_set():
+        for indices in self._token_encoder.batches([len(ids) for ids in rows]):
+            if cancelled is not None and cancelled.is_set():
                 break
-            with self._computing.hold():
+            with self._compute_lock.hold():
                 self._require_open()
-                tokens = self._tokens.of_tokens([rows[index] for index in indices])
+                tokens = self._token_encoder.token_embeddings([rows[index] for index in indices])
             for index, matrix in zip(indices, tokens, strict=True):
                 vectors[index] = pool(matrix)
         found = _unit(vectors) if normalize else vectors
         return found[0] if isinstance(texts, str) else found
 
     def rerank(
-        self, query: str, documents: Sequence[str], *, normalize: bool, given_up: threading.Event | None = None
+        self, query: str, documents: Sequence[str], *, normalize: bool, cancelled: threading.Event | None = None
     ) -> Floats:
-        """See :meth:`LLM.rerank <pyggml.llm.LLM.rerank>`. Stops early once ``given_up`` is set."""
+        """See :meth:`LLM.rerank <pyggml.llm.LLM.rerank>`. Stops early once ``cancelled`` is set."""
         self._require_single_stack()
         normalize = flag("normalize", normalize)
         self._require_head(normalize)
         rows = self._pairs(query, documents)
         scores = np.zeros(len(rows), np.float32)
-        for indices in self._head.passes([len(ids) for ids in rows]):
-            if given_up is not None and given_up.is_set():
+        for indices in self._head_encoder.batches([len(ids) for ids in rows]):
+            if cancelled is not None and cancelled.is_set():
                 break
-            with self._computing.hold():
+            with self._compute_lock.hold():
                 self._require_open()
-                scores[indices] = self._head.of_sequences([rows[index] for index in indices])[:, 0]
+                scores[indices] = self._head_encoder.head_outputs([rows[index] for index in indices])[:, 0]
         return _sigmoid(scores) if normalize else scores
 
     def pairs(self, query: str, documents: Sequence[str]) -> list[list[int]]:
@@ -122,33 +121,33 @@ class Embedder:
         return [pair.tolist() for pair in self._pairs(query, documents)]
 
     async def in_background(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Runs :meth:`embed` or :meth:`rerank` on another thread; cancelling the task stops it early."""
+        """Run :meth:`embed` or :meth:`rerank` on another thread; cancelling the task stops it early."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
-        given_up = threading.Event()
-        call = functools.partial(work, *args, given_up=given_up, **kwargs)
-        with self._door.hold():
+        cancelled = threading.Event()
+        call = functools.partial(work, *args, cancelled=cancelled, **kwargs)
+        with self._executor_lock.hold():
             self._require_open()
             self._executor = self._executor or ThreadPoolExecutor(1, "pyggml-embed")
             try:
                 result = asyncio.get_running_loop().run_in_executor(self._executor, call)
-            except RuntimeError:  # at the end of the interpreter, or closed just now, by the handler of a signal
-                raise ClosedError("the model was closed, or the interpreter ends: no thread can embed now") from None
+            except RuntimeError:  # the interpreter is shutting down, or a signal handler has just closed the model
+                raise ClosedError("the model was closed, or the interpreter is shutting down") from None
         try:
             return await result
         finally:
-            given_up.set()
+            cancelled.set()
 
     def close(self) -> None:
-        """Frees its contexts once a running forward pass ends. Can be called repeatedly."""
-        with self._door.hold_reentrant():
+        """Free the contexts once a running forward pass ends. Safe to call again."""
+        with self._executor_lock.hold_reentrant():
             self._closed = True
             if self._executor is not None:
                 self._executor.shutdown(wait=False)  # queued calls still run, and raise ClosedError
-        with self._computing.hold_reentrant():
-            self._tokens.close()
-            self._head.close()
+        with self._compute_lock.hold_reentrant():
+            self._token_encoder.close()
+            self._head_encoder.close()
 
     # --- inside -------------------------------------------------------------------------------------------
 
@@ -177,12 +176,12 @@ class Embedder:
 
     @cached_property
     def _pooling(self) -> str:
-        """The file's kind of pooling, "mean" if it has none."""
+        """The kind of pooling in the file's metadata, or "mean"."""
         return _POOLING_OF_FILE.get(self._model.metadata.get(f"{self._model.arch}.pooling_type", ""), "mean")
 
     def _ids(self, index: int, text: Text, parse_special: bool) -> Ids:
         ids = self._tokenizer.encode(text, parse_special=parse_special) if isinstance(text, str) else text
-        return self._checked(f"text {index}", int32_array(f"text {index}", ids))
+        return self._checked(f"texts[{index}]", int32_array(f"texts[{index}]", ids))
 
     def _checked(self, name: str, ids: Ids) -> Ids:
         if len(ids) == 0:
@@ -207,15 +206,15 @@ class Embedder:
     def _pair(self, index: int, query: str, document: str) -> Ids:
         template = self._model.chat_template("rerank")
         if template is not None:
-            ids = self._filled(template, {"{query}": query, "{document}": document})
+            ids = self._fill(template, {"{query}": query, "{document}": document})
         else:
-            ids = self._joined(query, document)
+            ids = self._join(query, document)
         return self._checked(f"the query with document {index}", int32_array("the pair", ids))
 
-    def _joined(self, query: str, document: str) -> list[int]:
-        """BOS query EOS SEP document EOS, without tokens that the vocabulary does not add.
+    def _join(self, query: str, document: str) -> list[int]:
+        """Return BOS query EOS SEP document EOS, without tokens that the vocabulary does not add.
 
-        BERT's has no EOS but ends a text with SEP, so that a single SEP goes between the two.
+        BERT's vocabulary has no EOS but ends a text with SEP, so that a single SEP separates the two.
         """
         vocab = self._model.vocab
         around = self._tokenizer.encode("")
@@ -226,12 +225,12 @@ class Embedder:
         first, second = (self._plain(text) for text in (query, document))
         return [*bos, *first, *end, *sep, *second, *end]
 
-    def _filled(self, template: str, values: dict[str, str]) -> list[int]:
-        """Fills the template; special tokens are read in it, but not in the caller's texts."""
+    def _fill(self, template: str, values: dict[str, str]) -> list[int]:
+        """Fill the template, whose special tokens are interpreted, with the caller's texts, whose are not."""
         vocab = self._model.vocab
-        pieces = self._tokenizer.encode(template, add_special=False, parse_special=True)
-        special = {vocab.text(token_id): token_id for token_id in pieces if vocab.is_control(token_id)}
-        ids = [vocab.bos] if vocab.add_bos and vocab.bos is not None and pieces[:1] != [vocab.bos] else []
+        template_ids = self._tokenizer.encode(template, add_special=False, parse_special=True)
+        special = {vocab.text(token_id): token_id for token_id in template_ids if vocab.is_control(token_id)}
+        ids = [vocab.bos] if vocab.add_bos and vocab.bos is not None and template_ids[:1] != [vocab.bos] else []
         longest_first = sorted(special, key=len, reverse=True)
         for part in re.split("(" + "|".join(map(re.escape, longest_first)) + ")", template) if special else [template]:
             if part in special:
@@ -242,7 +241,7 @@ class Embedder:
         return ids
 
     def _plain(self, text: str) -> list[int]:
-        """The ids of a caller's text, in which special tokens are not read."""
+        """Encode a caller's text without interpreting special tokens."""
         return self._tokenizer.encode(text, add_special=False, parse_special=False)
 
 
@@ -260,7 +259,7 @@ def _checked_pooling(pooling: str) -> str:
 
 
 def _unit(vectors: Floats) -> Floats:
-    """Scales each vector to length 1; zero vectors stay unchanged."""
+    """Scale each vector to length 1; zero vectors stay unchanged."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(lengths == 0, 1, lengths), np.float32)
 

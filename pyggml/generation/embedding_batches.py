@@ -1,4 +1,4 @@
-"""The forward passes of an Embedder: separate contexts over a model's weights, in which each text is a sequence."""
+"""Batches of texts for an Embedder, computed in separate contexts in which each text is a sequence."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ Kind = Literal["none", "rank"]
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 
-# Tokens per forward pass, unless a text that cannot be split is longer. More would not be faster, and each needs
-# n_vocab floats of scratch memory.
-_PASS_TOKENS = 512
+# Tokens per batch, unless a text that cannot be split is longer. More would not be faster, and each needs n_vocab
+# floats of scratch memory.
+_BATCH_TOKENS = 512
 _CELL_PAD = 256  # contexts round their number of cells up to a multiple of this
-# Texts per pass. A recurrent model allocates a state for every possible sequence, so it gets only one.
-_PASS_TEXTS = 32
+# Texts per batch. A recurrent model allocates a state for every possible sequence, so it gets only one.
+_BATCH_TEXTS = 32
 
 
-class Passes(ABC):
-    """Forward passes over several texts each. Not thread-safe."""
+class BatchEncoder(ABC):
+    """Computes batches of texts. Not thread-safe."""
 
     def __init__(self, n_texts: int) -> None:
-        """Computes at most ``n_texts`` in a pass."""
+        """Compute at most ``n_texts`` in a batch."""
         self._n_texts = n_texts
 
-    def passes(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yields the indices of texts to compute in each pass, grouping similar lengths."""
+    def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Yield the indices of the texts in each batch, grouping similar lengths."""
         batch: list[int] = []
         n_tokens = 0
         for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-            if batch and (n_tokens + lengths[index] > _PASS_TOKENS or len(batch) == self._n_texts):
+            if batch and (n_tokens + lengths[index] > _BATCH_TOKENS or len(batch) == self._n_texts):
                 yield batch
                 batch, n_tokens = [], 0
             batch.append(index)
@@ -48,26 +48,29 @@ class Passes(ABC):
             yield batch
 
     @abstractmethod
-    def of_tokens(self, texts: Sequence[Ids]) -> list[Floats]:
-        """The embeddings of each text's tokens: float32, (n_tokens, n_embd_out)."""
+    def token_embeddings(self, texts: Sequence[Ids]) -> list[Floats]:
+        """Compute the embeddings of each text's tokens: float32, (n_tokens, n_embd_out)."""
 
     @abstractmethod
-    def of_sequences(self, texts: Sequence[Ids]) -> Floats:
-        """The head's output for each text: float32, (n_texts, n_cls_out)."""
+    def head_outputs(self, texts: Sequence[Ids]) -> Floats:
+        """Compute the head's output for each text: float32, (n_texts, n_cls_out)."""
 
     @abstractmethod
     def close(self) -> None:
-        """Frees what it holds; the next call would take it again."""
+        """Free the context, if any; the next call would create another."""
 
 
-def passes_of(
+def encoder_factory(
     model: Model, n_ctx: int, n_threads: int | None = None, *, deterministic: bool = False
 ) -> Callable[[Kind], GrowingContext]:
-    """Factory of the contexts of an :class:`~pyggml.generation.embedding.Embedder`; arguments as for GrowingContext."""
+    """Return a factory of the encoders of an :class:`~pyggml.generation.embedding.Embedder`.
+
+    Args as for GrowingContext.
+    """
     return lambda kind: GrowingContext(model, kind, n_ctx, n_threads, deterministic=deterministic)
 
 
-class GrowingContext(Passes):
+class GrowingContext(BatchEncoder):
     """A context that is created on first use, and recreated for longer texts. Not thread-safe."""
 
     def __init__(
@@ -79,14 +82,14 @@ class GrowingContext(Passes):
         *,
         deterministic: bool,
     ) -> None:
-        """Creates it without allocating anything.
+        """Create it without allocating anything.
 
         Args:
             model: the model, which the caller keeps open.
-            pooling: "none" for the vectors of tokens, "rank" for the scores of the model's head.
-            n_ctx: most tokens of one text.
+            pooling: "none" for token embeddings, "rank" for the scores of the model's head.
+            n_ctx: maximum number of tokens of one text.
             n_threads: compute threads; None: one per core.
-            deterministic: refuse unless each text gets the bits that it gets alone.
+            deterministic: refuse unless each text gets the same bits in a batch as alone.
         """
         super().__init__(n_texts(model))
         self._model = model
@@ -96,7 +99,7 @@ class GrowingContext(Passes):
         self._deterministic = deterministic
         self._context: Context | None = None
 
-    def of_tokens(self, texts: Sequence[Ids]) -> list[Floats]:
+    def token_embeddings(self, texts: Sequence[Ids]) -> list[Floats]:
         """As the base class."""
         lengths = [len(text) for text in texts]
         context = self._cleared(sum(lengths))
@@ -108,7 +111,7 @@ class GrowingContext(Passes):
             rows.append(context.embeddings())
         return np.split(np.concatenate(rows), np.cumsum(lengths)[:-1])
 
-    def of_sequences(self, texts: Sequence[Ids]) -> Floats:
+    def head_outputs(self, texts: Sequence[Ids]) -> Floats:
         """As the base class."""
         lengths = [len(text) for text in texts]
         context = self._cleared(sum(lengths))
@@ -116,8 +119,8 @@ class GrowingContext(Passes):
         return np.stack([context.embeddings_seq(seq_id) for seq_id in range(len(texts))])
 
     def close(self) -> None:
-        """Frees the context; the next call would create another."""
-        context = self._context  # a signal's handler may close this between any two lines
+        """Free the context; the next call would create another."""
+        context = self._context  # a signal handler may close this between any two lines
         if context is not None:
             context.close()
             self._context = None
@@ -129,11 +132,11 @@ class GrowingContext(Passes):
             else:
                 context.decode(ids, seq_id=seq_ids, output="all")
         except (EngineError, OutOfMemoryError):
-            self.close()  # what failed may have left it unusable
+            self.close()  # the error may have left it unusable
             raise
 
     def _cleared(self, n_tokens: int) -> Context:
-        """An empty context with room for a pass of ``n_tokens`` tokens."""
+        """Return an empty context for a batch of ``n_tokens`` tokens."""
         context = self._context  # as in close()
         if context is None or context.n_ctx < n_tokens:
             self.close()
@@ -157,13 +160,13 @@ class GrowingContext(Passes):
 def context_options(
     model: Model, pooling: Kind, n_ctx: int, n_tokens: int, n_threads: int | None = None
 ) -> ContextOptions:
-    """The options of a context for passes of ``n_tokens`` tokens, with texts of at most ``n_ctx``."""
-    n_cells = _PASS_TOKENS
+    """Options of a context for batches of ``n_tokens`` tokens, with texts of at most ``n_ctx``."""
+    n_cells = _BATCH_TOKENS
     while n_cells < n_tokens:
         n_cells *= 2
-    # The bound is rounded up because upstream rounds passes down to a multiple of the number of sequences.
-    n_cells = max(min(n_cells, -(-n_ctx // _CELL_PAD) * _CELL_PAD), _PASS_TOKENS)
-    n_batch = n_cells if _is_whole(model, pooling) else _PASS_TOKENS
+    # The bound is rounded up because upstream rounds batches down to a multiple of the number of sequences.
+    n_cells = max(min(n_cells, -(-n_ctx // _CELL_PAD) * _CELL_PAD), _BATCH_TOKENS)
+    n_batch = n_cells if _needs_one_batch(model, pooling) else _BATCH_TOKENS
     return ContextOptions(
         n_ctx=n_cells,
         n_batch=n_batch,
@@ -175,11 +178,11 @@ def context_options(
     )
 
 
-def _is_whole(model: Model, pooling: Kind) -> bool:
-    """Whether a text must be computed in one pass: if tokens see later ones, or if the graph itself pools."""
+def _needs_one_batch(model: Model, pooling: Kind) -> bool:
+    """Return True if a text cannot be split: its tokens attend to later ones, or the graph itself pools."""
     return pooling == "rank" or not model.is_causal or model.has_encoder
 
 
 def n_texts(model: Model) -> int:
-    """How many texts a pass computes."""
-    return 1 if model.is_recurrent or model.is_hybrid else _PASS_TEXTS
+    """Maximum number of texts in a batch."""
+    return 1 if model.is_recurrent or model.is_hybrid else _BATCH_TEXTS

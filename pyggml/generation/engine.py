@@ -1,7 +1,7 @@
 """The Python interface of the native engine: submit, read, cancel.
 
-The engine's own thread decodes. Python only queues requests and reads their token ids in chunks, and releases the GIL
-while it waits. Nothing here runs per token.
+The engine's own thread decodes. Python queues requests and reads their token ids in chunks, without the GIL while it
+waits. Nothing here runs per token.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import functools
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +22,10 @@ from pyggml._core import c_calls
 from pyggml._core.c_values import UINT32_MAX, int32_array, integer, pointer
 from pyggml._core.checks import flag, items
 from pyggml._core.ffi import ffi, lib
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml._native.context import Context
-from pyggml.generation.param_merging import in_token_ids, merge
+from pyggml.generation.param_merging import merge
+from pyggml.generation.pending_request import PendingRequest, TokenIds, time_left
 from pyggml.generation.request import Request
 from pyggml.generation.request_options import request_options
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
@@ -33,13 +33,12 @@ from pyggml.types import EngineStats, SamplingParams
 from pyggml.units import bytes_text
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from pyggml._core.ffi import CData
     from pyggml._keywords import SamplingOverrides
-    from pyggml.generation.event_loops import Line
+    from pyggml.generation.event_loops import LoopWaiter
 
-TokenIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 T = TypeVar("T")
 
 _COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name not in ("not_batch_invariant", "n_restarts")]
@@ -47,21 +46,7 @@ _COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name not in ("
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-class Prepared(NamedTuple):
-    """A generation in the engine's terms, which no longer change while it waits for room.
-
-    Attributes:
-        token_ids: the prompt.
-        params: its sampling parameters, without a schema and ``ignore_eos``.
-        stop_token_ids: all tokens that end it.
-    """
-
-    token_ids: npt.NDArray[np.int32]
-    params: SamplingParams
-    stop_token_ids: list[int]
-
-
-class Engine(Owner):
+class Engine(ClosableOwner):
     """One context and the native thread that decodes with it: the loop of :class:`~pyggml.LLM`, in token ids.
 
     Any thread or task may submit. The engine computes as many requests together as the context has sequences; the
@@ -88,17 +73,18 @@ class Engine(Owner):
         backend_sampling: bool = False,
         stop_token_ids: Iterable[int] | None = None,
     ) -> None:
-        """Takes over the context, closes it for everybody else, and starts the thread, which sleeps when idle.
+        """Take over the context, which is closed for other users, and start the thread, which sleeps when idle.
 
         Args:
-            context: an empty context made for this engine. If this raises, it stays open and the caller's.
+            context: an empty context made for this engine. If this raises, it stays open and belongs to the caller.
             n_ctx: number of cells that requests may use; None: all cells of the context.
-            prefix_cache: keep the work of finished requests for prompts with the same beginning, while there is room.
+            prefix_cache: keep the KV cache of finished requests, until its cells are needed, for prompts with the same
+                beginning.
             max_queue: maximum number of waiting requests; None: no limit.
             adapt_threads: adapt the number of compute threads while running; otherwise the context's number is kept.
             backend_sampling: choose the tokens of greedy requests on the device that computes the logits, if it can.
             stop_token_ids: tokens that end every generation. None: those of the model's files and its family, as
-                ``llm.stop_tokens``. (): none, so that only a request's own end it.
+                ``llm.stop_tokens``. (): only a request's own.
 
         Raises:
             UnsupportedArchitectureError: the model does not generate token by token.
@@ -119,7 +105,7 @@ class Engine(Owner):
         options.prefix_cache = flag("prefix_cache", prefix_cache)
         options.adapt_threads = flag("adapt_threads", adapt_threads)
         options.backend_sampling = flag("backend_sampling", backend_sampling)
-        self.stop_token_ids = self._ends(stop_token_ids)
+        self.stop_token_ids = self._checked_stop_ids(stop_token_ids)
         self._not_invariant = context.not_batch_invariant()
         self._handle = c_calls.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)
         context.close()
@@ -128,15 +114,14 @@ class Engine(Owner):
     def submit(
         self, token_ids: TokenIds, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
     ) -> Request:
-        """Queues a generation and returns at once.
+        """Queue a generation and return at once.
 
-        Submit it in the event loop in which it is read, or anywhere for threads. A grammar or a JSON schema that the
-        model has not had before is compiled here, which :meth:`asubmit` does in a thread; later requests share it.
+        Submit it in the event loop in which it is read, or anywhere for threads. A grammar or a JSON schema that is new
+        to the model is compiled here, by :meth:`asubmit` in a thread; later requests share it.
 
         Args:
             token_ids: the prompt.
-            params: sampling parameters; None: greedy defaults. ``stop_token_ids`` end this generation besides the
-                engine's own.
+            params: sampling parameters; None: greedy defaults. ``stop_token_ids`` are added to the engine's own.
             **overrides: fields of SamplingParams that replace those of ``params``.
 
         Raises:
@@ -148,24 +133,24 @@ class Engine(Owner):
             QueueFullError: ``max_queue`` requests are already waiting; see :meth:`when_there_is_room`.
             ClosedError: the engine was closed.
         """
-        return self._submit(token_ids, merge(params, overrides), _line_here())
+        request = PendingRequest(token_ids, merge(params, overrides))
+        return self.try_enqueue(request, waiter=_waiter_of_running_loop())
 
     async def asubmit(
         self, token_ids: TokenIds, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
     ) -> Request:
-        """As :meth:`submit`, for new grammars and schemas in an event loop, which goes on while they are compiled."""
+        """As :meth:`submit`, for new grammars and schemas in an event loop, which continues while they are compiled."""
         from asyncio import to_thread
 
-        return await to_thread(self._submit, token_ids, merge(params, overrides), _line_here())
+        request = PendingRequest(token_ids, merge(params, overrides))
+        return await to_thread(self.try_enqueue, request, waiter=_waiter_of_running_loop())
 
     def when_there_is_room(self, attempt: Callable[[], T], deadline: float | None = None) -> T:
-        """Retries ``attempt`` until the queue has room, and returns its result.
-
-        Releases the GIL while waiting.
+        """Retry ``attempt`` until the queue has capacity, and return its result. Waits without the GIL.
 
         Args:
-            attempt: submits something; raises QueueFullError when there is no room.
-            deadline: when to give up, by :func:`time.monotonic`; None: never.
+            attempt: a function that submits a request; raises QueueFullError while the queue is full.
+            deadline: end of the wait, by :func:`time.monotonic`; None: no limit.
 
         Raises:
             RequestTimeout: the deadline has passed.
@@ -177,29 +162,29 @@ class Engine(Owner):
                 return attempt()
             except errors.QueueFullError:
                 waker = waker or Waker()
-            self.ask_for_room(waker)
+            self.notify_when_queue_has_capacity(waker)
             while not waker.take(SIGNAL_CHECK_S):
                 time_left(deadline)
 
     def logits(self, token_ids: TokenIds, *, waits: bool = False) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.
 
-        Waits until they are computed, beside other requests, without the GIL.
+        Waits without the GIL until they are computed, together with other requests.
 
         Args:
             token_ids: the prompt.
-            waits: if the queue is full, wait for room.
+            waits: if the queue is full, wait instead of raising QueueFullError.
 
         Raises:
             As :meth:`submit`; OutOfMemoryError: they do not fit; EngineError: the computation failed.
         """
         prompt, waits = int32_array("the prompt", token_ids), flag("waits", waits)
-        n_rows = self._rows_of_logits(len(prompt))
+        n_rows = self._n_logit_rows(len(prompt))
         logits = np.empty((n_rows, self.n_vocab), np.float32)
 
         # Waits until the engine has released the array, which it keeps alive. A Python function could be interrupted.
         free = functools.partial(lib.pyg_request_free)
-        free.lent = logits  # type: ignore[attr-defined]
+        free.array = logits  # type: ignore[attr-defined]
 
         def submit() -> CData:
             return c_calls.create(
@@ -216,7 +201,7 @@ class Engine(Owner):
         return logits
 
     def reset(self) -> None:
-        """Clears the prefix cache. Running requests are not affected. Does not wait.
+        """Clear the prefix cache. Running requests are not affected. Does not wait.
 
         Raises:
             ClosedError: the engine was closed.
@@ -234,7 +219,7 @@ class Engine(Owner):
         return EngineStats(**{name: getattr(out, name) for name in _COUNTERS}, not_batch_invariant=self._not_invariant)
 
     def close(self) -> None:
-        """Ends every request (their readers get ClosedError), stops the thread and frees the context.
+        """End every request (their readers get ClosedError), stop the thread and free the context.
 
         Waits for the thread to end, which takes at most one step of a forward pass. Safe to call again.
         """
@@ -242,62 +227,84 @@ class Engine(Owner):
         self._is_closed = True
         _open_engines.discard(self)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"Engine(n_ctx={self.n_ctx}, n_parallel={self.n_parallel}, {self.model!r}{', closed' * self._is_closed})"
 
-    # --- for the rest of this package -----------------------------------------------------------------------
+    # --- the queue, for the rest of this package --------------------------------------------------------------
 
-    def prepared(self, token_ids: TokenIds, params: SamplingParams) -> Prepared:
-        """A generation ready to :meth:`start`, perhaps several times until there is room.
+    def enqueue(self, request: PendingRequest) -> Request:
+        """Queue a request; if the queue is full and the request waits for capacity, wait without the GIL.
 
         Raises:
-            InvalidParameterError, GrammarError: as :meth:`submit`.
+            As :meth:`submit`, and errors of tokenizers; RequestTimeout: ``timeout_s`` passed while the queue was full.
         """
-        ids = int32_array("the prompt", token_ids)
-        return Prepared(ids, *in_token_ids(params, self.stop_token_ids, self.model.vocab))
+        if not request.waits_for_capacity:
+            return self.try_enqueue(request)
+        deadline = request.deadline()
+        return self.when_there_is_room(lambda: self.try_enqueue(request, deadline), deadline)
 
-    def start(
+    async def aenqueue(
+        self, request: PendingRequest, waiter: LoopWaiter, is_cancelled: Callable[[], bool]
+    ) -> Request | None:
+        """As :meth:`enqueue`, for tasks. Returns None if the request was cancelled before it was queued.
+
+        Args:
+            request: the request.
+            waiter: waits in the event loop that reads the request. Wake it to cancel the wait for capacity.
+            is_cancelled: returns True once the caller does not need the request any more.
+
+        Raises:
+            As :meth:`enqueue`.
+        """
+        deadline = request.deadline()
+        while not is_cancelled():
+            try:
+                return await self._try_aenqueue(request, deadline, waiter, is_cancelled)
+            except errors.QueueFullError:
+                if not request.waits_for_capacity:
+                    raise
+            if not is_cancelled():
+                self.notify_when_queue_has_capacity(waiter.waker, waiter.tag)
+                await waiter.wait(time_left(deadline))
+        return None
+
+    def try_enqueue(
         self,
-        prepared: Prepared,
-        timeout_s: float | None,
+        request: PendingRequest,
+        deadline: float | None = None,
         *,
         waker: Waker | None = None,
         tag: int = 0,
-        line: Line | None = None,
-        watched: bool = True,
+        waiter: LoopWaiter | None = None,
     ) -> Request:
-        """Queues a generation.
+        """Queue a request without waiting.
 
         Args:
-            prepared: the generation.
-            timeout_s: time limit, counted from now; None: no limit.
-            waker: notified with ``tag`` when there is news; see :meth:`Request.read_now`.
+            request: the request, which can be submitted again if this raises QueueFullError.
+            deadline: end of its ``timeout_s``; None: ``timeout_s`` counts from now.
+            waker: notified with ``tag`` of new tokens and the end; see :meth:`Request.read_now`.
             tag: identifies the request to the waker, 0 to 2**64 - 1.
-            line: to the event loop that reads it, in place of a waker and a tag.
-            watched: whether somebody reads its tokens as they come; otherwise they may come late if all requests are
-                done sooner.
+            waiter: waits in the event loop that reads the request; replaces waker and tag.
 
         Raises:
-            As :meth:`submit`.
+            As :meth:`submit`, and errors of tokenizers.
         """
-        if line is not None:
-            waker, tag = line.waker, line.tag
-        options, borrowed = request_options(prepared.params, prepared.stop_token_ids, watched=watched)
+        request.encode(self.stop_token_ids, self.model.vocab)
+        params = request.params
+        timeout_s = params.timeout_s if deadline is None else max(0.0, deadline - time.monotonic())
+        request.submitted_s = time.monotonic()
+        if waiter is not None:
+            waker, tag = waiter.waker, waiter.tag
+        options, borrowed = request_options(params, request.stop_token_ids, watched=request.is_streamed)
         options.timeout_s = -1.0 if timeout_s is None else timeout_s
         if waker is not None:
             options.waker, options.tag = waker.handle, tag
-        handle = self._queued(prepared, options, timeout_s, watched)
+        handle = self._submit(request, options, timeout_s)
         del borrowed  # native code has copied it
-        return Request(handle, self, prepared.token_ids, prepared.params, timeout_s, line)
+        return Request(handle, self, request.token_ids, params, timeout_s, waiter)
 
-    def ask_for_room(self, waker: Waker, tag: int = 0) -> None:
-        """Notifies the waker once there is room in the queue, possibly at once. The room is not reserved.
+    def notify_when_queue_has_capacity(self, waker: Waker, tag: int = 0) -> None:
+        """Notify the waker once the queue is not full, possibly at once. Nothing is reserved.
 
         Raises:
             ClosedError: the engine was closed. If it is closed later, the waker is notified too.
@@ -305,44 +312,53 @@ class Engine(Owner):
         c_calls.call(lib.pyg_engine_notify_when_queue_has_capacity, self._handle, waker.handle, tag)
 
     @property
-    def starts_slowly(self) -> bool:
-        """Whether :meth:`start` has to wait for more than a moment, whatever is submitted."""
+    def is_starting(self) -> bool:
+        """True if any submission has to wait first, for more than a moment."""
         return False
 
-    def _queued(self, prepared: Prepared, options: CData, timeout_s: float | None, watched: bool) -> CData:  # noqa: ARG002
-        """Queues a generation; the last two arguments are in the native options, too. Returns the native request."""
+    async def _try_aenqueue(
+        self, request: PendingRequest, deadline: float | None, waiter: LoopWaiter, is_cancelled: Callable[[], bool]
+    ) -> Request | None:
+        from asyncio import sleep, to_thread
+
+        if request.is_slow or self.is_starting:
+            return await to_thread(self.try_enqueue, request, deadline, waiter=waiter)
+        # Hundreds of tasks may start at once: submitting one per iteration of the loop lets other tasks run in between.
+        async with waiter.submission_lock:
+            if is_cancelled():
+                return None
+            submitted = self.try_enqueue(request, deadline, waiter=waiter)
+            try:
+                await sleep(0)
+            except BaseException:
+                submitted.cancel()
+                raise
+            return submitted
+
+    def _submit(self, request: PendingRequest, options: CData, timeout_s: float | None) -> CData:  # noqa: ARG002
+        """Submit a request to the native engine, and return the native one. The timeout is in ``options``, too."""
         return c_calls.create(
             "pyg_request",
             lib.pyg_request_free,
             lib.pyg_engine_submit,
             self._handle,
-            pointer("int32_t[]", prepared.token_ids),
-            len(prepared.token_ids),
+            pointer("int32_t[]", request.token_ids),
+            len(request.token_ids),
             options,
         )
 
-    def _submit(self, token_ids: TokenIds, params: SamplingParams, line: Line | None) -> Request:
-        if isinstance(token_ids, (str, bytes)):
-            raise errors.InvalidParameterError("an engine takes token ids, not text: tokenize it first, or use an LLM")
-        if params.stop:
-            raise errors.InvalidParameterError(
-                "an engine has no tokenizer to find stop strings with: pass stop_token_ids, or read the tokens and "
-                "cancel() the request"
-            )
-        return self.start(self.prepared(token_ids, params), params.timeout_s, line=line)
-
-    def _ends(self, stop_token_ids: Iterable[int] | None) -> tuple[int, ...]:
+    def _checked_stop_ids(self, stop_token_ids: Iterable[int] | None) -> tuple[int, ...]:
         if stop_token_ids is None:
             return tuple(families.stop_tokens(self.model, families.of_model(self.model).family))
         given = [*stop_token_ids] if isinstance(stop_token_ids, Mapping) else items("stop_token_ids", stop_token_ids)
         ids: list[int] = int32_array("stop_token_ids", given).tolist()
         return tuple(integer("an id of stop_token_ids", token_id, 0, self.n_vocab - 1) for token_id in ids)
 
-    def _rows_of_logits(self, n_tokens: int) -> int:
-        """The number of rows for the logits of a prompt; 0 if the engine will refuse it.
+    def _n_logit_rows(self, n_tokens: int) -> int:
+        """Number of rows of a prompt's logits; 0 if the engine will refuse the prompt.
 
         Raises:
-            OutOfMemoryError: they do not fit.
+            OutOfMemoryError: the logits do not fit.
         """
         if n_tokens > self.n_ctx:
             return 0
@@ -356,23 +372,6 @@ class Engine(Owner):
         return n_tokens
 
 
-def time_left(deadline: float | None) -> float | None:
-    """Seconds until a request's deadline; None without one.
-
-    Raises:
-        RequestTimeout: the deadline passed before the request was queued.
-    """
-    if deadline is None:
-        return None
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise errors.RequestTimeout(
-            "timeout_s passed before there was room in the queue: allow more time, send fewer requests at once, or "
-            "load the model with a larger max_queue"
-        )
-    return left
-
-
 def _require_unused(context: Context) -> None:
     if not isinstance(context, Context):
         raise errors.InvalidParameterError(f"a Context was expected, not {type(context).__name__}")
@@ -381,23 +380,23 @@ def _require_unused(context: Context) -> None:
     used = [seq_id for seq_id in range(context.n_seq_max) if context.seq_pos(seq_id) is not None]
     if used:
         raise errors.InvalidParameterError(
-            f"the context has already decoded: it remembers sequence {used[0]}, and the engine's requests need all of "
-            "it. Make another context, or call memory_clear() first"
+            f"the context has already decoded: its KV cache holds sequence {used[0]}, and an engine needs it empty. "
+            "Make another context, or call memory_clear() first"
         )
 
 
-def _line_here() -> Line | None:
-    """A line to the event loop that runs in this thread, if any. Does not load asyncio, which takes long."""
+def _waiter_of_running_loop() -> LoopWaiter | None:
+    """A waiter in this thread's running event loop, if any. Does not import asyncio, which takes long."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None or asyncio._get_running_loop() is None:
         return None
-    from pyggml.generation.event_loops import Line
+    from pyggml.generation.event_loops import LoopWaiter
 
-    return Line()
+    return LoopWaiter()
 
 
 @atexit.register
 def _close_engines() -> None:
-    """Stops the native threads before the interpreter and C++ statics are torn down."""
+    """Stop the native threads before the interpreter and C++ statics are torn down."""
     for engine in list(_open_engines):
         engine.close()

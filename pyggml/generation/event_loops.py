@@ -1,14 +1,14 @@
-"""How requests notify an event loop: through one descriptor for all of them, without a thread.
+"""Notifications of requests in an event loop: one descriptor for all of them, no thread.
 
 1. The first request of a loop creates a :class:`_LoopWaker`: a native waker whose descriptor the loop watches. Every
-   further request of that loop, whatever its engine, opens a :class:`Line` to the same one.
-2. A reader that found no tokens awaits :meth:`Line.news`, which stores a future under the line's tag.
+   request of that loop, whatever its engine, gets a :class:`LoopWaiter` that shares it.
+2. A reader that found no tokens awaits :meth:`LoopWaiter.wait`, which stores a future under the waiter's tag.
 3. The engine's thread passes the tag to the waker, the descriptor becomes readable, and the loop sets the future.
-4. Lines keep the waker alive, and so does the loop while a reader waits, as it does for a reader of a socket: a task
-   that nobody else refers to must not be collected. When the last line is closed or dropped, the loop stops watching
-   and the descriptor is closed. So a loop that ends, even with work in flight, leaves nothing behind.
-5. A forked child inherits the loop, and shares what the loop watches with its parent (epoll): it must take nothing out
-   of it. Its copies of the readers are woken, to find that their requests are the parent's.
+4. Waiters keep the waker alive, and so does the loop while a reader waits, as it does for a reader of a socket: a task
+   without other references must not be collected. When the last waiter is closed or dropped, the loop stops watching
+   and the descriptor is closed. So a loop that ends, even with requests in flight, leaks nothing.
+5. A forked child inherits the loop and shares its epoll set with the parent: it must not read from the descriptor. Its
+   copies of the readers are woken and raise, since their requests belong to the parent.
 
 This module imports asyncio, which takes longer than the rest of the package, so it is itself imported only when needed.
 """
@@ -28,153 +28,153 @@ from pyggml.generation.waker import Waker
 _tags = itertools.count()
 
 
-class Line:
-    """Receives one request's notifications. Create and use it in its event loop; any thread may drop it.
+class LoopWaiter:
+    """Waits in an event loop for one request's notifications. Create and use it there; any thread may drop it.
 
     Attributes:
         waker: the waker to notify with :attr:`tag`.
-        tag: identifies this line.
-        beginning: lock held while a request of the loop is being submitted.
+        tag: identifies this waiter.
+        submission_lock: lock held while a request of the loop is being submitted.
     """
 
     def __init__(self) -> None:
-        """Opens a line to the running event loop."""
+        """Wait in the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._shared: _LoopWaker | None = _loop_waker(self._loop)
         self.waker = self._shared.waker
-        self.beginning = self._shared.beginning
+        self.submission_lock = self._shared.submission_lock
         self.tag = next(_tags)
 
-    async def news(self, timeout_s: float | None = None) -> None:
-        """Waits until the waker is notified with the tag, the line is closed, or ``timeout_s`` has passed.
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the waker is notified with the tag, this is woken or closed, or ``timeout_s`` has passed.
 
-        It may return without news, so check and wait again. Call it right after checking, with no await in between.
+        It may return early, so check and wait again. Call it right after checking, with no await in between.
         """
         if self._shared is None:
             return
         shared, future = self._shared, self._loop.create_future()
-        shared.wait(self.tag, future)
+        shared.add(self.tag, future)
         timer = None if timeout_s is None else self._loop.call_later(timeout_s, _wake, future)
         try:
             await future
         finally:
-            shared.wait_no_more(self.tag)
+            shared.remove(self.tag)
             del shared  # a cancelled reader's frame lives as long as the traceback
             if timer is not None:
                 timer.cancel()
 
-    async def turn(self) -> None:
-        """Lets everything else in the loop that is ready run once."""
+    async def yield_to_loop(self) -> None:
+        """Let every other task that is ready run once."""
         await asyncio.sleep(0)
 
     @property
     def is_open(self) -> bool:
-        """Whether news may still come."""
+        """False once it was closed: there are no more notifications."""
         return self._shared is not None
 
     @property
-    def is_here(self) -> bool:
-        """Whether the running event loop is the line's own."""
+    def is_in_running_loop(self) -> bool:
+        """True in the event loop that it was created in."""
         return asyncio.get_running_loop() is self._loop
 
-    def nudge(self) -> None:
-        """Wakes the waiting reader, if any. Any thread may call it."""
+    def wake(self) -> None:
+        """Wake the waiting reader, if any. Any thread may call it."""
         shared = self._shared
         if shared is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
-                self._loop.call_soon_threadsafe(lambda: _wake(shared.waiting.get(self.tag)))
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no reader waits
+                self._loop.call_soon_threadsafe(lambda: _wake(shared.futures.get(self.tag)))
 
     def close(self) -> None:
-        """Wakes the waiting reader, if any, and releases the descriptor. Call it in the loop; safe to call again."""
+        """Wake the waiting reader, if any, and release the descriptor. Call it in the loop; safe to call again."""
         if self._shared is not None:
-            _wake(self._shared.waiting.get(self.tag))
+            _wake(self._shared.futures.get(self.tag))
             self._shared = None
             del self.waker
 
 
 class _LoopWaker:
-    """A waker whose descriptor one loop watches as long as there are lines to it.
+    """A waker whose descriptor one loop watches as long as it has waiters.
 
     Attributes:
         waker: the waker.
-        waiting: the futures of readers that wait, by their lines' tags.
-        beginning: lock held while a request of the loop is being submitted.
+        futures: the futures of readers that wait, by their waiters' tags.
+        submission_lock: lock held while a request of the loop is being submitted.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.waker = Waker()
-        self.waiting: dict[int, asyncio.Future[None]] = {}
-        self.beginning = asyncio.Lock()
-        self._watch = _Watch(self, loop)
+        self.futures: dict[int, asyncio.Future[None]] = {}
+        self.submission_lock = asyncio.Lock()
+        self._registration = _ReaderRegistration(self, loop)
 
-    def wait(self, tag: int, future: asyncio.Future[None]) -> None:
-        """Takes the future of a reader that waits."""
-        self.waiting[tag] = future
-        self._watch.held = self
+    def add(self, tag: int, future: asyncio.Future[None]) -> None:
+        """Add the future of a reader that waits."""
+        self.futures[tag] = future
+        self._registration.loop_waker = self
 
-    def wait_no_more(self, tag: int) -> None:
-        """Forgets it."""
-        self.waiting.pop(tag, None)
-        if not self.waiting:
-            self._watch.held = None
+    def remove(self, tag: int) -> None:
+        """Remove the future of a reader."""
+        self.futures.pop(tag, None)
+        if not self.futures:
+            self._registration.loop_waker = None
 
-    def pass_on(self) -> None:
-        """Wakes the readers that the tags taken are for; the loop calls again if this leaves any behind."""
+    def dispatch(self) -> None:
+        """Wake the readers whose tags were notified; the loop calls again if this leaves any behind."""
         for tag in self.waker.take():
-            _wake(self.waiting.get(tag))
+            _wake(self.futures.get(tag))
 
-    def leave_to_parent(self) -> None:
-        """Ends the part that a forked child has in it."""
-        self._watch.is_ours = False
-        for future in list(self.waiting.values()):
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+    def disown_in_child(self) -> None:
+        """Wake the readers of a forked child, and leave the descriptor to the parent."""
+        self._registration.is_inherited = True
+        for future in list(self.futures.values()):
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no reader waits
                 _wake(future)
 
 
-class _Watch:
-    """What a loop has of a waker, and the end of it.
+class _ReaderRegistration:
+    """The registration of a waker's descriptor with a loop (``add_reader``), and its end.
 
-    The loop holds this, and so the descriptor stays open until the loop has been told to watch it no more: another one
-    by the same number would be taken for it. That is also so where the collector finds the waker in a cycle.
+    The loop refers to this object, which keeps the descriptor open until the loop has stopped watching it: a new
+    descriptor with the same number would be confused with it. That also holds when the garbage collector finds the
+    waker in a cycle.
 
     Attributes:
-        held: the waker, while readers wait.
-        is_ours: False in a forked child, which has to leave the watch to its parent.
+        loop_waker: the waker, while readers wait.
+        is_inherited: True in a forked child, where the registration belongs to the parent.
     """
 
-    def __init__(self, shared: _LoopWaker, loop: asyncio.AbstractEventLoop) -> None:
-        self.held: _LoopWaker | None = None
-        self.is_ours = True
-        self._waker = shared.waker
+    def __init__(self, loop_waker: _LoopWaker, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop_waker: _LoopWaker | None = None
+        self.is_inherited = False
+        self._waker = loop_waker.waker
         self._loop = weakref.ref(loop)
-        self._shared = weakref.ref(shared, self._end)
-        loop.add_reader(self._waker.fd, self._pass_on)
+        self._reference = weakref.ref(loop_waker, self._end)
+        loop.add_reader(self._waker.fd, self._on_readable)
 
-    def _pass_on(self) -> None:
-        """Called by the loop while the descriptor is readable."""
-        shared = self._shared()
-        if shared is not None and self.is_ours:  # inherited, it is readable until the parent reads
-            shared.pass_on()
+    def _on_readable(self) -> None:
+        loop_waker = self._reference()
+        if loop_waker is not None and not self.is_inherited:  # inherited, it is readable until the parent reads
+            loop_waker.dispatch()
 
-    # Not by weakref.finalize, which does nothing once the interpreter begins to end, while loops of daemon threads go
-    # on: uvloop's would end the process if a descriptor were closed that it was told of and has not looked at yet. The
-    # name is bound here, since at the very end the module's own are gone.
+    # weakref.finalize would do nothing once the interpreter shuts down, while loops of daemon threads still run: uvloop
+    # aborts if a descriptor is closed that it was told to watch and has not polled yet. The default argument keeps
+    # sys.is_finalizing, since the module's own names are gone at the very end.
     def _end(self, _: object = None, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Stops watching, in the loop's thread. The collector may call it in any."""
-        if is_finalizing() or not self.is_ours:
+        """Stop watching, in the loop's thread. The garbage collector may call it in any thread."""
+        if is_finalizing() or self.is_inherited:
             return
         loop = self._loop()
         if loop is None:
-            return  # nobody watches any more
+            return  # the loop was collected, and its registration with it
         if asyncio._get_running_loop() is loop:
             loop.remove_reader(self._waker.fd)
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, which ended the watch
+            with contextlib.suppress(RuntimeError):  # the loop is closed, which ended the registration
                 loop.call_soon_threadsafe(self._end)
 
 
-# A loop often knows its tasks, through an exception handler or an application, and they know their lines. So whatever
-# would keep the loop alive here would keep it, its tasks and their requests for good.
+# A loop often refers to its tasks, through an exception handler or an application, and they refer to their waiters. So
+# a strong reference here would keep the loop, its tasks and their requests alive forever.
 _loop_wakers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_LoopWaker]] = (
     weakref.WeakKeyDictionary()
 )
@@ -194,11 +194,11 @@ def _wake(future: asyncio.Future[None] | None) -> None:
         future.set_result(None)
 
 
-def _leave_all_to_parent() -> None:
+def _disown_all_in_child() -> None:
     for reference in list(_loop_wakers.values()):
-        if shared := reference():
-            shared.leave_to_parent()
+        if loop_waker := reference():
+            loop_waker.disown_in_child()
     _loop_wakers.clear()
 
 
-os.register_at_fork(after_in_child=_leave_all_to_parent)
+os.register_at_fork(after_in_child=_disown_all_in_child)

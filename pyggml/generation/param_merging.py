@@ -1,4 +1,4 @@
-"""Sampling parameters on their way to the engine: merged with overrides, and put in terms of token ids."""
+"""Sampling parameters: merged with overrides, and converted to token ids for the engine."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from pyggml.schema import grammar as schema_grammar
 from pyggml.types import SamplingParams
 
 
-def merge(params: SamplingParams | None, overrides: Mapping[str, Any], beside: Collection[str] = ()) -> SamplingParams:
-    """``params``, or the defaults, with fields replaced.
+def merge(
+    params: SamplingParams | None, overrides: Mapping[str, Any], other_names: Collection[str] = ()
+) -> SamplingParams:
+    """Replace fields of ``params``, or of the defaults.
 
     Args:
         params: the parameters.
         overrides: field -> value.
-        beside: other parameters of the method that took them, one of which may have been meant.
+        other_names: the calling method's other parameters, for suggestions to misspelled names.
 
     Raises:
         InvalidParameterError: ``params`` is not SamplingParams, or an override is invalid.
         UnknownParameterError: there is no such parameter.
     """
-    require_known(SamplingParams, overrides, known=[*parameters_of(SamplingParams), *beside])
+    require_known(SamplingParams, overrides, known=[*parameters_of(SamplingParams), *other_names])
     if params is None:
         return SamplingParams(**overrides)
     if not isinstance(params, SamplingParams):
@@ -35,7 +37,7 @@ def merge(params: SamplingParams | None, overrides: Mapping[str, Any], beside: C
 
 
 def without_schema(params: SamplingParams) -> SamplingParams:
-    """The parameters with the JSON schema, if any, replaced by a grammar.
+    """Replace the JSON schema, if any, by a grammar.
 
     Raises:
         GrammarError, InvalidParameterError: as :func:`pyggml.schema.grammar.grammar_of`.
@@ -45,12 +47,14 @@ def without_schema(params: SamplingParams) -> SamplingParams:
     return dataclasses.replace(params, json_schema=None, grammar=schema_grammar.grammar_of(params.json_schema))
 
 
-def in_token_ids(params: SamplingParams, ends: Iterable[int], vocab: Vocab) -> tuple[SamplingParams, list[int]]:
-    """The parameters as the engine takes them: a grammar instead of a schema, a bias instead of ``ignore_eos``.
+def in_token_ids(
+    params: SamplingParams, model_stop_ids: Iterable[int], vocab: Vocab
+) -> tuple[SamplingParams, list[int]]:
+    """Convert parameters for the engine: a schema to a grammar, and ``ignore_eos`` to a bias.
 
     Args:
         params: the caller's parameters.
-        ends: the tokens that end every generation of the model.
+        model_stop_ids: the tokens that end every generation of the model.
         vocab: its vocabulary.
 
     Returns:
@@ -61,11 +65,11 @@ def in_token_ids(params: SamplingParams, ends: Iterable[int], vocab: Vocab) -> t
     """
     params, stop = without_schema(params), set(params.stop_token_ids)
     if params.ignore_eos:
-        bias = dict(params.logit_bias or {}) | dict.fromkeys(ends, float("-inf"))
+        bias = dict(params.logit_bias or {}) | dict.fromkeys(model_stop_ids, float("-inf"))
         params = dataclasses.replace(params, logit_bias=bias)
     else:
-        stop.update(ends)
+        stop.update(model_stop_ids)
     if params.grammar is not None:
-        # Once the grammar is complete, the engine allows only end-of-generation tokens, whichever it knows.
+        # Once the grammar is complete, the engine allows only end-of-generation tokens, any that it knows.
         stop.update(vocab.eog_ids)
     return params, sorted(stop)

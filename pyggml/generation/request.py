@@ -1,4 +1,4 @@
-"""A generation in flight: token ids, for a thread or a task to read as the engine's thread makes them."""
+"""Requests in flight: token ids, which a thread or a task reads as the engine's thread generates them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pyggml.types import FinishReason, SamplingParams, Timings, TokenLogprobs
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
     from pyggml.generation.engine import Engine
-    from pyggml.generation.event_loops import Line
+    from pyggml.generation.event_loops import LoopWaiter
 
 #: Maximum number of tokens that one read returns.
 READ_TOKENS = 512
-#: Where nobody looks before the end, tokens are read in chunks this large: no noticeable time in an event loop.
+#: Number of tokens per read of a reader that waits for the end: no noticeable time in an event loop.
 TOKENS_PER_READ = 256
 
-_AFTER_DEADLINE_S = 0.001  # the engine starts counting a moment after us
+_AFTER_DEADLINE_S = 0.001  # the engine starts counting a moment later
 
 _FINISH_REASONS: dict[int, FinishReason] = {
     lib.PYG_FINISH_STOP: "stop",
@@ -40,11 +40,11 @@ _FINISH_REASONS: dict[int, FinishReason] = {
 
 
 class Request(Owner):
-    """One generation in flight, which :meth:`Engine.submit <pyggml.Engine.submit>` returns: an iterable of new tokens.
+    """A request in flight, from :meth:`Engine.submit <pyggml.Engine.submit>`: an iterable of new tokens.
 
-    A thread reads it (``for token_ids in request``, :meth:`read`, :meth:`read_all`), or a task in the event loop in
-    which it was submitted (``async for``, :meth:`aread`, :meth:`aread_all`); only one at a time. Any thread may cancel
-    it, and dropping it cancels it too.
+    One reader at a time: a thread (``for token_ids in request``, :meth:`read`, :meth:`read_all`), or a task in the
+    event loop in which it was submitted (``async for``, :meth:`aread`, :meth:`aread_all`). Any thread may cancel it;
+    dropping the last reference cancels it too.
 
     Attributes:
         logprobs: log probabilities of the tokens of the last read; None unless requested.
@@ -59,9 +59,9 @@ class Request(Owner):
         prompt: npt.NDArray[np.int32] | None = None,
         params: SamplingParams | None = None,
         timeout_s: float | None = None,
-        line: Line | None = None,
+        waiter: LoopWaiter | None = None,
     ) -> None:
-        """Takes ownership of a native request; for the engine.
+        """Take ownership of a native request; for the engine.
 
         Args:
             handle: the native request.
@@ -69,7 +69,7 @@ class Request(Owner):
             prompt: the prompt; needed only for its logprobs.
             params: its sampling parameters; needed only for logprobs.
             timeout_s: its time limit, counted from now; None: no limit.
-            line: the line to an event loop whose waker the request notifies, if any.
+            waiter: receives the request's notifications in an event loop, if a task reads it.
         """
         params = params or SamplingParams()
         self._handle = handle
@@ -78,7 +78,7 @@ class Request(Owner):
         self._n_logprobs = min(params.logprobs, engine.n_vocab)
         self._n_prompt_logprobs = min(params.prompt_logprobs, engine.n_vocab)
         self.logprobs: list[TokenLogprobs] | None = [] if params.logprobs else None
-        self._line = line
+        self._waiter = waiter
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s + _AFTER_DEADLINE_S
         self._reader = threading.Lock()
         self._buffer = ffi.new("int32_t[]", READ_TOKENS)
@@ -88,9 +88,9 @@ class Request(Owner):
     # --- in a thread ----------------------------------------------------------------------------------------
 
     def read(self, min_tokens: int = 1) -> list[int]:
-        """Waits for new tokens or the end, and returns the available tokens (at most 512).
+        """Wait for new tokens or the end, and return the available tokens (at most 512).
 
-        With ``min_tokens`` it lets that many gather first, for at most a twentieth of a second. Releases the GIL while
+        With ``min_tokens``, wait until there are that many, for at most a twentieth of a second. Releases the GIL while
         waiting. After the end it returns any remaining tokens, then ``[]``, and :attr:`finish_reason` is set.
 
         Raises:
@@ -107,7 +107,7 @@ class Request(Owner):
                     return token_ids
 
     def read_now(self, min_tokens: int = 1) -> list[int]:
-        """Returns the available tokens without waiting; there may be none.
+        """Return the available tokens without waiting; there may be none.
 
         If there are fewer than ``min_tokens``, the request's waker is notified once there are that many, or at the end.
 
@@ -119,18 +119,18 @@ class Request(Owner):
             return self._take(min_tokens, 0.0)
 
     def read_all(self) -> list[int]:
-        """Runs to the end and returns all tokens that have not been read before. Wakes up rarely.
+        """Run to the end and return all tokens that have not been read before. Wakes up rarely.
 
         Raises:
             As :meth:`read`.
         """
-        everything = _Everything(self)
+        collector = _TokenCollector(self)
         while token_ids := self.read(TOKENS_PER_READ):
-            everything.add(token_ids)
-        return everything.token_ids()
+            collector.add(token_ids)
+        return collector.token_ids()
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yields what each :meth:`read` returns, until the end."""
+        """Yield the result of each :meth:`read`, until the end."""
         while token_ids := self.read():
             yield token_ids
 
@@ -148,21 +148,21 @@ class Request(Owner):
         """
         self._require_no_reader()
         with self._reader:
-            line = self._line
-            if line is not None and self._n_out[0] == READ_TOKENS:
-                await line.turn()  # handling so many tokens took time, and more may follow: let others run first
+            waiter = self._waiter
+            if waiter is not None and self._n_out[0] == READ_TOKENS:
+                await waiter.yield_to_loop()  # the caller has just handled many tokens, and more may follow
             while True:
                 token_ids = self._take(min_tokens, 0.0)
                 if token_ids or self._has_ended:
                     return token_ids
-                if line is None or not line.is_here:
+                if waiter is None or not waiter.is_in_running_loop:
                     raise errors.InvalidParameterError(
                         "this request was not submitted in this event loop: call submit() in the coroutine that reads, "
                         "or read it in a thread"
                     )
-                if not line.is_open:
+                if not waiter.is_open:
                     return []
-                await line.news(self._until_deadline())
+                await waiter.wait(self._until_deadline())
 
     async def aread_all(self) -> list[int]:
         """As :meth:`read_all`, for tasks in the event loop in which the request was submitted.
@@ -170,22 +170,22 @@ class Request(Owner):
         Raises:
             As :meth:`aread`.
         """
-        everything = _Everything(self)
+        collector = _TokenCollector(self)
         while token_ids := await self.aread(TOKENS_PER_READ):
-            everything.add(token_ids)
-        return everything.token_ids()
+            collector.add(token_ids)
+        return collector.token_ids()
 
     async def __aiter__(self) -> AsyncIterator[list[int]]:
-        """Yields what each :meth:`aread` returns, until the end."""
+        """Yield the result of each :meth:`aread`, until the end."""
         while token_ids := await self.aread():
             yield token_ids
 
-    # --- about ----------------------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------
 
     def cancel(self) -> None:
-        """Ends the request at the engine's next opportunity, even during prefill. Does not wait; any thread may call.
+        """End the request at the engine's next opportunity, even during prefill. Does not wait; any thread may call.
 
-        What was generated by then can still be read; :attr:`finish_reason` is then "cancelled".
+        Tokens generated by then can still be read; :attr:`finish_reason` is then "cancelled".
         """
         lib.pyg_request_cancel(self._handle)
 
@@ -219,7 +219,7 @@ class Request(Owner):
 
     @property
     def timings(self) -> Timings:
-        """How long each phase took, as of the last read."""
+        """Duration of each phase, as of the last read."""
         state = self._state
         return Timings(
             queue_s=state.queue_s,
@@ -238,10 +238,10 @@ class Request(Owner):
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _require_no_reader(self) -> None:
-        """Refuses a second reader, who would take part of the tokens.
+        """Refuse a second reader, which would take part of the tokens.
 
-        Whoever comes between this and the lock waits instead. Trying the lock would be one step, but Ctrl-C could come
-        between that and ``try``, and the request would have a reader for ever.
+        A reader that arrives between this check and the lock waits instead. ``acquire(blocking=False)`` would be a
+        single step, but Ctrl-C between that and ``try`` would leave the lock held forever.
         """
         if self._reader.locked():
             raise errors.InvalidParameterError("another thread or task is reading this request: one reader at a time")
@@ -259,7 +259,7 @@ class Request(Owner):
             self._state,
         )
         if self._has_ended:
-            self._line = None
+            self._waiter = None
         if self._state.finish == lib.PYG_FINISH_CLOSED:
             raise errors.ClosedError("the engine was closed while this request was running")
         token_ids = list(self._buffer[0 : self._n_out[0]])
@@ -280,8 +280,8 @@ class Request(Owner):
         return left if left > 0 else None
 
 
-class _Everything:
-    """The tokens of many reads, and their logprobs."""
+class _TokenCollector:
+    """Tokens of many reads, and their logprobs."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -293,7 +293,7 @@ class _Everything:
         self._logprobs += self._request.logprobs or []
 
     def token_ids(self) -> list[int]:
-        """All tokens; the request's logprobs are now theirs."""
+        """Return all tokens, and set the request's logprobs to those of all of them."""
         if self._request.logprobs is not None:
             self._request.logprobs = self._logprobs
         return self._token_ids

@@ -12,7 +12,7 @@ from pyggml.types import Grammar, SamplingParams
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
 
-# The sampling parameters that are passed on unchanged: numbers whose fields in C have the same name.
+# The sampling parameters that are copied: numbers whose fields in C have the same name.
 _SAMPLING_NUMBERS = [
     name
     for name, field in ffi.typeof("pyg_sampling").fields
@@ -23,12 +23,12 @@ _SAMPLING_NUMBERS = [
 def request_options(
     params: SamplingParams, stop_token_ids: Sequence[int], *, watched: bool
 ) -> tuple[CData, list[CData]]:
-    """The ``pyg_request_options`` of a generation, without its timeout and waker.
+    """Create the ``pyg_request_options`` of a generation, without its timeout and waker.
 
     Args:
         params: sampling parameters, as :func:`~pyggml.generation.param_merging.in_token_ids` returns them.
         stop_token_ids: all tokens that end the generation.
-        watched: whether somebody reads its tokens as they come.
+        watched: a reader takes its tokens as they come.
 
     Returns:
         The options, and the objects they point to, which must live until the native call has copied them.
@@ -42,7 +42,7 @@ def request_options(
 
 
 def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
-    unset = {"adaptive_target": -1.0, "seed": _any_seed()}
+    unset = {"adaptive_target": -1.0, "seed": _random_seed()}
     for name in _SAMPLING_NUMBERS:
         value = getattr(params, name)
         setattr(sampling, name, unset[name] if value is None else value)
@@ -74,12 +74,12 @@ def _fill_grammar(sampling: CData, grammar: Grammar) -> list[CData]:
 
 
 def _strings(texts: Sequence[str], borrowed: list[CData]) -> tuple[CData, int]:
-    """Texts as an array of C strings, and their number. Adds to ``borrowed`` whatever has to stay alive."""
+    """Return texts as an array of C strings, and their number. Adds the memory to ``borrowed``, to keep it alive."""
     strings = [ffi.new("char[]", text.encode()) for text in texts]
     array = ffi.new("char *[]", strings)
     borrowed += [*strings, array]
     return array, len(strings)
 
 
-def _any_seed() -> int:
+def _random_seed() -> int:
     return int.from_bytes(os.urandom(4), "little") >> 1

@@ -1,31 +1,26 @@
-"""A running generation, from token ids to chunks of text."""
+"""Running generations as iterators of chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner, Owner
 from pyggml.errors import InvalidParameterError
-from pyggml.generation.job import Job
+from pyggml.generation.pending_request import PromptRequest
 from pyggml.generation.request import Request
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
 from pyggml.types import Chunk, Completion, Timings, TokenLogprobs
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 C = TypeVar("C", bound=Chunk)
 D = TypeVar("D", bound=Completion)
 
 
-class Assembly:
-    """Turns one request's tokens into chunks as they are read, and all the chunks into a completion."""
+class ChunkBuilder:
+    """Builds chunks from one request's tokens, and a completion from all the chunks."""
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
-        """Starts without any tokens."""
         self._decoder = StreamDecoder(tokenizer)
         self._stop = StopStrings(stop)
         self._texts: list[str] = []
@@ -39,26 +34,26 @@ class Assembly:
 
     @property
     def ended(self) -> bool:
-        """Whether the last chunk has been made."""
+        """True once the last chunk has been added."""
         return self._last is not None
 
     def add(self, request: Request, token_ids: list[int]) -> Chunk:
-        """Makes a chunk of the tokens from one read; cancels the request if they complete a stop string."""
-        return self.keep(self.made(request, token_ids))
+        """Build and append the chunk of one read's tokens; cancel the request if they complete a stop string."""
+        return self.append(self.build(request, token_ids))
 
-    def takes_long(self, token_ids: list[int]) -> bool:  # noqa: ARG002
-        """Whether to make a chunk of these tokens takes so long that an event loop should not wait for it."""
+    def is_slow(self, token_ids: list[int]) -> bool:  # noqa: ARG002
+        """Return True if building a chunk of these tokens takes too long for an event loop."""
         return False
 
-    def made(self, request: Request, token_ids: list[int]) -> Chunk:
-        """The first half of :meth:`add`, which another thread may do."""
+    def build(self, request: Request, token_ids: list[int]) -> Chunk:
+        """Build the chunk of one read's tokens, perhaps in another thread."""
         chunk = self._cut_at_stop(request, token_ids)
         if request.logprobs is not None:
             chunk = replace(chunk, logprobs=request.logprobs[: len(chunk.token_ids)])
         return chunk
 
-    def keep(self, chunk: Chunk) -> Chunk:
-        """The second half: the chunk becomes part of the whole."""
+    def append(self, chunk: Chunk) -> Chunk:
+        """Append a chunk to the completion."""
         self._logprobs += chunk.logprobs or []
         self._texts.append(chunk.text)
         self._token_ids += chunk.token_ids
@@ -66,14 +61,14 @@ class Assembly:
             self._last = chunk
         return chunk
 
-    def abandon(self) -> Chunk:
-        """Ends an unfinished generation as cancelled, and returns the last chunk."""
+    def cancel(self) -> Chunk:
+        """End an unfinished generation as cancelled, and return the last chunk."""
         if self._last is None:
             self._last = Chunk("", [], "cancelled")
         return self._last
 
     def completion(self, request: Request | None) -> Completion:
-        """The whole generation, once it has ended; without a request, an empty one that was cancelled.
+        """Build the completion of a generation that has ended; without a request, an empty, cancelled one.
 
         Raises:
             InvalidParameterError: the generation has not ended.
@@ -110,43 +105,77 @@ class Assembly:
         return Chunk(text, token_ids, reason, request.stop_token_id)
 
 
-class BaseStream(Owner, Iterator[C], Generic[C, D]):
+class StreamResult(Owner, Generic[D]):
+    """The request of a stream, and its completion; base class of streams and asynchronous streams."""
+
+    _request: Request | None
+    _builder: ChunkBuilder
+
+    @property
+    def completion(self) -> D:
+        """The whole completion, once the last chunk has been taken.
+
+        Raises:
+            InvalidParameterError: the generation has not ended yet.
+        """
+        return cast("D", self._builder.completion(self._request))
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt in tokens, as of the last chunk; 0 before the first."""
+        return 0 if self._request is None else self._request.prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Number of prompt tokens taken from the cache, as of the last chunk; 0 before the first."""
+        return 0 if self._request is None else self._request.cached_tokens
+
+
+class BaseStream(StreamResult[D], ClosableOwner, Iterator[C], Generic[C, D]):
     """Base class of streams, for any kind of chunk."""
+
+    _request: Request
 
     _instead_of_a_copy = "finish() returns a completion, which can be"
 
-    def __init__(self, job: Job, request: Request, assembly: Assembly) -> None:
-        """Takes over the job's request, and the assembly that makes its chunks."""
+    def __init__(self, request: Request, builder: ChunkBuilder, min_tokens: int) -> None:
+        """Read a request.
+
+        Args:
+            request: the request in flight.
+            builder: builds its chunks.
+            min_tokens: number of new tokens for which to wake up.
+        """
         self._request = request
-        self._min_tokens = job.min_tokens
-        self._assembly = assembly
+        self._builder = builder
+        self._min_tokens = min_tokens
 
     def __next__(self) -> C:
-        if self._assembly.ended:
+        if self._builder.ended:
             raise StopIteration
         try:
-            return cast("C", self._assembly.add(self._request, self._request.read(self._min_tokens)))
+            return cast("C", self._builder.add(self._request, self._request.read(self._min_tokens)))
         except BaseException:
             self.close()  # tokens may have been lost, so the stream cannot continue
             raise
 
     def poll(self) -> bool:
-        """Reads the available tokens without waiting. True once the generation has ended.
+        """Read the available tokens without waiting. Returns True once the generation has ended.
 
         Until then, the request's waker is notified of more tokens.
 
         Raises:
             As :meth:`LLM.generate`.
         """
-        while not self._assembly.ended:
+        while not self._builder.ended:
             token_ids = self._request.read_now(self._min_tokens)
             if not token_ids and self._request.finish_reason is None:
                 return False
-            self._assembly.add(self._request, token_ids)
+            self._builder.add(self._request, token_ids)
         return True
 
     def finish(self) -> D:
-        """Runs to the end and returns everything generated, including chunks already taken.
+        """Run to the end and return the whole completion, including chunks already taken.
 
         Raises:
             As :meth:`LLM.generate`.
@@ -155,51 +184,26 @@ class BaseStream(Owner, Iterator[C], Generic[C, D]):
             pass
         return self.completion
 
-    @property
-    def completion(self) -> D:
-        """The whole generation, once the last chunk has been taken.
-
-        Raises:
-            InvalidParameterError: the generation has not ended yet.
-        """
-        return cast("D", self._assembly.completion(self._request))
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Length of the prompt in tokens, as of the last chunk; 0 before the first."""
-        return self._request.prompt_tokens
-
-    @property
-    def cached_tokens(self) -> int:
-        """Number of prompt tokens taken from the cache, as of the last chunk; 0 before the first."""
-        return self._request.cached_tokens
-
     def cancel(self) -> None:
-        """Ends the generation soon; the last chunk then has ``finish_reason="cancelled"``."""
+        """End the generation soon; the last chunk then has ``finish_reason="cancelled"``."""
         self._request.cancel()
 
     def close(self) -> None:
-        """Cancels the generation and ends the iterator."""
+        """Cancel the generation and end the iterator."""
         self._request.cancel()
-        self._assembly.abandon()
+        self._builder.cancel()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._assembly!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
+        return f"{type(self).__name__}({self._builder!r})"
 
 
 class Stream(BaseStream[Chunk, Completion]):
-    """A running generation, as an iterator of chunks.
+    """A running generation as an iterator of chunks.
 
     Only one thread may iterate; any thread may call :meth:`cancel`. Closing or dropping the stream, or leaving its
     ``with`` block, cancels the generation. After an exception the stream has ended.
     """
 
-    def __init__(self, job: Job, request: Request) -> None:
-        """Takes over the job's request."""
-        super().__init__(job, request, Assembly(job.tokenizer, job.stop))
+    def __init__(self, pending: PromptRequest, request: Request) -> None:
+        """Read a request, which was submitted as ``pending``."""
+        super().__init__(request, ChunkBuilder(pending.tokenizer, pending.stop), pending.min_tokens)

@@ -1,20 +1,20 @@
-"""A waker: notifies one thread, or one event loop, of news from any number of requests."""
+"""Wake-ups of one thread or event loop by any number of requests."""
 
 from __future__ import annotations
 
 from pyggml._core import c_calls
 from pyggml._core.ffi import ffi, lib
 
-_TAGS_AT_ONCE = 256
+_MAX_TAGS = 256
 # Waiting calls return to Python this often, so that it can run signal handlers (Ctrl-C).
 SIGNAL_CHECK_S = 0.05
 
 
 class Waker:
-    """Collects the tags of requests that have news, for one thread to take. Freed with its last reference.
+    """Collects the tags of requests with new tokens, for one thread to take. Freed with its last reference.
 
     Attributes:
-        handle: the native waker, for the calls that notify it.
+        handle: the native waker, for calls that notify it.
         fd: a descriptor that is readable while there are tags to take; closed when this object is freed.
     """
 
@@ -23,10 +23,10 @@ class Waker:
         fd = ffi.new("int32_t *")
         c_calls.call(lib.pyg_waker_fd, self.handle, fd)
         self.fd = int(fd[0])
-        self._tags = ffi.new("uint64_t[]", _TAGS_AT_ONCE)
+        self._tags = ffi.new("uint64_t[]", _MAX_TAGS)
         self._n_out = ffi.new("int32_t *")
 
     def take(self, timeout_s: float = 0.0) -> list[int]:
-        """Takes up to 256 tags; waits up to ``timeout_s`` for the first, with the GIL released."""
-        c_calls.call(lib.pyg_waker_take, self.handle, timeout_s, self._tags, _TAGS_AT_ONCE, self._n_out)
+        """Take up to 256 tags; wait without the GIL up to ``timeout_s`` for the first."""
+        c_calls.call(lib.pyg_waker_take, self.handle, timeout_s, self._tags, _MAX_TAGS, self._n_out)
         return list(self._tags[0 : self._n_out[0]])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyggml.generation.embedding_batches import Floats, Ids, Kind, Passes, n_texts
+from pyggml.generation.embedding_batches import BatchEncoder, Floats, Ids, Kind, n_texts
 from pyggml.isolation import protocol
 from pyggml.isolation.isolated_engine import decode_matrix
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyggml.isolation.supervisor import Isolated
 
 
-class IsolatedPasses(Passes):
+class IsolatedPasses(BatchEncoder):
     """Forward passes in the engine's process."""
 
     def __init__(self, isolated: Isolated, pooling: Kind) -> None:
@@ -24,13 +24,13 @@ class IsolatedPasses(Passes):
         self._isolated = isolated
         self._pooling = pooling
 
-    def of_tokens(self, texts: Sequence[Ids]) -> list[Floats]:
+    def token_embeddings(self, texts: Sequence[Ids]) -> list[Floats]:
         """See the base class."""
         lengths = [len(text) for text in texts]
         rows = self._embed(texts, lengths, sum(lengths), self._isolated.model.n_embd_out)
         return np.split(rows, np.cumsum(lengths)[:-1])
 
-    def of_sequences(self, texts: Sequence[Ids]) -> Floats:
+    def head_outputs(self, texts: Sequence[Ids]) -> Floats:
         """See the base class."""
         return self._embed(texts, [len(text) for text in texts], len(texts), self._isolated.model.n_cls_out)
 

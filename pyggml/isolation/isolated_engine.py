@@ -12,7 +12,8 @@ import numpy.typing as npt
 from pyggml._core.c_values import int32_array
 from pyggml._core.checks import flag
 from pyggml.errors import EngineError
-from pyggml.generation.engine import Engine, Prepared, TokenIds
+from pyggml.generation.engine import Engine
+from pyggml.generation.pending_request import PendingRequest, TokenIds
 from pyggml.isolation import protocol
 from pyggml.types import EngineStats
 
@@ -45,23 +46,23 @@ class IsolatedEngine(Engine):
         self.n_ctx = isolated.n_ctx
         self.n_parallel = n_parallel
         self.n_vocab = isolated.model.vocab.n_tokens
-        self.stop_token_ids = self._ends(stop_token_ids)
+        self.stop_token_ids = self._checked_stop_ids(stop_token_ids)
         self._isolated = isolated
 
     @property
-    def starts_slowly(self) -> bool:
+    def is_starting(self) -> bool:
         """True if the process has to be started first."""
         return self._isolated.last.has_exited()
 
-    def ask_for_room(self, waker: Waker, tag: int = 0) -> None:
+    def notify_when_queue_has_capacity(self, waker: Waker, tag: int = 0) -> None:
         """See the base class."""
-        self._isolated.process().ask_for_room(waker, tag)
+        self._isolated.process().notify_when_queue_has_capacity(waker, tag)
 
     def logits(self, token_ids: TokenIds, *, waits: bool = False) -> npt.NDArray[np.float32]:
         """See the base class."""
         flag("waits", waits)
         prompt = int32_array("the prompt", token_ids)
-        n_bytes = self._rows_of_logits(len(prompt)) * self.n_vocab * 4
+        n_bytes = self._n_logit_rows(len(prompt)) * self.n_vocab * 4
         _, data = self._isolated.process().call(protocol.encode_request("logits"), prompt, n_bytes)
         return decode_matrix(data, len(prompt), self.n_vocab)
 
@@ -98,19 +99,19 @@ class IsolatedEngine(Engine):
                 raise
             return {}
 
-    def _queued(self, prepared: Prepared, options: CData, timeout_s: float | None, watched: bool) -> CData:
-        request = protocol.encode_generation(prepared, timeout_s, watched)
+    def _submit(self, request: PendingRequest, options: CData, timeout_s: float | None) -> CData:
+        message = protocol.encode_generation(request, timeout_s)
         process = self._isolated.process()
         try:
-            return self._submit_to(process, prepared, options, request)
+            return self._submit_to(process, request, options, message)
         except EngineError:
             if not process.is_exiting():
                 raise
         # The process exited before it received the request, so it is safe to submit it again.
-        return self._submit_to(self._isolated.process(), prepared, options, request)
+        return self._submit_to(self._isolated.process(), request, options, message)
 
-    def _submit_to(self, process: EngineProcess, prepared: Prepared, options: CData, request: bytes) -> CData:
-        return process.submit(self.model._handle, self.n_ctx, prepared.token_ids, options, request)
+    def _submit_to(self, process: EngineProcess, request: PendingRequest, options: CData, message: bytes) -> CData:
+        return process.submit(self.model._handle, self.n_ctx, request.token_ids, options, message)
 
 
 def decode_matrix(data: memoryview, n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:

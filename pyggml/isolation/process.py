@@ -117,8 +117,8 @@ class EngineProcess:
             len(request),
         )
 
-    def ask_for_room(self, waker: Waker, tag: int) -> None:
-        """See :meth:`Engine.ask_for_room <pyggml.Engine.ask_for_room>`."""
+    def notify_when_queue_has_capacity(self, waker: Waker, tag: int) -> None:
+        """See :meth:`pyggml.Engine.notify_when_queue_has_capacity`."""
         c_calls.call(lib.pyg_engine_client_notify_when_queue_has_capacity, self._handle, waker.handle, tag)
 
     def call(

@@ -16,7 +16,7 @@ from pyggml.options import LoadOptions
 from pyggml.types import Grammar, SamplingParams
 
 if TYPE_CHECKING:
-    from pyggml.generation.engine import Prepared
+    from pyggml.generation.pending_request import PendingRequest
 
 _LENGTH = struct.Struct("<I")
 
@@ -26,7 +26,7 @@ _LOAD_OPTIONS = [
     for name in fields_of(LoadOptions)
     if name not in ("source", "tokenizer", "progress", "chat_template", "max_queue", "queue_full", "isolate")
 ]
-# Parameters that are in other fields of a Prepared, or concern only texts.
+# Parameters that are in other fields of a PendingRequest, or concern only texts.
 _NOT_SENT = ("stop", "stop_token_ids", "ignore_eos", "json_schema", "timeout_s")
 _PARAMETERS = {name: field for name, field in fields_of(SamplingParams).items() if name not in _NOT_SENT}
 
@@ -38,7 +38,7 @@ class GenerationRequest(NamedTuple):
     """A request to generate, without its prompt.
 
     Attributes:
-        params: its sampling parameters, as in :class:`~pyggml.generation.engine.Prepared`.
+        params: its sampling parameters, as in :class:`~pyggml.generation.pending_request.PendingRequest`.
         stop_token_ids: all tokens that end it.
         timeout_s: its timeout, from now; None: no limit.
         watched: its tokens are read as they are generated.
@@ -69,13 +69,20 @@ def load_options(options: LoadOptions) -> dict[str, Any]:
     return {name: getattr(options, name) for name in _LOAD_OPTIONS}
 
 
-def encode_generation(prepared: Prepared, timeout_s: float | None, watched: bool) -> bytes:
+def encode_generation(request: PendingRequest, timeout_s: float | None) -> bytes:
     """Encode a :class:`GenerationRequest`."""
-    params = prepared.params
+    params = request.params
     changed = {name: value for name, field in _PARAMETERS.items() if (value := getattr(params, name)) != field.default}
     if params.logit_bias:
         changed["logit_bias"] = [(int(token_id), float(bias)) for token_id, bias in params.logit_bias.items()]
-    return _encode({"params": changed, "stop": prepared.stop_token_ids, "timeout_s": timeout_s, "watched": watched})
+    return _encode(
+        {
+            "params": changed,
+            "stop": request.stop_token_ids,
+            "timeout_s": timeout_s,
+            "watched": request.is_streamed,
+        }
+    )
 
 
 def decode_generation(data: bytes) -> GenerationRequest:

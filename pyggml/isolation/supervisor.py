@@ -22,7 +22,7 @@ from pyggml.options import LoadOptions
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyggml.generation.embedding_batches import Kind, Passes
+    from pyggml.generation.embedding_batches import BatchEncoder, Kind
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class Isolated:
         """Create a proxy of the engine."""
         return IsolatedEngine(self, self._options.n_parallel, stop_token_ids)
 
-    def passes(self, pooling: Kind) -> Passes:
+    def passes(self, pooling: Kind) -> BatchEncoder:
         """Create a proxy of the contexts for embedding."""
         return IsolatedPasses(self, pooling)
 

@@ -22,15 +22,15 @@ from pyggml._core import c_calls
 from pyggml._core.c_values import pointer
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.log import logger
-from pyggml.engine_factory import started
+from pyggml.engine_factory import start_engine
 from pyggml.errors import InferError, UnsupportedArchitectureError
-from pyggml.generation.embedding_batches import Kind, Passes, passes_of
+from pyggml.generation.embedding_batches import BatchEncoder, Kind, encoder_factory
 from pyggml.generation.engine import Engine
 from pyggml.generation.request_options import request_options
 from pyggml.isolation import protocol
 from pyggml.isolation.isolated_model import model_properties
-from pyggml.loading import open_model
 from pyggml.memory.llm_context import checked_n_ctx, generates
+from pyggml.model_loader import open_model
 from pyggml.options import LoadOptions
 
 if TYPE_CHECKING:
@@ -139,9 +139,9 @@ class _LoadedModel:
             self._engine: Engine | None = None
             self._memory: tuple[DeviceMemory, ...] = ()
             if generates(opened.model):
-                self._engine, self._memory = started(opened.model, given, self._n_ctx, ())
-        new_passes = passes_of(self._model, self._n_ctx, given.n_threads, deterministic=given.deterministic)
-        self._passes: dict[Kind, Passes] = {"none": new_passes("none"), "rank": new_passes("rank")}
+                self._engine, self._memory = start_engine(opened.model, given, self._n_ctx, ())
+        new_passes = encoder_factory(self._model, self._n_ctx, given.n_threads, deterministic=given.deterministic)
+        self._passes: dict[Kind, BatchEncoder] = {"none": new_passes("none"), "rank": new_passes("rank")}
 
     def info(self) -> dict[str, object]:
         invariant = () if self._engine is None else self._engine.stats().not_batch_invariant
@@ -174,7 +174,7 @@ class _LoadedModel:
         texts = np.split(token_ids, np.cumsum(lengths)[:-1])
         passes = self._passes[pooling]
         with self._embed_lock:
-            found = passes.of_sequences(texts) if pooling == "rank" else np.concatenate(passes.of_tokens(texts))
+            found = passes.head_outputs(texts) if pooling == "rank" else np.concatenate(passes.token_embeddings(texts))
         return {}, _bytes_of(found)
 
     def _require_engine(self) -> Engine:

@@ -100,24 +100,9 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
     """Estimate the memory that :func:`pyggml.load` needs with these arguments.
 
     Args:
-        source: a model's file, directory or reference. A directory is not imported. None: the model that ships with
-            pyggml.
-        device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "cuda:0,cuda:1" ...
-        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them.
-        split_mode: how several devices share the model: "layer" by layer, "row" or "tensor" within them, or "none".
-        tensor_split: how much of the model each device takes, such as 3,1. None: in proportion to their free memory.
-        main_gpu: with ``split_mode`` "none", which of the devices takes the model. None: the first.
-        n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` needs.
-        override_tensor: where tensors go whose names match, such as "ffn_.*_exps=cpu". None: as the other options say.
-        rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
-        rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.
-        n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits. None: as for
-            :func:`pyggml.load`.
-        n_parallel: number of requests computed together; the others wait their turn.
-        n_batch: maximum number of tokens in a forward pass.
-        n_ubatch: maximum number of tokens computed at once within a forward pass; n_parallel, if that is more.
-        cache_type: element type of the key-value cache.
-        outtype: estimate for weights converted to this type: "q8_0", "q4_k_m" ...; "auto": no conversion.
+        source: ... A directory is not imported. None: the model that ships with pyggml.
+        n_ctx: ... None: as for :func:`pyggml.load`.
+        outtype: ... "auto": no conversion.
 
     Raises:
         ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.

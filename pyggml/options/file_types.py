@@ -1,4 +1,4 @@
-"""The types of weights that files can be written in, by the engine's names. Nothing here loads the engine."""
+"""File types: the engine's names of the types of weights. This module does not load the engine."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ OUTTYPES = ("auto", *FILE_TYPES)
 
 
 def file_type(name: str, given: object, known: Iterable[str] = FILE_TYPES) -> str:
-    """The engine's name of a type.
+    """Check a type and return the engine's name of it.
 
     Args:
         name: of the parameter, for messages.
         given: its value, in upper or lower case.
-        known: the types that it may be.
+        known: the allowed types.
 
     Raises:
-        InvalidParameterError: it is none of them; names those that were probably meant.
+        InvalidParameterError: it is none of them; suggests similar ones.
     """
     text = given.lower() if isinstance(given, str) else ""
     if text in known:
@@ -40,19 +40,19 @@ def file_type(name: str, given: object, known: Iterable[str] = FILE_TYPES) -> st
 
 
 def suggestion(text: str) -> str:
-    """A question that names the types that somebody probably meant; "" if none are near."""
-    types = types_meant_by(text)
+    """A question that suggests similar types; "" if there are none."""
+    types = similar_types(text)
     return f"did you mean {' or '.join(filter(None, [', '.join(types[:-1]), *types[-1:]]))}?" if types else ""
 
 
-def types_meant_by(text: str) -> list[str]:
-    """The types that somebody probably meant: those that begin so, have as many bits, or are spelled much the same.
+def similar_types(text: str) -> list[str]:
+    """Types that a text probably stands for: those with the same beginning, a similar spelling, or as many bits.
 
-    "q4" begins four types, "int4", "4bit" and "nf4" say how many bits, and so do "fp16" and "float32".
+    "q4" is the beginning of four types; "int4", "4bit", "nf4", "fp16" and "float32" contain the number of bits.
     """
     text = text.lower().replace("-", "_")
-    begun = [type for type in FILE_TYPES if text and type.startswith(text)]
+    with_prefix = [type for type in FILE_TYPES if text and type.startswith(text)]
     bits = re.search(r"\d+", text)
-    as_wide = [type for type in FILE_TYPES if bits and re.fullmatch(rf"(b?f|q){bits[0]}(_0|_k|_k_m|_k_s)?", type)]
+    of_width = [type for type in FILE_TYPES if bits and re.fullmatch(rf"(b?f|q){bits[0]}(_0|_k|_k_m|_k_s)?", type)]
     near = difflib.get_close_matches(text, FILE_TYPES, cutoff=0.7) if "_" in text else []
-    return begun or near or as_wide
+    return with_prefix or near or of_width

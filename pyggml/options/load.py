@@ -1,9 +1,9 @@
-"""Options for loading a model, each declared once with its type, default and range.
+"""Options for loading a model, each declared once with its type, default, range and help.
 
-To add an option, add a field here. It reaches the C struct of a context if that has a field of the same name, and the
-memory planner if it belongs to MemoryOptions. The signatures of :func:`pyggml.load`, ``LLM(...)`` and
-:func:`~pyggml.memory.estimate.estimate` and the options of the command follow from these classes; ``make stubs`` writes
-the keyword types of ``Inference.use_...``.
+To add an option, add a field and its line in the docstring. It reaches the C struct of a context if that has a field of
+the same name, and the memory planner if it belongs to MemoryOptions. Signatures and docstrings of :func:`pyggml.load`,
+``LLM(...)`` and :func:`~pyggml.memory.estimate.estimate` and the options of the command are made from these classes;
+``make stubs`` writes the keyword types of ``Inference.use_...``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,16 +46,16 @@ QueueFull = Literal["raise", "wait"]
 @option_class
 @dataclass(frozen=True, kw_only=True)
 class MemoryOptions(PlacementOptions):
-    """The options that affect how much memory a model takes, and where.
+    """The options that determine a model's memory use on each device.
 
     Attributes:
         rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
         rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits.
-        n_parallel: number of requests computed together; the others wait their turn.
-        n_batch: maximum number of tokens in a forward pass.
-        n_ubatch: maximum number of tokens computed at once within a forward pass; n_parallel, if that is more.
-        cache_type: element type of the key-value cache.
+        n_parallel: maximum number of requests computed together; the others wait in the queue.
+        n_batch: maximum number of tokens in a batch, which is one forward pass.
+        n_ubatch: maximum number of tokens in a micro-batch; n_parallel, if that is more.
+        cache_type: element type of the KV cache.
     """
 
     HINTS: ClassVar[Mapping[str, str]] = hints("loading")
@@ -80,20 +80,20 @@ class MemoryOptions(PlacementOptions):
 @option_class
 @dataclass(frozen=True)
 class LoadOptions(MemoryOptions):
-    """The parameters of :func:`pyggml.load`, which describes them in full.
+    """The parameters of :func:`pyggml.load`, whose docstring adds details.
 
     Attributes:
         source: a model's file, directory or reference, or an open Model.
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one. None: the model's own.
         n_threads: number of compute threads. None: the engine measures its speed and adapts.
-        prefix_cache: keep the work of finished requests for prompts with the same beginning.
-        deterministic: refuse to load unless every request gets the bits that it gets alone.
-        backend_sampling: choose the tokens of greedy requests on the GPU (experimental). The tokens are the same.
+        prefix_cache: keep the KV cache of finished requests for prompts with the same beginning.
+        deterministic: refuse to load unless every request gets the same bits in a batch as alone.
+        backend_sampling: sample greedy requests on the GPU (experimental). The tokens are the same.
         max_queue: maximum number of waiting requests. None: no limit.
-        queue_full: "raise" refuses a request when the queue is full; "wait" waits for room.
+        queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
         progress: called with 0..1 while loading.
         chat_template: chat template to use: a name such as chatml, a file, or Jinja text. None: the model's own.
-        isolate: run model and engine in a process of their own, whose end this one survives.
+        isolate: run model and engine in a separate process: a crash there does not end this one.
     """
 
     LISTED_BY: ClassVar[str] = "help(pyggml.load)"
@@ -119,7 +119,7 @@ class EstimateOptions(MemoryOptions):
 
     Attributes:
         source: a model's file, directory or reference.
-        outtype: estimate for weights converted to this type.
+        outtype: estimate for weights converted to this type, such as "q4_k_m".
     """
 
     source: "Source" = None

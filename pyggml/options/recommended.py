@@ -1,6 +1,6 @@
-"""The sampling that a model's makers recommend: the ``general.sampling.*`` keys of its GGUF file.
+"""Sampling parameters recommended by a model's authors: the ``general.sampling.*`` keys of its GGUF file.
 
-Upstream's ``common_init_sampler_from_model`` (common/common.cpp) reads the same keys, and so do its own programs.
+Upstream's ``common_init_sampler_from_model`` (common/common.cpp) reads the same keys.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _FIELDS = fields_of(SamplingParams)
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What a file recommends.
+    """Recommended sampling parameters of a file.
 
     Attributes:
-        params: the parameters; what the file leaves out is off, and a missing temperature is 1. None: no advice.
-        notes: values that cannot be used, and were ignored.
+        params: the parameters; missing ones are off, and a missing temperature is 1. None: no recommendation.
+        notes: warnings about invalid values, which were ignored.
     """
 
     params: SamplingParams | None
@@ -54,11 +54,11 @@ class Recommendation:
 
 
 def recommended(metadata: Mapping[str, str], n_ctx: int) -> Recommendation:
-    """Reads the recommendation from a file's metadata.
+    """Read the recommendation from a file's metadata.
 
     Args:
         metadata: the scalar values, as text.
-        n_ctx: what :data:`WHOLE_CONTEXT` stands for, in tokens.
+        n_ctx: number of tokens that :data:`WHOLE_CONTEXT` stands for.
     """
     values: dict[str, float] = {}
     notes: list[str] = []
@@ -77,7 +77,7 @@ def recommended(metadata: Mapping[str, str], n_ctx: int) -> Recommendation:
 
 
 def checked(name: str, value: object, n_ctx: int) -> float:
-    """The value of a parameter; negative numbers mean what they mean upstream.
+    """Check the value of a parameter; negative numbers have upstream's meaning.
 
     Args:
         name: the parameter.
@@ -99,7 +99,7 @@ def checked(name: str, value: object, n_ctx: int) -> float:
 
 
 def _number(text: str) -> float | str:
-    """The number that a text spells, or the text, which then is refused."""
+    """Parse a number; return other text unchanged, to be refused later."""
     try:
         return float(text)
     except ValueError:
@@ -107,7 +107,7 @@ def _number(text: str) -> float | str:
 
 
 def _order(text: str | None) -> tuple[tuple[str, ...] | None, list[str]]:
-    """The order of the samplers that a text lists, None for the default; and notes."""
+    """Parse the order of the samplers, None for the default; also return warnings."""
     if text is None:
         return None, []
     names = tuple(_SAMPLERS.get(name, name) for name in text.split(";"))
@@ -117,7 +117,7 @@ def _order(text: str | None) -> tuple[tuple[str, ...] | None, list[str]]:
 
 
 def _effective(values: dict[str, float], order: tuple[str, ...] | None) -> dict[str, Any]:
-    """The parameters without those of samplers that would not run, as upstream has it."""
+    """Drop the parameters of samplers that would not run, as upstream does."""
     running = order
     if values.get("mirostat"):
         running, order = BESIDE_MIROSTAT, None

@@ -75,11 +75,11 @@ class Grammar:
 @option_class
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to choose tokens and when to stop. The defaults are greedy.
+    """Sampling parameters and stop conditions. The defaults are greedy.
 
     The constructor raises InvalidParameterError naming any bad field. It also takes ``response_format``, OpenAI's way
-    to set ``json_schema``: ``{"type": "json_object"}`` is any object, ``{"type": "json_schema", "json_schema":
-    {"schema": ...}}`` what matches the schema, ``{"type": "text"}`` any text; a Python type stands for its schema.
+    to set ``json_schema``: ``{"type": "json_object"}`` for any object, ``{"type": "json_schema", "json_schema":
+    {"schema": ...}}`` for a schema, ``{"type": "text"}`` for any text; or a Python type, for its schema.
 
     Attributes:
         max_tokens: maximum number of tokens to generate.
@@ -96,8 +96,8 @@ class SamplingParams:
         presence_penalty: subtract this once from the logit of every recent token; 0: off.
         penalty_last_n: how many tokens, including the prompt's, count as recent for the three penalties; 0 turns them
             off.
-        dynatemp_range: vary the temperature by up to this much in either direction; 0: off. It rises where the model
-            is uncertain and falls where it is confident (llama.cpp pull request 4972).
+        dynatemp_range: vary the temperature by up to this much in either direction; 0: off. It rises when the model
+            is uncertain and falls when it is confident (llama.cpp pull request 4972).
         dynatemp_exponent: exponent of the curve by which ``dynatemp_range`` turns uncertainty into temperature.
         top_n_sigma: keep tokens whose logits are within this many standard deviations of the highest; 0: off. See
             arXiv:2411.07641.
@@ -122,14 +122,14 @@ class SamplingParams:
             sampler that another parameter turns on.
         seed: seed for random numbers. None: a new one each time.
         stop: strings that end the generation. No part of them appears in the text.
-        stop_token_ids: ids of tokens that end the generation, besides the model's own stop tokens.
+        stop_token_ids: ids of tokens that end the generation, in addition to the model's stop tokens.
         ignore_eos: continue to ``max_tokens``, even where the model would stop. Not with a grammar or JSON schema.
         logit_bias: token id -> number added to its logit. ``-inf`` forbids the token.
         grammar: grammar that the output must match: GBNF text with a rule ``root``, or a Grammar.
         json_schema: JSON schema that the output must match: a dict, its JSON text, or a Python type (a pydantic model,
             a dataclass, ``list[int]`` ...). Not with ``grammar``. See :func:`schema_of`.
-        timeout_s: seconds after which the generation stops and returns what it has. None: no limit. Counted from
-            submission, including any wait for room in a full queue (``queue_full="wait"``).
+        timeout_s: seconds after which the generation stops and returns its tokens so far. None: no limit. Counted from
+            submission, including any wait for a full queue (``queue_full="wait"``).
         logprobs: return the log probability of each generated token and of this many likeliest alternatives; 0: off.
             They come from the model's own distribution: the log-softmax of its logits before temperature, penalties,
             bias, samplers and grammar.
@@ -202,13 +202,13 @@ class SamplingParams:
             object.__setattr__(self, name, value)
 
     def _require_no_form(self) -> None:
-        """Refuses a grammar or a JSON schema beside ``response_format``."""
+        """Refuse a grammar or a JSON schema together with ``response_format``."""
         if self.grammar is not None or self.json_schema is not None:
             other = "json_schema" if self.grammar is None else "grammar"
             raise invalid(f"response_format and {other} were both given: choose one")
 
     def _require_one_form(self) -> None:
-        """Accepts a grammar or a JSON schema, not both, and neither with ``ignore_eos``."""
+        """Accept a grammar or a JSON schema, not both, and neither with ``ignore_eos``."""
         if self.grammar is not None and self.json_schema is not None:
             raise invalid("grammar and json_schema were both given: choose one")
         if self.ignore_eos and (self.grammar is not None or self.json_schema is not None):
@@ -217,7 +217,7 @@ class SamplingParams:
             _require_text("grammar", self.grammar)
 
     def _require_consistent_samplers(self) -> None:
-        """Refuses samplers that are turned on but would have no effect."""
+        """Refuse samplers that are turned on but would have no effect."""
         if self.dynatemp_range > 0 and self.temperature == 0:
             raise invalid("dynatemp_range has no effect with a temperature of 0: set temperature too")
         if self.mirostat and self.adaptive_target is not None:
@@ -239,15 +239,15 @@ class SamplingParams:
     @property
     def _samplers_on(self) -> list[str]:
         """The samplers that parameters turn on, in their default order."""
-        changed = {each.sampler for each in _SWITCHES if getattr(self, each.name) != each.default}
+        changed = {each.sampler for each in _SAMPLER_FIELDS if getattr(self, each.name) != each.default}
         return [name for name in DEFAULT_SAMPLERS if name in changed]
 
 
-_SWITCHES = [field for field in fields_of(SamplingParams).values() if field.sampler]
+_SAMPLER_FIELDS = [field for field in fields_of(SamplingParams).values() if field.sampler]
 
 
 def _schema_of(response_format: Mapping[str, Any] | type) -> Any:
-    """The JSON schema that a response format stands for; None: any text."""
+    """The JSON schema of a response format; None: any text."""
     if not isinstance(response_format, (Mapping, str)):
         return response_format
     form = {} if isinstance(response_format, str) else response_format
@@ -272,10 +272,8 @@ def _require_text(name: str, text: object) -> None:
 
 
 def _token_ids(name: str, token_ids: Sequence[int]) -> tuple[int, ...]:
-    if (
-        isinstance(token_ids, tuple) and not token_ids
-    ):  # the default, for which numpy need not be imported: too slow for a command's --help
-        return ()
+    if isinstance(token_ids, tuple) and not token_ids:
+        return ()  # the default, without importing numpy, which is too slow for a command's --help
     from pyggml._core.c_values import int32_array
 
     return tuple(int32_array(name, token_ids).tolist())

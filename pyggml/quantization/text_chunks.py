@@ -19,8 +19,8 @@ from pyggml._native.context import Context
 from pyggml._native.model import Model, Progress
 from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.llm import LLM
-from pyggml.loading import model_file
 from pyggml.memory.llm_context import n_ctx_limit
+from pyggml.model_loader import model_file
 from pyggml.source import Source
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer.hugging_face import tokenizer_for

@@ -19,7 +19,7 @@ from support import demo_questions
 from support.event_loops import LOOPS, Run, fill, is_idle, is_installed, n_wakers, new_loop, run_in, until, until_async
 
 import pyggml
-from pyggml.generation.event_loops import Line
+from pyggml.generation.event_loops import LoopWaiter
 from pyggml.schema import grammar as schema_grammar
 
 STORY = "Once upon a time"
@@ -116,9 +116,9 @@ def test_collected_in_another_thread(llm: pyggml.LLM, run: Run[None]) -> None:
     """
 
     async def main() -> None:
-        line = Line()
-        line._shared.itself = line._shared  # type: ignore[union-attr]  # a traceback's frames make such cycles
-        del line
+        waiter = LoopWaiter()
+        waiter._shared.itself = waiter._shared  # type: ignore[union-attr]  # a traceback's frames make such cycles
+        del waiter
         collecting = threading.Thread(target=gc.collect)
         collecting.start()
         collecting.join()

@@ -97,7 +97,7 @@ def test_reprs_say_what_it_is_and_work_after_close() -> None:
         shown = repr(owner)
         assert shown.startswith(type(owner).__name__)
         assert "?" not in shown  # the engine's name for a size it does not know
-        owner.close()  # type: ignore[attr-defined]
+        owner.close()
         assert "closed" in repr(owner)
     assert "llama 3.5M Q8_0" in repr(llm)
     assert repr(vocabulary).endswith(": llama, closed)")

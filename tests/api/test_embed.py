@@ -167,7 +167,8 @@ class TestEncoders:
         ids = np.random.default_rng(0).integers(1000, 20_000, models.N_CTX_TRAIN).tolist()
         expected = NumpyBert(bert_path).tokens(ids).mean(axis=0)
         np.testing.assert_allclose(encoder.embed([[101, 102], ids])[1], expected, **CLOSE)
-        with pytest.raises(pyggml.ContextOverflowError, match=r"text 1 has 513 tokens, but the context holds only 512"):
+        message = r"texts\[1\] has 513 tokens, but the context holds only 512"
+        with pytest.raises(pyggml.ContextOverflowError, match=message):
             encoder.embed([ids, [*ids, 5]])
 
     def test_of_any_length_that_was_asked_for(self, tmp_path: Path) -> None:
@@ -288,10 +289,10 @@ class TestEmbed:
         [
             (5, pyggml.InvalidParameterError, "texts must be"),
             (b"bytes", pyggml.InvalidParameterError, "texts must be"),
-            ([5, 6], pyggml.InvalidParameterError, "text 0 must be"),
-            ([[5], [6, -1]], pyggml.InvalidParameterError, "token id -1 at index 1 of text 1"),
+            ([5, 6], pyggml.InvalidParameterError, r"texts\[0\] must be"),
+            ([[5], [6, -1]], pyggml.InvalidParameterError, r"token id -1 at index 1 of texts\[1\]"),
             ([[30_522]], pyggml.InvalidParameterError, "0 to 30521"),
-            (["fine", []], pyggml.EmptyPromptError, "text 1"),
+            (["fine", []], pyggml.EmptyPromptError, r"texts\[1\]"),
             (["fine", "no\0"], pyggml.InvalidParameterError, "NUL"),
         ],
     )
@@ -335,7 +336,7 @@ class TestEmbed:
     def test_no_room(self, encoder: pyggml.LLM, monkeypatch: pytest.MonkeyPatch) -> None:
         with pyggml.load(encoder.model.path, n_threads=1) as llm:
             monkeypatch.setattr(
-                "pyggml.generation.embedding_batches._PASS_TOKENS", 2**22
+                "pyggml.generation.embedding_batches._BATCH_TOKENS", 2**22
             )  # the attention of so many has no room
             with pytest.raises(pyggml.OutOfMemoryError) as caught:
                 llm.embed("hello")

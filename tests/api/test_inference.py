@@ -17,7 +17,7 @@ from support.checkpoints import family_models, models, tokenizer_files
 
 import pyggml
 from pyggml import inference as inference_module
-from pyggml import loading
+from pyggml import model_loader
 from pyggml._native.placement import Placement, resolve_placement
 from pyggml.options import MemoryOptions
 
@@ -133,7 +133,7 @@ def test_takes_its_own(method: str, name: str, paths: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("method", CLASSES)
 def test_refuses_all_others(method: str, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "Model", None)  # nothing is loaded to find that out
+    monkeypatch.setattr(model_loader, "Model", None)  # nothing is loaded to find that out
     for name in FILES.keys() - set(TAKES[method]) - {"foreign", "chatml"}:
         with pytest.raises(pyggml.ArchitectureMismatchError) as caught:
             _use(method)(paths[name])
@@ -211,7 +211,7 @@ def test_a_class_takes_a_path_as_its_method_does(method: str, name: str, paths: 
 def test_a_class_refuses_other_families_before_it_loads(
     method: str, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "Model", None)
+    monkeypatch.setattr(model_loader, "Model", None)
     with pytest.raises(pyggml.ArchitectureMismatchError, match=r"falcon\.gguf is Falcon"):
         CLASSES[method](paths["falcon"])
 
@@ -344,7 +344,7 @@ def test_a_tokenizer_beside_the_model(name: str, paths: dict[str, Path], hugging
 
 @pytest.mark.parametrize("name", ["nothing", "nothing/tokenizer.json"])
 def test_missing_tokenizer(name: str, paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "Model", None)  # nothing is loaded to find that out
+    monkeypatch.setattr(model_loader, "Model", None)  # nothing is loaded to find that out
     with pytest.raises(pyggml.TokenizerNotFoundError, match="nothing"):
         CPU.use_phi3(paths["phi3"], tmp_path / name)
     with pytest.raises(FileNotFoundError):
@@ -414,7 +414,7 @@ def test_the_device_is_handed_on(paths: dict[str, Path], monkeypatch: pytest.Mon
             asked.append(placement)
             super().__init__(*args, placement=placement, **options)
 
-    monkeypatch.setattr(loading, "Model", Watched)
+    monkeypatch.setattr(model_loader, "Model", Watched)
     for inference in (pyggml.Inference.cpu(), pyggml.Inference.auto()):
         inference.use_phi3(paths["phi3"], n_threads=1).close()
     assert asked == [resolve_placement(MemoryOptions(device=device)) for device in ("cpu", "auto")]

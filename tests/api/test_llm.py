@@ -19,6 +19,7 @@ from support import demo_questions
 
 import pyggml
 from pyggml import SamplingParams
+from pyggml.chat.request import chat_request
 
 STORY = "Once upon a time"
 SKY = "What colour is the sky?"
@@ -281,7 +282,7 @@ class TestRawPrompts:
     def test_it_has_the_ids_of_the_chat(self, llm: pyggml.LLM) -> None:
         messages = [{"role": "user", "content": SKY}]
         ids = llm.tokenize(self.MARKUP)
-        assert ids == list(llm._asked(messages)._prompt_and_params()[0])
+        assert ids == chat_request(llm, messages).prompt_ids()
         start, end = map(llm.model.vocab.find, ("<|im_start|>", "<|im_end|>"))
         assert [i for i in ids if i in llm.model.vocab.special_ids] == [llm.model.vocab.bos, start, end, start]
         assert llm.detokenize(ids) == self.MARKUP

@@ -19,7 +19,7 @@ import pyggml
 from pyggml import _pyggml, lib
 from pyggml._core.fields import CACHE_TYPES, Field, fields_of, shared
 from pyggml._native import context_options
-from pyggml.chat.llm_methods import Chatting
+from pyggml.chat.request import chat_request
 from pyggml.generation import request_options
 from pyggml.memory.estimate import estimate
 from pyggml.options import EstimateOptions, LoadOptions, MemoryOptions
@@ -96,7 +96,7 @@ def with_made_up_option(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pyggml" / compiled.name).symlink_to(compiled)
     options = folder / "pyggml" / "options" / "load.py"
     text = options.read_text()
-    field, line = '    cache_type: CacheType = "f16"\n', "        cache_type: element type of the key-value cache.\n"
+    field, line = '    cache_type: CacheType = "f16"\n', "        cache_type: element type of the KV cache.\n"
     assert text.count(field) == text.count(line) == 1
     text = text.replace(field, field + "    swa_full: bool = False\n")
     options.write_text(text.replace(line, line + "        swa_full: windows keep everything.\n"))
@@ -157,9 +157,9 @@ def test_signatures_are_made_of_the_declarations() -> None:
 
 def test_chat_methods_take_the_same() -> None:
     signatures = [inspect.signature(method) for method in CHAT_METHODS]
-    assert {str(each.replace(return_annotation=None)) for each in signatures} == {
-        str(inspect.signature(Chatting._asked).replace(return_annotation=None))
-    }
+    _, *expected = inspect.signature(chat_request).parameters.values()
+    assert all([*each.parameters.values()][1:] == expected for each in signatures)
+    assert all(next(iter(each.parameters)) == "self" for each in signatures)
     returns = ["ChatCompletion", "ChatStream", "ChatCompletion", "AsyncChatStream"]
     assert [each.return_annotation for each in signatures] == returns
     assert [inspect.iscoroutinefunction(method) for method in CHAT_METHODS] == [False, False, True, False]

@@ -18,6 +18,7 @@ from support.checkpoints import models
 
 import pyggml
 from pyggml import ChatMessage, ChatTemplates, ToolCall
+from pyggml.chat.request import chat_request
 from pyggml.errors import InvalidParameterError
 
 TEMPLATES = models.VOCABULARIES / "templates"
@@ -365,8 +366,7 @@ def special_ids(llm: pyggml.LLM, messages: Sequence[Any], **options: Any) -> lis
 
 
 def prompt_ids(llm: pyggml.LLM, messages: Sequence[Any], parse_special: bool = False, **options: Any) -> list[int]:
-    job = llm._asked(messages, parse_special=parse_special, **options)
-    return list(job._prompt_and_params()[0])
+    return chat_request(llm, messages, parse_special=parse_special, **options).prompt_ids()
 
 
 def test_a_turn_cannot_be_smuggled_in(llm: pyggml.LLM) -> None:

@@ -53,8 +53,8 @@ def test_cutting_changes_no_token(tokenizer: Tokenizer) -> None:
     for prompt in prompts(tokenizer, 100):
         marks = special.new_marks()
         marked = prompt.replace("Hello", marks._mark + "Hello").replace("<b>", marks._mark + "<b>")
-        assert marks.own(marked) == special.of(prompt)
-        parts = marks.parts(marked)
+        assert marks.template_tokens(marked) == special.find_all(prompt)
+        parts = marks.split(marked)
         assert tokenizer.encode_parts(parts) == tokenizer.encode(prompt)
 
 
@@ -64,9 +64,9 @@ def test_what_is_marked_is_not_read(tokenizer: Tokenizer) -> None:
     own = (others or [first])[0]
     user = f"One {first}two{own}{own} three"
     marks = special.new_marks()
-    marked = f"{own}{marks.put(user)}{own}end"
-    assert marks.own(marked) == [own, own]
-    ids = tokenizer.encode_parts(marks.parts(marked))
+    marked = f"{own}{marks.insert(user)}{own}end"
+    assert marks.template_tokens(marked) == [own, own]
+    ids = tokenizer.encode_parts(marks.split(marked))
     is_special = [i for i in ids if i in tokenizer.vocab.special_ids]
     around = [i for i in tokenizer.encode("") if i in tokenizer.vocab.special_ids]
     (own_id,) = tokenizer.encode(own, add_special=False)
@@ -83,13 +83,13 @@ def test_blanks_that_a_special_token_swallows(tmp_path: Path) -> None:
         special = SpecialTexts(tokenizer)
         marks = special.new_marks()
         prompt = "<|user|>\n{} Hi<|end|>\n<|assistant|>\n"
-        cut = tokenizer.encode_parts(marks.parts(prompt.format(marks._mark)))
+        cut = tokenizer.encode_parts(marks.split(prompt.format(marks._mark)))
         assert cut == tokenizer.encode(prompt.format(""))
 
 
 def test_a_mark_is_new_each_time(tiny: Model) -> None:
     special = SpecialTexts(Tokenizer(tiny.vocab))
-    assert special.new_marks().put("<|im_end|>") != special.new_marks().put("<|im_end|>")
-    assert special.new_marks().put("nothing") == "nothing"
-    assert not special.may_begin_in(["nothing", "at all"])
-    assert special.may_begin_in(["nothing", "a < b"])
+    assert special.new_marks().insert("<|im_end|>") != special.new_marks().insert("<|im_end|>")
+    assert special.new_marks().insert("nothing") == "nothing"
+    assert not special.may_occur_in(["nothing", "at all"])
+    assert special.may_occur_in(["nothing", "a < b"])

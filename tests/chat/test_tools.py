@@ -58,7 +58,7 @@ def get_weather(  # noqa: D417
 
 
 def test_a_function_describes_itself() -> None:
-    tool = tools.of_function(get_weather)
+    tool = tools.tool_from_function(get_weather)
     assert tool.name == "get_weather"
     assert tool.description == "Tells the weather.\n\nIt asks nobody, and makes it up."
     properties = tool.parameters["properties"]
@@ -77,7 +77,7 @@ def test_arguments_get_the_types_of_the_function() -> None:
         '{"city": "Rome", "unit": "fahrenheit", "places": [{"name": "hill", "height_m": 3}], '
         '"span": {"first": 1, "last": 2}}'
     )
-    call = tools.of_function(get_weather).call("1", text)
+    call = tools.tool_from_function(get_weather).call("1", text)
     assert call.arguments == {
         "city": "Rome",
         "unit": Unit.FAHRENHEIT,
@@ -100,7 +100,7 @@ def test_arguments_get_the_types_of_the_function() -> None:
     ],
 )
 def test_arguments_that_do_not_fit(text: str, message: str) -> None:
-    call = tools.of_function(get_weather).call("1", text)
+    call = tools.tool_from_function(get_weather).call("1", text)
     with pytest.raises(InvalidParameterError, match=message):
         _ = call.arguments
 
@@ -155,7 +155,7 @@ def test_pydantic_models_as_parameters() -> None:
     def go(to: Any) -> None: ...
 
     go.__annotations__["to"] = Point
-    tool = tools.of_function(go)
+    tool = tools.tool_from_function(go)
     assert tool.parameters["required"] == ["to"]
     assert tool.call("1", '{"to": {"x": 3}}').arguments == {"to": Point(x=3)}
     with pytest.raises(InvalidParameterError, match="the argument to of the call to go"):
@@ -169,7 +169,7 @@ def test_methods_and_functions_without_words() -> None:
 
         async def close(self) -> None: ...
 
-    price, close = tools.checked([Shop().price, Shop().close]).values()
+    price, close = tools.checked_tools([Shop().price, Shop().close]).values()
     assert (price.name, price.description) == ("price", "")
     assert price.parameters["required"] == ["of"]
     assert close.parameters["properties"] == {}
@@ -177,11 +177,12 @@ def test_methods_and_functions_without_words() -> None:
 
 def test_descriptions_in_json() -> None:
     function = {"name": "f", "parameters": {"properties": {"x": {"type": "integer"}}}}
-    wrapped, bare = tools.checked([{"type": "function", "function": {**function, "name": "g"}}, function]).values()
+    given = [{"type": "function", "function": {**function, "name": "g"}}, function]
+    wrapped, bare = tools.checked_tools(given).values()
     assert wrapped.as_json()["function"]["name"] == "g"
     assert bare.parameters == {"type": "object", "properties": {"x": {"type": "integer"}}}
-    assert tools.checked([{"name": "h"}])["h"].parameters == {"type": "object", "properties": {}}
-    assert tools.checked(None) == {}
+    assert tools.checked_tools([{"name": "h"}])["h"].parameters == {"type": "object", "properties": {}}
+    assert tools.checked_tools(None) == {}
 
 
 def no_annotation(x) -> None: ...  # type: ignore[no-untyped-def]
@@ -227,11 +228,11 @@ def no_expression(x: "1 +") -> None: ...  # type: ignore[valid-type]  # noqa: F7
 )
 def test_bad_tools(given: Any, message: str) -> None:
     with pytest.raises(InvalidParameterError, match=message):
-        tools.checked(given)
+        tools.checked_tools(given)
 
 
 def test_a_call_goes_back_as_it_came() -> None:
-    call = tools.of_function(get_weather).call("abc", '{"city":  "Rome"}')
+    call = tools.tool_from_function(get_weather).call("abc", '{"city":  "Rome"}')
     assert call.to_dict() == {
         "id": "abc",
         "type": "function",

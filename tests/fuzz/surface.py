@@ -35,7 +35,8 @@ OBJECTS = {
 # Modules whose functions and classes are called; "" is the package itself.
 MODULES = ("", "cache", "gguf", "hub", "memory", "options", "quant", "sampling", "schema", "system")
 # Raw pointers, which are unchecked as in C; what a session's machine may not do; what the package keeps for itself.
-LEFT_OUT = {"handle", "from_handle", "prepared", "start", "ask_for_room", "when_there_is_room", "cuda", "metal", "gpu"}
+LEFT_OUT = {"handle", "from_handle", "when_there_is_room", "cuda", "metal", "gpu"}
+LEFT_OUT |= {"enqueue", "aenqueue", "try_enqueue", "notify_when_queue_has_capacity"}
 LEFT_OUT |= {"display_name", "__iter__"}
 # Classes that calls return, and whose constructors take what they are given: frozen records without checks.
 RECORDS = [

@@ -39,7 +39,7 @@ from support.event_loops import Run, run_in, until
 
 import pyggml
 from pyggml import SamplingParams
-from pyggml.generation.engine import Prepared
+from pyggml.generation.pending_request import PendingRequest
 from pyggml.isolation import protocol
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -270,7 +270,7 @@ def test_it_ends_in_the_middle_of_a_stream(how: str) -> None:
 def test_it_ends_while_nobody_asks(own_llm: pyggml.LLM) -> None:
     for n in (1, 2):
         os.kill(pid_of(own_llm), signal.SIGKILL)
-        until(lambda: own_llm.stats().n_parallel == 2 and own_llm._engine.starts_slowly)
+        until(lambda: own_llm.stats().n_parallel == 2 and own_llm._engine.is_starting)
         assert own_llm.stats().n_restarts == n - 1  # looking does not start another
         assert own_llm.generate("A", max_tokens=2).token_ids
         assert own_llm.stats().n_restarts == n
@@ -464,14 +464,15 @@ def test_parameters_arrive_as_they_are() -> None:
         logprobs=2,
         seed=2**32 - 2,
     )
-    prepared = Prepared(np.arange(3, dtype=np.int32), params, [1, 2])
-    arrived = protocol.decode_generation(protocol.encode_generation(prepared, 1.5, watched=False))
+    request = PendingRequest(range(3), params, is_streamed=False)
+    request.stop_token_ids = [1, 2]
+    sent = protocol.encode_generation(request, 1.5)
+    arrived = protocol.decode_generation(sent)
     assert replace(arrived.params, samplers=tuple(arrived.params.samplers or ())).logit_bias == params.logit_bias
     assert arrived.params.temperature == params.temperature
     assert (arrived.stop_token_ids, arrived.timeout_s, arrived.watched) == ([1, 2], 1.5, False)
-    assert protocol.encode_generation(
-        Prepared(prepared.token_ids, arrived.params, [1, 2]), 1.5, watched=False
-    ) == protocol.encode_generation(prepared, 1.5, watched=False)
+    request.params = arrived.params
+    assert protocol.encode_generation(request, 1.5) == sent
 
 
 def test_no_message_does_harm() -> None:

@@ -1,0 +1,141 @@
+"""Opening of the model that a source names: files, import, placement and weights."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyggml._core.fields import fields_of
+from pyggml._native.model import Model, Progress
+from pyggml._native.placement import Placement, resolve_placement
+from pyggml.chat.template_selection import require_template_file
+from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
+from pyggml.files.model_files import gguf_at
+from pyggml.hub import is_reference
+from pyggml.importer.cache import imported
+from pyggml.importer.convert import Accept
+from pyggml.memory.estimate import Planner, require_memory, resolve
+from pyggml.options import LoadOptions, PlacementOptions
+from pyggml.remote import connected
+from pyggml.source import Source, identify
+from pyggml.tokenizer import Tokenizer
+from pyggml.tokenizer import files as tokenizer_files
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from tokenizers import Tokenizer as HuggingFace
+
+    TokenizerChoice: TypeAlias = str | os.PathLike[str] | Tokenizer | HuggingFace | None
+
+# Options that cannot change once a model is open.
+_BEFORE_OPENING = (*fields_of(PlacementOptions), "rpc", "rpc_key", "progress", "isolate")
+
+
+class Opened(NamedTuple):
+    """An open model, and settings resolved while opening it.
+
+    Attributes:
+        model: the model, with its weights.
+        tokenizer: replaces the tokenizer in the model's file, if not None.
+        n_ctx: context size in tokens; None: the default.
+    """
+
+    model: Model
+    tokenizer: TokenizerChoice
+    n_ctx: int | None
+
+
+def open_model(source: Source, options: LoadOptions, accept: Accept | None = None) -> Opened:
+    """Open the model that a source names, with its weights.
+
+    Args:
+        source: as for :func:`pyggml.load`.
+        options: the other options, as for :func:`pyggml.load`.
+        accept: as for :func:`model_file`.
+
+    Raises:
+        As :func:`pyggml.load`.
+    """
+    tokenizer = _require_files(source, options)
+    with connected(options.rpc, options.rpc_key) as devices_of_hosts:
+        placement = resolve_placement(options, devices_of_hosts)
+        path = model_file(source, options.progress, tokenizer, accept)
+        n_ctx, placement = _plan(path, options, placement)
+        model = Model(path, placement=placement, progress=options.progress)
+        return Opened(model, tokenizer, n_ctx)
+
+
+def fetch_file(source: Source, options: LoadOptions, accept: Accept | None = None) -> tuple[Path, TokenizerChoice]:
+    """Return the GGUF file that a source names, for another process to open, and the tokenizer to use with it.
+
+    Args and errors as :func:`open_model`.
+    """
+    tokenizer = _require_files(source, options)
+    return model_file(source, options.progress, tokenizer, accept), tokenizer
+
+
+def take_over(model: Model, options: LoadOptions) -> Opened:
+    """Wrap a model that the caller has opened.
+
+    Raises:
+        InvalidParameterError: an option can only be chosen before a model is opened.
+    """
+    late = [name for name in _BEFORE_OPENING if getattr(options, name) != fields_of(LoadOptions)[name].default]
+    if late:
+        raise InvalidParameterError(f"{', '.join(late)} has no effect on an open Model: pass the model's path instead")
+    if options.n_ctx == "auto":
+        raise InvalidParameterError(
+            'n_ctx="auto" does not work with an open Model: pass the model\'s path instead, or give n_ctx a number'
+        )
+    return Opened(model, options.tokenizer, options.n_ctx)
+
+
+def model_file(
+    source: Source, progress: Progress | None = None, tokenizer: object = None, accept: Accept | None = None
+) -> Path:
+    """Return the GGUF file that ``source`` names. A Hugging Face directory is imported first, unless it is cached.
+
+    Args:
+        source: as for :func:`pyggml.load`.
+        progress: called while a directory is imported.
+        tokenizer: the tokenizer to use; a wrong one is refused before the import, which may take minutes.
+        accept: called with the GGUF file, and before an import with one without weights; raises to refuse a file.
+
+    Raises:
+        As :func:`pyggml.load`.
+    """
+    found = identify(source, progress)
+    if found.format == "huggingface":
+        path = imported(found, progress=progress, tokenizer=tokenizer, accept=accept)
+    else:
+        path = found.path
+    if accept is not None:
+        accept(path)
+    return path
+
+
+def _require_files(source: Source, options: LoadOptions) -> TokenizerChoice:
+    """Refuse options that name missing files, and return the tokenizer to use."""
+    require_template_file(options.chat_template)
+    tokenizer = options.tokenizer
+    return _find_tokenizer(tokenizer, source) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
+
+
+def _find_tokenizer(path: str | os.PathLike[str], source: Source) -> Path:
+    """Find a tokenizer's file before the model is downloaded or imported."""
+    try:
+        return tokenizer_files.find(path)
+    except TokenizerNotFoundError:
+        if not is_reference(source):
+            identify(source)  # if the model is missing too, its error is more important
+        raise
+
+
+def _plan(path: Path, options: LoadOptions, placement: Placement) -> tuple[int, Placement]:
+    """Resolve "auto" to a context size and a placement, and require that the model fits."""
+    with Planner(gguf_at(path), placement) as planner:
+        settings = resolve(planner, options)
+        require_memory(planner, settings)
+        return settings.n_ctx, planner.placement_of(settings)
