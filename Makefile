@@ -1,5 +1,5 @@
-# make demo      environment, build, then text from the model that ships
-# make test      environment, build, all tests but the slow ones
+# make demo      environment, build, then text from the demonstration model
+# make test      environment, build, all tests except the slow ones
 # make test-all  all tests
 # make help      everything else
 
@@ -7,9 +7,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
-# The tests of a wheel run on each of these that is installed.
+# Wheels are tested on each of these that is installed.
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13
-# One process per core; those that run out of tests take over some from the others.
+# One process per core; idle ones steal tests from the others.
 PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 ARM_CXX ?= aarch64-linux-gnu-g++
@@ -17,7 +17,7 @@ ARM_RUN ?= qemu-aarch64-static -cpu max
 
 CXX_FILES = $(shell find csrc -path csrc/cdef -prune -o -name '*.hpp' -print -o -name '*.cpp' -print) csrc/pyggml.h
 
-# Installs the package in place, with one of its extras and the C++ tests. This always runs, because only pip and ninja
+# Install the package in place, with one of its extras and the C++ tests. This always runs, because only pip and ninja
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
@@ -29,18 +29,18 @@ help: ## show this list
 build: $(BIN)/python ## create the environment and build the package in place
 	$(call editable,test)
 
-demo: $(BIN)/python ## stream a story and an answer from the model that ships
+demo: $(BIN)/python ## stream a story and an answer from the demonstration model
 	$(PIP) install --editable .
 	$(BIN)/python examples/demo.py
 
-test: build ## run the C++ tests, and all Python tests but the slow ones
+test: build ## run the C++ tests, and all Python tests except the slow ones
 	$(BIN)/ctest --test-dir build/cp310-abi3-* --no-tests=error --output-on-failure
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-test-all: test ## run all tests: the same, and then the slow ones, but for those of ray-test
+test-all: test ## run all tests: the same, and then the slow ones, except those of ray-test
 	$(BIN)/python -m pytest -m "slow and not ray" $(PYTEST_ARGS)
 
-ray-test: build ## run the tests of jobs and servers on Ray, alone: Ray's own processes give up where a machine is busy
+ray-test: build ## run the tests of jobs and servers on Ray, alone, because Ray's processes time out on a busy machine
 	$(PIP) install --quiet --editable '.[ray]'
 	$(BIN)/python -m pytest -m ray
 
@@ -49,7 +49,7 @@ arm-test: build ## run the C++ tests of kernels compiled for ARM, in an emulator
 		"first, on Debian and Ubuntu: apt install g++-aarch64-linux-gnu qemu-user-static"; exit 1; }
 	ARM_CXX="$(ARM_CXX)" ARM_RUN="$(ARM_RUN)" $(BIN)/python tools/test_kernels.py --sets neon i8mm
 
-lint: $(BIN)/python ## run every linter, as CI does
+lint: $(BIN)/python ## run all linters, as CI does
 	$(call editable,dev)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -71,36 +71,36 @@ stubs: build ## write type stubs (compiled module, families, keywords) and the t
 reference: build ## write docs/reference/command-line.md from the help of the commands
 	$(BIN)/python tools/make_command_help.py
 
-stress: build ## do everything at once for ten minutes: threads, tasks, cancels, closes
+stress: build ## run ten minutes of concurrent threads, tasks, cancels and closes
 	$(BIN)/python tests/soak/stress.py --minutes 10 --threads 32
 
-schedules: build ## compare each request of 1,000 random schedules with what it gets alone: the same bits
+schedules: build ## check batch invariance: compare the requests of 1,000 random schedules with each request alone
 	$(BIN)/python tests/soak/schedules.py --rounds 1000
 
-attack: build ## stream from a server that 500 hostile clients attack, and count what they cost
+attack: build ## stream from a server that 500 hostile clients attack, and measure the effect
 	$(BIN)/python tests/soak/attack_server.py --attackers 500
 
-fuzz: build ## try what is made up and damaged: every fuzzer of tests/fuzz (or FUZZERS=...) for TIME=60 seconds
+fuzz: build ## run every fuzzer of tests/fuzz (or FUZZERS=...) for TIME=60 seconds
 	cd tests && $(abspath $(BIN))/python -m fuzz $(FUZZERS) --time $(or $(TIME),60) $(if $(SEED),--seed $(SEED)) \
 		--findings $(abspath build/fuzz)
 
-fuzz-guided: build ## let libFuzzer change files and schemas where pyggml takes new ways: TARGETS=... for TIME=60 seconds each
+fuzz-guided: build ## run libFuzzer on files and schemas, guided by Python coverage: TARGETS=... for TIME=60 seconds each
 	$(PIP) install --quiet atheris
 	cd tests && for target in $(or $(TARGETS),$$($(abspath $(BIN))/python -m fuzz.guided names)); do \
 		$(abspath $(BIN))/python -m fuzz.guided $$target --time $(or $(TIME),60) || exit 1; done
 
-fuzz-engine: reached-build ## change files (FUZZERS=gguf) that led to new code of the engine, for TIME=60 seconds
+fuzz-engine: reached-build ## fuzz files (FUZZERS=gguf), guided by the engine's coverage, for TIME=60 seconds
 	cd tests && $(call sanitized,asan,:$(left_to_tests)) ../build/reached-venv/bin/python -m fuzz $(or $(FUZZERS),gguf) \
 		--time $(or $(TIME),60) $(if $(SEED),--seed $(SEED)) --findings $(abspath build/fuzz) --evolve $(abspath build/fuzz/evolved)
 
-faults: build ## make memory, threads, descriptors, reads and writes fail one by one, for TIME=300 seconds
+faults: build ## inject failures of allocations, threads, descriptors, reads and writes, for TIME=300 seconds
 	$(MAKE) fuzz FUZZERS=faults TIME=$(or $(TIME),300)
 
-faults-sweep: build ## the same with every n-th call in turn, AT_MOST=2000 of each way
+faults-sweep: build ## run the same for every n-th call in turn, AT_MOST=2000 of each kind
 	cd tests && $(abspath $(BIN))/python -m fuzz.faults.sweep $(SCENARIOS) $(if $(KINDS),--kinds $(KINDS)) \
 		--at-most $(or $(AT_MOST),2000) --findings $(abspath build/fuzz)
 
-soak: build ## use the library and the server for HOURS=2, and see what they hold: rows and plots in build/soak
+soak: build ## use the library and the server for HOURS=2, and record their memory and handles: rows and plots in build/soak
 	$(BIN)/python tests/soak/run.py --hours $(or $(HOURS),2) --out build/soak $(if $(SEED),--seed $(SEED))
 
 asan: ## run the C++ tests and a minute of stress with the address and undefined-behaviour sanitizers
@@ -117,7 +117,7 @@ asan-tests tsan-tests: %-tests: %-build
 		-m "$(if $(SLOW),,not )slow" --timeout=1200 $(PYTEST_ARGS) $(TESTS); \
 		status=$$?; cat build/$*-reports/* 2>/dev/null && exit 1; exit $$status
 
-kernels-test: build ## run the C++ tests of kernels for every instruction set of x86, those that this machine lacks too
+kernels-test: build ## run the C++ tests of kernels for every instruction set of x86, including those that this machine lacks
 	$(BIN)/python tools/test_kernels.py
 
 kernels-asan: build ## run the same with the address and undefined-behaviour sanitizers
@@ -133,13 +133,13 @@ portable: $(BIN)/python ## build a wheel with every CPU variant, in dist/portabl
 	$(PIP) wheel --no-deps --wheel-dir dist/portable --config-settings=build-dir=build/portable \
 		--config-settings=cmake.define.PYGGML_PORTABLE=ON .
 
-portable-test: portable ## test that wheel, installed and then moved to another folder
+portable-test: portable ## test that wheel after moving the installed files to another folder
 	.ci/test-wheel --move dist/portable $(PYTHONS)
 
 cuda-wheel: ## build a wheel with CUDA, in dist/cuda13/, and check it; needs no GPU, no driver and no toolkit (docs/how-to/build-for-gpus.md)
 	$(PYTHON) tools/cuda_wheel.py $(CUDA_WHEEL_ARGS)
 
-vulkan-test: ## run the tests of GPUs on Mesa's software driver for Vulkan, which needs none
+vulkan-test: ## run the GPU tests on Mesa's software driver for Vulkan, without a GPU
 	@command -v glslc >/dev/null && ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null || { echo >&2 \
 		"first, on Debian and Ubuntu: apt install libvulkan-dev glslc spirv-headers mesa-vulkan-drivers"; exit 1; }
 	$(PYTHON) -m venv build/vulkan-venv
@@ -148,11 +148,11 @@ vulkan-test: ## run the tests of GPUs on Mesa's software driver for Vulkan, whic
 		--config-settings=cmake.define.GGML_CPU_ALL_VARIANTS=OFF
 	GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_FUSION=1 build/vulkan-venv/bin/pytest -m "not slow" tests/devices/test_results_on_devices.py -k vulkan
 
-compare: build ## compare imported models with transformers' and compressed-tensors' own; TRANSFORMERS_PYTHON has both
+compare: build ## compare imported models with transformers and compressed-tensors; TRANSFORMERS_PYTHON must have both
 	$(BIN)/python tools/compare_with_transformers.py --python $(TRANSFORMERS_PYTHON)
 	$(BIN)/python tools/compare_with_compressed_tensors.py --python $(TRANSFORMERS_PYTHON)
 
-outputs: build ## write what the examples of README and docs print, after a change to the shipped model
+outputs: build ## update the example outputs in README and docs, after a change to the demonstration model
 	$(BIN)/python tools/update_outputs.py
 
 comparison: build ## measure the README's comparison with other libraries, and draw its plot; half an hour on two idle cores
@@ -166,14 +166,14 @@ bench: build ## measure every claim of docs/explanation/benchmarks.md, about hal
 gpu-proof: ## on a machine with an NVIDIA GPU: build for it, run the tests marked gpu, measure, in eight minutes
 	$(PYTHON) tools/gpu_proof.py
 
-clean: ## delete what was built, but not the engine's sources and the environment
+clean: ## delete build outputs, but not the engine's sources and the environment
 	rm -rf build dist
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade pip
 
-# Builds the package in an environment of its own, with everything, including the engine, compiled for the sanitizers.
+# Build the package in a separate environment, with everything, including the engine, compiled for the sanitizers.
 asan-build tsan-build reached-build: %-build:
 	$(PYTHON) -m venv build/$*-venv
 	build/$*-venv/bin/python -m pip --disable-pip-version-check install --editable '.[test]' \
@@ -187,19 +187,20 @@ defines_of_reached := PYGGML_SANITIZE=address$(comma)undefined PYGGML_REACHED=ON
 libraries_of_asan  := libasan.so libubsan.so
 libraries_of_tsan  := libtsan.so
 
-# Runs what follows in CPython, which is not compiled for the sanitizers: so their libraries are preloaded, and libstdc++
-# with them, because they look there for functions to intercept. Address-space randomisation is off because it may use
-# addresses that gcc's thread sanitizer needs. Leak detection is off because CPython and its packages never free some
-# memory. The threads of tokenizers, which is not compiled for them either, would be one race after the other, for hours.
+# Prefix for a command under the sanitizers. CPython is not compiled for them, so their libraries are preloaded, and
+# libstdc++ as well, because they look there for functions to intercept. Address-space randomisation is off because it
+# may use addresses that gcc's thread sanitizer needs. Leak detection is off because CPython and its packages never free
+# some memory. The threads of tokenizers are off: it is not compiled for the sanitizers either and would report races
+# for hours.
 sanitized = $(call sanitizer_options,$(2)) TOKENIZERS_PARALLELISM=false RAYON_NUM_THREADS=1 \
 	LD_PRELOAD="$(foreach library,$(libraries_of_$(1)) libstdc++.so,$(shell $(CC) -print-file-name=$(library)))" \
 	$(unrandomised)
 unrandomised = $(shell setarch --addr-no-randomize true 2>/dev/null && echo setarch --addr-no-randomize)
 report_options = :log_path=$(CURDIR)/build/$*-reports/report:$(left_to_tests)
-# Tests look how programs end, and ask for memory that is not to be had. When a program forks, pyarrow's allocator takes
-# more locks than the search for deadlocks can hold; without the tests, it searches.
+# Tests check how programs crash, and make allocations fail. When a program forks, pyarrow's allocator takes more locks
+# than the deadlock detector supports; it is on only outside the tests.
 left_to_tests := detect_deadlocks=0:allocator_may_return_null=1:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_abort=0
-# A forked child has none of its parent's threads, which it is not to be blamed for.
+# A forked child has none of its parent's threads, which is not a thread leak.
 sanitizer_options = ASAN_OPTIONS=detect_leaks=0$(1) \
 	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1$(1) \
 	TSAN_OPTIONS=second_deadlock_stack=1:report_thread_leaks=0:suppressions=$(CURDIR)/csrc/tests/support/tsan.supp$(1)

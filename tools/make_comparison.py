@@ -127,7 +127,7 @@ ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("a schema that nothing can match", "impossible_schema", _impossible),
     ("an answer ends where the turn ends", "end_of_turn", _end_of_turn),
     ("cancelled within a prompt of 3,000 tokens: the next answer comes after", "cancel", lambda r: f"{r['ms']:,} ms"),
-    ("an event loop's longest pause beside one answer", "event_loop", _event_loop),
+    ("an event loop's longest pause during one answer", "event_loop", _event_loop),
     ("a GPU asked for, where there is none", "gpu", _gpu),
     ("installed, with what it needs", "install", _install),
 )
