@@ -148,7 +148,7 @@ def test_a_dataset_gets_columns(jobs: dict[str, Any]) -> None:
 
 @needs_ray
 def test_a_process_of_a_pipeline_says_how_fast_it_is(capfd: pytest.CaptureFixture[str]) -> None:
-    from pyggml.ray.rate import Rate
+    from pyggml.ray.throughput import Rate
 
     rate = Rate("answer", is_shown=True, every_s=0.0)
     rate.count({"answer": None, "answer_error": "no prompt", "answer_tokens": None})

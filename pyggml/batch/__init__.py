@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pyggml.batch.job import N_PARALLEL, BatchProgress, BatchReport, Job, identity, run
 from pyggml.batch.output import answer_schema, fitting
-from pyggml.batch.row_runner import Names, PlainAnswering, answer_all, answer_fields, open_answering, usage
+from pyggml.batch.row_processor import Names, PlainAnswering, answer_all, answer_fields, open_answering, usage
 from pyggml.batch.rows import Broken, Rows
 
 __all__ = [

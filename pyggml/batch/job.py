@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyggml
 from pyggml.batch import output
 from pyggml.batch.journal import Journal
-from pyggml.batch.row_runner import Json, Names, answer_all, answer_fields, open_answering, usage
+from pyggml.batch.row_processor import Json, Names, answer_all, answer_fields, open_answering, usage
 from pyggml.batch.rows import Broken, Row, Rows, is_parquet, require_pyarrow
 
 if TYPE_CHECKING:

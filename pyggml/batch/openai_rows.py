@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pyggml
-from pyggml.batch.row_runner import works
+from pyggml.batch.row_processor import works
 from pyggml.batch.rows import Broken, Row
 from pyggml.server import create_app
 

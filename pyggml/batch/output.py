@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyggml.batch.journal import Journal, sync_folder
-from pyggml.batch.row_runner import answer_fields
+from pyggml.batch.row_processor import answer_fields
 from pyggml.batch.rows import Broken, Row, Rows, is_parquet
 
 if TYPE_CHECKING:

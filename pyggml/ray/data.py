@@ -15,7 +15,7 @@ from pyggml.batch import N_PARALLEL, Names, PlainAnswering, answer_all, answer_f
 from pyggml.ray.actor import Work
 from pyggml.ray.cluster import connect, planned
 from pyggml.ray.job import BATCH_TOKENS
-from pyggml.ray.rate import Rate
+from pyggml.ray.throughput import Rate
 
 if TYPE_CHECKING:
     from ray.data import Dataset
