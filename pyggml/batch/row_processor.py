@@ -1,4 +1,4 @@
-"""Answers rows: plain ones through the library, requests in OpenAI's format through the server's own application."""
+"""Row processors: compute the answers to rows, concurrently."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyggml
-from pyggml.batch.rows import Broken, Row
+from pyggml.batch.rows import InvalidRow, Row
 
 Json = dict[str, Any]
 
-#: Rows that are submitted for each that is computed, so that the engine never waits for Python.
-_AHEAD = 2
-#: What concerns the engine and not a row: the job stops, and can go on later.
+#: Rows submitted per parallel sequence, so that the engine never waits for Python.
+_QUEUE_FACTOR = 2
+#: Errors of the engine, not of a row: the job stops, and can be resumed.
 _FATAL = (
     pyggml.EngineLostError,
     pyggml.HostLostError,
@@ -28,19 +28,19 @@ _FATAL = (
 )
 
 
-class Answering(Protocol):
-    """What answers the rows of a job."""
+class RowProcessor(Protocol):
+    """Computes the answers to the rows of a job."""
 
-    async def answer(self, index: int, row: Row | Broken) -> Json:
-        """The answer to a row, which says what is wrong with one that cannot be answered.
+    async def process(self, index: int, row: Row | InvalidRow) -> Json:
+        """Return the answer to a row; for a row that fails, the answer contains the error.
 
         Raises:
-            InferError: the engine failed, so that no row can be answered.
+            InferError: the engine failed.
         """
 
 
 def answer_fields(column: str) -> dict[str, type]:
-    """The fields that a plain row gets, with their types; lists and the like are ``object``."""
+    """Return the fields that an answer adds to a prompt row, with their types; ``object`` for lists."""
     return {
         column: str,
         f"{column}_error": str,
@@ -53,13 +53,13 @@ def answer_fields(column: str) -> dict[str, type]:
 
 
 @dataclass(frozen=True)
-class Names:
-    """Names of the fields of plain rows.
+class FieldNames:
+    """Names of the fields of prompt rows.
 
     Attributes:
-        prompt: the text to continue, or its token ids.
-        messages: the conversation to answer, which goes before the prompt.
-        params: the sampling parameters of the row alone.
+        prompt: the prompt: text or token ids.
+        messages: the conversation, which takes precedence over the prompt.
+        params: the row's own sampling parameters.
         column: the answer; see :func:`answer_fields`.
     """
 
@@ -70,34 +70,37 @@ class Names:
 
 
 @contextlib.asynccontextmanager
-async def open_answering(
-    llm: pyggml.LLM, params: pyggml.SamplingParams | None, names: Names, is_openai: bool
-) -> AsyncIterator[Answering]:
-    """What answers rows with a model, as long as the context is entered.
+async def open_row_processor(
+    llm: pyggml.LLM, params: pyggml.SamplingParams | None, names: FieldNames, is_openai: bool
+) -> AsyncIterator[RowProcessor]:
+    """Open the row processor for a format, with an open model.
 
     Raises:
         MissingPackageError: requests in OpenAI's format need the packages of the server.
     """
     if not is_openai:
-        yield PlainAnswering(llm, params, names)
+        yield PromptRowProcessor(llm, params, names)
         return
-    from pyggml.batch.openai_rows import RequestAnswering
+    from pyggml.batch.openai_rows import RequestRowProcessor
 
-    async with RequestAnswering.opened(llm) as answering:
-        yield answering
+    async with RequestRowProcessor.open(llm) as processor:
+        yield processor
 
 
-async def answer_all(
-    answering: Answering, rows: Iterable[tuple[int, Row | Broken]], n_parallel: int, add: Callable[[int, Json], object]
+async def process_rows(
+    processor: RowProcessor,
+    rows: Iterable[tuple[int, Row | InvalidRow]],
+    n_parallel: int,
+    add: Callable[[int, Json], object],
 ) -> None:
-    """Answers rows, a few more at a time than the engine computes together, and gives each answer to ``add``."""
-    waiting = iter(rows)
+    """Process rows concurrently, and pass each answer to ``add`` as soon as it is computed."""
+    queue = iter(rows)
 
     async def work() -> None:
-        for index, row in waiting:
-            add(index, await answering.answer(index, row))
+        for index, row in queue:
+            add(index, await processor.process(index, row))
 
-    workers = [asyncio.create_task(work()) for _ in range(_AHEAD * n_parallel)]
+    workers = [asyncio.create_task(work()) for _ in range(_QUEUE_FACTOR * n_parallel)]
     try:
         await asyncio.gather(*workers)
     finally:
@@ -106,59 +109,61 @@ async def answer_all(
         await asyncio.gather(*workers, return_exceptions=True)
 
 
-async def works(llm: pyggml.LLM) -> bool:
-    """Whether the engine still answers: what failed once may have been the row's fault."""
+async def engine_responds(llm: pyggml.LLM) -> bool:
+    """Check whether the engine still generates, to tell its failure from a row's."""
     try:
         await llm.agenerate("a", max_tokens=1)
     except (pyggml.EngineError, *_FATAL):
         return False
-    except pyggml.InferError:  # a model that generates nothing says so
+    except pyggml.InferError:  # a model that cannot generate, such as an embedding model
         return True
     return True
 
 
-class PlainAnswering:
-    """Answers rows with a prompt or messages."""
+class PromptRowProcessor:
+    """Processes rows with a prompt or messages."""
 
-    def __init__(self, llm: pyggml.LLM, params: pyggml.SamplingParams | None, names: Names) -> None:
-        """Takes an open model, and the parameters of rows that set none."""
+    def __init__(self, llm: pyggml.LLM, params: pyggml.SamplingParams | None, names: FieldNames) -> None:
+        """Use an open model, with default sampling parameters."""
         self._llm, self._params, self._names = llm, params, names
 
-    async def answer(self, index: int, row: Row | Broken) -> Json:
-        """As :meth:`Answering.answer`."""
+    async def process(self, index: int, row: Row | InvalidRow) -> Json:
+        """As :meth:`RowProcessor.process`."""
         del index
-        if isinstance(row, Broken):
-            return self._failed(row)
+        if isinstance(row, InvalidRow):
+            return self._error_fields(row)
         try:
-            return await self._answered_or_again(row)
+            return await self._generate_with_retry(row)
         except _FATAL:
             raise
-        except Exception as error:  # of whatever kind: one row must not keep a million others from their answers
-            if isinstance(error, pyggml.EngineError) and not await works(self._llm):
+        except Exception as error:  # any error: one row must not stop a job of millions
+            if isinstance(error, pyggml.EngineError) and not await engine_responds(self._llm):
                 raise
-            return self._failed(f"{type(error).__name__}: {error}")
+            return self._error_fields(f"{type(error).__name__}: {error}")
 
-    async def _answered_or_again(self, row: Row) -> Json:
-        """The answer, if need be of a second try: the engine may have lacked a descriptor just then."""
+    async def _generate_with_retry(self, row: Row) -> Json:
+        """Generate, and retry once after a temporary error, such as a lack of file descriptors."""
         try:
-            return self._answered(await self._completion(row))
+            return self._fields(await self._generate(row))
         except pyggml.EngineError:
-            if not await works(self._llm):
+            if not await engine_responds(self._llm):
                 raise
-        return self._answered(await self._completion(row))
+        return self._fields(await self._generate(row))
 
-    async def _completion(self, row: Row) -> pyggml.Completion:
+    async def _generate(self, row: Row) -> pyggml.Completion:
         names = self._names
         if taken := [name for name in answer_fields(names.column) if name in row]:
-            raise pyggml.InvalidParameterError(f"the row has {taken[0]!r} already: choose another column for answers")
-        own = _own_params(row.get(names.params))
+            raise pyggml.InvalidParameterError(
+                f"the row already has a field {taken[0]!r}: choose another column for answers"
+            )
+        own = _row_params(row.get(names.params))
         if row.get(names.messages) is not None:
             return await self._llm.achat(row[names.messages], row.get("tools"), self._params, **own)
         if row.get(names.prompt) is None:
             raise pyggml.InvalidParameterError(f"the row has neither {names.prompt!r} nor {names.messages!r}")
         return await self._llm.agenerate(row[names.prompt], self._params, **own)
 
-    def _answered(self, done: pyggml.Completion) -> Json:
+    def _fields(self, done: pyggml.Completion) -> Json:
         text, reasoning, calls = done.text, None, None
         if isinstance(done, pyggml.ChatCompletion):
             message = done.message.to_dict()
@@ -166,12 +171,12 @@ class PlainAnswering:
         values = (text, None, done.finish_reason, done.prompt_tokens, len(done.token_ids), reasoning, calls)
         return dict(zip(answer_fields(self._names.column), values, strict=True))
 
-    def _failed(self, message: str) -> Json:
+    def _error_fields(self, message: str) -> Json:
         return dict.fromkeys(answer_fields(self._names.column)) | {f"{self._names.column}_error": str(message)}
 
 
-def _own_params(given: Any) -> Mapping[str, Any]:
-    """The sampling parameters of a row; also as JSON text, as Parquet files may have them."""
+def _row_params(given: Any) -> Mapping[str, Any]:
+    """Check a row's sampling parameters: an object, or JSON text, as Parquet files may have it."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
@@ -180,14 +185,14 @@ def _own_params(given: Any) -> Mapping[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise pyggml.InvalidParameterError(f"the row's params are {type(given).__name__}, and must be an object")
-    set_ones = {name: value for name, value in given.items() if value is not None}  # Parquet fills up with nulls
-    pyggml.SamplingParams(**set_ones)  # names that are not parameters are refused here
-    return set_ones
+        raise pyggml.InvalidParameterError(f"the row's params must be an object, not {type(given).__name__}")
+    not_null = {name: value for name, value in given.items() if value is not None}  # Parquet pads with nulls
+    pyggml.SamplingParams(**not_null)  # rejects unknown names
+    return not_null
 
 
 def usage(answer: Json, column: str) -> tuple[bool, int, int]:
-    """Of an answer: whether the row failed, tokens of its prompt, and tokens generated."""
+    """Return, for an answer: True if the row failed, the prompt tokens, and the generated tokens."""
     if "custom_id" in answer and "response" in answer:
         response = answer["response"] or {}
         used = (response.get("body") or {}).get("usage") or {}
@@ -201,5 +206,5 @@ def usage(answer: Json, column: str) -> tuple[bool, int, int]:
     )
 
 
-# What the endpoints call them: that of chats and completions, and that of responses.
+# Field names of usage: of chat completions and completions, and of responses.
 _USAGE = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
