@@ -380,4 +380,4 @@ def test_the_command_says_how_to_go_on(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == 130, err
-    assert "the same command goes on with it" in err
+    assert "Run the same command again to resume." in err

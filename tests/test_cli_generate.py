@@ -22,7 +22,7 @@ from pyggml.source import SHIPPED_MODEL
 
 GREEDY = "Once upon a time"
 LONG = ["-m", str(SHIPPED_MODEL), "--ignore-eos", "-c", "50000", "--max-tokens", "50000"]
-NOTICE = "no --model given: this is the small demonstration model that ships with pyggml"
+NOTICE = "no --model given: using the small demonstration model that ships with pyggml"
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,7 @@ def test_quantize_with_its_arguments_as_other_tools_have_them() -> None:
     expected = "type 'pyggml quantize model.gguf model-q4_k_m.gguf q4_k_m'"
     assert f"OUT is missing: {expected}" in fails(2, "quantize", "model.gguf", "q4_k_m")
     expected = "type 'pyggml quantize model.gguf out.gguf q4_k_m'"
-    assert f"the type comes last: {expected}" in fails(2, "quantize", "model.gguf", "q4_k_m", "out.gguf")
+    assert f"TYPE comes last: {expected}" in fails(2, "quantize", "model.gguf", "q4_k_m", "out.gguf")
     assert "Missing argument 'OUT'" in fails(2, "quantize", "model.gguf")
 
 

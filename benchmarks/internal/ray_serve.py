@@ -36,7 +36,7 @@ _WORDS = ("cat", "dog", "house", "river", "spider", "garden", "father", "red", "
 
 
 class Answer(NamedTuple):
-    """What one request got."""
+    """Result of one request."""
 
     text: str
     n_prompt: int
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def talked(ask: Ask, n: int, n_turns: int, n_callers: int) -> list[Conversation]:
-    """Has so many conversations, of so many turns each."""
+    """Have so many conversations, of so many turns each."""
     talks = [Conversation(random.Random(number)) for number in range(n)]
     order = random.Random(0)
     with ThreadPoolExecutor(n_callers) as callers:
