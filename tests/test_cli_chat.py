@@ -225,7 +225,7 @@ def test_set(session: Session) -> None:
         ("/set thinking much", "thinking is on or off"),
         ("/set num_ctx 4096", "pyggml chat --n-ctx"),
         ("/set n_ctx 4096", "pyggml chat --n-ctx"),
-        ("/set format yaml", "the format may be json"),
+        ("/set format yaml", "the only format is json"),
         ("/set nohistory", "history"),
         ("/set think high", "/set thinking on"),
     ],
@@ -273,7 +273,7 @@ def test_values_are_shown_as_people_say_them(session: Session) -> None:
     assert run_input(session, "/temperature 1").message == "temperature 1.0"
     assert run_input(session, "/set top_p").message.endswith("It may be a number from 0 to 1.")
     assert run_input(session, "/set timeout_s").message.startswith("timeout_s is no limit, which is the default.")
-    assert run_input(session, "/set max_tokens -1").message == "max_tokens no limit: to the end of the context"
+    assert run_input(session, "/set max_tokens -1").message == "max_tokens no limit: the rest of the context"
     run_input(session, "/set stop the end")
     listed = run_input(session, "/set").message
     assert re.search(r"You have set:\n  temperature 1\.0 +0 always", listed)
@@ -283,7 +283,7 @@ def test_values_are_shown_as_people_say_them(session: Session) -> None:
 
 
 def test_the_settings_of_a_chat(session: Session) -> None:
-    assert run_input(session, "/set thinking").message.startswith("thinking is as the model's template has it.")
+    assert run_input(session, "/set thinking").message.startswith("thinking is the default of the model's template.")
     assert run_input(session, "/set thinking off").message == "thinking off"
     run_input(session, "/set stats on")
     assert (session.settings.thinking, session.settings.stats) == (False, True)
@@ -328,7 +328,7 @@ def test_what_ollama_calls_it(session: Session) -> None:
     assert "Tab completes" in run_input(session, "/? shortcuts").message
     assert run_input(session, "/? set").message.startswith("/set NAME VALUE")
     for line, says in {
-        "/show all": "there are info",
+        "/show all": "use info",
         "/list": "pyggml cache list",
         "/load llama.gguf": "/model llama.gguf",
         "/image cat.png": "text only",
@@ -666,7 +666,7 @@ def test_another_model_where_there_is_no_room_for_two(tmp_path: Path) -> None:
     [
         ("/model missing.gguf\n", [], "there is no model file at missing.gguf"),
         ("/nope\n", [], "no command /nope"),
-        ("/load missing.json\n", [], "there is no file missing.json; /model NAME"),
+        ("/load missing.json\n", [], "there is no file missing.json; to change the model, use /model NAME"),
         ("/set top_p 5\n", [], "top_p"),
         ("word " * 3000, [], "/reset starts over"),
         (f"{SKY}\n", ["--n-ctx", "5"], "n-ctx"),

@@ -148,7 +148,7 @@ def test_zero_is_a_value() -> None:
         (["--grammar", "."], "directory"),
         (["-f", "missing.txt"], "missing.txt"),
         (["-f", "."], "directory"),
-        (["too", "many"], "as one they are: pyggml generate 'Once upon a time too many'"),
+        (["too", "many"], "Quote them as one: pyggml generate 'Once upon a time too many'"),
         (["-p", "again"], "there are 2 prompts"),
         (["-s", "Be brief."], "--system TEXT"),
     ],

@@ -194,7 +194,7 @@ def test_mistakes_do_not_end_it(start: Start) -> None:
         "/nope": "there is no command /nope",
         "/hlep": "there is no command /hlep; did you mean /help?",
         "/temprature 1": "did you mean /temperature?",
-        "/load missing.json": "there is no file missing.json; /model NAME goes on with another model",
+        "/load missing.json": "there is no file missing.json; to change the model, use /model NAME",
         "/set top_p 5": "top_p: 5",
         "/set mirostat 1": "mirostat 1",
         "/set top_k 5": "mirostat replaces top_k",

@@ -159,7 +159,7 @@ def _restore(context: Context, one: bytes, n: int) -> None:
 
 
 def _many_cells(one: bytes, n: int) -> bytearray:
-    """Return a state of ``n`` cells in the layout of upstream's llama_kv_cache::state_write: counts, cells, keys, values."""
+    """Return a state of ``n`` cells in the layout of upstream's llama_kv_cache::state_write."""
     reader = _Reader(one)
     state = bytearray(reader.take("<IiI"))  # magic, sequence, streams
     assert reader.take("<I") == struct.pack("<I", 1)

@@ -31,7 +31,7 @@ _MAX_BODY_BYTES = 2**30
 
 
 class RequestRowProcessor:
-    """Processes rows that are requests in OpenAI's format."""
+    """Row processor for requests in OpenAI's format."""
 
     def __init__(self, app: Starlette, llm: pyggml.LLM) -> None:
         """Wrap the server's application, whose lifespan runs, and its model."""
@@ -50,7 +50,7 @@ class RequestRowProcessor:
             yield cls(app, llm)
 
     async def process(self, index: int, row: Row | InvalidRow) -> Json:
-        """As :meth:`RowProcessor.process`."""
+        """Return the answer to a row; see :meth:`RowProcessor.process`."""
         custom_id = None if isinstance(row, InvalidRow) else row.get("custom_id")
         found: Json = {"id": f"batch_req_{index}", "custom_id": custom_id, "response": None, "error": None}
         if problem := _envelope_error(row):

@@ -29,7 +29,7 @@ _FATAL = (
 
 
 class RowProcessor(Protocol):
-    """Computes the answers to the rows of a job."""
+    """Interface of row processors, which compute the answers to the rows of a job."""
 
     async def process(self, index: int, row: Row | InvalidRow) -> Json:
         """Return the answer to a row; for a row that fails, the answer contains the error.
@@ -121,14 +121,14 @@ async def engine_responds(llm: pyggml.LLM) -> bool:
 
 
 class PromptRowProcessor:
-    """Processes rows with a prompt or messages."""
+    """Row processor for rows with a prompt or messages."""
 
     def __init__(self, llm: pyggml.LLM, params: pyggml.SamplingParams | None, names: FieldNames) -> None:
         """Use an open model, with default sampling parameters."""
         self._llm, self._params, self._names = llm, params, names
 
     async def process(self, index: int, row: Row | InvalidRow) -> Json:
-        """As :meth:`RowProcessor.process`."""
+        """Return the answer to a row; see :meth:`RowProcessor.process`."""
         del index
         if isinstance(row, InvalidRow):
             return self._error_fields(row)

@@ -84,7 +84,7 @@ def command(
 
 
 class _ProgressPrinter:
-    """Prints progress on standard error, at intervals."""
+    """Periodic progress output on standard error."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
@@ -106,5 +106,5 @@ class _ProgressPrinter:
 
 def _summary(state: BatchProgress) -> str:
     failed = f" ({state.n_failed} failed)" if state.n_failed else ""
-    kept = f", {state.n_kept} from before" if state.n_kept else ""
-    return f"{state.n_done} of {counted(state.n_rows, 'row')}{failed}{kept}, {state.tokens_per_s:.0f} tokens/s"
+    earlier = f", {state.n_kept} from an earlier run" if state.n_kept else ""
+    return f"{state.n_done} of {counted(state.n_rows, 'row')}{failed}{earlier}, {state.tokens_per_s:.0f} tokens/s"

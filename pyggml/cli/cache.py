@@ -48,11 +48,11 @@ def get(reference: str) -> None:
 
     Files that are already in the cache are not downloaded again.
     """
-    meant = reference if pyggml.hub.is_reference(reference) else pyggml.hub.reference_meant_by(reference)
-    if meant is None:
+    found = reference if pyggml.hub.is_reference(reference) else pyggml.hub.reference_meant_by(reference)
+    if found is None:
         raise click.UsageError(f"{reference} is not a reference to the Hugging Face hub: use hf:org/repo[:file]")
     with progress("downloading") as show:
-        path = pyggml.hub.fetch(meant, show)
+        path = pyggml.hub.fetch(found, show)
     click.echo(path)
 
 

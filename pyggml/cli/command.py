@@ -16,7 +16,7 @@ class Option(click.Option):
     """An option with hidden aliases: its names in other tools."""
 
     def __init__(self, *args: Any, other_names: Sequence[str] = (), **settings: Any) -> None:
-        """As click.Option, with ``other_names`` as they are typed, such as "--temp"."""
+        """Extend click.Option by ``other_names`` as they are typed, such as "--temp"."""
         super().__init__(*args, **settings)
         self._other_names = list(other_names)
 

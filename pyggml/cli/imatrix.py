@@ -53,7 +53,7 @@ def command(
     others = [pyggml.ImportanceMatrix.load(each) for each in merge]
     print_default_model_notice(model)
     print_unused_gpu_notice(device)
-    began = time.monotonic()
+    start_s = time.monotonic()
     with progress("reading", *progress_total(source, n_chunks, n_ctx)) as report:
         matrix = pyggml.compute_imatrix(
             model,
@@ -74,5 +74,5 @@ def command(
         read = f"{counted(matrix.n_chunks, 'chunk')} of {matrix.chunk_size} tokens"
         click.echo(
             f"{target}: importances of {counted(len(matrix.entries), 'tensor')}, from {read}, "
-            f"in {seconds_text(time.monotonic() - began)}"
+            f"in {seconds_text(time.monotonic() - start_s)}"
         )

@@ -15,14 +15,10 @@ if TYPE_CHECKING:
 
 
 class Interrupts:
-    """Context in which Ctrl-C calls the callback of :meth:`cancelling` instead of raising KeyboardInterrupt.
-
-    Attributes:
-        pressed: True if Ctrl-C was pressed since :meth:`reset`.
-    """
+    """Context in which Ctrl-C calls the callback of :meth:`cancelling` instead of raising KeyboardInterrupt."""
 
     def __init__(self) -> None:
-        self.pressed = False
+        self.pressed = False  # since :meth:`reset`
         self._cancel: Callable[[], None] | None = None
         self._before: Any = None
 

@@ -36,7 +36,7 @@ def command(
     source = text_source(text)
     print_default_model_notice(model)
     print_unused_gpu_notice(device)
-    began = time.monotonic()
+    start_s = time.monotonic()
     with progress("reading", *progress_total(source, n_chunks, n_ctx)) as report:
         found = pyggml.perplexity(
             model, source, n_ctx=n_ctx, n_chunks=n_chunks, device=device, n_threads=n_threads, progress=report
@@ -46,4 +46,4 @@ def command(
     else:
         read = f"{counted(found.n_tokens, 'token')} in {counted(found.n_chunks, 'chunk')} of {found.n_ctx}"
         click.echo(f"{found.value:.4f} ± {found.stderr:.4f}")
-        click.echo(f"{read}, in {seconds_text(time.monotonic() - began)}", err=True)
+        click.echo(f"{read}, in {seconds_text(time.monotonic() - start_s)}", err=True)

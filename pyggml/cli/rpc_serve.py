@@ -103,10 +103,10 @@ def command(
     names = tuple(name.strip() for name in re.split("[,/]", named) if name.strip())
     loan = Loan(names, mem or Loan.max_bytes, n_threads or 0)
     key = _key(key_file)
-    lent = lent_by(loan)
+    devices = lent_by(loan)
     with Supervisor(Address(host.strip("[]"), port), loan, key, _log) as supervisor:
         _log(f"pyggml {pyggml.__version__} exports devices at {supervisor.address}:")
-        for each in lent:
+        for each in devices:
             free = bytes_text(min(each["memory_free"], loan.max_bytes))
             _log(f"  {each['name']}: {each['description']}, {free} free")
         supervisor.run()

@@ -96,7 +96,7 @@ def map_batches(
 
 
 class _TableProcessor:
-    """Adds answers to Arrow tables. Ray Data calls it concurrently, in one event loop."""
+    """Ray Data function that adds answers to Arrow tables, called concurrently in one event loop."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self._column = spec.names.column

@@ -51,11 +51,7 @@ class Hosts:
 
 
 class RemoteDevices:
-    """Devices of other hosts, which a replica uses over RPC.
-
-    Attributes:
-        load: options of :func:`pyggml.load` that use them.
-    """
+    """Devices of other hosts, which a replica uses over RPC with the load options :attr:`load`."""
 
     def __init__(self, exporters: list[Any], addresses: list[str], key_file: Path) -> None:
         self._exporters = exporters

@@ -34,12 +34,7 @@ _STALL_S = 30.0
 
 @dataclass
 class RowBatch:
-    """Rows that are sent to an actor together.
-
-    Attributes:
-        rows: the rows, each with its index.
-        n_crashes: number of times that the actor computing them was lost.
-    """
+    """Rows with their indices that are sent to an actor together, and how often their actor has crashed."""
 
     rows: list[tuple[int, Any]]
     n_crashes: int = 0

@@ -11,7 +11,7 @@ from pyggml.ray.routing import PrefixHash, PrefixIndex
 
 
 class PrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types
-    """Routes requests to replicas with a cached prefix. The second argument of a call has the request's prefix hashes.
+    """Prefix-aware request router. The second argument of a call has the request's prefix hashes.
 
     Each sending process has its own router, which knows only the requests of this process.
     """

@@ -132,7 +132,7 @@ def _model_deployment(
 
 
 class _Ingress:
-    """Reads requests, and forwards each to a replica of its model."""
+    """Ingress, which reads requests and forwards each to a replica of its model."""
 
     def __init__(self, settings: Settings, replicas: Mapping[str, Any]) -> None:
         self._settings = settings

@@ -13,7 +13,7 @@ from pyggml.units import counted
 
 
 class ThroughputMeter:
-    """Counts the answers of a process in Ray's metrics, and prints its throughput, which Ray forwards to the driver.
+    """Counters of a process's answers in Ray's metrics, and a printer of throughput, which Ray forwards to the driver.
 
     Each line covers the time since the previous one, because a pipeline may pause.
     """

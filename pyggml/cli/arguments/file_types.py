@@ -33,7 +33,7 @@ class FileType(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the engine's name of the type."""
-        meant = "" if value.lower() in self.choices else suggestion(value)
-        if meant:
-            self.fail(f"{value!r} is not a type: {meant}", param, ctx)
+        hint = "" if value.lower() in self.choices else suggestion(value)
+        if hint:
+            self.fail(f"{value!r} is not a type: {hint}", param, ctx)
         return super().convert(value, param, ctx)

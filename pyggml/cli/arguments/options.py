@@ -50,12 +50,9 @@ def estimate_options(function: _Function) -> _Function:
 
 
 def option_like(name: str, *, long_name: str = "", **settings: Any) -> Callable[[_Function], _Function]:
-    """Return a decorator that adds an option with the names of a loading option.
+    """Return a decorator that adds an option with the names of a loading option, and click's settings.
 
-    Args:
-        name: of the loading option.
-        long_name: replaces its long name, which becomes an alias.
-        **settings: for click's option.
+    A ``long_name`` replaces the loading option's own, which becomes an alias.
     """
     field = fields_of(LoadOptions)[name]
     *letters, own = option_names(field)
@@ -73,11 +70,7 @@ def field_option(
 ) -> Callable[[_Function], _Function]:
     """Return a decorator that adds the option for a field. Without it, the command gets None, or () if it repeats.
 
-    Args:
-        field: the field.
-        help: replaces the first sentence of the field's help.
-        default: the default shown in the help; None: the field's.
-        **settings: for click's option; they override those derived from the field.
+    The arguments override the first sentence of the field's help, the default in the help and click's settings.
     """
     *letters, name = option_names(field)
     if bool in field.types:
@@ -176,8 +169,8 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
     "tokenizer": {"type": click.Path(), "metavar": "PATH"},
     "rpc_key": {"type": click.Path(), "metavar": "FILE"},
     "device": {
-        "shell_complete": lambda _ctx, _param, begun: [
-            name for name in ("auto", "cpu", "gpu", "cuda", "metal", "vulkan") if name.startswith(begun)
+        "shell_complete": lambda _ctx, _param, prefix: [
+            name for name in ("auto", "cpu", "gpu", "cuda", "metal", "vulkan") if name.startswith(prefix)
         ]
     },
     "outtype": {

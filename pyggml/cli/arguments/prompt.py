@@ -51,8 +51,7 @@ def _from_standard_input(typed: str | None, path: str | None) -> str:
 def read_piped_text(argument: str) -> str:
     """Return the text piped to the command without its last newline; "" if standard input is no pipe or file.
 
-    Args:
-        argument: the argument that the text precedes, for the notice that is printed if standard input is silent.
+    If standard input is silent, a notice names the argument that the text will precede.
 
     Raises:
         click.ClickException: the text is not UTF-8.

@@ -85,15 +85,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """Measurements of one case on one side.
-
-    Attributes:
-        side: the side.
-        case: the case.
-        model_info: the side's model.
-        n_threads_used: compute threads of the engine.
-        seconds: duration of each repetition.
-    """
+    """Measurements of one case on one side: the seconds of each repetition, and the engine's compute threads."""
 
     side: Side
     case: Case
@@ -122,7 +114,7 @@ class ModelInfo:
 
 
 class Bench:
-    """Measures cases on sides. :attr:`results` has the results so far, even after an interrupt.
+    """A benchmark of cases on sides. :attr:`results` has the results so far, even after an interrupt.
 
     Attributes:
         load_average: the system's load average before the start; None if unknown.
@@ -145,14 +137,7 @@ class Bench:
         return [self._measured[pair] for pair in self._pairs if pair in self._measured]
 
     def load(self, progress: Callable[[float], object] | None = None) -> None:
-        """Load every side, so that load errors come before the measurements.
-
-        Args:
-            progress: called with the progress as a fraction.
-
-        Raises:
-            As :func:`pyggml.load`.
-        """
+        """Load every side, so that load errors come before the measurements."""
         for n_loaded, side in enumerate(self._sides):
 
             def report(part: float, n_loaded: int = n_loaded) -> None:
@@ -163,14 +148,7 @@ class Bench:
             report(1.0)
 
     def warm_up(self) -> Iterator[float]:
-        """Run every case on every side once, without recording it.
-
-        Yields:
-            The progress as a fraction, after each measurement.
-
-        Raises:
-            As :meth:`run`.
-        """
+        """Run every case on every side once without recording it, and yield the progress as a fraction."""
         for n_done, (case, side) in enumerate(self._pairs, 1):
             llm = self._models.llm(side)
             self._costs[case, side] = seconds_of(llm, case, self._random)
@@ -178,10 +156,7 @@ class Bench:
             yield n_done / len(self._pairs)
 
     def run(self, repetitions: int) -> Iterator[float]:
-        """Measure every case on every side, ``repetitions`` times.
-
-        Yields:
-            The progress as a fraction, after each measurement; of the time, if a warm-up measured it.
+        """Measure every case on every side, ``repetitions`` times, and yield the progress as a fraction.
 
         Raises:
             As :func:`pyggml.load` and :meth:`pyggml.LLM.generate_batch`.
@@ -223,12 +198,7 @@ def seconds_of(llm: pyggml.LLM, case: Case, rng: random.Random) -> float:
     """Return the seconds from the call until the last request of ``case`` has returned.
 
     A case at a depth starts from a prefix that earlier requests have cached. Generating N tokens takes N forward
-    passes: the first of them computes the last token of the prompt.
-
-    Args:
-        llm: an engine with enough cells for the case, and with its prefix cache, which is cleared.
-        case: the case.
-        rng: random numbers for the prompts.
+    passes: the first of them computes the last token of the prompt. The prefix cache is cleared.
 
     Raises:
         UnsupportedArchitectureError: the case has a depth, and the model cannot reuse a cached prefix.

@@ -40,13 +40,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SlashCommand:
-    """A slash command.
-
-    Attributes:
-        run: runs it with its argument.
-        argument: name of the argument, for the help.
-        help: help text.
-    """
+    """A slash command: its function, and the name of its argument and the text for the help."""
 
     run: Callable[[Session, str], Outcome]
     argument: str

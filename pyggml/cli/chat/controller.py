@@ -26,15 +26,7 @@ _CONTEXT_HINT = "/reset starts over, /undo removes the last question, --n-ctx se
 
 @dataclass
 class ChatController:
-    """Runs a conversation with a model on a screen.
-
-    Attributes:
-        model: the model.
-        session: the conversation.
-        screen: the output.
-        interrupts: Ctrl-C handling.
-        is_interactive: True if a user can retry after an error.
-    """
+    """The loop of a conversation with a model on a screen. An interactive chat continues after an error."""
 
     model: ChatModel
     session: Session

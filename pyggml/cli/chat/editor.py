@@ -32,7 +32,7 @@ _BRACKETED_PASTE_ON, _BRACKETED_PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 
 
 class Editor:
-    """Reads inputs from the terminal. While it is entered, the terminal does not echo.
+    """Line editor on the terminal. While it is entered, the terminal does not echo.
 
     Text that is typed while an answer is shown is kept for the next prompt.
     """
@@ -131,7 +131,7 @@ def _new_line_keys() -> KeyBindings:
 
 
 class _Completer(Completer):
-    """Completes names of commands, parameters, topics and files."""
+    """Completer for commands, parameters, topics and files."""
 
     def __init__(self) -> None:
         self._files = PathCompleter(expanduser=True)

@@ -15,7 +15,7 @@ _FENCE = '"""'
 
 
 class Reader(Protocol):
-    """Reads inputs that a user types."""
+    """Interface of readers of typed inputs."""
 
     def read(self) -> str:
         """Read the next input.
@@ -31,7 +31,7 @@ class Reader(Protocol):
 
 
 class PlainReader:
-    """Reads inputs from a terminal without escape sequences, which edits lines itself."""
+    """Reader for terminals without escape sequences, which edit lines themselves."""
 
     is_empty = True
 

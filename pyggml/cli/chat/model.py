@@ -46,25 +46,14 @@ class ChatModelInfo:
 
 
 class ChatModel:
-    """A model and its chat template.
-
-    Attributes:
-        llm: the model.
-        templates: its chat templates.
-        info: its description.
-    """
+    """The model of a chat, its chat templates and its description."""
 
     llm: LLM
     templates: ChatTemplates
     info: ChatModelInfo
 
     def __init__(self, source: str | None, chat_template: str | None, options: Mapping[str, Any]) -> None:
-        """Load a model, with a notice if it is the one that ships with pyggml.
-
-        Args:
-            source: value of the option ``--model``.
-            chat_template: a template, or the name of one, that replaces its own.
-            options: as for :func:`pyggml.load`, with None for the default.
+        """Load a model with options of :func:`pyggml.load`, and with a chat template that replaces its own.
 
         Raises:
             InferError: the model cannot be loaded, or has no chat template and none is given.

@@ -46,12 +46,7 @@ class Parameters:
         SamplingParams(**self.given)
 
     def use_defaults(self, recommended: SamplingParams | None, *, thinks: bool) -> None:
-        """Set the defaults for a model.
-
-        Args:
-            recommended: sampling recommended by its makers; None: none.
-            thinks: True for a reasoning model, which needs more tokens.
-        """
+        """Set the defaults for a model: recommended by its makers, with more tokens for a reasoning model."""
         own = DEFAULTS if recommended is None else {"temperature": recommended.temperature, **_non_neutral(recommended)}
         self.origin = "the defaults of a chat" if recommended is None else "the recommendations of the model's makers"
         self.defaults = {**own, "max_tokens": MAX_TOKENS_THINKING if thinks else MAX_TOKENS}

@@ -15,7 +15,7 @@ _STEP_BYTES = 100
 
 
 class RepetitionGuard:
-    """Detects repetition in a text as it is generated."""
+    """Incremental detector of repetition in generated text."""
 
     def __init__(self) -> None:
         self._tail = b""

@@ -20,22 +20,17 @@ _Report = Callable[[float], None]
 def write_with_progress(
     what: str, n_bytes: int | None, write: Callable[[_Report], Conversion], *, as_json: bool, dry_run: bool = False
 ) -> None:
-    """Write a file with a progress bar, and print a summary.
+    """Write a file with a progress bar for ``n_bytes`` of input, and print a summary.
 
-    Args:
-        what: the label of the bar.
-        n_bytes: size of the input, if known.
-        write: writes the file; called with a function that reports progress as a fraction.
-        as_json: print the summary as JSON.
-        dry_run: True if ``write`` writes no file.
+    ``write`` is called with a function that reports progress as a fraction; in a dry run it writes no file.
     """
-    began = time.monotonic()
+    start_s = time.monotonic()
     with progress(what, n_bytes) as report:
         done = write(report)
     if as_json:
         print_json(done.to_dict())
     else:
-        _print_summary(done, "nothing was written" if dry_run else f"in {seconds_text(time.monotonic() - began)}")
+        _print_summary(done, "nothing was written" if dry_run else f"in {seconds_text(time.monotonic() - start_s)}")
 
 
 def _print_summary(done: Conversion, ending: str) -> None:

@@ -32,7 +32,7 @@ def supports_escapes(stream: TextIO) -> bool:
 
 
 class Screen:
-    """Writes generated text to standard output.
+    """Standard output for generated text.
 
     Attributes:
         is_terminal: True if the output is a terminal.

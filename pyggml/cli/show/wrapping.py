@@ -19,7 +19,7 @@ _NEVER_FIRST, _NEVER_LAST = ("Pe", "Pf", "Po", "Sk", "Cf"), ("Ps", "Pi", "Cf")
 
 
 class WordWrap:
-    """Converts text to terminal output whose lines end between words.
+    """Incremental word wrap: converts text to terminal output whose lines end between words.
 
     All text is shown at once, including the first part of a word. A word that does not fit is erased and moved to the
     next line. Spaces are held back until a word follows, and dropped at the end of a line. Code blocks and rows of
@@ -35,12 +35,7 @@ class WordWrap:
         self._fence = ""  # the opening fence of the current code block
 
     def feed(self, text: str, columns: int) -> str:
-        """Return the output for more text.
-
-        Args:
-            text: text without control characters other than tabs and line feeds.
-            columns: current width of the terminal, in cells.
-        """
+        """Return the output for more text without control characters, on a terminal of so many cells per row."""
         if columns != self._columns:
             self._resize(columns)
         return "".join(map(self._character, text))
