@@ -1,4 +1,4 @@
-"""Requests per second against the number of callers: pyggml beside its peers, in one run.
+"""Requests per second against the number of callers: pyggml and its peers, in one run.
 
     python benchmarks/callers.py [--rounds 5] [--callers 1 2 4 8 16 32] [--side NAME ...]
 
@@ -97,7 +97,7 @@ def vllm_tasks(_model: Path) -> Iterator[Side]:
     folder = llama_cpp_programs.SCRATCH.parent / "vllm" / MODEL
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(checkpoint_settings(SHAPES[MODEL])))
-    # Isolated, because it would take the script kernels.py beside it for a library that it looks for.
+    # Isolated, because it would mistake the script kernels.py in its folder for a library that it looks for.
     with _worker([peers.vllm(), "-I", COMMON / "vllm_worker.py", folder, N_PROMPT + N_TOKENS, MOST]) as run:
         yield run
 

@@ -114,7 +114,7 @@ class MemoryWatch:
 
 
 def convert_here(directory: Path, out: Path, outtype: str) -> None:
-    """Converts in this process and prints time and memory."""
+    """Convert in this process and print time and memory."""
     with MemoryWatch() as memory:
         start = time.perf_counter()
         pyggml.convert(directory, out, outtype)

@@ -1,4 +1,4 @@
-"""Asks pyggml and its peers the same small questions, and writes down what each did: results/features.json.
+"""Run the same probes with pyggml and its peers, and write the outcomes: results/features.json.
 
     python benchmarks/compare_features.py [--side NAME ...] [--probe NAME ...]
 
@@ -54,7 +54,7 @@ SIDES: dict[str, Callable[[], Path]] = {
 
 
 def inputs(folder: Path) -> dict[str, dict[str, Any]]:
-    """What each side is given: GGUF files, or the same models as directories."""
+    """Return the inputs of each side: GGUF files, or the same models as directories."""
     shipped = SHIPPED_MODEL
     checkpoint = as_checkpoint(shipped, folder / "checkpoint")
     slow = folder / "slow"
@@ -68,7 +68,7 @@ def inputs(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def asked(python: Path, side: str, probe: str, files: dict[str, str]) -> dict[str, Any]:
-    """Runs one probe in its own process: its result, or how the process ended without one."""
+    """Run one probe in a separate process, and return its result, or the crash of the process."""
     command = [str(python), str(FEATURES / "probes.py"), side, probe, json.dumps(files)]
     with tempfile.TemporaryDirectory() as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")

@@ -1,4 +1,4 @@
-"""A device beside upstream's own programs on it: prompts, decoding, 32 streams; bandwidth, first tokens, memory.
+"""A GPU with pyggml and with upstream's programs: prefill, decode, 32 streams, bandwidth, first tokens, memory.
 
 Upstream's llama-bench and llama-batched-bench load the very modules of the installed pyggml, so the kernels are the
 same and the rest is compared. That needs a build whose backends are modules: one for a GPU, or PYGGML_PORTABLE=ON.
@@ -77,7 +77,7 @@ print(json.dumps({"import": imported - start, "load": loaded - imported, "first 
 
 @dataclass(frozen=True)
 class Work:
-    """What is measured: prompts and decoding of one stream, and streams with their tokens in and out."""
+    """Cases: prefill and decode of one stream, and parallel streams with their prompt and generated tokens."""
 
     prompts: tuple[int, ...] = (512, 4096)
     n_decode: int = 128
@@ -129,7 +129,7 @@ def bandwidth(device: str, repetitions: int = 10) -> float:
 
 
 def bytes_per_token(path: Path, shape: Shape, depth: float) -> float:
-    """What decoding a token reads: the weights, and keys and values of the tokens before it, in half precision."""
+    """Return the bytes that a decode step reads: the weights, and the KV cache in half precision."""
     with GGUFReader(path) as file:
         sizes = {name: tensor.nbytes for name, tensor in file.tensors.items()}
     if not shape.tied:
@@ -147,7 +147,7 @@ def used_by_all() -> int | None:
 
 
 def cuda_folders() -> list[str]:
-    """Where this process has CUDA's libraries from: pyggml finds those of Python packages, upstream does not."""
+    """Return the folders of CUDA's loaded libraries: pyggml finds those of Python packages, upstream does not."""
     paths = {Path(line.split()[-1]) for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line}
     return sorted({str(path.parent) for path in paths if path.name.startswith(("libcudart.so", "libcublas"))})
 
@@ -249,7 +249,7 @@ class Upstream:
 
 
 def compared(sides: dict[str, Callable[[int], dict[str, float]]], rounds: int) -> dict[str, harness.Figures]:
-    """By case, tokens per second of each side in each round; sides take turns."""
+    """Measure tokens per second of each side, by case and round; the sides alternate."""
     figures: dict[str, harness.Figures] = {}
     for n, names in harness.turns(sides, rounds):
         for name in names:
@@ -300,7 +300,7 @@ def claims(figures: dict[str, harness.Figures], work: Work, kept_bytes: int | No
 
 
 def run(name: str, shape: Shape, path: Path, work: Work, rounds: int) -> tuple[dict[str, Any], list[harness.Claim]]:
-    """Measures everything on a device, and returns what to keep and what it claims."""
+    """Run all measurements on a device, and return the results and the claims."""
     device = pyggml.find_device(name)
     peer = Upstream(path, device, work)
     print(f"{device.name}: {device.description}, {device.memory_total / 1e9:.1f} GB\n{path.name}", flush=True)

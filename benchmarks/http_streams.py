@@ -1,11 +1,11 @@
-"""Streaming over HTTP: what it costs beside threads in one process, and beside upstream's server.
+"""Streaming over HTTP, compared with threads in one process and with upstream's server.
 
     python benchmarks/http_streams.py [--rounds 5] [--part speed first delay many]
 
 speed  eight streams at once, 64 random tokens in and 128 out, greedy: eight threads in this process; the same with each
        chunk sent through a socket to the client's process; `pyggml serve`; llama-server. Tokens per second.
 first  one stream of four tokens at a time, from a prompt of 16, on a connection that stays open: time to first token.
-delay  how late the server's event loop wakes a task, with 8 and 32 streams, and with 8 streams beside prompts of 8,000
+delay  how late the server's event loop wakes a task, with 8 and 32 streams, and with 8 streams and prompts of 8,000
        tokens, schemas of 300 properties, embeddings and bodies of 8 MB.
 many   256 streams at once, three times, of which 8, 32 or 256 are computed together: memory, descriptors, handles.
 
@@ -94,7 +94,7 @@ class Clients(Program):
         super().__init__(COMMON / "http_reader.py")
 
     def stream(self, port: int, prompts: Prompts, n_tokens: int, *, is_kept: bool = False) -> Any:
-        """Streams the continuations of all prompts at once, and checks that each has all its tokens."""
+        """Stream the continuations of all prompts at once, and check that each has all its tokens."""
         bodies = [
             {
                 "model": "default",
@@ -266,7 +266,7 @@ def first(about: Measurement) -> tuple[Any, list[harness.Claim]]:
 
         figures: harness.Figures = {"in process": [], **{name: [] for name in ports}}
         for name, port in ports.items():
-            # One after the other, so that each side's connection stays open; in process beside each of them.
+            # One after the other, so that each side's connection stays open; in process after each of them.
             for n in range(N_FIRST):
                 prompt, other = about.prompts(2, N_FIRST_PROMPT)
                 figures["in process"].append(1e3 * here(other))
@@ -283,11 +283,11 @@ def delay(about: Measurement) -> tuple[Any, list[harness.Claim]]:
     found: dict[str, Any] = {}
     for n_streams, is_disturbed in ((8, False), (32, False), (8, True)):
         with Worker(about.model, 16384, n_streams) as worker:
-            name = f"{n_streams} streams{' beside everything' if is_disturbed else ''}"
+            name = f"{n_streams} streams{' with disturbance' if is_disturbed else ''}"
             about.clients.stream(worker.port, about.prompts(n_streams, N_PROMPT), 8)  # warms up
             worker.report()
-            with contextlib.ExitStack() as beside:
-                answered = beside.enter_context(disturb(worker.port, about)) if is_disturbed else []
+            with contextlib.ExitStack() as stack:
+                answered = stack.enter_context(disturb(worker.port, about)) if is_disturbed else []
                 about.clients.stream(worker.port, about.prompts(n_streams, N_PROMPT), 256 // (n_streams // 8))
             found[name] = worker.report() | {"answered_beside": answered}
             print(f"  {name}: {found[name]}", flush=True)
@@ -298,7 +298,7 @@ def delay(about: Measurement) -> tuple[Any, list[harness.Claim]]:
 
 @contextlib.contextmanager
 def disturb(port: int, about: Measurement) -> Iterator[list[str]]:
-    """Sends large requests of every kind, one after the other, in the meantime; yields what was answered."""
+    """Send large requests of every kind, one after the other, in the background; yield the responses."""
     is_over = threading.Event()
     answered: list[str] = []
     names = [f"property_{number}" for number in range(300)]
@@ -334,7 +334,7 @@ def disturb(port: int, about: Measurement) -> Iterator[list[str]]:
 
 
 def many(about: Measurement) -> tuple[Any, list[harness.Claim]]:
-    """What the server holds after each of three times 256 streams."""
+    """Measure the server's resources after each of three rounds of 256 streams."""
     found: dict[str, Any] = {}
     claims = []
     for n_parallel in (8, 32, 256):

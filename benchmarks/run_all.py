@@ -1,4 +1,4 @@
-"""Runs all measurements, one after the other, and shows whose claims hold.
+"""Run all benchmarks, one after the other, and show whose claims hold.
 
     python benchmarks/run_all.py [NAME ...]       NAME: throughput, prefix_cache ...; default all (about half an hour)
 
@@ -34,7 +34,7 @@ SCRIPTS = {Path(path).stem: HERE / path for path in PATHS}
 
 
 def prepare() -> None:
-    """Builds and makes whatever is missing."""
+    """Build and create all that is missing."""
     for program in (
         llama_cpp_programs.llama_bench,
         llama_cpp_programs.llama_batched_bench,

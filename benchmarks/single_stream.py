@@ -1,4 +1,4 @@
-"""One stream: pyggml's decode beside upstream's llama-bench tg128, and streaming beside waiting for the whole.
+"""One stream: pyggml's decode and upstream's llama-bench tg128, and streaming compared with waiting for the whole.
 
 llama-bench runs with each number of threads, and the best counts; pyggml chooses its number itself. The last line shows
 how much of its speed a Python thread of the same process keeps meanwhile; no claim depends on it.
@@ -54,7 +54,7 @@ def llama_bench(model: Path, n_threads: int) -> Callable[[int], float]:
     return lambda _round: llama_cpp_programs.decode_speed(model, CASE.n_tokens, n_threads)
 
 
-def beside(llm: pyggml.LLM, seconds: float) -> float:
+def python_speed_during(llm: pyggml.LLM, seconds: float) -> float:
     """The share of its speed that a Python thread keeps while the model generates."""
 
     def turns() -> int:
@@ -78,7 +78,7 @@ def beside(llm: pyggml.LLM, seconds: float) -> float:
 
 
 def compare(name: str, rounds: int) -> list[harness.Claim]:
-    """Measures all sides on one model."""
+    """Measure all sides on one model."""
     model = model_file(name)
     threads = {f"llama-bench -t {n}": n for n in range(1, harness.n_cpus() + 1)}
     print(f"{name}: {CASE.n_tokens} tokens of one stream")
@@ -105,8 +105,8 @@ def main() -> int:
     claims = [claim for name in chosen.model for claim in compare(name, chosen.rounds)]
     status = harness.verdict(claims)
     with pyggml.load(model_file(chosen.model[0]), n_ctx=512, n_threads=1) as llm:
-        share = statistics.median(beside(llm, 2.0) for _ in range(3))
-    print(f"a Python thread keeps {share:.0%} of its speed beside a generation on one compute thread")
+        share = statistics.median(python_speed_during(llm, 2.0) for _ in range(3))
+    print(f"a Python thread keeps {share:.0%} of its speed during a generation on one compute thread")
     return status
 
 

@@ -1,9 +1,9 @@
-"""What our kernels are for: pyggml beside the engine's own programs and ik_llama.cpp, on four shapes and two types.
+"""Speed-up of pyggml's kernels over upstream's programs and ik_llama.cpp, on four shapes and two types.
 
-    prompt      the tokens of one prompt of 512, beside both llama-bench
-    stream      decoding one stream, beside both llama-bench
-    streams     decoding eight and sixteen streams at once, beside both llama-batched-bench
-    requests    eight requests of 64 + 64 tokens that arrive together, beside llama-server with eight slots and
+    prompt      the tokens of one prompt of 512, against both llama-bench
+    stream      decoding one stream, against both llama-bench
+    streams     decoding eight and sixteen streams at once, against both llama-batched-bench
+    requests    eight requests of 64 + 64 tokens that arrive together, against llama-server with eight slots and
                 llama-cpp-python behind a lock (throughput.py)
 
     python benchmarks/speedup.py [--what prompt streams ...] [--model tinyllama-1.1b ...] [--ftype q4_k_m q8_0]
@@ -143,7 +143,7 @@ def interleaved(sides: Mapping[str, Side], rounds: int) -> Figures:
 
 
 def measured(path: Path, what: list[str], rounds: int, n_threads: int) -> Figures:
-    """Measures one model on all sides."""
+    """Measure one model on all sides."""
     figures: Figures = {}
     theirs = {"upstream": Programs(llama_cpp_programs.llama_batched_bench().parent, path, n_threads)}
     if folder := peers.ik_llama_cpp():
@@ -164,7 +164,7 @@ def measured(path: Path, what: list[str], rounds: int, n_threads: int) -> Figure
 
 
 def table(figures: Figures) -> None:
-    """Prints the medians, and pyggml's over each peer's."""
+    """Print the medians, and pyggml's over each peer's."""
     for case, sides in figures.items():
         print(f"  {case:12}", end="")
         for side, speeds in sides.items():

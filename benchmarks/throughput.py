@@ -1,4 +1,4 @@
-"""Eight callers at once: pyggml from eight threads, beside other ways to serve eight requests on one model.
+"""Eight callers at once: pyggml from eight threads, compared with other ways to serve eight requests on one model.
 
 Each side gets eight random prompts of 64 tokens and makes 64 tokens for each; the figure is generated tokens per
 second, with the time for the prompts included. The sides: pyggml; upstream's llama-batched-bench, which knows the
@@ -130,7 +130,7 @@ def _wait_until_ready(port: int, server: subprocess.Popen[bytes], log: Path) -> 
 
 
 def completion(connection: http.client.HTTPConnection, prompt: list[int], n_tokens: int) -> None:
-    """Asks llama-server for so many tokens and waits for them."""
+    """Ask llama-server for so many tokens and wait for them."""
     body = {"prompt": prompt, "n_predict": n_tokens, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
     connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
     answer = json.load(connection.getresponse())
@@ -184,7 +184,7 @@ def measured(model: Path, rounds: int, n_threads: int | None = None) -> harness.
 
 
 def compare(name: str, rounds: int) -> list[harness.Claim]:
-    """Measures all sides on one model."""
+    """Measure all sides on one model."""
     print(f"{name}: {N_CALLERS} callers, {N_PROMPT} tokens in, {N_TOKENS} tokens out each")
     figures = measured(model_file(name), rounds)
     harness.table(figures, "tokens/s")

@@ -9,7 +9,7 @@ QUESTION = "What colour is the sky?"
 
 
 def show(stream: pyggml.Stream | pyggml.ChatStream) -> None:
-    """Prints the text as it is generated, then the speed."""
+    """Print the text as it is generated, then the speed."""
     for chunk in stream:
         print(chunk.text, end="", flush=True)
     done = stream.completion
@@ -20,7 +20,7 @@ def show(stream: pyggml.Stream | pyggml.ChatStream) -> None:
 
 
 def main() -> None:
-    """Runs both."""
+    """Run both."""
     with pyggml.load() as llm:
         print(f"pyggml {pyggml.__version__}, {llm.model.desc}, {llm.n_ctx} cells of context\n")
 

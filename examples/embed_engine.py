@@ -1,4 +1,4 @@
-"""Suggestions while somebody types: pyggml's decode loop in a tool with its own tokenizer and its own plan.
+"""Suggestions while a user types: pyggml's decode loop in a tool with its own tokenizer and scheduling.
 
 Usage: python examples/embed_engine.py [model.gguf]; the default is the model that ships with pyggml.
 
@@ -27,7 +27,7 @@ class LongestMatch:
     """The tool's own tokenizer: takes the longest token that fits, from left to right."""
 
     def __init__(self, vocab: pyggml.Vocab) -> None:
-        """Reads the bytes of every token that is text."""
+        """Read the bytes of every token that is text."""
         self.pieces = [vocab.piece(token_id) for token_id in range(len(vocab))]
         self._ids = {piece: token_id for token_id, piece in enumerate(self.pieces) if piece}
         self._longest = max(map(len, self._ids))
@@ -49,10 +49,10 @@ class LongestMatch:
 
 
 class Writer:
-    """Somebody who types, and the suggestion for what comes next."""
+    """A typing user, and the suggestion for the next words."""
 
     def __init__(self, engine: pyggml.Engine, tokenizer: LongestMatch) -> None:
-        """Starts with an empty page."""
+        """Start with an empty page."""
         self.suggestion = ""
         self.n_cancelled = 0
         self._engine = engine
@@ -60,7 +60,7 @@ class Writer:
         self._task: asyncio.Task[None] | None = None
 
     async def type(self, text: str) -> None:
-        """Types a text, then waits for the last suggestion."""
+        """Type a text, then wait for the last suggestion."""
         for n in range(1, len(text) + 1):
             await self._drop_suggestion()
             self._task = asyncio.create_task(self._suggest(text[:n]))
@@ -69,7 +69,7 @@ class Writer:
             await self._task
 
     async def _suggest(self, typed: str) -> None:
-        """Fills the suggestion as its tokens arrive, up to the end of the sentence."""
+        """Fill the suggestion as its tokens arrive, up to the end of the sentence."""
         self.suggestion, token_ids = "", []
         request = self._engine.submit(self._tokenizer.encode(typed), max_tokens=20)
         async for news in request:
@@ -77,11 +77,11 @@ class Writer:
             sentence, end, _ = self._tokenizer.decode(token_ids).partition(".")
             self.suggestion = sentence + end
             if end:
-                request.cancel()  # nobody needs the rest
+                request.cancel()  # the rest is not needed
                 return
 
     async def _drop_suggestion(self) -> None:
-        """Ends the suggestion in flight: with the task, its request is dropped, and the engine gives up on it."""
+        """Cancel the running suggestion: cancelling the task cancels its request."""
         if self._task is not None and not self._task.done():
             self.n_cancelled += 1
             self._task.cancel()
@@ -90,7 +90,7 @@ class Writer:
 
 
 async def write_together(engine: pyggml.Engine, tokenizer: LongestMatch) -> None:
-    """Everybody types at once."""
+    """Let all users type at once."""
     writers = {name: Writer(engine, tokenizer) for name in WRITERS}
     await asyncio.gather(*(writer.type(WRITERS[name]) for name, writer in writers.items()))
     for name, writer in writers.items():
@@ -104,7 +104,7 @@ async def write_together(engine: pyggml.Engine, tokenizer: LongestMatch) -> None
 
 
 def main() -> None:
-    """Loads a model and hands a context of it to an engine."""
+    """Load a model, and create an engine on a context of it."""
     path = sys.argv[1] if len(sys.argv) > 1 else pyggml.SHIPPED_MODEL
     with pyggml.Model(path) as model:
         context = pyggml.Context(model, n_ctx=2048, n_seq_max=len(WRITERS))

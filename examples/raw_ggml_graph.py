@@ -42,19 +42,19 @@ def new_context() -> CData:
 
 
 def put(tensor: CData, values: npt.NDArray[np.generic]) -> None:
-    """Copies an array into a tensor, wherever its memory is."""
+    """Copy an array into a tensor, wherever its memory is."""
     lib.ggml_backend_tensor_set(tensor, ffi.from_buffer(values), 0, values.nbytes)
 
 
 def take(tensor: CData, shape: tuple[int, ...]) -> Floats:
-    """Copies a tensor's values into a new array."""
+    """Copy a tensor's values into a new array."""
     values = np.empty(shape, np.float32)
     lib.ggml_backend_tensor_get(tensor, ffi.from_buffer(values, require_writable=True), 0, values.nbytes)
     return values
 
 
 def report(what: str, result: Floats, expected: Floats, tolerance: float) -> bool:
-    """Prints the error of a result against numpy's, relative to the size of the numbers."""
+    """Print the error of a result against numpy's, relative to the size of the numbers."""
     error = float(np.linalg.norm(result - expected) / np.linalg.norm(expected))
     verdict = "ok" if error < tolerance else "WRONG"
     print(f"{what}: {result.shape}, relative error {error:.1e} (at most {tolerance:.0e}) - {verdict}")
@@ -124,7 +124,7 @@ def mlp(backend: Backend) -> bool:
 
 
 def main() -> None:
-    """Runs both on the device; the exit status says whether the results are right."""
+    """Run both on the device; the exit status says whether the results are right."""
     with Backend(sys.argv[1] if len(sys.argv) > 1 else "CPU") as backend:
         print(f"on {ffi.string(lib.ggml_backend_name(backend.handle)).decode()}")
         results = [quantised_product(backend), mlp(backend)]

@@ -25,7 +25,7 @@ N_PREDICT = 64
 
 
 def load_model(path: str) -> CData:
-    """Returns a ``llama_model *``; free it with ``llama_model_free``."""
+    """Return a ``llama_model *``; free it with ``llama_model_free``."""
     model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
     if model == ffi.NULL:
         raise SystemExit(f"{path} could not be loaded")
@@ -33,7 +33,7 @@ def load_model(path: str) -> CData:
 
 
 def make_context(model: CData) -> CData:
-    """Returns a ``llama_context *``; free it with ``llama_free``."""
+    """Return a ``llama_context *``; free it with ``llama_free``."""
     params = lib.llama_context_default_params()
     params.n_ctx = 512
     params.n_threads = params.n_threads_batch = lib.pyg_cpu_count()  # one per core; llama.cpp's default is 4
@@ -44,14 +44,14 @@ def make_context(model: CData) -> CData:
 
 
 def make_sampler() -> CData:
-    """Returns a chain that always takes the likeliest token; free it with ``llama_sampler_free``."""
+    """Return a chain that always takes the likeliest token; free it with ``llama_sampler_free``."""
     chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
     lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_greedy())  # the chain owns it from here on
     return chain
 
 
 def tokenize(vocab: CData, text: str) -> CData:
-    """Returns an array of ``llama_token``."""
+    """Return an array of ``llama_token``."""
     data = text.encode()
     # Without a buffer it returns the negated number of tokens.
     n = -lib.llama_tokenize(vocab, data, len(data), ffi.NULL, 0, True, False)
@@ -61,14 +61,14 @@ def tokenize(vocab: CData, text: str) -> CData:
 
 
 def piece(vocab: CData, token: int) -> bytes:
-    """Returns the bytes of one token."""
+    """Return the bytes of one token."""
     buffer = ffi.new("char[]", 256)
     n = lib.llama_token_to_piece(vocab, token, buffer, len(buffer), 0, False)
     return bytes(ffi.buffer(buffer, n))
 
 
 def generate(context: CData, sampler: CData, vocab: CData, prompt: CData) -> None:
-    """Prints the prompt's continuation as it is generated."""
+    """Print the prompt's continuation as it is generated."""
     # The batch borrows the tokens; positions continue automatically, and only the last token has logits.
     batch = lib.llama_batch_get_one(prompt, len(prompt))
     token = ffi.new("llama_token *")

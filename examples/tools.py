@@ -12,7 +12,7 @@ import pyggml
 
 
 def count_legs(animal: Literal["dog", "bird", "fish"]) -> int:
-    """Says how many legs an animal has.
+    """Return how many legs an animal has.
 
     Args:
         animal: which one.

@@ -1,4 +1,4 @@
-"""Reads the declarations of a C header: functions, enums, structs, typedefs and constants.
+"""Read the declarations of a C header: functions, enums, structs, typedefs and constants.
 
 It reads both sides of our bindings, the vendored headers and `csrc/cdef/`, so that the completeness test can
 compare them and the stub generator can learn parameter names. It is not a full C parser: it knows the plain style
@@ -50,7 +50,7 @@ class Function:
 
 @dataclass
 class Declarations:
-    """What a header declares. Types have one space between tokens; a length from a macro is `...`."""
+    """Declarations of a header. Types have one space between tokens; a length from a macro is `...`."""
 
     functions: dict[str, Function] = field(default_factory=dict)
     enums: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Declarations:
     constants: list[str] = field(default_factory=list)
 
     def update(self, other: Declarations) -> None:
-        """Adds what another header declares; a definition wins over a forward declaration."""
+        """Add what another header declares; a definition wins over a forward declaration."""
         self.functions.update(other.functions)
         self.enums.update(other.enums)
         self.typedefs.update(other.typedefs)
@@ -70,7 +70,7 @@ class Declarations:
 
 
 def parse(text: str) -> Declarations:
-    """Returns what the C source `text` declares. Raises `ValueError` on a declaration it cannot read."""
+    """Return what the C source `text` declares. Raises `ValueError` on a declaration it cannot read."""
     found = Declarations()
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL).replace("\\\n", " ")
     lines = list(_lines_for_c(text))
@@ -82,7 +82,7 @@ def parse(text: str) -> Declarations:
 
 
 def _lines_for_c(text: str) -> Iterator[str]:
-    """Yields the lines that a C compiler sees: without the branches for C++ and CUDA."""
+    """Yield the lines that a C compiler sees: without the branches for C++ and CUDA."""
     skipped = [False]
     for raw in text.splitlines():
         line = re.sub(r"^\s*#\s*", "#", raw)
@@ -97,7 +97,7 @@ def _lines_for_c(text: str) -> Iterator[str]:
 
 
 def _read_macros(lines: list[str], found: Declarations) -> None:
-    """Collects the macros that stand for a number or a string, directly or through another such macro."""
+    """Collect the macros that stand for a number or a string, directly or through another such macro."""
     for line in lines:
         match = re.match(r"#define\s+(\w+)\s+(.+?)\s*$", line)
         if not match or not match[1].startswith(_CONSTANT_PREFIXES) or match[1] in found.constants:
@@ -107,7 +107,7 @@ def _read_macros(lines: list[str], found: Declarations) -> None:
 
 
 def _split(tokens: list[str], separator: str) -> Iterator[list[str]]:
-    """Yields the runs of tokens between separators outside all brackets."""
+    """Yield the runs of tokens between separators outside all brackets."""
     depth, run = 0, list[str]()
     for token in tokens:
         depth += (token in "({[") - (token in ")}]")
@@ -123,7 +123,7 @@ def _split(tokens: list[str], separator: str) -> Iterator[list[str]]:
 
 
 def _closing(tokens: list[str], opening: int) -> int:
-    """Returns the index of the bracket that closes the one at `opening`."""
+    """Return the index of the bracket that closes the one at `opening`."""
     depth = 0
     for i in range(opening, len(tokens)):
         depth += (tokens[i] in "({[") - (tokens[i] in ")}]")
@@ -133,7 +133,7 @@ def _closing(tokens: list[str], opening: int) -> int:
 
 
 def _read_statement(tokens: list[str], found: Declarations) -> None:
-    """Stores one declaration, given without its semicolon, under its kind."""
+    """Store one declaration, given without its semicolon, under its kind."""
     deprecated = not _DEPRECATED.isdisjoint(tokens)
     tokens = _without_attributes(tokens)
     is_typedef = bool(tokens) and tokens[0] == "typedef"
@@ -157,7 +157,7 @@ def _read_statement(tokens: list[str], found: Declarations) -> None:
 
 
 def _without_attributes(tokens: list[str]) -> list[str]:
-    """Returns the bare declaration: without DEPRECATED(...), export and format attributes."""
+    """Return the bare declaration: without DEPRECATED(...), export and format attributes."""
     kept: list[str] = []
     i = 0
     while i < len(tokens):
@@ -173,7 +173,7 @@ def _without_attributes(tokens: list[str]) -> list[str]:
 
 
 def _read_definition(tokens: list[str], found: Declarations) -> None:
-    """Reads an enum or struct with a body: `enum x {...}`, `struct x {...}`, `typedef struct {...} x`."""
+    """Read an enum or struct with a body: `enum x {...}`, `struct x {...}`, `typedef struct {...} x`."""
     start = tokens.index("{")
     end = _closing(tokens, start)
     body = tokens[start + 1 : end]
@@ -192,7 +192,7 @@ def _read_definition(tokens: list[str], found: Declarations) -> None:
 
 
 def _fields(body: list[str]) -> Iterator[tuple[str, str]]:
-    """Yields (name, type) of each field; fields of an anonymous union count as the struct's own."""
+    """Yield (name, type) of each field; fields of an anonymous union count as the struct's own."""
     for tokens in _split(body, ";"):
         if tokens == ["..."]:
             continue
@@ -221,7 +221,7 @@ def _function(tokens: list[str], deprecated: bool) -> tuple[str, Function]:
 
 
 def _declarator(tokens: list[str], decays: bool = False) -> tuple[str, str]:
-    """Splits `const char * name`, `int64_t ne[4]` or `void (*name)(int)` into its type and its name.
+    """Split `const char * name`, `int64_t ne[4]` or `void (*name)(int)` into its type and its name.
 
     Set `decays` for parameters, where an array is a pointer.
     """
@@ -240,7 +240,7 @@ def _declarator(tokens: list[str], decays: bool = False) -> tuple[str, str]:
 
 
 def _function_pointer(tokens: list[str]) -> tuple[str, str]:
-    """Splits `result (*name)(params)`; the parameters' names are not part of the type."""
+    """Split `result (*name)(params)`; the parameters' names are not part of the type."""
     start = tokens.index("(")
     if tokens[start + 1] != "*" or tokens[start + 3 : start + 5] != [")", "("]:
         raise ValueError(f"unsupported function pointer: {' '.join(tokens)}")

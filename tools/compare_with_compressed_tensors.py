@@ -1,4 +1,4 @@
-"""Compares imported weights with what the compressed-tensors library makes of the same checkpoints.
+"""Compare imported weights with what the compressed-tensors library makes of the same checkpoints.
 
 The library quantises a tiny Llama in each of its formats, with settings by class, name and pattern, writes it as it
 writes published checkpoints, and decompresses it again. Then it is imported, and weights and logits are compared. As
@@ -92,7 +92,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
 
 
 def make(directory: Path) -> None:
-    """Writes checkpoints, and what the library makes of them."""
+    """Write checkpoints, and what the library makes of them."""
     import torch
     import transformers
 
@@ -139,7 +139,7 @@ def make_case(directory: Path, groups: list[dict[str, Any]]) -> None:
 
 
 def calibrate(module: Any) -> None:
-    """Sets the scales and zero points of a module from its weight."""
+    """Set the scales and zero points of a module from its weight."""
     import torch
     from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 
@@ -207,7 +207,7 @@ NAMES = {
 
 
 def record(directory: Path) -> None:
-    """Saves what the library wrote, without the weights that follow from their names, and the last logits."""
+    """Save what the library wrote, without the weights that follow from their names, and the last logits."""
     kept: dict[str, Any] = {}
     for number, name in enumerate(CASES):
         folder = directory / f"{number:02}"

@@ -1,4 +1,4 @@
-"""Compares imported models with transformers' own: logits, choices and greedy texts of the same stored weights.
+"""Compare imported models with transformers' own: logits, choices and greedy texts of the same stored weights.
 
 For each architecture that can be imported, transformers makes a tiny checkpoint with random weights and computes it in
 float32; then it is imported and computed by the engine. There are two interpreters, because transformers needs PyTorch
@@ -41,7 +41,7 @@ RECORD = ROOT / "tests" / "data" / "transformers.npz"
 
 
 def make(directory: Path, names: set[str]) -> None:
-    """Writes checkpoints, and what transformers computes with them."""
+    """Write checkpoints, and what transformers computes with them."""
     for number, case in enumerate(CASES):
         if not names or case.name in names:
             make_case(directory / f"{number:02}", case, number)
@@ -81,7 +81,7 @@ def make_case(directory: Path, case: Case, seed: int) -> None:
 
 
 def with_mxfp4(directory: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the same experts as MXFP4, which the configuration then names."""
+    """Return the shapes of the same experts as MXFP4, which the configuration then names."""
     config = json.loads((directory / "config.json").read_text())
     config["quantization_config"] = {
         "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"],
@@ -100,7 +100,7 @@ def with_mxfp4(directory: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str,
 
 
 def write_weights(directory: Path, shapes: dict[str, tuple[int, ...]], *, is_sharded: bool) -> None:
-    """Writes random bfloat16 weights under the names that transformers chose, in one file or three."""
+    """Write random bfloat16 weights under the names that transformers chose, in one file or three."""
     (directory / "model.safetensors").unlink()
     tensors = {name: checkpoints.drawn(name, shape) for name, shape in shapes.items()}
     if is_sharded:
@@ -110,7 +110,7 @@ def write_weights(directory: Path, shapes: dict[str, tuple[int, ...]], *, is_sha
 
 
 def write_tokenizer(directory: Path) -> None:
-    """Writes a tokenizer with a token for every byte, as GPT-2 spells them, and one special token."""
+    """Write a tokenizer with a token for every byte, as GPT-2 spells them, and one special token."""
     shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     hidden = [byte for byte in range(256) if byte not in shown]
     spelled = {chr(byte) if byte in shown else chr(256 + hidden.index(byte)): byte for byte in range(256)}
@@ -171,7 +171,7 @@ def compare(directory: Path, case: Case, outtype: str) -> Result:
 
 
 def record(directory: Path, names: set[str]) -> None:
-    """Saves configurations, shapes, prompts and the logits after their last tokens: what tests cannot make alone.
+    """Save configurations, shapes, prompts and the logits after their last tokens: what tests cannot make alone.
 
     If only some cases were made, the others stay unchanged.
     """

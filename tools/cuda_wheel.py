@@ -1,4 +1,4 @@
-"""Makes a wheel with CUDA on a machine that needs neither a GPU nor a driver nor a CUDA toolkit, and checks it.
+"""Make a wheel with CUDA on a machine that needs neither a GPU nor a driver nor a CUDA toolkit, and check it.
 
     python3 tools/cuda_wheel.py [--cuda 13] [--architectures "86-real;90-real"] [--system-toolkit] [--out dist/cuda13]
 
@@ -58,12 +58,12 @@ print(json.dumps({"devices": seen, "text": text, "on_cuda": on_cuda, "refusal": 
 
 
 def needed_libraries(library: Path) -> list[str]:
-    """Returns the libraries that the system's loader has to find for one, by name, in the file's order."""
+    """Return the libraries that the system's loader has to find for one, by name, in the file's order."""
     return re.findall(r"\(NEEDED\).*\[(.*)\]", _dynamic_section(library))
 
 
 def run_path(library: Path) -> list[str]:
-    """Returns the folders where a library looks for what it needs."""
+    """Return the folders where a library looks for what it needs."""
     found = re.search(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", _dynamic_section(library))
     return found[1].split(":") if found else []
 
@@ -75,7 +75,7 @@ def _dynamic_section(library: Path) -> str:
 
 
 def foreign_libraries(name: str, needed: Iterable[str]) -> list[str]:
-    """Returns the libraries that a file of the wheel must not need, because a machine may lack them.
+    """Return the libraries that a file of the wheel must not need, because a machine may lack them.
 
     Args:
         name: of the file: only that of the CUDA backend may need CUDA's libraries. None may need the driver's.
@@ -87,7 +87,7 @@ def foreign_libraries(name: str, needed: Iterable[str]) -> list[str]:
 
 
 def toolkit_requirements(cuda: str) -> list[str]:
-    """Returns the packages that the build needs of a CUDA, such as "13" or "13.0"; for 12, nvcc is not among them."""
+    """Return the packages that the build needs of a CUDA, such as "13" or "13.0"; for 12, nvcc is not among them."""
     parts = "cudart,cublas,cccl,nvcc" if int(cuda.split(".")[0]) >= 13 else "cudart,cublas"
     return [f"cuda-toolkit[{parts}]=={cuda}.*"]
 
@@ -99,11 +99,11 @@ class Steps:
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Prints a line with the time since the start."""
+        """Print a line with the time since the start."""
         print(f"[{time.monotonic() - self._started:6.0f} s] {text}", flush=True)
 
     def run(self, what: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> str:
-        """Runs a command in an empty folder and returns what it printed; ends the program if it fails."""
+        """Run a command in an empty folder and return its output; exit if it fails."""
         self.say(what)
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
@@ -121,7 +121,7 @@ class Steps:
 
 
 def main() -> None:
-    """Makes the wheel and checks it."""
+    """Make the wheel and check it."""
     options = read_options()
     steps = Steps()
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +132,7 @@ def main() -> None:
 
 
 def read_options() -> argparse.Namespace:
-    """Reads the command line."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="Makes a wheel with CUDA, and checks it.")
     parser.add_argument("--cuda", default="13", help="the toolkit's version, 13 or more precisely 13.0 (default: 13)")
     parser.add_argument(
@@ -148,7 +148,7 @@ def read_options() -> argparse.Namespace:
 
 
 def build(options: argparse.Namespace, steps: Steps, folder: Path) -> Path:
-    """Builds the wheel in the environment for that, in a folder of CMake's that later builds go on with."""
+    """Build the wheel in the environment for that, in a folder of CMake's that later builds go on with."""
     if not options.python.exists():
         steps.run("make the build environment", [sys.executable, "-m", "venv", options.work / "venv"])
     pip = [options.python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -172,14 +172,14 @@ def build(options: argparse.Namespace, steps: Steps, folder: Path) -> Path:
 
 
 def build_requirements() -> list[str]:
-    """Returns the build requirements of pyproject.toml."""
+    """Return the build requirements of pyproject.toml."""
     found = re.search(r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert found, "pyproject.toml has its build requirements on one line"
     return re.findall(r'"([^"]+)"', found[1])
 
 
 def mark(made: Path, label: str, options: argparse.Namespace, steps: Steps) -> Path:
-    """Adds a local version to a wheel, in its name and in its metadata, and puts it where it belongs."""
+    """Add a local version to a wheel's name and metadata, and move it to its folder."""
     name, version, *tags = made.name.split("-")
     folder = made.parent / "unpacked"
     with zipfile.ZipFile(made) as archive:
@@ -196,7 +196,7 @@ def mark(made: Path, label: str, options: argparse.Namespace, steps: Steps) -> P
 
 
 def check_contents(wheel: Path, steps: Steps) -> None:
-    """Prints each library of a wheel with its size and what it needs; ends the program if that is too much."""
+    """Print each library of a wheel with its size and dependencies; exit if a limit is exceeded."""
     steps.say(f"{wheel}: {wheel.stat().st_size / 1e6:.1f} MB")
     faults = []
     with tempfile.TemporaryDirectory() as folder:
@@ -214,7 +214,7 @@ def check_contents(wheel: Path, steps: Steps) -> None:
 
 
 def try_out(wheel: Path, steps: Steps) -> None:
-    """Installs a wheel into a fresh environment, without CUDA's packages, and uses it there."""
+    """Install a wheel into a fresh environment, without CUDA's packages, and use it there."""
     with tempfile.TemporaryDirectory() as folder:
         python = str(Path(folder, "bin", "python"))
         steps.run("make a fresh environment", [sys.executable, "-m", "venv", folder])

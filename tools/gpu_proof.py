@@ -1,4 +1,4 @@
-"""Proves a checkout on a GPU: builds it for the one at hand, runs the tests marked gpu and benchmarks/gpu.py, reports.
+"""Test a checkout on a GPU: build it, run the tests marked gpu and benchmarks/gpu.py, and write a report.
 
     python tools/gpu_proof.py                         everything: under eight minutes on 16 cores
     python tools/gpu_proof.py --only tests bench      some stages, with what earlier ones left
@@ -58,13 +58,13 @@ TOOLS = {
 }
 
 #: Kinds of devices, as ``--device`` names them, and the options that their backends need. A CPU in a portable build
-#: has the layout of a build for GPUs: modules beside the extension.
+#: has the layout of a build for GPUs: modules next to the extension.
 BACKENDS = {"cuda": ["GGML_CUDA=ON"], "vulkan": ["GGML_VULKAN=ON"], "cpu": ["PYGGML_PORTABLE=ON"]}
 
 
 @dataclass
 class Outcome:
-    """How a stage went."""
+    """Result of a stage."""
 
     name: str
     until: float  # of the monotonic clock: its limit
@@ -74,7 +74,7 @@ class Outcome:
 
 
 class StageError(Exception):
-    """Why a stage failed, in a line."""
+    """Failure of a stage, with a message of one line."""
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Job:
 
     @classmethod
     def start(cls, name: str, *command: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> Job:
-        """Starts a command.
+        """Start a command.
 
         Args:
             name: of its log.
@@ -108,7 +108,7 @@ class Job:
         return cls(process, log)
 
     def wait(self, until: float) -> None:
-        """Waits for the end.
+        """Wait for the end.
 
         Raises:
             StageError: it failed, or still runs at ``until``, a time of the monotonic clock, and was stopped.
@@ -123,7 +123,7 @@ class Job:
             raise StageError(f"exit status {status}; {self.log.relative_to(ROOT)}")
 
     def stop(self) -> None:
-        """Ends it and what it started."""
+        """End it and what it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -144,7 +144,7 @@ def started(job: Job) -> Iterator[Job]:
 
 
 def said(*command: str) -> str:
-    """What a command prints; nothing if it cannot run."""
+    """Return the output of a command; "" if it cannot run."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
     except (OSError, subprocess.SubprocessError):
@@ -156,7 +156,7 @@ def said(*command: str) -> str:
 
 @dataclass(frozen=True)
 class Proof:
-    """What was asked for, and the stages."""
+    """A run with its options and stages."""
 
     device: str
     offline: Path | None
@@ -165,11 +165,11 @@ class Proof:
 
     @property
     def kind(self) -> str:
-        """As in BACKENDS."""
+        """The backend, as in BACKENDS."""
         return re.split(r"[^a-z]", self.device.lower())[0]
 
     def look(self, outcome: Outcome) -> None:
-        """Says what the machine has."""
+        """Describe the machine."""
         memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
         outcome.lines += [
             f"{len(os.sched_getaffinity(0))} cores, {memory_gb:.0f} GB, {platform.platform()}, "
@@ -182,7 +182,7 @@ class Proof:
             raise StageError("nvidia-smi lists no GPU")
 
     def prepare(self, outcome: Outcome) -> None:
-        """Makes the environment, and puts the engine's sources and upstream's complete tree in place."""
+        """Make the environment, and put the engine's sources and upstream's complete tree in place."""
         if not PYTHON.exists():
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", FOLDER / "venv"], check=True)
             if self.offline:
@@ -198,7 +198,7 @@ class Proof:
         finish(jobs, outcome.until)
 
     def build(self, outcome: Outcome) -> None:
-        """Compiles pyggml for the GPU at hand, and upstream's programs beside it, with what cores that leaves."""
+        """Compile pyggml for this GPU, and upstream's programs on the remaining cores."""
         # One variant of the CPU's backend: every other one would be compiled for nothing.
         options = [*BACKENDS[self.kind], "GGML_CPU_ALL_VARIANTS=OFF"]
         if self.kind == "cuda":
@@ -213,7 +213,7 @@ class Proof:
         finish([pip(self, "build", *flags, *settings, ROOT), Job.start("tools", *programs, env=TOOLS)], outcome.until)
 
     def test(self, outcome: Outcome) -> None:
-        """Runs the marked tests in an empty folder, so that the package is the one that was installed."""
+        """Run the marked tests in an empty folder, so that the package is the one that was installed."""
         junit, empty = FOLDER / "tests.xml", FOLDER / "empty"
         empty.mkdir(exist_ok=True)
         junit.unlink(missing_ok=True)
@@ -242,7 +242,7 @@ class Proof:
                 outcome.lines += judged(junit)
 
     def bench(self, outcome: Outcome) -> None:
-        """Measures against upstream's programs."""
+        """Measure against upstream's programs."""
         options = ["--device", self.device, "--model", self.model, "--rounds", self.rounds]
         if self.kind != "cuda":
             options.append("--short")  # this is about the walk
@@ -268,14 +268,14 @@ STAGES: tuple[tuple[str, Callable[[Proof, Outcome], None], int], ...] = (
 
 
 def pip(proof: Proof, name: str, *arguments: object) -> Job:
-    """Installs into the environment. Packages that it can see, its own or this Python's, stay as they are."""
+    """Install into the environment. Packages that it can see, its own or this Python's, stay as they are."""
     index = ["--no-index", "--find-links", proof.offline] if proof.offline else []
     command = [sys.executable, "-m", "pip", "--python", PYTHON, "--disable-pip-version-check", "install"]
     return Job.start(name, *command, *index, *arguments, env=TOOLS)
 
 
 def finish(jobs: list[Job], until: float) -> None:
-    """Waits for all; the first failure stops the rest."""
+    """Wait for all; the first failure stops the rest."""
     with contextlib.ExitStack() as stack:
         for job in jobs:
             stack.enter_context(started(job))
@@ -284,12 +284,12 @@ def finish(jobs: list[Job], until: float) -> None:
 
 
 def compute_capabilities() -> list[str]:
-    """Of the GPUs here, as CMake writes them: 9.0 is "90"."""
+    """Return the compute capabilities of the GPUs, as CMake writes them: 9.0 is "90"."""
     return sorted({line.strip().replace(".", "") for line in gpus("compute_cap")})
 
 
 def gpus(fields: str) -> list[str]:
-    """What nvidia-smi says of each GPU; nothing without it."""
+    """Return nvidia-smi's output for each GPU; nothing without it."""
     return said("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader").splitlines()
 
 

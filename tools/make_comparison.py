@@ -1,4 +1,4 @@
-"""Writes the README's comparison with other libraries, and the plot, from what benchmarks/ measured.
+"""Write the README's comparison with other libraries, and the plot, from the results of benchmarks/.
 
     python tools/make_comparison.py       after benchmarks/compare_features.py or benchmarks/callers.py
 
@@ -37,7 +37,7 @@ NOTES = (
 
 
 def _outcome(result: Result) -> str | None:
-    """What is the same in every probe: it was not offered, or the process did not live to tell."""
+    """Return the text of an outcome common to all probes: a crash, a hang, not supported or failed; None: another."""
     if "died" in result:
         return f"**process dies** ({result['died']})"
     if "hung_s" in result:
@@ -50,7 +50,7 @@ def _outcome(result: Result) -> str | None:
 
 
 def _attempt(result: Result) -> str:
-    """A mistake: an exception, and the library goes on; or else."""
+    """Return the text of an invalid request's outcome: the exception, and whether the library still responds."""
     if "answered" in result:
         return "no error"
     after = "" if result.get("works_after", True) else ", and no answers after it"
@@ -58,7 +58,7 @@ def _attempt(result: Result) -> str:
 
 
 def _threads(results: list[Result]) -> str:
-    """Of several runs: in how many all eight answers were right, and what else happened."""
+    """Summarise several runs: all answers right, errors, or another outcome."""
     words = [
         _outcome(each) or ("all right" if each["right"] == each["of"] else "errors or wrong answers")
         for each in results
@@ -73,7 +73,7 @@ def _bad_files(results: Mapping[str, Result]) -> str:
 
 
 def _counted(words: list[str]) -> str:
-    """What happened how often, the most frequent first; just the word if it is always the same."""
+    """Count outcomes, the most frequent first; without a count if all are the same."""
     kinds = sorted(set(words), key=words.count, reverse=True)
     return kinds[0] if len(kinds) == 1 else ", ".join(f"{kind}: {words.count(kind)}" for kind in kinds)
 

@@ -1,4 +1,4 @@
-"""Writes what transformers does with every key of `config.json`: pyggml/importer/config_keys.json.
+"""Write pyggml/importer/config_keys.json: transformers' handling of every key of `config.json`.
 
 For every model type that the layouts in `pyggml/families` support, it collects the keys that the configuration class
 has, and those that the class itself, the model's code, or code that both share (rotations, masks, caches) reads. Run it
@@ -82,13 +82,13 @@ class Reads:
     rope: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def add(self, tree: ast.AST, *, within_config: bool) -> None:
-        """Adds what a piece of code reads."""
+        """Add what a piece of code reads."""
         _add(self.keys, _reads(tree, within_config))
         _add(self.rope, _rope_reads(tree))
 
 
 def _add(known: dict[str, Any], reads: Iterable[tuple[str, Any]]) -> None:
-    """Adds keys; of several defaults, the first that the code says stays."""
+    """Add keys; of several defaults, the first that the code says stays."""
     for key, default in reads:
         if known.get(key) is None:
             known[key] = default
@@ -127,7 +127,7 @@ def _constant(values: list[ast.expr]) -> Any:
 
 
 def _is_config(node: ast.expr, within_config: bool) -> bool:
-    """Whether an expression is the configuration of the language model; images and sounds have others."""
+    """Return True if an expression is the configuration of the language model, not of images or sounds."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr == "get_text_config"
     names = ("config", "effective_config", *(("self",) if within_config else ()))
@@ -170,7 +170,7 @@ def _tree(thing: Any) -> ast.AST:
 
 
 def _model_reads(model_class: type) -> Reads:
-    """What the code reads that computes a model, from its class on."""
+    """Return the keys that a model's code reads, starting from its class."""
     reads, seen = Reads(), set[Any]()
     waiting: list[Any] = [model_class]
     while waiting:
@@ -204,7 +204,7 @@ def _is_followed(thing: Any) -> bool:
 
 
 def _config_reads(config_class: type) -> Reads:
-    """What a configuration class makes of its keys: those it takes under other names, and those others follow from."""
+    """Return a configuration class's aliases of keys, and keys that others are derived from."""
     from transformers import PreTrainedConfig
     from transformers.modeling_rope_utils import RotaryEmbeddingConfigMixin
 
@@ -220,7 +220,7 @@ def _config_reads(config_class: type) -> Reads:
 
 
 def entry_of(model_type: str) -> dict[str, Any] | None:
-    """What transformers does with the keys of a model type; None if it does not have it."""
+    """Return transformers' handling of the keys of a model type; None for an unknown type."""
     from transformers import PreTrainedConfig
     from transformers.models.auto import configuration_auto
 
@@ -270,7 +270,7 @@ def _plain_default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _is_key(config_class: type, name: str) -> bool:
-    """Whether it is something that a file sets, and no method, derived value or setting of the class."""
+    """Return True if a name is a key of files, not a method, derived value or setting of the class."""
     value = inspect.getattr_static(config_class, name, None)
     return value is None or getattr(value, "fset", None) is not None
 
@@ -289,7 +289,7 @@ def common_keys() -> set[str]:
 
 
 def rope_kinds() -> dict[str, dict[str, Any]]:
-    """What transformers reads of a description of rotations, by their kind."""
+    """Return the keys that transformers reads of rope parameters, by rope type."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     kinds: dict[str, dict[str, Any]] = {}
@@ -301,7 +301,7 @@ def rope_kinds() -> dict[str, dict[str, Any]]:
 
 
 def make(model_types: list[str]) -> Mapping[str, Any]:
-    """All that is written; needs transformers."""
+    """Return the file's content; needs transformers."""
     entries = {name: entry_of(name) for name in model_types}
     texts = [entry["text"] for entry in entries.values() if entry and "text" in entry]
     entries |= {name: entry_of(name) for name in texts}

@@ -1,4 +1,4 @@
-"""Writes the type stubs and the documentation tables that come from the declarations in `pyggml/families`.
+"""Write the type stubs and the documentation tables that come from the declarations in `pyggml/families`.
 
 Run it after a change to a family:
 
@@ -49,7 +49,7 @@ def stub_text() -> str:
 
 
 def _natural(name: str) -> list[int | str]:
-    """As ruff sorts names: numbers by value."""
+    """Return ruff's sort key of a name: numbers by value."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 

@@ -1,4 +1,4 @@
-"""Writes `pyggml/_keywords.pyi`: the types of keyword arguments that set fields of an options class.
+"""Write `pyggml/_keywords.pyi`: the types of keyword arguments that set fields of an options class.
 
 Run it after a change to a field of `LoadOptions`, `EstimateOptions` or `SamplingParams`:
 

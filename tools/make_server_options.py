@@ -1,4 +1,4 @@
-"""Writes the table of the server's own options into `docs/reference/server.md`, from where they are declared.
+"""Write the table of the server's own options into `docs/reference/server.md`, from where they are declared.
 
     python tools/make_server_options.py       after a change to pyggml/server/settings/options.py
 

@@ -1,4 +1,4 @@
-"""Writes `pyggml/_pyggml.pyi`, the type stubs of the compiled module.
+"""Write `pyggml/_pyggml.pyi`, the type stubs of the compiled module.
 
 Run it after a change to `csrc/cdef/` or `csrc/pyggml.h`, with the new module installed:
 
@@ -35,14 +35,14 @@ READ_BYTES = ("const char *", "const void *", "const uint8_t *", "const int8_t *
 
 
 def python_result(ctype: Any) -> str:
-    """Returns the Python type for the result type of a C function."""
+    """Return the Python type for the result type of a C function."""
     if ctype.kind == "void":
         return "None"
     return python_number(ctype) or "CData"
 
 
 def python_number(ctype: Any) -> str | None:
-    """Returns the Python type of a C number, `None` for anything else."""
+    """Return the Python type of a C number, `None` for anything else."""
     if ctype.kind == "enum":
         return "int"
     if ctype.kind != "primitive":
@@ -53,7 +53,7 @@ def python_number(ctype: Any) -> str | None:
 
 
 def python_param(ctype: Any, declared: str) -> str:
-    """Returns the Python type that a parameter takes; `declared` has the `const` that `ctype` lacks."""
+    """Return the Python type that a parameter takes; `declared` has the `const` that `ctype` lacks."""
     if declared == "FILE *":
         return "_File"
     if declared in READ_BYTES:
@@ -64,7 +64,7 @@ def python_param(ctype: Any, declared: str) -> str:
 
 
 def _reads_array(item: Any, declared: str) -> bool:
-    """Whether Python may pass a list for the array: one of numbers or pointers that C only reads.
+    """Return True if Python may pass a list for an array: numbers or pointers that C only reads.
 
     Upstream leaves out the `const` for arrays of handles (tensors, backends).
     """
@@ -80,7 +80,7 @@ def python_name(name: str, index: int) -> str:
 
 
 def function_stub(name: str, function: Function) -> str:
-    """Returns the method that stands for a C function; cffi takes positional arguments only."""
+    """Return the method that stands for a C function; cffi takes positional arguments only."""
     ctype = ffi.typeof(getattr(lib, name))
     params = ["self"]
     for index, (param, arg) in enumerate(zip(function.params, ctype.args, strict=True)):
@@ -92,7 +92,7 @@ def function_stub(name: str, function: Function) -> str:
 
 
 def wrapped_def(name: str, params: list[str], result: str) -> str:
-    """Returns a method's line, wrapped as the formatter would wrap it."""
+    """Return a method's line, wrapped as the formatter would wrap it."""
     tail = f") -> {result}: ..."
     line = f"    def {name}({', '.join(params)}{tail}"
     if len(line) <= LINE_LENGTH:
@@ -109,7 +109,7 @@ def constant_type(name: str) -> str:
 
 
 def header_stubs(title: str, text: str) -> list[str]:
-    """Returns the lines for everything that one file of declarations adds to `lib`."""
+    """Return the lines for everything that one file of declarations adds to `lib`."""
     declared = parse(text)
     constants = [*declared.constants, *(value for values in declared.enums.values() for value in values)]
     lines = [f"    # {title}"]
@@ -119,7 +119,7 @@ def header_stubs(title: str, text: str) -> list[str]:
 
 
 def callback_stubs() -> list[str]:
-    """Returns the lines for the functions that Python defines and C calls, which are pointers in `lib`."""
+    """Return the lines for the functions that Python defines and C calls, which are pointers in `lib`."""
     if not emit_bindings.CALLBACKS_H.exists():
         return []
     text = emit_bindings.CALLBACKS_H.read_text(encoding="utf-8")
@@ -128,7 +128,7 @@ def callback_stubs() -> list[str]:
 
 
 def stub_text() -> str:
-    """Returns the whole text of the stub file."""
+    """Return the whole text of the stub file."""
     lines: list[str] = []
     for name in emit_bindings.HEADERS:
         lines += header_stubs(name, (emit_bindings.CDEF / name).read_text(encoding="utf-8"))

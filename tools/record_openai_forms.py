@@ -1,4 +1,4 @@
-"""Records the JSON schemas of the answers that OpenAI's client expects, in tests/data/openai_forms.json.
+"""Record the JSON schemas of the answers that OpenAI's client expects, in tests/data/openai_forms.json.
 
 Run it with an interpreter that has the `openai` package:
 

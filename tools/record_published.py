@@ -1,4 +1,4 @@
-"""Records what transformers computes with the published configurations in `tests/data/published`.
+"""Record what transformers computes with the published configurations in `tests/data/published`.
 
 For each of them, transformers makes a checkpoint with random weights, which follow from the tensors' names, and
 computes it in float32 from the very same `config.json`. A test imports it and compares. Run it with an interpreter that
@@ -24,7 +24,7 @@ from support.checkpoints import published
 
 
 def computed(path: Path, directory: Path) -> tuple[dict[str, tuple[int, ...]], Any]:
-    """Returns the names and shapes of a configuration's tensors, and the logits after the prompt's last tokens."""
+    """Return the names and shapes of a configuration's tensors, and the logits after the prompt's last tokens."""
     import safetensors
     import torch
     import transformers

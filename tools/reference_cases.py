@@ -1,4 +1,4 @@
-"""What compare_with_transformers.py compares: tiny models of every architecture, as transformers configures them."""
+"""Cases of compare_with_transformers.py: tiny models of every architecture, as transformers configures them."""
 
 from __future__ import annotations
 

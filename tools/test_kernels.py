@@ -1,4 +1,4 @@
-"""Compiles the C++ tests of kernels for one instruction set after the other, and runs them.
+"""Compile the C++ tests of kernels for one instruction set after the other, and run them.
 
     python tools/test_kernels.py [--sets avx2 vnni ...] [--sanitize] [--compiler clang++] [--types q4_k ...]
 
@@ -98,7 +98,7 @@ TYPES = [name.lower() for name in re.findall(r"^PYG_WEIGHT_TYPE\((\w+),", _TABLE
 
 @dataclass(frozen=True)
 class Tools:
-    """What compiles and runs."""
+    """Compiler and emulator of the tests."""
 
     cxx: str
     sanitize: bool
@@ -111,7 +111,7 @@ class Tools:
         return shlex.split(os.environ.get("ARM_RUN", "qemu-aarch64-static -cpu max")) if is_arm else []
 
     def options(self, is_arm: bool) -> list[str]:
-        """For tests and the engine alike. What is modelled or unroll takes too long to compile with more than -O1."""
+        """Return the compiler flags of tests and engine. Emulated or unrolled code compiles too slowly beyond -O1."""
         return ["-O1", *(SANITIZE if self.sanitize else ()), *(["-static"] if is_arm else ())]
 
     def engine(self, is_arm: bool) -> list[str]:

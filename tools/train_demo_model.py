@@ -1,4 +1,4 @@
-"""Makes the model that ships with pyggml, ``pyggml/assets/pyggml-demo-q8_0.gguf``.
+"""Make the model that ships with pyggml, ``pyggml/assets/pyggml-demo-q8_0.gguf``.
 
 The script makes everything itself: the corpus (a grammar of short stories, conversations about a table of plain
 facts, small sums, lists), a byte-level BPE tokenizer and a small Llama network trained on it, and the GGUF file. It
@@ -43,7 +43,7 @@ MIN_RIGHT = 0.95
 
 
 def write_held_out(folder: Path) -> None:
-    """Writes what training never shows, one JSON object per line and question, to one file for each sort."""
+    """Write the held-out questions as JSON lines, one file per kind."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, asked in (
         ("facts", held_out.fact_questions()),

@@ -1,4 +1,4 @@
-"""Writes under the examples of README and docs what they print, as a run of today prints it.
+"""Update the outputs under the examples of README and docs, by running them.
 
     python tools/update_outputs.py [PAGE ...]       after a change to the shipped model or to what an example does
 
@@ -65,7 +65,7 @@ def _with_python_outputs(text: str, folder: Path) -> str:
 
 
 def _run_blocks(blocks: list[str], folder: Path) -> list[str]:
-    """Runs the blocks as one program and returns what each printed."""
+    """Run the blocks as one program and return what each printed."""
     program = "".join(f"{block}\nprint({_END_OF_BLOCK[:-1]!r}, flush=True)\n" for block in blocks)
     environment = os.environ | {"PYGGML_CACHE": str(folder / "cache"), "PYTHONIOENCODING": "utf-8"}
     run = [sys.executable, "-c", program]
@@ -90,7 +90,7 @@ def _newer(shown: str, printed: str) -> str:
 
 
 def _typed(command: str, folder: Path) -> str:
-    """What a command line prints."""
+    """Return the output of a command line."""
     run = ["sh", "-c", f'pyggml() {{ "{sys.executable}" -m pyggml "$@"; }}\n{command}']
     done = subprocess.run(run, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.stdout

@@ -1,4 +1,4 @@
-"""What the measuring scripts share: options, interleaved rounds, medians, tables, and the verdict on each claim.
+"""Shared code of the benchmarks: options, interleaved rounds, medians, tables, and a verdict on each claim.
 
 Nothing here needs pyggml, because the workers of other bindings use it too.
 """
@@ -40,7 +40,7 @@ def at_most(what: str, measured: float, bound: float, unit: str = "") -> Claim:
 
 
 def options(doc: str | None, *, rounds: int, models: Sequence[str]) -> argparse.Namespace:
-    """Parses the scripts' common command line: ``rounds`` and ``model``, a list of names in SHAPES."""
+    """Parse the scripts' common command line: ``rounds`` and ``model``, a list of names in SHAPES."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds, help=f"default {rounds}")
     parser.add_argument("--model", nargs="+", default=list(models), help=f"default {' '.join(models)}")
@@ -55,7 +55,7 @@ def n_cpus() -> int:
 
 
 def interleaved(sides: Mapping[str, Callable[[int], float]], rounds: int, unit: str) -> Figures:
-    """Calls each side once per round, with the round's number, and prints what each returns.
+    """Call each side once per round, with the round's number, and print the figures.
 
     Sides take turns, and every other round reverses the order, so that a machine whose speed drifts affects all alike.
     Round 0 warms up and does not count.
@@ -94,7 +94,7 @@ def best(figures: Figures, names: Sequence[str]) -> str:
 
 
 def together(call: Callable[[int], object], n: int) -> float:
-    """Runs ``call(0)`` to ``call(n - 1)``, one thread each, and returns the seconds until all are done."""
+    """Run ``call(0)`` to ``call(n - 1)``, one thread each, and return the seconds until all are done."""
     barrier = threading.Barrier(n + 1)
     failures: list[BaseException] = []
 
@@ -119,7 +119,7 @@ def together(call: Callable[[int], object], n: int) -> float:
 
 
 def table(figures: Mapping[str, Sequence[float]], unit: str) -> None:
-    """Prints median, least and most of each side."""
+    """Print the median, minimum and maximum of each side."""
     width = max(map(len, figures))
     print(f"  {'':{width}}  {'median':>9} {'least':>9} {'most':>9}  {unit}")
     for name, values in figures.items():
@@ -128,7 +128,7 @@ def table(figures: Mapping[str, Sequence[float]], unit: str) -> None:
 
 
 def verdict(claims: Sequence[Claim]) -> int:
-    """Prints every claim with its figure, and returns the exit status: 0 when all hold, 1 otherwise."""
+    """Print every claim with its figure, and return the exit status: 0 when all hold, 1 otherwise."""
     width = max(len(claim.what) for claim in claims)
     print()
     for claim in claims:

@@ -31,7 +31,7 @@ class Answer:
         self._tail = b""
 
     def read(self) -> bool:
-        """Takes what has arrived. Returns whether it was the last of the body."""
+        """Parse received data, and return True at the end of the body."""
         piece = self.connection.recv(65536)
         self.times.append(time.perf_counter())
         self.pieces.append(piece)
@@ -69,7 +69,7 @@ def connect(port: int) -> socket.socket:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the server has closed a connection that nobody used."""
+    """Return True if the server has closed an idle connection."""
     try:
         return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
@@ -83,7 +83,7 @@ def request(port: int, path: str, body: Any) -> bytes:
 
 
 def run(answers: list[Answer]) -> dict[str, Any]:
-    """Sends all requests and reads all answers."""
+    """Send all requests and read all answers."""
     with selectors.DefaultSelector() as selector:
         for answer in answers:
             selector.register(answer.connection, selectors.EVENT_READ, answer)

@@ -25,7 +25,7 @@ TICK_S = 0.005
 
 
 async def tick(delays: list[float]) -> None:
-    """Asks to be woken again and again, and notes by how many milliseconds that was late."""
+    """Wake up repeatedly, and record the delay of each wake-up in milliseconds."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + TICK_S
@@ -34,7 +34,7 @@ async def tick(delays: list[float]) -> None:
 
 
 def held() -> dict[str, int]:
-    """What the process holds after a garbage collection."""
+    """Return the resources of the process after a garbage collection."""
     gc.collect()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {

@@ -82,7 +82,7 @@ def batched_bench(
 
 
 def _output(program: Path, command: Sequence[object]) -> str:
-    """What a program prints. It runs beside its own file: some leave a log where they are started."""
+    """Return the output of a program. It runs in its own folder, because some programs write a log."""
     words = [str(part) for part in command]
     done = subprocess.run(words, cwd=program.parent, capture_output=True, text=True, check=True)
     return done.stdout + done.stderr
@@ -97,7 +97,7 @@ def tree() -> Path:
 
 
 def quantize(source: Path, target: Path, file_type: int, n_threads: int) -> None:
-    """Runs upstream's quantiser, which is part of the engine, on a GGUF file; ``file_type`` is a ``llama_ftype``."""
+    """Run upstream's quantiser, which is part of the engine, on a GGUF file; ``file_type`` is a ``llama_ftype``."""
     code = (
         "import sys; from pyggml import ffi, lib\n"
         "params = ffi.new('llama_model_quantize_params *', lib.llama_model_quantize_default_params())\n"
@@ -108,7 +108,7 @@ def quantize(source: Path, target: Path, file_type: int, n_threads: int) -> None
 
 
 def build_for_devices() -> Path:
-    """Builds those programs, without modules yet, and returns their folder."""
+    """Build those programs, without modules yet, and return their folder."""
     return _build("devices", _FOR_DEVICES, _WITHOUT_BACKENDS)
 
 

@@ -3,7 +3,7 @@
     python benchmarks/common/peers.py       make them now (one compiles for about ten minutes on two cores)
 
 ik_llama.cpp, a fork of upstream with kernels of its own, is in no package index. Where IK_LLAMA_CPP names a checkout
-of it, its programs are compiled from there (half an hour on two cores) and measured beside the others.
+of it, its programs are compiled from there (half an hour on two cores) and measured with the others.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def write(name: str, value: Any) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on, and when."""
+    """Return the machine and date of a measurement."""
     pairs = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
     processor = {key.strip(): value.strip() for key, _, value in pairs}
     name = processor.get("model name", "unknown")
@@ -39,7 +39,7 @@ def machine() -> dict[str, Any]:
 
 
 def _generation(family: int, model: int) -> str:
-    """What AMD's processors in virtual machines do not have in their names."""
+    """Return the generation of an AMD processor, which its name in a virtual machine lacks."""
     if family == 25:
         return " (Zen 4)" if model >> 4 == 1 or model >> 4 >= 6 else " (Zen 3)"
     return " (Zen 5)" if family == 26 else ""

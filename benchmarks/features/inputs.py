@@ -1,4 +1,4 @@
-"""What the probes are run on: the shipped model, the same as a Hugging Face checkpoint, and files that are broken."""
+"""Inputs of the probes: the shipped model, the same as a Hugging Face checkpoint, and damaged files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def as_checkpoint(model: Path, folder: Path) -> Path:
-    """Writes a GGUF file of a Llama with a byte-level vocabulary as a Hugging Face directory."""
+    """Write a GGUF file of a Llama with a byte-level vocabulary as a Hugging Face directory."""
     folder.mkdir(parents=True, exist_ok=True)
     with GGUFReader(model) as reader:
         metadata = dict(reader.metadata)

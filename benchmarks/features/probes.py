@@ -156,7 +156,7 @@ def event_loop(side: Side, files: Files) -> Result:
 
 
 def cancel(side: Side, files: Files) -> Result:
-    """Cancels during a prompt of 3,000 tokens; how long until a request of a few tokens has been answered."""
+    """Cancel during a prompt of 3,000 tokens, and measure the latency of a short request."""
     side.load(files["slow model"], n_ctx=4096)
     long = [100 + (i * 7919) % 40_000 for i in range(3000)]
     short = [100 + (i * 104_729) % 40_000 for i in range(8)]
@@ -188,7 +188,7 @@ def gpu(side: Side, files: Files) -> Result:
 
 
 def install(side: Side, files: Files) -> Result:
-    """What came with the library, and whether one answer imports PyTorch."""
+    """Count the installed dependencies, and check whether a request imports PyTorch."""
     side.load(files["model"])
     side.generate("The", 2)
     names = _with_dependencies(side.distribution)
@@ -200,7 +200,7 @@ def install(side: Side, files: Files) -> Result:
 
 
 def _tried(side: Side | None, act: Callable[[], Answer | None]) -> Result:
-    """What an act does, and whether the side still answers afterwards."""
+    """Run an action, and check that the side still responds afterwards."""
     try:
         answer = act()
     except NotOffered as error:
@@ -233,7 +233,7 @@ def _is_async(public: type, name: str) -> bool:
 
 
 def _is_valid(text: str) -> bool:
-    """Whether a text is what the schema of :func:`schema` asks for."""
+    """Return True if a text matches the schema of :func:`schema`."""
     try:
         value = json.loads(text)
         return (

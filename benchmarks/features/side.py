@@ -1,4 +1,4 @@
-"""What a library is to the probes: the same few calls, each made as its own documentation makes them."""
+"""Interface of a library for the probes: a few calls, each made as in the library's documentation."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class Side(Protocol):
     def chat(self, question: str, max_tokens: int, schema: dict[str, Any] | None = None) -> Answer: ...
     async def agenerate(self, prompt: str, max_tokens: int) -> Answer: ...
     def start(self, prompt: list[int], max_tokens: int) -> Callable[[], None]:
-        """Starts a generation and returns what cancels it, and then returns when it has ended."""
+        """Start a generation, and return a function that cancels it and waits for its end."""
         ...

@@ -75,7 +75,7 @@ async def longest_stall(work: Awaitable[object]) -> float:
 
 
 async def from_tasks(llm: pyggml.LLM, prompts: list[list[int]]) -> None:
-    """Completes every prompt; 64 tasks take them in turn."""
+    """Complete every prompt; 64 tasks take them in turn."""
     waiting = iter(prompts)
 
     async def work() -> None:
@@ -87,7 +87,7 @@ async def from_tasks(llm: pyggml.LLM, prompts: list[list[int]]) -> None:
 
 
 async def stream_from_tasks(llm: pyggml.LLM, prompts: list[list[int]]) -> None:
-    """Streams all prompts at once, one task each."""
+    """Stream all prompts at once, one task each."""
 
     async def work(prompt: list[int]) -> None:
         async for _ in llm.astream(prompt, REQUEST):
@@ -97,7 +97,7 @@ async def stream_from_tasks(llm: pyggml.LLM, prompts: list[list[int]]) -> None:
 
 
 async def from_a_thread(llm: pyggml.LLM) -> None:
-    """Generates in a plain thread; the loop only waits for its end."""
+    """Generate in a plain thread; the loop only waits for its end."""
 
     def generate() -> None:
         end = time.perf_counter() + QUIET_S
@@ -121,7 +121,7 @@ def stalls(llm: pyggml.LLM, rounds: int) -> harness.Figures:
 
     sides = {
         "idle loop": side(lambda _: asyncio.sleep(QUIET_S)),
-        "beside a thread": side(lambda _: from_a_thread(llm)),
+        "with a busy thread": side(lambda _: from_a_thread(llm)),
         "64 tasks": side(lambda n: from_tasks(llm, prompts(n))),
         "64 streams": side(lambda n: stream_from_tasks(llm, prompts(n)[:N_TASKS])),
     }
@@ -142,7 +142,7 @@ def growth(llm: pyggml.LLM) -> tuple[Held, Held]:
 
 
 def compare(name: str, rounds: int) -> list[harness.Claim]:
-    """Measures stalls, then growth, on one model."""
+    """Measure stalls, then growth, on one model."""
     print(f"{name}: {N_TASKS} asyncio tasks on one model")
     with pyggml.load(model_file(name), n_ctx=8192, n_parallel=8) as llm:
         figures = stalls(llm, rounds)

@@ -1,4 +1,4 @@
-"""That computing requests together flips no near tie: greedy tokens under pressure against each prompt alone.
+"""Batch invariance: greedy tokens of concurrent requests, compared with those of each prompt alone.
 
 Upstream adds up numbers in another order together, again after a preemption, or from a reused prefix; where two tokens
 are almost equally likely, the last bit decides. Our kernels do not (docs/explanation/kernels.md). Many requests run in

@@ -43,7 +43,7 @@ def time_to_return(llm: pyggml.LLM, prompt: list[int], wait_s: float) -> float:
 
 
 def compare(name: str, rounds: int) -> list[harness.Claim]:
-    """Measures cancels and, once, the whole prefill on one model."""
+    """Measure cancels and, once, the whole prefill on one model."""
     print(f"{name}: {N_PROMPT} tokens of prompt, batches of {N_BATCH}")
     rng = random.Random(0)
     figures: dict[str, list[float]] = {"sequence free": [], "whole prefill": [], "one batch of it": []}

@@ -36,7 +36,7 @@ CALM_S = 3.0
 BUSY_S = 5.0
 AFTER_S = 4.0
 FULL_SPEED = 0.95  # fraction of the calm speed that counts as full speed
-N_UPSTREAM = 32  # tokens; beside a neighbour they can take long
+N_UPSTREAM = 32  # tokens; with a neighbour they can take long
 _SAMPLE_S = 0.02
 
 
@@ -95,7 +95,7 @@ Samples = list[tuple[float, int]]  # seconds, tokens generated so far
 
 
 def sample(llm: pyggml.LLM, seconds: float) -> Samples:
-    """Samples the engine's count of tokens."""
+    """Sample the engine's count of tokens."""
     samples: Samples = []
     end = time.perf_counter() + seconds
     while not samples or samples[-1][0] < end:
@@ -153,10 +153,10 @@ def visit_upstream(model: Path) -> Visit:
 
 
 def compare(name: str, rounds: int) -> list[harness.Claim]:
-    """Measures both neighbours on one model."""
+    """Measure both neighbours on one model."""
     model = model_file(name)
     visits: dict[str, list[Visit]] = {"process": [], "thread": [], "llama-bench, process": []}
-    print(f"{name}: decode of one stream beside a neighbour on {harness.n_cpus()} cores")
+    print(f"{name}: decode of one stream with a neighbour on {harness.n_cpus()} cores")
     one_thread: list[float] = []
     with pyggml.load(model, n_ctx=512) as llm, pyggml.load(model, n_ctx=512, n_threads=1) as modest:
         for n in range(rounds):
@@ -168,11 +168,11 @@ def compare(name: str, rounds: int) -> list[harness.Claim]:
                 print(f"  round {n + 1}, {neighbour}: {seen[-1]}", flush=True)
     kept = {neighbour: statistics.median(v.busy / v.calm for v in seen) for neighbour, seen in visits.items()}
     back = {neighbour: statistics.median(v.back_s for v in seen) for neighbour, seen in visits.items()}
-    print(f"  llama-bench keeps {kept['llama-bench, process']:.0%} beside the process")
+    print(f"  llama-bench keeps {kept['llama-bench, process']:.0%} with the process")
     print(f"  one compute thread, undisturbed, is {statistics.median(one_thread):.0%} of full speed")
     return [
-        harness.at_least(f"{name}: speed kept beside a busy process", kept["process"], 0.75, "x"),
-        harness.at_least(f"{name}: speed kept beside a busy Python thread", kept["thread"], 0.75, "x"),
+        harness.at_least(f"{name}: speed kept with a busy process", kept["process"], 0.75, "x"),
+        harness.at_least(f"{name}: speed kept with a busy Python thread", kept["thread"], 0.75, "x"),
         harness.at_most(f"{name}: full speed back after the process", back["process"], 2.0, " s"),
         harness.at_most(f"{name}: full speed back after the thread", back["thread"], 2.0, " s"),
     ]

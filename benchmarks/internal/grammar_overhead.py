@@ -1,4 +1,4 @@
-"""What a grammar costs: one stream that follows a grammar beside a free one, on the same model with random weights.
+"""Overhead of a grammar: a constrained and a free stream, on the same model with random weights.
 
 Such a model hardly ever prefers what a grammar allows, so nearly every token takes a search. A grammar is new to the
 engine only in round 0, as in an application that keeps using it. ``upstream`` is the same grammar through llama.cpp's
@@ -47,7 +47,7 @@ GRAMMARS: dict[str, dict[str, Any]] = {
 
 
 def compare(name: str, rounds: int, temperature: float) -> list[harness.Claim]:
-    """Measures all grammars on one model."""
+    """Measure all grammars on one model."""
     with pyggml.load(model_file(name), n_ctx=1024, n_parallel=1, n_threads=harness.n_cpus()) as llm:
         n_vocab = llm.model.vocab.n_tokens
 
@@ -72,7 +72,7 @@ def compare(name: str, rounds: int, temperature: float) -> list[harness.Claim]:
 
 
 def upstream_seconds(name: str) -> None:
-    """Prints the time that upstream's own sampler takes per token; no claim depends on it."""
+    """Print the time that upstream's own sampler takes per token; no claim depends on it."""
     with pyggml.Model(model_file(name)) as model, pyggml.Context(model, n_ctx=256) as context:
         text = grammar_of(_PERSON)
         with pyggml.Sampler(model).grammar(text).greedy() as sampler:

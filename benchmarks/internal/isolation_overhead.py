@@ -1,4 +1,4 @@
-"""What ``isolate=True`` costs: the same model in this process and in one of its own, in the same run.
+"""Overhead of ``isolate=True``: the same model in this process and in a separate one, in the same run.
 
 Wall time, and processor time of both processes together, which says more on a machine that others use, too:
 
@@ -82,7 +82,7 @@ def first_token_ms(llm: pyggml.LLM) -> float:
 
 
 def compare(name: str, rounds: int) -> None:
-    """Prints all figures for one model."""
+    """Print all figures for one model."""
     path = pyggml.SHIPPED_MODEL if name == "shipped" else model_file(name)
     options: dict[str, Any] = {"n_ctx": 4096, "n_parallel": N_STREAMS, "prefix_cache": False}
     print(f"\n{name}")

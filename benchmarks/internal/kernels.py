@@ -1,4 +1,4 @@
-"""Matrix products alone: our kernels beside upstream's, by type of the weights and rows at once; and the limits.
+"""Matrix products alone: pyggml's kernels against upstream's, by type of the weights and rows at once; and the limits.
 
     python benchmarks/internal/kernels.py [--type q4_k q8_0 ...] [--rows 1 8 512 ...] [--shape 4096x4096 ...]
                                             [--threads 2]
@@ -143,7 +143,7 @@ def _place(backend: Backend, weights: CData) -> CData:
 
 
 def _takes(device: CData, place: CData, weights: CData) -> bool:
-    """Whether weights of this type and shape may lie in a buffer type, asked as upstream's loader asks."""
+    """Return True if a buffer type supports weights of this type and shape, as in upstream's loader."""
     params = {"mem_size": 1 << 16, "mem_buffer": ffi.NULL, "no_alloc": True}
     context = lib.ggml_init(ffi.new("struct ggml_init_params *", params)[0])
     buffer = lib.ggml_backend_buft_alloc_buffer(place, 0)
@@ -158,7 +158,7 @@ def _takes(device: CData, place: CData, weights: CData) -> bool:
 
 
 def work(n_threads: int) -> None:
-    """Answers lines of JSON, ``{"type", "n_in", "n_out", "n_rows"}``, with the seconds of a product."""
+    """Answer lines of JSON, ``{"type", "n_in", "n_out", "n_rows"}``, with the seconds of a product."""
     products, made_for = None, None
     with Backend("cpu", n_threads=n_threads) as backend:
         for line in sys.stdin:
@@ -207,7 +207,7 @@ def worker(n_threads: int, variables: dict[str, str]) -> Iterator[Worker]:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the machine's cores do at most, per second."""
+    """Peak performance of the machine's cores, per second."""
 
     read_bytes_per_s: float
     byte_instructions: str
@@ -255,7 +255,7 @@ class Figure:
 
 
 def limits_of(n_threads: int) -> Limits:
-    """Measures the machine's limits."""
+    """Measure the machine's limits."""
     program, source = SCRATCH / "peak_performance", HERE / "peak_performance.cpp"
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         SCRATCH.mkdir(parents=True, exist_ok=True)

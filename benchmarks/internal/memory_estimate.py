@@ -1,4 +1,4 @@
-"""Does the estimate match the engine's buffers, and the growth of the process once the cache is full?
+"""Memory estimates, compared with the engine's buffers, and with the growth of the process once the KV cache is full.
 
     python benchmarks/internal/memory_estimate.py --buffers-only   the buffers: a few minutes, and 14 GB of models
     python benchmarks/internal/memory_estimate.py                  resident memory as well: a few hours
@@ -72,7 +72,7 @@ def _files(names: list[str], ftypes: list[str]) -> Iterator[Path]:
 
 
 def _rows(path: Path, job: list[Setting], chosen: argparse.Namespace) -> Iterator[Row]:
-    """What a separate process finds out about some settings of a file."""
+    """Measure settings of a file in a separate process."""
     order = json.dumps({"path": str(path), "settings": job, "fills": not chosen.buffers_only})
     done = subprocess.run([sys.executable, __file__, "--worker", order], capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -133,7 +133,7 @@ def _taken(context: Context) -> int:
 
 
 def _fill(context: Context) -> None:
-    """Gives all cells to sequence 0, the last of them by computing."""
+    """Give all cells to sequence 0, the last of them by computing."""
     n_restored = context.n_ctx - min(N_LAST, context.n_ctx)
     if n_restored:
         context.decode([5])
@@ -152,14 +152,14 @@ def _of_one_cell(context: Context) -> bytes:
 
 
 def _restore(context: Context, one: bytes, n: int) -> None:
-    """Restores ``n`` copies of a state's only cell, at the positions from 0."""
+    """Restore ``n`` copies of a state's only cell, at the positions from 0."""
     state = _many_cells(one, n)
     restored = lib.llama_state_seq_set_data(context.handle, ffi.from_buffer("uint8_t[]", state), len(state), 0)
     assert restored == len(state), "the engine refuses the state"
 
 
 def _many_cells(one: bytes, n: int) -> bytearray:
-    """As upstream's llama_kv_cache::state_write: counts, then position and owner of each cell, then keys and values."""
+    """Return a state of ``n`` cells in the layout of upstream's llama_kv_cache::state_write."""
     reader = _Reader(one)
     state = bytearray(reader.take("<IiI"))  # magic, sequence, streams
     assert reader.take("<I") == struct.pack("<I", 1)

@@ -1,4 +1,4 @@
-"""A long prompt beside a running stream: the stream's longest gap between two tokens.
+"""A long prompt during a running stream: the stream's longest gap between two tokens.
 
 A gap is measured where it hurts, in the thread that reads the stream. Each round also times one full step of the
 configured batch: an idle engine prefills a prompt of exactly that many tokens.
@@ -64,8 +64,8 @@ def full_step(llm: pyggml.LLM, prompt: list[int]) -> float:
 
 
 def compare(name: str, rounds: int) -> list[harness.Claim]:
-    """Measures gap and step on one model."""
-    print(f"{name}: {N_LONG} tokens of prompt beside a running stream, batches of {N_BATCH}")
+    """Measure gap and step on one model."""
+    print(f"{name}: {N_LONG} tokens of prompt during a running stream, batches of {N_BATCH}")
     with pyggml.load(model_file(name), n_ctx=N_CTX, n_parallel=4, n_batch=N_BATCH, n_ubatch=N_BATCH) as llm:
         vocab = llm.model.vocab
 

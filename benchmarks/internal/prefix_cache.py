@@ -26,8 +26,8 @@ N_TOKENS = 8
 
 
 def compare(name: str, rounds: int) -> list[harness.Claim]:
-    """Measures first and second requests on one model."""
-    requests = ("first", "second", "beside a running one")
+    """Measure first and second requests on one model."""
+    requests = ("first", "second", "during another")
     ttft: dict[str, list[float]] = {request: [] for request in requests}
     cached: dict[str, list[float]] = {request: [] for request in requests}
 
@@ -46,7 +46,7 @@ def compare(name: str, rounds: int) -> list[harness.Claim]:
             ask("second", prefix + tails[1])
             with llm.stream(prefix + tails[2], max_tokens=256, ignore_eos=True) as running:
                 next(running)
-                ask("beside a running one", prefix + tails[3])
+                ask("during another", prefix + tails[3])
     print(f"{name}: {N_PREFIX} shared tokens and {N_TAIL} of its own in each request")
     harness.table(ttft, "ms to the first token")
     harness.table(cached, "cached_tokens")

@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def plain(lines: list[str], folder: Path) -> Rate:
-    """As many plain processes, each with its share of the rows."""
+    """Run the rows in as many plain processes, each with its share."""
     began_s = time.time()
     running = []
     for part in range(N_NODES):

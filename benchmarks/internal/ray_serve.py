@@ -30,13 +30,13 @@ import ray.serve
 
 import pyggml
 import pyggml.ray
-from pyggml.ray.routing import Beginnings, marks
+from pyggml.ray.routing import PrefixIndex, prefix_hashes
 
 _WORDS = ("cat", "dog", "house", "river", "spider", "garden", "father", "red", "small", "lake", "bird", "old", "boat")
 
 
 class Answer(NamedTuple):
-    """What one request got."""
+    """Result of one request."""
 
     text: str
     n_prompt: int
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def talked(ask: Ask, n: int, n_turns: int, n_callers: int) -> list[Conversation]:
-    """Has so many conversations, of so many turns each."""
+    """Have so many conversations, of so many turns each."""
     talks = [Conversation(random.Random(number)) for number in range(n)]
     order = random.Random(0)
     with ThreadPoolExecutor(n_callers) as callers:
@@ -138,18 +138,18 @@ class _Engines:
     def __init__(self, llms: list[pyggml.LLM], by_prefix: bool) -> None:
         self._llms = llms
         self._by_prefix = by_prefix
-        self._beginnings: Beginnings[int] = Beginnings(slack=llms[0].n_parallel)
+        self._index: PrefixIndex[int] = PrefixIndex(slack=llms[0].n_parallel)
         self._loads = dict.fromkeys(range(len(llms)), 0)
         self._lock = threading.Lock()
         self._rng = random.Random(0)
 
     def ask(self, messages: list[Any]) -> Answer:
-        request = marks({"messages": messages})
+        request = prefix_hashes({"messages": messages})
         with self._lock:
             two = self._rng.sample(range(len(self._llms)), 2)
             by_load = min(two, key=self._loads.__getitem__)
-            chosen = self._beginnings.ranked(request, self._loads)[0] if self._by_prefix else by_load
-            self._beginnings.note(request, chosen)
+            chosen = self._index.rank(request, self._loads)[0] if self._by_prefix else by_load
+            self._index.record(request, chosen)
             self._loads[chosen] += 1
         done = self._llms[chosen].chat(messages, max_tokens=24, ignore_eos=True)
         with self._lock:

@@ -1,4 +1,4 @@
-"""How far a batch job on Ray grows: the costs of the process that keeps its journal, and clusters that these make busy.
+"""Scaling limit of batch jobs on Ray: the costs of the driver process, and the clusters that saturate it.
 
     python benchmarks/internal/scale_simulation.py --measure         # the costs, on a local cluster, and the tables
     python benchmarks/internal/scale_simulation.py --costs 90 900 1  # the tables, from costs that are known
@@ -44,7 +44,7 @@ class Costs(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What nodes compute.
+    """Simulated nodes of a cluster.
 
     Attributes:
         name: shown.
@@ -79,7 +79,7 @@ class Cluster:
     busy_s: float = 0.0
 
     def run(self) -> None:
-        """Counts the rows that are written down, and those that dying nodes take with them."""
+        """Count the rows that are written down, and those that dying nodes take with them."""
         part_rows = max(1, PART_TOKENS // (self.job.row_tokens + 16))
         part_s = part_rows * self.job.row_tokens / self.job.node_rate
         served_s = self.costs.part_s + part_rows * self.costs.row_s
@@ -155,7 +155,7 @@ def measured() -> Costs:
 
 
 def _look_s() -> float:
-    """What it takes to see which of many parts have come, for each: as ``pyggml.ray.pool`` looks, twice."""
+    """Measure the cost per batch of polling many batches, as ``pyggml.ray.pool`` does, twice."""
     import ray
 
     n_refs, n_looks = 2000, 20

@@ -29,7 +29,7 @@ def speed(llm: pyggml.LLM, case: Case, seed: int) -> float:
 
 
 def compare(name: str, rounds: int) -> list[harness.Claim]:
-    """Measures prompts and generating with all thread counts on one model."""
+    """Measure prompts and generating with all thread counts on one model."""
     counts = {ADAPTIVE: None} | {f"{n} threads": n for n in range(1, harness.n_cpus() + 1)}
     fixed = [count for count in counts if count != ADAPTIVE]
     claims = []

@@ -1,32 +1,39 @@
-"""Answers a file of prompts: every row once, in order, whatever happens to the process meanwhile.
+"""Batch inference over a file of prompts: every row once, in order, and resumable after a crash.
 
-``run`` writes each answer to a journal beside the output as soon as it is there. A job that was killed is begun again
-with the same call, and computes only what the journal lacks; the output appears under its name when it is whole. The
-other names are what jobs on other machines are made of.
+:func:`run` appends each answer to a journal (OUT.part) as soon as it is computed. After a crash, the same call resumes
+the job and computes only the rows that the journal lacks; the output file appears when it is complete. The other names
+are the building blocks of distributed jobs (:mod:`pyggml.ray`).
 """
 
 from __future__ import annotations
 
-from pyggml.batch.job import N_PARALLEL, BatchProgress, BatchReport, Job, identity, run
-from pyggml.batch.output import answer_schema, fitting
-from pyggml.batch.row_runner import Names, PlainAnswering, answer_all, answer_fields, open_answering, usage
-from pyggml.batch.rows import Broken, Rows
+from pyggml.batch.job import N_PARALLEL, BatchProgress, BatchReport, Job, job_id, run
+from pyggml.batch.output import answer_schema, fit_to_column
+from pyggml.batch.row_processor import (
+    FieldNames,
+    PromptRowProcessor,
+    answer_fields,
+    open_row_processor,
+    process_rows,
+    usage,
+)
+from pyggml.batch.rows import InvalidRow, Rows
 
 __all__ = [
     "N_PARALLEL",
     "BatchProgress",
     "BatchReport",
-    "Broken",
+    "FieldNames",
+    "InvalidRow",
     "Job",
-    "Names",
-    "PlainAnswering",
+    "PromptRowProcessor",
     "Rows",
-    "answer_all",
     "answer_fields",
     "answer_schema",
-    "fitting",
-    "identity",
-    "open_answering",
+    "fit_to_column",
+    "job_id",
+    "open_row_processor",
+    "process_rows",
     "run",
     "usage",
 ]

@@ -1,8 +1,8 @@
-"""The journal of a job: the answers so far, in the order in which they came, on disk.
+"""The journal of a job: an append-only log of answers on disk, from which a job resumes.
 
-A file of JSON lines. The first says which job it is, each other is ``[index of the row, answer]``. Lines are only
-appended, so a process that dies tears the last one at most, and a machine that loses power the last ones: what comes
-after the first line that is not whole is cut off.
+A file of JSON lines: a header that identifies the job, then a record ``[row index, answer]`` per answered row, in
+completion order. A crash can truncate only the last record, and a power failure only records since the last fsync.
+On resume, the file is truncated after the last valid record.
 """
 
 from __future__ import annotations
@@ -15,40 +15,35 @@ import time
 from array import array
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyggml import InvalidParameterError
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from typing_extensions import Self
-
-#: Seconds after which an answer also waits for the disk: a power cut costs those since the last that did.
+#: Seconds between two fsyncs: a power failure loses at most the answers since the last one.
 SYNC_S = 1.0
 
 Json = dict[str, Any]
 
 
 class Journal:
-    """The answers so far. Used from one thread at a time.
+    """The answers of a job so far. Used from one thread at a time.
 
     Attributes:
         path: the file.
         n_done: number of rows that have an answer.
     """
 
-    def __init__(self, path: Path, about: Mapping[str, Any], n_rows: int, *, restart: bool = False) -> None:
-        """Opens the journal of a job, or begins one.
+    def __init__(self, path: Path, header: Mapping[str, Any], n_rows: int, *, restart: bool = False) -> None:
+        """Open the journal of a job, or create one.
 
         Args:
             path: the file.
-            about: JSON values that say which job it is.
+            header: JSON values that identify the job.
             n_rows: number of rows of the job.
-            restart: forget what there is.
+            restart: discard an existing journal.
 
         Raises:
-            InvalidParameterError: the journal is of another job, or another process is writing it.
+            InvalidParameterError: the journal belongs to another job, or another process is writing it.
         """
         self.path = path
         self.n_done = 0
@@ -56,116 +51,108 @@ class Journal:
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b")
         try:
             self._lock()
-            if restart:  # only now: another process may have been at work
+            if restart:  # only now: another process may have been writing
                 self._file.truncate(0)
-            self._read(json.loads(json.dumps(about)))
+            self._replay(json.loads(json.dumps(header)))
         except BaseException:
             self._file.close()
             raise
         self._synced_s = time.monotonic()
 
     def __contains__(self, index: int) -> bool:
-        """Whether a row has an answer."""
+        """Return True if a row has an answer."""
         return self._offsets[index] >= 0
 
     def __getitem__(self, index: int) -> Json:
-        """The answer to a row that has one."""
+        """Return the answer to a row that has one."""
         self._file.flush()
-        answer = json.loads(self._line_at(self._offsets[index]))[1]
+        answer = json.loads(self._read_line_at(self._offsets[index]))[1]
         assert isinstance(answer, dict)
         return answer
 
     def add(self, index: int, answer: Json) -> None:
-        """Appends the answer to a row; the first one counts if there are several."""
+        """Append the answer to a row, unless the row has one."""
         if index in self:
             return
-        self._append([index, answer], index)
+        self._index_record(index, self._file.tell())
+        self._file.write(_encode_line([index, answer]))
         now = time.monotonic()
         if now - self._synced_s >= SYNC_S:
             self.sync()
             self._synced_s = now
         else:
-            self._file.flush()  # from here on, only the machine's end can lose it
+            self._file.flush()  # survives a crash of this process
 
     def sync(self) -> None:
-        """Waits until everything is on the disk."""
+        """Flush the journal to the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def remove(self) -> None:
-        """Removes the file: the output is whole."""
+        """Remove the file, once the output is complete."""
         self.path.unlink(missing_ok=True)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Flush the journal to the disk and close it."""
         with self._file:
             self.sync()
-
-    # --- inside -------------------------------------------------------------------------------------------
 
     def _lock(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InvalidParameterError(f"another process is at work on this job: it holds {self.path}") from None
+            raise InvalidParameterError(f"another process is running this job: it has locked {self.path}") from None
         except OSError:
             pass  # a file system without locks
 
-    def _read(self, about: Json) -> None:
-        head = self._file.readline()
-        known = _whole(head)
-        if known is None:  # new, or it was killed at once
-            if not _line(about).startswith(head):
-                raise InvalidParameterError(f"{self.path} is no journal, and would be overwritten: move it away")
+    def _replay(self, header: Json) -> None:
+        line = self._file.readline()
+        found = _decode_line(line)
+        if found is None:  # new, or killed while it wrote the header
+            if not _encode_line(header).startswith(line):
+                raise InvalidParameterError(
+                    f"{self.path} is not a journal and would be overwritten. Move it away, or name another output."
+                )
             self._file.truncate(0)
             self._file.seek(0)
-            self._append(about)
+            self._file.write(_encode_line(header))
             self.sync()
-            sync_folder(self.path.parent)
+            fsync_directory(self.path.parent)
             return
-        if known != about:
-            raise InvalidParameterError(_difference(self.path, known, about))
-        end = len(head)
-        while (entry := _whole(line := self._file.readline())) is not None:
-            if not self._is_entry(entry):
-                break
-            self._note(entry[0], end)
+        if found != header:
+            raise InvalidParameterError(_mismatch_message(self.path, found, header))
+        end = len(line)
+        while self._is_record(record := _decode_line(line := self._file.readline())):
+            self._index_record(record[0], end)
             end += len(line)
         self._file.truncate(end)
         self._file.seek(end)
 
-    def _is_entry(self, entry: Any) -> bool:
+    def _is_record(self, value: Any) -> bool:
         return (
-            isinstance(entry, list)
-            and len(entry) == 2
-            and isinstance(entry[0], int)
-            and 0 <= entry[0] < len(self._offsets)
-            and isinstance(entry[1], dict)
+            isinstance(value, list)
+            and len(value) == 2
+            and isinstance(value[0], int)
+            and 0 <= value[0] < len(self._offsets)
+            and isinstance(value[1], dict)
         )
 
-    def _append(self, entry: Any, index: int | None = None) -> None:
-        if index is not None:
-            self._note(index, self._file.tell())
-        self._file.write(_line(entry))
-
-    def _note(self, index: int, offset: int) -> None:
+    def _index_record(self, index: int, offset: int) -> None:
         self.n_done += index not in self
         self._offsets[index] = offset
 
-    def _line_at(self, offset: int) -> bytes:
-        """A line that was written; in parts, for a file system may return less than it was asked for."""
+    def _read_line_at(self, offset: int) -> bytes:
+        """Read the line at an offset, in several reads if the file system returns fewer bytes than requested."""
         line = b""
         while part := os.pread(self._file.fileno(), max(4096, len(line)), offset + len(line)):
             line += part
             if b"\n" in part:
                 return line.partition(b"\n")[0]
-        raise OSError(errno.EIO, "the journal became shorter while the job was at work; run it again", str(self.path))
+        raise OSError(errno.EIO, "the journal was truncated while the job was running; run it again", str(self.path))
 
 
-def sync_folder(path: Path) -> None:
-    """Waits until the names of a folder's files are on the disk."""
+def fsync_directory(path: Path) -> None:
+    """Flush a directory's entries to the disk."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -173,21 +160,21 @@ def sync_folder(path: Path) -> None:
         os.close(folder)
 
 
-def _line(entry: Any) -> bytes:
-    return json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+def _encode_line(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
-def _whole(line: bytes) -> Any:
-    """What a line holds; None if it is torn."""
+def _decode_line(line: bytes) -> Any:
+    """Return the value of a line; None if the line is truncated or invalid."""
     try:
         return json.loads(line) if line.endswith(b"\n") else None
     except ValueError:
         return None
 
 
-def _difference(path: Path, known: Any, about: Json) -> str:
-    names = [name for name in about if not isinstance(known, dict) or known.get(name) != about[name]]
+def _mismatch_message(path: Path, found: Any, header: Json) -> str:
+    names = [name for name in header if not isinstance(found, dict) or found.get(name) != header[name]]
     return (
         f"{path} is the journal of another job: {' and '.join(names) or 'its version'} changed since. "
-        "Go on with what there was, name another output, or say restart=True to begin anew"
+        "Restore the earlier values, name another output, or say restart=True to start over"
     )

@@ -1,4 +1,4 @@
-"""The finished file: JSON lines or Parquet, every row once and in order, under its name only when it is whole."""
+"""The output file of a job: JSON lines or Parquet, every row once and in order, renamed into place when complete."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyggml.batch.journal import Journal, sync_folder
-from pyggml.batch.row_runner import answer_fields
-from pyggml.batch.rows import Broken, Row, Rows, is_parquet
+from pyggml.batch.journal import Journal, fsync_directory
+from pyggml.batch.row_processor import answer_fields
+from pyggml.batch.rows import InvalidRow, Row, Rows, is_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ROWS_AT_ONCE = 4096
+_WRITE_BATCH_ROWS = 4096
 
 
 def write(path: Path, rows: Rows, journal: Journal, column: str) -> None:
-    """Writes the output of a job whose rows all have answers, and waits for the disk.
+    """Write the output of a job whose rows all have answers, and flush it to the disk.
 
     Args:
-        path: the file; ".parquet" decides the format. An existing one is replaced at once.
+        path: the file, whose extension sets the format. An existing file is replaced atomically.
         rows: the rows.
         journal: their answers.
         column: the column of the answers, for rows that are not requests to OpenAI's API.
@@ -37,13 +37,13 @@ def write(path: Path, rows: Rows, journal: Journal, column: str) -> None:
     with unfinished.open("rb") as file:
         os.fsync(file.fileno())
     unfinished.replace(path)
-    sync_folder(path.parent)
+    fsync_directory(path.parent)
 
 
 def _merged(rows: Rows, journal: Journal) -> Iterator[Row]:
     for index, row in enumerate(rows):
         answer = journal[index]
-        yield answer if rows.is_openai or isinstance(row, Broken) else {**row, **answer}
+        yield answer if rows.is_openai or isinstance(row, InvalidRow) else {**row, **answer}
 
 
 def _write_lines(path: Path, merged: Iterator[Row]) -> None:
@@ -58,8 +58,8 @@ def _write_parquet(path: Path, rows: Rows, merged: Iterator[Row], column: str) -
 
     schema = _schema(rows, column)
     with pq.ParquetWriter(path, schema) as writer:
-        while part := list(islice(merged, _ROWS_AT_ONCE)):
-            fitted = [{field.name: fitting(row.get(field.name), field.type) for field in schema} for row in part]
+        while part := list(islice(merged, _WRITE_BATCH_ROWS)):
+            fitted = [{field.name: fit_to_column(row.get(field.name), field.type) for field in schema} for row in part]
             writer.write_table(pa.Table.from_pylist(fitted, schema))
 
 
@@ -74,7 +74,7 @@ def _schema(rows: Rows, column: str) -> pa.Schema:
 
 
 def answer_schema(column: str) -> pa.Schema:
-    """The columns of the answers to plain rows."""
+    """Return the Arrow schema of the fields that answers add to prompt rows."""
     import pyarrow as pa
 
     return pa.schema(
@@ -82,8 +82,8 @@ def answer_schema(column: str) -> pa.Schema:
     )
 
 
-def fitting(value: Any, kind: pa.DataType) -> Any:
-    """A value as its column takes it: a column of text has JSON for what is no text."""
+def fit_to_column(value: Any, kind: pa.DataType) -> Any:
+    """Convert a value to its column's type: in a string column, other values become JSON."""
     import pyarrow as pa
 
     if value is None or not pa.types.is_string(kind):

@@ -1,4 +1,4 @@
-"""The rows of a job: a file of JSON lines, plain or in the format of OpenAI's batch API, or a Parquet file."""
+"""The rows of a job: JSON lines, plain or in the format of OpenAI's batch API, or a Parquet file."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _READ_BYTES = 2**20
-_ROWS_AT_ONCE = 1024
-_OPENAI = {"custom_id", "url", "body"}
+_READ_BATCH_ROWS = 1024
+_OPENAI_FIELDS = {"custom_id", "url", "body"}
 
 Row = dict[str, Any]
 
 
-class Broken(str):
-    """What is wrong with a row that could not be read."""
+class InvalidRow(str):
+    """A row that cannot be read: the error message."""
 
     __slots__ = ()
 
 
 class Rows:
-    """The rows of a file, which is read anew by every loop.
+    """The rows of a file. Each iteration reads the file again.
 
     Attributes:
         path: the file.
-        is_parquet: whether it is a Parquet file, which its name says.
+        is_parquet: True for a Parquet file, according to its extension.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Names the file.
+        """Check that the file can be read.
 
         Raises:
-            InvalidParameterError: there is no such file, or it is not what its name says.
+            InvalidParameterError: there is no such file, or its content does not match its extension.
             MissingPackageError: it is a Parquet file, and pyarrow is not installed.
         """
         self.path = Path(path)
@@ -51,17 +51,17 @@ class Rows:
             require_pyarrow()
             _require_readable(self.path)
 
-    def __iter__(self) -> Iterator[Row | Broken]:
-        """Each row in order, or what is wrong with it. Empty lines are no rows."""
-        return self._of_parquet() if self.is_parquet else self._of_lines()
+    def __iter__(self) -> Iterator[Row | InvalidRow]:
+        """Iterate over the rows in order, skipping empty lines."""
+        return self._read_parquet() if self.is_parquet else self._read_lines()
 
     @cached_property
-    def digest(self) -> str:
+    def sha256(self) -> str:
         """The SHA-256 of the file."""
         found = hashlib.sha256()
         with self.path.open("rb") as file:
-            while part := file.read(_READ_BYTES):
-                found.update(part)
+            while chunk := file.read(_READ_BYTES):
+                found.update(chunk)
         return found.hexdigest()
 
     @cached_property
@@ -76,19 +76,19 @@ class Rows:
 
     @cached_property
     def first(self) -> Row:
-        """The first row that is not broken; an empty one if there is none."""
+        """The first valid row; an empty one if there is none."""
         return next((row for row in self if isinstance(row, dict)), {})
 
     @property
     def is_openai(self) -> bool:
-        """Whether the rows are requests in the format of OpenAI's batch API, which the first one says."""
-        return self.first.keys() >= _OPENAI
+        """True if the first row has the fields of OpenAI's batch API."""
+        return self.first.keys() >= _OPENAI_FIELDS
 
     def schema(self) -> pa.Schema:
-        """The types of the columns that an Arrow table of the rows has.
+        """Return the Arrow schema of the rows.
 
-        Those of a Parquet file are kept. In lines, a column whose values are all bool, all int64, all numbers or all
-        text has that type; any other has JSON as text.
+        A Parquet file has its own. For JSON lines, the type of a column is bool, int64, float64 or string if all values
+        have it; any other column holds JSON strings.
         """
         import pyarrow as pa
 
@@ -100,35 +100,31 @@ class Rows:
         for row in self:
             if isinstance(row, dict):
                 for name, value in row.items():
-                    kinds.setdefault(name, set()).add(_kind(value))
+                    kinds.setdefault(name, set()).add(_json_type(value))
         types = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
-        return pa.schema([(name, types.get(_common(found), pa.string())) for name, found in kinds.items()])
+        return pa.schema([(name, types.get(_common_type(found), pa.string())) for name, found in kinds.items()])
 
-    def _of_lines(self) -> Iterator[Row | Broken]:
+    def _read_lines(self) -> Iterator[Row | InvalidRow]:
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if not line.isspace():
-                    yield _parsed(line, number)
+                    yield _parse_line(line, number)
 
-    def _of_parquet(self) -> Iterator[Row | Broken]:
+    def _read_parquet(self) -> Iterator[Row | InvalidRow]:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE):
+            for batch in file.iter_batches(_READ_BATCH_ROWS):
                 yield from batch.to_pylist()
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file's name says that it is a Parquet file."""
+    """Return True if a file has an extension of Parquet files."""
     return path.suffix.lower() in (".parquet", ".pq")
 
 
 def require_pyarrow() -> None:
-    """Makes sure that Parquet files can be read and written.
-
-    Raises:
-        MissingPackageError: pyarrow is not installed.
-    """
+    """Raise MissingPackageError if pyarrow, which reads and writes Parquet files, is not installed."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ModuleNotFoundError as error:
@@ -144,20 +140,20 @@ def _require_readable(path: Path) -> None:
     try:
         pq.read_metadata(path)
     except pa.ArrowException as error:
-        raise InvalidParameterError(f"{path} is called a Parquet file and is none: {error}") from None
+        raise InvalidParameterError(f"{path} is not a Parquet file, despite its extension: {error}") from None
 
 
-def _parsed(line: bytes, number: int) -> Row | Broken:
+def _parse_line(line: bytes, number: int) -> Row | InvalidRow:
     try:
         row = json.loads(line)
     except RecursionError:
-        return Broken(f"line {number} is nested too deeply")
-    except ValueError as error:  # UnicodeDecodeError is one
-        return Broken(f"line {number} is not JSON: {error}")
-    return row if isinstance(row, dict) else Broken(f"line {number} is not a JSON object")
+        return InvalidRow(f"line {number} is nested too deeply")
+    except ValueError as error:  # includes UnicodeDecodeError
+        return InvalidRow(f"line {number} is not JSON: {error}")
+    return row if isinstance(row, dict) else InvalidRow(f"line {number} is not a JSON object")
 
 
-def _kind(value: object) -> str:
+def _json_type(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
@@ -165,7 +161,7 @@ def _kind(value: object) -> str:
     return {bool: "bool", int: "int", float: "float", str: "str"}.get(type(value), "other")
 
 
-def _common(kinds: set[str]) -> str:
+def _common_type(kinds: set[str]) -> str:
     known = kinds - {"null"}
     if known == {"int", "float"}:
         return "float"

@@ -1,6 +1,6 @@
-"""The command ``pyggml``: needs the packages of the extra ``cli``.
+"""The command ``pyggml``. Needs the packages of the extra ``cli``.
 
-Nothing here imports the library before a command runs, so that ``--help`` answers at once.
+The library is imported only when a command runs, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-# What the extra installs, by the names of imports. Some may be installed for another package.
+# Import names of the extra's packages. Some may be installed for another package.
 _EXTRA = ("click", "rich", "prompt_toolkit")
 
 
 def main() -> None:
-    """The entry point of the installed script and of ``python -m pyggml``.
+    """Run the command line: the entry point of the installed script and of ``python -m pyggml``.
 
     Raises:
-        SystemExit: with 0; with 1 if something failed, 2 if the command line is wrong, 130 after Ctrl-C, and 128 and
-            the signal's number after SIGTERM or SIGHUP.
+        SystemExit: with 0 on success, 1 after an error, 2 for an invalid command line, 130 after Ctrl-C, and 128 plus
+            the signal number after SIGTERM or SIGHUP.
     """
     missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
     if missing:

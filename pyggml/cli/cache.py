@@ -1,10 +1,11 @@
-"""``pyggml cache``: the models on this machine, imported and downloaded."""
+"""``pyggml cache``: the imported and downloaded models on this machine."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,48 +25,47 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, as_json: bool) -> None:
     """Show, download or remove models on this machine.
 
-    References (hf:org/repo) are downloaded to the cache that all tools of the Hugging Face hub share; Hugging Face
-    directories are imported to a folder of pyggml's own, which PYGGML_CACHE names, and which may hold PYGGML_CACHE_GB
-    gigabytes.
+    References (hf:org/repo) are downloaded to the shared cache of the Hugging Face hub. Hugging Face directories are
+    imported to the folder PYGGML_CACHE, which holds at most PYGGML_CACHE_GB gigabytes.
     """
     if ctx.invoked_subcommand is None:
         _show(as_json)
     elif as_json:
-        raise click.UsageError("--json comes after the name: type 'pyggml cache list --json'", ctx)
+        raise click.UsageError("--json comes after the subcommand: type 'pyggml cache list --json'", ctx)
 
 
 @command.command("list", cls=Command)
 @json_option
 def list_models(as_json: bool) -> None:
-    """Show what is there: size, last use, and what to type for it."""
+    """List the models with name, size and last use."""
     _show(as_json)
 
 
 @command.command("get", cls=Command)
 @click.argument("reference", metavar="HF:ORG/REPO[:FILE]")
 def get(reference: str) -> None:
-    """Download a model from the hub, and print where it is.
+    """Download a model from the hub, and print its path.
 
-    What is there already is not downloaded again.
+    Files that are already in the cache are not downloaded again.
     """
-    meant = reference if pyggml.hub.is_reference(reference) else pyggml.hub.guess_reference(reference)
-    if meant is None:
-        raise click.UsageError(f"{reference} is no model of the Hugging Face hub: those are called hf:org/repo[:file]")
+    found = reference if pyggml.hub.is_reference(reference) else pyggml.hub.guess_reference(reference)
+    if found is None:
+        raise click.UsageError(f"{reference} is not a reference to the Hugging Face hub: use hf:org/repo[:file]")
     with progress("downloading") as show:
-        path = pyggml.hub.fetch(meant, show)
+        path = pyggml.hub.fetch(found, show)
     click.echo(path)
 
 
 @command.command("rm", cls=Command, short_help="Remove a model.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 def remove(names: tuple[str, ...]) -> None:
-    """Remove models: NAME is what the list calls one, a repository with all its files, or the name of a file."""
+    """Remove models. NAME is a name in the list, a repository with all its files, or a file name."""
     freed = 0
     for name in names:
         imports = [entry for entry in pyggml.cache.cache_entries() if name in (entry.model, entry.path.name)]
         downloads = [download for download in pyggml.hub.downloads() if download.matches(name)]
         if not imports and not downloads:
-            raise click.ClickException(f"nothing called {name} is there: 'pyggml cache list' shows what is")
+            raise click.ClickException(f"there is no model {name} in the cache: 'pyggml cache list' shows the models")
         freed += sum(map(pyggml.cache.remove_entry, imports)) + sum(map(pyggml.hub.remove_download, downloads))
     click.echo(f"{bytes_text(freed)} freed")
 
@@ -73,28 +73,27 @@ def remove(names: tuple[str, ...]) -> None:
 @command.command("clear", cls=Command)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def clear(yes: bool) -> None:
-    """Remove all imported models. Those that are needed again are imported again. Downloads stay."""
+    """Remove all imported models, but no downloads. Models are imported again on their next use."""
     entries = pyggml.cache.cache_entries()
     if entries and not yes:
-        _confirm(entries)
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "cannot ask for confirmation without a terminal: add --yes", click.get_current_context()
+            )
+        total = bytes_text(sum(entry.n_bytes for entry in entries))
+        if not click.confirm(f"Remove {counted(len(entries), 'model')}, {total}, from {pyggml.cache.cache_dir()}?"):
+            raise click.ClickException("nothing was removed")
     click.echo(f"{bytes_text(pyggml.cache.clear_cache())} freed")
-
-
-def _confirm(entries: list[CacheEntry]) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            "there is nobody to ask: add --yes to remove them",
-            click.get_current_context(),
-        )
-    total = bytes_text(sum(entry.n_bytes for entry in entries))
-    if not click.confirm(f"Remove {counted(len(entries), 'model')}, {total}, from {pyggml.cache.cache_dir()}?"):
-        raise click.ClickException("nothing was removed")
 
 
 def _show(as_json: bool) -> None:
     entries, downloads = pyggml.cache.cache_entries(), pyggml.hub.downloads()
     if as_json:
-        print_json(_imports_as_json(entries) | {"downloads": _downloads_as_json(downloads)})
+        imports = {"path": pyggml.cache.cache_dir(), "limit_bytes": pyggml.cache.cache_limit()}
+        imports |= _as_json(entries, ("path", "model", "outtype", "n_bytes", "used", "is_complete"))
+        shared = {"path": pyggml.hub.downloads_dir()}
+        shared |= _as_json(downloads, ("reference", "path", "n_bytes", "used"))
+        print_json(imports | {"downloads": shared})
         return
     if downloads:
         _print_downloads(downloads)
@@ -122,36 +121,8 @@ def _print_imports(entries: list[CacheEntry]) -> None:
     click.echo(f"{counted(len(entries), 'import')}, {total} of at most {limit}, in {pyggml.cache.cache_dir()}")
 
 
-def _imports_as_json(entries: list[CacheEntry]) -> dict[str, object]:
+def _as_json(models: Sequence[CacheEntry | Download], names: Sequence[str]) -> dict[str, Any]:
     return {
-        "path": pyggml.cache.cache_dir(),
-        "limit_bytes": pyggml.cache.cache_limit(),
-        "n_bytes": sum(entry.n_bytes for entry in entries),
-        "models": [
-            {
-                "path": entry.path,
-                "model": entry.model,
-                "outtype": entry.outtype,
-                "n_bytes": entry.n_bytes,
-                "used": entry.used,
-                "is_complete": entry.is_complete,
-            }
-            for entry in entries
-        ],
-    }
-
-
-def _downloads_as_json(downloads: list[Download]) -> dict[str, object]:
-    return {
-        "path": pyggml.hub.downloads_dir(),
-        "n_bytes": sum(download.n_bytes for download in downloads),
-        "models": [
-            {
-                "reference": download.reference,
-                "path": download.path,
-                "n_bytes": download.n_bytes,
-                "used": download.used,
-            }
-            for download in downloads
-        ],
+        "n_bytes": sum(model.n_bytes for model in models),
+        "models": [{name: getattr(model, name) for name in names} for model in models],
     }

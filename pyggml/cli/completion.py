@@ -1,4 +1,4 @@
-"""``pyggml completion``: prints the script that makes a shell complete the command."""
+"""``pyggml completion``: shell completion scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyggml.cli.program import program
 @click.command("completion", cls=Command)
 @click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    r"""Print the script that makes a shell complete this command.
+    r"""Print the completion script of a shell.
 
     \b
     bash:  eval "$(pyggml completion bash)"          in ~/.bashrc

@@ -1,4 +1,4 @@
-"""``pyggml convert``: converts a Hugging Face directory to a GGUF file."""
+"""``pyggml convert``: conversion of a Hugging Face directory to a GGUF file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyggml
 from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, threads_option
 from pyggml.cli.arguments.output_file import dry_run_option, force_option, output_file
 from pyggml.cli.command import Command
-from pyggml.cli.show.conversion import write_and_show
+from pyggml.cli.show.conversion import write_with_progress
 from pyggml.cli.show.terminal import json_option
 from pyggml.options.file_types import OUTTYPES
 
@@ -43,14 +43,14 @@ def command(
 ) -> None:
     """Convert the model in a Hugging Face DIRECTORY to the GGUF file OUT.
 
-    DIRECTORY has config.json, safetensors and a tokenizer, or is a reference to the hub: hf:org/repo. OUT appears only
-    when it is complete: if the command is interrupted, it leaves nothing behind.
+    DIRECTORY contains config.json, safetensors and a tokenizer, or is a reference to the hub: hf:org/repo. OUT appears
+    only when it is complete: an interrupted command leaves no file.
     """
     if type is not None and outtype is not None:
         raise click.UsageError("TYPE and --outtype were both given: choose one")
     name = type or outtype or "auto"
     target = output_file(out, directory, imatrix, force=force or dry_run)
-    write_and_show(
+    write_with_progress(
         "converting",
         _checkpoint_bytes(Path(directory)),
         lambda report: pyggml.convert(

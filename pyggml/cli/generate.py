@@ -1,4 +1,4 @@
-"""``pyggml generate``: continues a text."""
+"""``pyggml generate``: text completion."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyggml.cli.arguments.model import is_model, looks_like_model, model_option, one_model, opened
+from pyggml.cli.arguments.model import is_model, looks_like_model, model_option, open_model, single_model
 from pyggml.cli.arguments.options import load_options
-from pyggml.cli.arguments.prompt import joined_prompt
+from pyggml.cli.arguments.prompt import read_prompt
 from pyggml.cli.arguments.sampling import sampling_options, sampling_params
 from pyggml.cli.command import Command
 from pyggml.cli.interrupts import Interrupts
@@ -19,7 +19,7 @@ from pyggml.cli.show.screen import Screen, stats_line
 from pyggml.cli.show.terminal import json_option, print_json
 
 if TYPE_CHECKING:
-    from pyggml import Completion, Stream
+    from pyggml import Completion
 
 
 @click.command("generate", cls=Command)
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     "--file",
     "path",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="Read the prompt, or its beginning, from this file.",
+    help="Read the prompt, or its first part, from this file.",
 )
-@click.option("-e", "--escape", is_flag=True, help=r"Read \n, \t and the like in PROMPT as llama-cli does.")
+@click.option("-e", "--escape", is_flag=True, help=r"Process escapes such as \n and \t in PROMPT.")
 @model_option
 @click.option(
     "--parse-special/--no-parse-special",
     default=True,
-    help="Read special tokens that the prompt spells, such as <|im_end|>, as tokens, or as plain text.",
+    help="Parse special tokens in the prompt, such as <|im_end|>, as tokens or as plain text.",
 )
-@click.option("--stats", is_flag=True, help="Show on standard error how many tokens it took and how fast they came.")
+@click.option("--stats", is_flag=True, help="Print the number of tokens and the speed on standard error.")
 @json_option
 @sampling_options()
 @load_options
@@ -55,11 +55,11 @@ def command(
     sampling: dict[str, Any],
     **load: Any,
 ) -> None:
-    r"""Continue a text, and show it as it is generated.
+    r"""Continue a text, and show the new text as it is generated.
 
-    The model gets PROMPT as it is, without a chat template; to ask questions, use "pyggml chat". A file, a text that
-    is piped into the command and PROMPT are joined in this order, a line each. One newline at the end of a file or of
-    standard input is dropped. Ctrl-C stops the generation.
+    PROMPT is not formatted with a chat template; to ask questions, use "pyggml chat". The file, piped standard input
+    and PROMPT are joined in this order, separated by newlines. One trailing newline of the file and of standard input
+    is dropped. Ctrl-C stops the generation.
 
     \b
     pyggml generate -m model.gguf -p "Once upon a time" -n 64 --temp 0.8 -ngl 99 -c 4096
@@ -67,12 +67,16 @@ def command(
     cat story.txt | pyggml generate "The end of the story:"
     """
     model, typed = _model_and_prompt(words, model, prompt)
-    text = joined_prompt(typed, path, escape=escape)
+    text = read_prompt(typed, path, escape=escape)
     params = sampling_params(sampling)
-    with opened(model, n_parallel=1, **load) as llm, Interrupts() as interrupts:
+    screen = Screen()
+    with open_model(model, n_parallel=1, **load) as llm, Interrupts() as interrupts:
         stream = llm.stream(text, params, parse_special=parse_special)
-        with interrupts.stopping(stream.cancel):
-            _show(stream, quiet=as_json)
+        with interrupts.cancelling(stream.cancel):
+            for chunk in stream:
+                if not as_json:
+                    screen.write(chunk.text)
+            screen.end_line()
         done, where = stream.completion, llm.where
     if as_json:
         print_json(_as_json(done))
@@ -82,19 +86,11 @@ def command(
         raise click.exceptions.Exit(INTERRUPTED)
 
 
-def _show(stream: Stream, *, quiet: bool) -> None:
-    screen = Screen()
-    for chunk in stream:
-        if not quiet:
-            screen.write(chunk.text)
-    screen.end_line()
-
-
 def _model_and_prompt(words: Sequence[str], model: str | None, prompt: str | None) -> tuple[str | None, str | None]:
-    """The model and the prompt. Both may be arguments, as other tools have them: MODEL PROMPT.
+    """Return the model and the prompt, which may both be arguments, as in other tools: MODEL PROMPT.
 
     Raises:
-        click.UsageError: there are several of either, or only a model.
+        click.UsageError: there are several models or prompts, or only a model.
     """
     texts = [*words] if prompt is None else [*words, prompt]
     if not texts:
@@ -102,10 +98,10 @@ def _model_and_prompt(words: Sequence[str], model: str | None, prompt: str | Non
     *models, text = texts
     if len(models) > 1 or not all(map(looks_like_model, models)):
         quoted = shlex.join([" ".join(texts)])
-        raise click.UsageError(f"there are {len(texts)} prompts; as one they are: pyggml generate {quoted}")
+        raise click.UsageError(f"there are {len(texts)} prompts. Quote them as one: pyggml generate {quoted}")
     if prompt is None and not models and is_model(text):
-        raise click.UsageError(f"{text} is a model, and the prompt is missing: pyggml generate -m {text} -p PROMPT")
-    return one_model(model, *models), text
+        raise click.UsageError(f"{text} is a model; the prompt is missing: pyggml generate -m {text} -p PROMPT")
+    return single_model(model, *models), text
 
 
 def _as_json(done: Completion) -> dict[str, Any]:

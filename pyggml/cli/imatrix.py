@@ -1,4 +1,4 @@
-"""``pyggml imatrix``: finds out which weights matter, for ``pyggml quantize``."""
+"""``pyggml imatrix``: importance matrices for ``pyggml quantize``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 import click
 
 import pyggml
-from pyggml.cli.arguments.model import model_option, say_unused_gpu, say_which
+from pyggml.cli.arguments.model import model_option, print_default_model_notice, print_unused_gpu_notice
 from pyggml.cli.arguments.output_file import force_option, output_file
-from pyggml.cli.arguments.text_file import amount, chunk_options, text_argument, text_or_file
+from pyggml.cli.arguments.text_file import chunk_options, progress_total, text_argument, text_source
 from pyggml.cli.command import Command
 from pyggml.cli.show.terminal import json_option, print_json, progress
 from pyggml.units import counted, seconds_text
@@ -20,7 +20,7 @@ from pyggml.units import counted, seconds_text
 @click.argument("out", type=click.Path())
 @model_option
 @chunk_options
-@click.option("--process-output", is_flag=True, help="Include the output matrix, which most types do not need.")
+@click.option("--process-output", is_flag=True, help="Include the output matrix, which most types do not use.")
 @click.option(
     "--merge",
     type=click.Path(),
@@ -43,18 +43,18 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Run a model on the file TEXT, and write an importance matrix to OUT: which of its weights matter most.
+    """Run a model on the file TEXT, and write an importance matrix to OUT.
 
-    `pyggml quantize --imatrix OUT` makes better files with it, and some types need it. TEXT should be a few hundred
-    kilobytes of text that is typical for your use of the model; - means standard input.
+    `pyggml quantize --imatrix OUT` uses it to make more accurate files, and some types need it. TEXT should be a few
+    hundred kilobytes of text that is typical of your use of the model. For standard input, use -.
     """
-    source = text_or_file(text)
+    source = text_source(text)
     target = output_file(out, text, model, *merge, force=force)
     others = [pyggml.ImportanceMatrix.load(each) for each in merge]
-    say_which(model)
-    say_unused_gpu(device)
-    began = time.monotonic()
-    with progress("reading", *amount(source, n_chunks, n_ctx)) as report:
+    print_default_model_notice(model)
+    print_unused_gpu_notice(device)
+    start_s = time.monotonic()
+    with progress("reading", *progress_total(source, n_chunks, n_ctx)) as report:
         matrix = pyggml.compute_imatrix(
             model,
             source,
@@ -74,5 +74,5 @@ def command(
         read = f"{counted(matrix.n_chunks, 'chunk')} of {matrix.chunk_size} tokens"
         click.echo(
             f"{target}: importances of {counted(len(matrix.entries), 'tensor')}, from {read}, "
-            f"in {seconds_text(time.monotonic() - began)}"
+            f"in {seconds_text(time.monotonic() - start_s)}"
         )

@@ -1,27 +1,24 @@
-"""``pyggml inspect``: what a model is, and whether it fits."""
+"""``pyggml inspect``: model report and memory estimate."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import pyggml
 from pyggml.cli.arguments.file_types import TYPES_EPILOG
-from pyggml.cli.arguments.model import model_option, one_model, say_which
+from pyggml.cli.arguments.model import model_option, print_default_model_notice, single_model
 from pyggml.cli.arguments.options import estimate_options
 from pyggml.cli.command import Command
 from pyggml.cli.show.terminal import console, json_option, print_json, progress
-
-if TYPE_CHECKING:
-    from pyggml import MemoryEstimate, ModelReport
 
 
 @click.command("inspect", cls=Command, epilog=TYPES_EPILOG)
 @click.argument("source", metavar="[MODEL]", required=False, type=click.Path())
 @model_option
-@click.option("--estimate", is_flag=True, help="Also show how much memory it takes; implied by the options below.")
+@click.option("--estimate", is_flag=True, help="Also estimate the memory it needs. Implied by the options below.")
 @estimate_options
 @json_option
 @click.pass_context
@@ -35,32 +32,27 @@ def command(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Show what MODEL is, where its bytes are, what is wrong with it, and whether it fits.
+    """Show a report on MODEL: its architecture, size and problems, and whether it fits in memory.
 
-    MODEL is a .gguf file or a Hugging Face directory (only its metadata is read), or a reference to the hub
+    MODEL is a .gguf file or a Hugging Face directory, of which only the metadata is read, or a reference to the hub
     (hf:org/repo), which is downloaded first. The default is the small model that ships with pyggml. The exit code is
-    1 if the model cannot be used.
+    1 if the model cannot be loaded.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
-    model = one_model(source, model)
-    say_which(model, "MODEL")
+    model = single_model(source, model)
+    print_default_model_notice(model, "MODEL")
     with progress("downloading") if str(model).startswith("hf:") else nullcontext() as show:
         report = pyggml.inspect(model, show)
-    is_asked = estimate or bool(settings) or bool(outtype)
-    outtypes = outtype or ("auto",) if is_asked and report.plan.loads else ()
+    wants_estimate = estimate or bool(settings) or bool(outtype)
+    outtypes = outtype or ("auto",) if wants_estimate and report.plan.loads else ()
     estimates = [report.estimate(outtype=each, **settings) for each in outtypes]
     if as_json:
-        print_json(report.to_dict() | ({"estimates": [each.to_dict() for each in estimates]} if is_asked else {}))
+        print_json(report.to_dict() | ({"estimates": [each.to_dict() for each in estimates]} if wants_estimate else {}))
     else:
-        _show(report, estimates)
+        from pyggml.cli.show.model_report import print_estimate, print_report
+
+        terminal = console()
+        print_report(report, terminal)
+        for each in estimates:
+            print_estimate(each, terminal)
     ctx.exit(0 if report.ok and report.plan.loads else 1)
-
-
-def _show(report: ModelReport, estimates: list[MemoryEstimate]) -> None:
-    from pyggml.cli.show import estimates as _estimates
-    from pyggml.cli.show import report as _report
-
-    terminal = console()
-    _report.show(report, terminal)
-    for each in estimates:
-        _estimates.show(each, terminal)

@@ -1,4 +1,4 @@
-"""Ctrl-C, for commands that have something to stop."""
+"""Ctrl-C handling for commands that cancel a generation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -15,31 +15,27 @@ if TYPE_CHECKING:
 
 
 class Interrupts:
-    """While it is entered, Ctrl-C raises nothing but calls what :meth:`stopping` was given.
-
-    Attributes:
-        pressed: whether Ctrl-C was pressed since :meth:`forget`.
-    """
+    """Context in which Ctrl-C calls the callback of :meth:`cancelling` instead of raising KeyboardInterrupt."""
 
     def __init__(self) -> None:
-        self.pressed = False
+        self.pressed = False  # since :meth:`reset`
         self._cancel: Callable[[], None] | None = None
         self._before: Any = None
 
     def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._note)
+        self._before = signal.signal(signal.SIGINT, self._handle)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
 
-    def forget(self) -> None:
-        """Forgets that it was pressed."""
+    def reset(self) -> None:
+        """Clear :attr:`pressed`."""
         self.pressed = False
 
     @contextmanager
-    def stopping(self, cancel: Callable[[], None]) -> Iterator[None]:
-        """Calls ``cancel`` if Ctrl-C is pressed in the meantime, or was before."""
+    def cancelling(self, cancel: Callable[[], None]) -> Iterator[None]:
+        """Call ``cancel`` on Ctrl-C within this context, or at once if it was pressed before."""
         self._cancel = cancel
         if self.pressed:
             cancel()
@@ -50,17 +46,17 @@ class Interrupts:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Lets Ctrl-C raise KeyboardInterrupt in the meantime."""
+        """Let Ctrl-C raise KeyboardInterrupt within this context."""
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, self._note)
+            signal.signal(signal.SIGINT, self._handle)
 
     def wait_for_line(self, terminal: TextIO) -> None:
-        """Waits until a line has been typed, within :meth:`raising`.
+        """Wait for a line of input, within :meth:`raising`.
 
-        A read would miss a Ctrl-C that comes just before it, and wait for the next key.
+        A blocking read would miss a Ctrl-C that arrives just before it.
         """
         pressed, signals = os.pipe()
         os.set_blocking(signals, False)
@@ -73,7 +69,7 @@ class Interrupts:
             os.close(signals)
             os.close(pressed)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.pressed = True
         if self._cancel is not None:
             self._cancel()

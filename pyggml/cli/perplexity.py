@@ -1,4 +1,4 @@
-"""``pyggml perplexity``: measures how well a model predicts a text."""
+"""``pyggml perplexity``: perplexity of a model on a text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 import click
 
 import pyggml
-from pyggml.cli.arguments.model import model_option, say_unused_gpu, say_which
-from pyggml.cli.arguments.text_file import amount, chunk_options, text_argument, text_or_file
+from pyggml.cli.arguments.model import model_option, print_default_model_notice, print_unused_gpu_notice
+from pyggml.cli.arguments.text_file import chunk_options, progress_total, text_argument, text_source
 from pyggml.cli.command import Command
 from pyggml.cli.show.terminal import json_option, print_json, progress
 from pyggml.units import counted, seconds_text
@@ -30,14 +30,14 @@ def command(
 ) -> None:
     """Measure how well a model predicts the file TEXT. Lower is better, and 1 is perfect.
 
-    The text is read in chunks and the second half of each is scored, as llama-perplexity does, so the numbers can be
-    compared with its own. Only models with the same vocabulary can be compared. TEXT may be - for standard input.
+    The text is split into chunks, and the second half of each chunk is scored, as in llama-perplexity, so that results
+    are comparable. Compare only models with the same vocabulary. For standard input, use - as TEXT.
     """
-    source = text_or_file(text)
-    say_which(model)
-    say_unused_gpu(device)
-    began = time.monotonic()
-    with progress("reading", *amount(source, n_chunks, n_ctx)) as report:
+    source = text_source(text)
+    print_default_model_notice(model)
+    print_unused_gpu_notice(device)
+    start_s = time.monotonic()
+    with progress("reading", *progress_total(source, n_chunks, n_ctx)) as report:
         found = pyggml.perplexity(
             model, source, n_ctx=n_ctx, n_chunks=n_chunks, device=device, n_threads=n_threads, progress=report
         )
@@ -46,4 +46,4 @@ def command(
     else:
         read = f"{counted(found.n_tokens, 'token')} in {counted(found.n_chunks, 'chunk')} of {found.n_ctx}"
         click.echo(f"{found.value:.4f} ± {found.stderr:.4f}")
-        click.echo(f"{read}, in {seconds_text(time.monotonic() - began)}", err=True)
+        click.echo(f"{read}, in {seconds_text(time.monotonic() - start_s)}", err=True)

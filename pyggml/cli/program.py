@@ -1,4 +1,4 @@
-"""The command itself: it finds subcommands when they are needed, and turns their errors into lines and exit codes."""
+"""The top-level command: lazy loading of subcommands, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from pyggml import __version__
 from pyggml.cli.command import Command, CommandGroup
 from pyggml.cli.command_hints import ALIASES, command_hint
 
-#: Subcommand -> what it does. The module of the same name (with _ for -) in this package defines it as ``command``.
+#: Subcommand -> help. The module of the same name (with _ for -) in this package defines it as ``command``.
 COMMANDS = {
-    "generate": "Continue a text, and show it as it is generated.",
+    "generate": "Continue a text.",
     "chat": "Chat with a model.",
-    "batch": "Answer a file of prompts, and go on where a killed job stopped.",
+    "batch": "Answer a file of prompts. Interrupted jobs resume.",
     "serve": "Serve models over HTTP.",
-    "rpc-serve": "Lend this machine's devices to other hosts.",
-    "inspect": "Show what a model is, what is wrong with it, and whether it fits.",
+    "rpc-serve": "Export this machine's devices to other hosts.",
+    "inspect": "Show a report on a model, and whether it fits in memory.",
     "convert": "Convert a Hugging Face directory to a GGUF file.",
-    "quantize": "Make a GGUF file smaller.",
-    "imatrix": "Find out which weights of a model matter most, for quantize.",
+    "quantize": "Quantise a GGUF file.",
+    "imatrix": "Compute an importance matrix, for quantize.",
     "perplexity": "Measure how well a model predicts a text.",
     "cache": "Show, download or remove models on this machine.",
-    "bench": "Measure how fast models are, side by side.",
-    "doctor": "Show what this installation and this machine can do, and what is wrong.",
-    "completion": "Print the script that makes a shell complete this command.",
+    "bench": "Compare the speed of models and settings.",
+    "doctor": "Check this installation and this machine.",
+    "completion": "Print the completion script of a shell.",
 }
 
-# Phrases in messages of the library and of click, and how the command line says the same.
-_WORDS = {
+# Phrases in messages of the library and of click -> the same with options of the command line.
+_OPTION_NAMES = {
     "say requantize=True": "say --requantize",
     "give an importance matrix": "give an importance matrix (--imatrix FILE)",
     "a chunk of n_ctx=": "a chunk of --n-ctx ",
@@ -56,58 +56,55 @@ _WORDS = {
 INTERRUPTED = 130
 
 
-# Options that say which model or text: whoever begins with one has left out the command.
-_BEGINNINGS = {"-m", "--model", "-hf", "--hf-repo", "-p", "--prompt", "-f", "--file"}
-_OF_A_TEXT = {"-p", "--prompt", "-f", "--file"}
+# Options that imply a subcommand: a command line that starts with one lacks the subcommand.
+_TEXT_OPTIONS = {"-p", "--prompt", "-f", "--file"}
+_MODEL_OPTIONS = {"-m", "--model", "-hf", "--hf-repo"}
 
 
 class Program(CommandGroup):
     """A group that imports a subcommand only when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """The names, in the order of the help."""
+        """Return the names, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The subcommand of that name."""
-        if cmd_name in _SMALL_COMMANDS:
-            return _SMALL_COMMANDS[cmd_name]
+        """Return the subcommand with a name or alias."""
+        if cmd_name in _HIDDEN_COMMANDS:
+            return _HIDDEN_COMMANDS[cmd_name]
         name = ALIASES["pyggml"].get(cmd_name, cmd_name)
-        if name not in COMMANDS:
-            return None
-        return command_of(name)
+        return load_command(name) if name in COMMANDS else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses what stands before the subcommand; where there is none, says which was probably meant."""
-        if args and args[0] in _BEGINNINGS:
-            command = "generate" if _OF_A_TEXT & {*args} else "chat"
+        """Parse the options before the subcommand; if it is missing, fail with a suggestion."""
+        if args and args[0] in _TEXT_OPTIONS | _MODEL_OPTIONS:
+            command = "generate" if _TEXT_OPTIONS & {*args} else "chat"
             ctx.fail(f"The command is missing: type 'pyggml {shlex.join([command, *args])}'")
         return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The subcommand; where there is none of that name, says what to type instead."""
+        """Return the subcommand; for an unknown name, fail with a suggestion."""
         name, *rest = args
-        if name not in {*COMMANDS, *ALIASES["pyggml"], *_SMALL_COMMANDS}:
-            ctx.fail(_unknown(name, rest))
+        if name not in {*COMMANDS, *ALIASES["pyggml"], *_HIDDEN_COMMANDS}:
+            ctx.fail(_unknown_command_message(name, rest))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The list of subcommands in the help, without importing them."""
+        """Write the list of subcommands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def command_of(name: str) -> click.Command:
-    """The subcommand that ``COMMANDS`` calls so."""
+def load_command(name: str) -> click.Command:
+    """Import the subcommand with a name in ``COMMANDS``."""
     command = importlib.import_module(f"pyggml.cli.{name.replace('-', '_')}").command
     assert isinstance(command, click.Command)
     return command
 
 
-def _unknown(name: str, rest: list[str]) -> str:
-    """What to say of a word that is no command."""
+def _unknown_command_message(name: str, rest: list[str]) -> str:
     from pyggml.cli.arguments.model import looks_like_model
 
     message, answer = f"No such command {name!r}", command_hint(name.lower(), rest)
@@ -122,40 +119,40 @@ def _unknown(name: str, rest: list[str]) -> str:
 
 
 def run() -> NoReturn:
-    """Runs the command line of this process. See :func:`pyggml.cli.main` for the exit codes."""
+    """Run the command line of this process. See :func:`pyggml.cli.main` for the exit codes."""
     # A stream that the shell closed (">&-") is None.
     sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # not what nohup makes the program ignore
-            signal.signal(number, _leave)
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, _exit_on_signal)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
+        sys.stdout.reconfigure(errors="replace")  # for terminals that are not UTF-8
     try:
         code = program.main(prog_name="pyggml", standalone_mode=False)
-        sys.stdout.flush()  # a closed pipe raises here, where it can still be caught
+        sys.stdout.flush()  # catch a closed pipe here rather than at exit
     except Exception as error:
-        raise SystemExit(_report(error, "--debug" in sys.argv)) from None
+        raise SystemExit(_report_error(error, "--debug" in sys.argv)) from None
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Ends with the exit code that shells expect, but cleans up: half-written files go, the terminal is restored."""
+def _exit_on_signal(number: int, frame: FrameType | None) -> NoReturn:
+    """Exit with the code that shells expect, after clean-up: remove partial files, restore the terminal."""
     del frame
     raise SystemExit(128 + number)
 
 
-def _report(error: Exception, debug: bool) -> int:
-    """Prints what happened, and returns the exit code for it."""
+def _report_error(error: Exception, debug: bool) -> int:
+    """Print an error, and return its exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, click.Abort):
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        # What is still buffered would raise again at exit.
+        # Buffered output would raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     if debug:
@@ -166,21 +163,21 @@ def _report(error: Exception, debug: bool) -> int:
 
 
 def one_line(error: Exception) -> str:
-    """The message of an error, in one line."""
+    """Return the message of an error in one line."""
     if isinstance(error, click.ClickException):
-        return in_words(" ".join(error.format_message().split()))
-    errors = sys.modules.get("pyggml.errors")  # not imported: then it is not one of them
+        return with_option_names(" ".join(error.format_message().split()))
+    errors = sys.modules.get("pyggml.errors")  # None if the library was not imported
     if (errors is not None and isinstance(error, errors.InferError)) or type(error) is ImportError:
-        return in_words(" ".join(str(error).split()))
+        return with_option_names(" ".join(str(error).split()))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return f"this is a bug in pyggml; --debug shows where: {type(error).__name__}: {error}"
 
 
-def in_words(text: str) -> str:
-    """What the library says, in the words of the command."""
-    for theirs, ours in _WORDS.items():
-        text = text.replace(theirs, ours)
+def with_option_names(text: str) -> str:
+    """Replace parameters in a message of the library with options of the command line."""
+    for phrase, replacement in _OPTION_NAMES.items():
+        text = text.replace(phrase, replacement)
     return text
 
 
@@ -195,8 +192,7 @@ def program(ctx: click.Context) -> None:
     pyggml generate -m model.gguf -p "Once upon a time" -n 64
     pyggml inspect hf:org/repo
 
-    Commands that are given no model use the small one that ships with pyggml. PYGGML_CACHE names the folder in which
-    imported models are kept.
+    The default model is the small one that ships with pyggml. PYGGML_CACHE is the folder for imported models.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -217,5 +213,5 @@ def _version() -> None:
     click.echo(f"pyggml {__version__}")
 
 
-# What others say as commands and we as options.
-_SMALL_COMMANDS = {"help": _help, "version": _version}
+# Subcommands of other tools that are options here.
+_HIDDEN_COMMANDS = {"help": _help, "version": _version}

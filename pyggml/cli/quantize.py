@@ -1,4 +1,4 @@
-"""``pyggml quantize``: makes the weights of a GGUF file smaller."""
+"""``pyggml quantize``: quantisation of a GGUF file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyggml
 from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, threads_option
 from pyggml.cli.arguments.output_file import dry_run_option, force_option, output_file
 from pyggml.cli.command import Command
-from pyggml.cli.show.conversion import write_and_show
+from pyggml.cli.show.conversion import write_with_progress
 from pyggml.cli.show.terminal import json_option
 from pyggml.options.file_types import FILE_TYPES
 
@@ -29,15 +29,15 @@ _TYPE = FileType(FILE_TYPES)
     "tensor_types",
     multiple=True,
     metavar="PATTERN=TYPE",
-    help="Use another type, such as q6_k, for tensors whose names match the pattern. May be repeated.",
+    help="Type of the tensors whose names match the pattern, such as q6_k. May be repeated.",
 )
 @click.option(
     "--keep",
     multiple=True,
     metavar="PATTERN",
-    help="Do not convert tensors whose names match the pattern. May be repeated.",
+    help="Keep the type of tensors whose names match the pattern. May be repeated.",
 )
-@click.option("--requantize", is_flag=True, help="Accept a source that is already quantised: the losses add up.")
+@click.option("--requantize", is_flag=True, help="Accept a SOURCE that is already quantised, which loses accuracy.")
 @threads_option
 @force_option
 @dry_run_option
@@ -55,17 +55,17 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Copy the GGUF file SOURCE to OUT, with its weights in another TYPE.
+    """Quantise the weights of the GGUF file SOURCE to TYPE, and write the file OUT.
 
-    The weights of SOURCE should be floats, which `pyggml convert` keeps. OUT appears only when it is complete: if the
-    command is interrupted, it leaves nothing behind.
+    SOURCE should have float weights, as `pyggml convert` writes them. OUT appears only when it is complete: an
+    interrupted command leaves no file.
     """
-    if dry_run and type is None and out is not None:  # OUT may be left out, since nothing is written
+    if dry_run and type is None and out is not None:  # OUT is optional: nothing is written
         out, type = f"{Path(source).stem}-{out.lower()}.gguf", out
     out, type = _out_and_type(source, out, type)
     types = dict(_pattern_and_type(each) for each in tensor_types)
     target = output_file(out, source, imatrix, force=force or dry_run)
-    write_and_show(
+    write_with_progress(
         "quantising",
         _source_bytes(Path(source)),
         lambda report: pyggml.quantize(
@@ -86,11 +86,11 @@ def command(
 
 
 def _out_and_type(source: str, out: str | None, type: str | None) -> tuple[str, str]:
-    """The last two arguments. llama-quantize leaves OUT out, and other tools have the type before it."""
+    """Check the last two arguments. In llama-quantize OUT is optional, and in other tools the type comes first."""
     if out is not None and out.lower() in FILE_TYPES and (type is None or type.lower() not in FILE_TYPES):
         file = type or f"{Path(source).stem}-{out.lower()}.gguf"
         line = shlex.join(["pyggml", "quantize", source, file, out])
-        raise click.UsageError(f"{'OUT is missing' if type is None else 'the type comes last'}: type '{line}'")
+        raise click.UsageError(f"{'OUT is missing' if type is None else 'TYPE comes last'}: type '{line}'")
     if out is None or type is None:
         context = click.get_current_context()
         missing = "out" if out is None else "type"
@@ -107,7 +107,7 @@ def _pattern_and_type(given: str) -> tuple[str, str]:
 
 
 def _source_bytes(source: Path) -> int | None:
-    """The size of the file and, if it is the first of a split set, of the others."""
+    """Return the size of a file or, if it is the first of a split set, of all files of the set."""
     others = re.sub(r"-00001-of-(\d{5})\.gguf$", r"-*-of-\1.gguf", source.name)
     files = [source] if others == source.name else source.parent.glob(others)
     return sum(file.stat().st_size for file in files if file.is_file()) or None

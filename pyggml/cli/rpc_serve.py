@@ -1,4 +1,4 @@
-"""``pyggml rpc-serve``: lends this machine's devices to other hosts."""
+"""``pyggml rpc-serve``: RPC server for this machine's devices."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class _Size(ParamType):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number."""
+        """Parse the number."""
         try:
             size = value if isinstance(value, int) else parse_bytes(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if size < 1:
-            self.fail("nothing would be lent", param, ctx)
+            self.fail("must be at least 1 byte", param, ctx)
         return size
 
 
@@ -41,7 +41,7 @@ class _Size(ParamType):
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
-    help="Address to listen on; 0.0.0.0: all.",
+    help="Address to listen on, or 0.0.0.0 for all.",
 )
 @click.option(
     "--port",
@@ -51,7 +51,7 @@ class _Size(ParamType):
     default=DEFAULT_PORT,
     show_default=True,
     metavar="N",
-    help="Port to listen on; 0: any free one.",
+    help="Port to listen on, or 0 for any free port.",
 )
 @click.option(
     "-dev",
@@ -59,7 +59,7 @@ class _Size(ParamType):
     cls=Option,
     other_names=["-d"],
     metavar="NAME[,NAME]...",
-    help="Devices to lend. Without it, or with auto: all GPUs or, without any, the CPU.",
+    help="Devices to export. Default, or auto: all GPUs, or the CPU if there is no GPU.",
 )
 @click.option(
     "--mem",
@@ -67,13 +67,13 @@ class _Size(ParamType):
     other_names=["-m"],
     type=_Size(),
     metavar="SIZE",
-    help="Memory for each client on each device, such as 8G.",
+    help="Memory limit per client and device, such as 8G.",
 )
 @click.option(
     "--key-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=f"The key that clients must have. Without it: {KEY_VARIABLE}, or a key that is made and kept.",
+    help=f"File with the key of clients. Default: {KEY_VARIABLE}, or a key that is generated and saved.",
 )
 @click.option(
     "-t",
@@ -82,22 +82,22 @@ class _Size(ParamType):
     other_names=["--threads"],
     type=click.IntRange(1, 512),
     metavar="N",
-    help="Compute threads of the CPU. Without it: one per core.",
+    help="Compute threads of the CPU. Default: one per core.",
 )
 def command(
     host: str, port: int, device: str | None, mem: int | None, key_file: Path | None, n_threads: int | None
 ) -> None:
-    r"""Lend this machine's devices to pyggml on other hosts: load(..., rpc=["HOST:PORT"]) puts layers on them.
+    r"""Export this machine's devices to pyggml on other hosts: load(..., rpc=["HOST:PORT"]) puts layers on them.
 
-    Each client is served by a process of its own, which is gone with the client. Clients must have the same key and the
-    same build of the engine. The connection is authenticated, but not encrypted: over a network you do not trust, put a
-    tunnel in front of it. Ctrl-C and SIGTERM end the server and its clients' work.
+    A separate process serves each client. Clients need the same key and the same build of the engine. The connection
+    is authenticated, but not encrypted: over an untrusted network, use a tunnel. Ctrl-C and SIGTERM stop the server
+    and disconnect its clients.
 
     \b
     pyggml rpc-serve                               # this machine's programs only
     pyggml rpc-serve --host 10.0.0.7 --mem 20G --key-file rpc.key
     """
-    from pyggml.remote import (  # here, because help does without the compiled module
+    from pyggml.remote import (  # here: --help does not need the compiled module
         ExportedDevices,
         Supervisor,
         list_exported_devices,
@@ -107,12 +107,12 @@ def command(
     names = tuple(name.strip() for name in re.split("[,/]", named) if name.strip())
     exported = ExportedDevices(names, mem or ExportedDevices.max_bytes, n_threads or 0)
     key = _key(key_file)
-    lent = list_exported_devices(exported)
-    with Supervisor(Address(host.strip("[]"), port), exported, key, _say) as supervisor:
-        _say(f"pyggml {pyggml.__version__} lends at {supervisor.address}:")
-        for each in lent:
+    devices = list_exported_devices(exported)
+    with Supervisor(Address(host.strip("[]"), port), exported, key, _log) as supervisor:
+        _log(f"pyggml {pyggml.__version__} exports devices at {supervisor.address}:")
+        for each in devices:
             free = bytes_text(min(each["memory_free"], exported.max_bytes))
-            _say(f"  {each['name']}: {each['description']}, {free} free")
+            _log(f"  {each['name']}: {each['description']}, {free} free")
         supervisor.run()
 
 
@@ -121,9 +121,9 @@ def _key(file: Path | None) -> bytes:
     if made.exists() or (file is None and os.environ.get(KEY_VARIABLE)):
         return find_key(file)
     key = create_key(made)
-    click.echo(f"pyggml: made a key for clients, in {made}: copy the file to them (rpc_key=FILE)", err=True)
+    click.echo(f"pyggml: generated a key in {made}. Copy the file to the clients (rpc_key=FILE).", err=True)
     return key
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", err=True)

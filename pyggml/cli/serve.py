@@ -1,4 +1,4 @@
-"""``pyggml serve``: serves models over HTTP."""
+"""``pyggml serve``: the HTTP server."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, TypeVar, get_origin
 import click
 
 import pyggml
-from pyggml.cli.arguments.model import of_the_hub, say_which
-from pyggml.cli.arguments.options import ParamType, field_option, other_names_of
+from pyggml.cli.arguments.model import hub_reference, print_default_model_notice
+from pyggml.cli.arguments.options import ParamType, aliases_of, field_option
 from pyggml.cli.arguments.sampling import sampling_options, sampling_values
 from pyggml.cli.command import Command, Option
 from pyggml.options import Field, LoadOptions, fields_of
@@ -34,17 +34,17 @@ from pyggml.server import (
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _SHOWN_DEFAULTS = {
-    "max_tokens": "what the context has room for",
-    "temperature": "what the model's makers recommend, or 0.0",
+    "max_tokens": "the rest of the context",
+    "temperature": "recommended by the model's makers, or 0.0",
 }
 
-# What help says of fields that servers use in their own way.
-_HELP = {"max_queue": "Maximum number of waiting requests, of each model. More are told to come again."}
+# Help of fields with another meaning in the server.
+_HELP = {"max_queue": "Maximum number of waiting requests per model. Further requests are rejected with status 429."}
 _PATHS = ("tokenizer", "rpc_key")
 
 
 class _Text(ParamType):
-    """A text that stands for a field's value, as in the environment: none, 12GB, or several separated by commas."""
+    """A field's value as in an environment variable: none, 12GB, or several values separated by commas."""
 
     name = "text"
 
@@ -52,7 +52,7 @@ class _Text(ParamType):
         self._field = field
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value; for None, what stands for it until the options have been told from those not given."""
+        """Parse the value; return ``_NONE`` for None, which click uses for options that are not given."""
         try:
             converted = self._field.checked(parse_text(self._field, value))
         except pyggml.InvalidParameterError as error:
@@ -64,7 +64,7 @@ _NONE = object()
 
 
 def _server_options(function: _Function) -> _Function:
-    """Adds the server's own options, and those of loading and sampling; the command gets what they say as ``given``."""
+    """Add the options of the server, of loading and of sampling, which the command gets as ``given``."""
 
     @functools.wraps(function)
     def command(*args: Any, sampling: dict[str, Any], **options: Any) -> Any:
@@ -92,7 +92,7 @@ def _server_option(field: Field) -> Callable[[_Function], _Function]:
 
 
 def _given(options: dict[str, Any], table: Iterable[str]) -> dict[str, Any]:
-    """The options of a table that were given; takes all of its options out."""
+    """Remove the options of a table from ``options``, and return those that were given."""
     values = {name: options.pop(name) for name in table}
     return {name: None if value is _NONE else value for name, value in values.items() if value is not None}
 
@@ -104,7 +104,7 @@ def _given(options: dict[str, Any], table: Iterable[str]) -> dict[str, Any]:
     "--model",
     "options",
     cls=Option,
-    other_names=other_names_of(fields_of(LoadOptions)["source"]),
+    other_names=aliases_of(fields_of(LoadOptions)["source"]),
     metavar="MODEL",
     multiple=True,
     help="The same as MODEL.",
@@ -118,7 +118,7 @@ def _given(options: dict[str, Any], table: Iterable[str]) -> dict[str, Any]:
     other_names=["--served-model-name", "--model-alias"],
     metavar="NAME[,NAME]...",
     multiple=True,
-    help="What requests call the model. May be repeated: the second is for the second model.",
+    help="Name of the model in requests. May be repeated: the second is for the second model.",
 )
 @click.option(
     "--config",
@@ -126,7 +126,7 @@ def _given(options: dict[str, Any], table: Iterable[str]) -> dict[str, Any]:
     other_names=["--config-file"],
     type=click.Path(),
     metavar="FILE",
-    help="A TOML file with what the options say, and more about single models.",
+    help="TOML configuration file, with the same options and settings of single models.",
 )
 @_server_options
 def command(
@@ -137,54 +137,48 @@ def command(
     config: str | None,
     given: PartialSettings,
 ) -> None:
-    r"""Serve models over HTTP, to clients of OpenAI's, Anthropic's and ollama's APIs and to browsers.
+    r"""Serve models over HTTP, with OpenAI's, Anthropic's and ollama's APIs and a chat page for browsers.
 
     MODEL is a .gguf file, a Hugging Face directory, or a reference to the hub: hf:org/repo[@revision][:file]. The first
-    is the default. Without one, it is the small model that ships with pyggml.
+    is the default model. Without any, the server uses the small model that ships with pyggml.
 
-    The server's options and those of loading hold for all models, and those of sampling for requests that say nothing
-    else. What is not given comes from the environment (PYGGML_PORT, PYGGML_N_CTX ...), then from the file, and then it
-    is the default. Ctrl-C and SIGTERM end the server when its running requests have ended; a second one ends it now.
+    Options of the server and of loading apply to all models. Sampling options are defaults, which requests override.
+    An option that is not given is read from the environment (PYGGML_PORT, PYGGML_N_CTX ...), then from the
+    configuration file. Ctrl-C and SIGTERM stop the server once its running requests are done; a second one stops it at
+    once.
 
     \b
     pyggml serve model.gguf
     pyggml serve hf:org/repo --port 8000 --n-parallel 16 --n-ctx 65536
     pyggml serve --config server.toml
     """
-    models = [ModelSpec(source) for source in (*arguments, *options, *map(_of_the_hub, repositories))]
+    models = [ModelSpec(source) for source in (*arguments, *options, *map(hub_reference, repositories))]
     names = [[name.strip() for name in each.split(",") if name.strip()] for each in aliases]
     try:
         settings = read_settings(replace(given, models=models, names=names), os.environ, config)
         keys = settings.read_api_keys()
     except pyggml.InvalidParameterError as error:
         raise click.UsageError(str(error)) from None
-    _say_before(settings, is_open=not keys)
+    _print_notices(settings, requires_key=bool(keys))
     from pyggml.server import create_app, run
 
     app = create_app(settings)
-    run(app, settings, lambda url: _say_where(url, app.state.worker.models.names, settings))
+    run(app, settings, lambda url: _print_address(url, app.state.worker.models.names, settings))
 
 
-def _of_the_hub(repository: str) -> str:
-    reference = of_the_hub(repository)
-    assert reference is not None
-    return reference
-
-
-def _say_before(settings: Settings, *, is_open: bool) -> None:
-    """What is worth knowing while the model is loaded."""
+def _print_notices(settings: Settings, *, requires_key: bool) -> None:
     if all(model.source is None for model in settings.models):
-        say_which(None, "MODEL")
-    if is_open and not is_loopback(settings.host):
+        print_default_model_notice(None, "MODEL")
+    if not requires_key and not is_loopback(settings.host):
         click.echo(
-            f"pyggml: warning: whoever reaches {settings.host} can use the server, which asks for no key; "
-            "--api-key-file FILE or PYGGML_API_KEY sets one",
+            f"pyggml: warning: the server accepts requests without a key from all hosts that can reach "
+            f"{settings.host}. Set --api-key-file FILE or PYGGML_API_KEY.",
             err=True,
         )
     for hint in foreign_variable_hints(os.environ):
         click.echo(f"pyggml: {hint}", err=True)
 
 
-def _say_where(url: str, names: Sequence[str], settings: Settings) -> None:
-    page = "a page for chatting is there; " if settings.page else ""
-    click.echo(f"pyggml: serving {', '.join(names)} at {url} ({page}OpenAI's clients take base_url={url}/v1)", err=True)
+def _print_address(url: str, names: Sequence[str], settings: Settings) -> None:
+    page = "chat page at the same address; " if settings.page else ""
+    click.echo(f"pyggml: serving {', '.join(names)} at {url} ({page}base_url={url}/v1 for OpenAI's clients)", err=True)

@@ -1,4 +1,4 @@
-"""Jobs and servers on many machines, with Ray: Data for batch jobs, Serve for the worker. Needs the extra ``ray``."""
+"""Distributed batch jobs and servers, on Ray Data and Ray Serve. Needs the extra ``ray``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _MODULES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker would take every name for one of these
+if not TYPE_CHECKING:  # else type checkers accept every name
 
     def __getattr__(name: str) -> object:
-        """Imports what needs Ray on first use."""
+        """Import a module that needs Ray on first use."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if importlib.util.find_spec("ray") is None:

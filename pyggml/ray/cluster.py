@@ -1,4 +1,4 @@
-"""The cluster: how to reach it, and what its nodes lend."""
+"""The Ray cluster: connection, and resources of its nodes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import replace
 import ray
 
 import pyggml
-from pyggml.ray.actor import Work
+from pyggml.ray.actor import WorkerSpec
 from pyggml.ray.plan import Node, Plan, plan
 from pyggml.system import build_info
 
-# Backends that compute on no GPU.
-_NO_GPUS = {"CPU", "BLAS", "RPC"}
+# Backends without GPUs of this machine.
+_NON_GPU_BACKENDS = {"CPU", "BLAS", "RPC"}
 
 
 def connect(address: str) -> None:
-    """Connects this process to a cluster, unless it is connected already.
+    """Connect this process to a cluster, unless it is connected already.
 
     Args:
-        address: the cluster's address, "auto" for that of this machine, "local" for a new one.
+        address: the cluster's address, "auto" for this machine's cluster, "local" for a new one.
 
     Raises:
         EngineError: there is no such cluster.
@@ -31,32 +31,33 @@ def connect(address: str) -> None:
         ray.init(address, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason: BaseException = error
-        while reason.__cause__ is not None:  # Ray tells the reason last
+        while reason.__cause__ is not None:  # Ray chains the root cause
             reason = reason.__cause__
         raise pyggml.EngineError(f"no Ray cluster can be reached at {address!r}: {reason}") from error
 
 
-def planned(work: Work, n_actors: int | None, *, n_spared: int = 0) -> Plan:
-    """The actors for a job on the cluster that this process is connected to.
+def plan_actors(spec: WorkerSpec, n_actors: int | None, *, n_reserved_cpus: int = 0) -> Plan:
+    """Plan the actors of a job on the connected cluster.
 
     Args:
-        work: what they are to do.
-        n_actors: so many, instead of as many as fit.
-        n_spared: CPUs that are left for other work, of the nodes that have most.
+        spec: their model and settings.
+        n_actors: number of actors; None: as many as fit.
+        n_reserved_cpus: CPUs left for other tasks, taken from the largest nodes.
 
     Raises:
         InferError: as :func:`pyggml.ray.plan.plan`.
     """
     nodes = [*_nodes()]
-    for _ in range(n_spared):
+    for _ in range(n_reserved_cpus):
         nodes.sort(key=lambda node: node.n_cpus)
         nodes[-1] = replace(nodes[-1], n_cpus=nodes[-1].n_cpus - 1)
-    return plan(nodes, work.model, work.load, n_actors)
+    return plan(nodes, spec.model, spec.load, n_actors)
 
 
 def _nodes() -> Iterator[Node]:
-    can_use_gpus = not _NO_GPUS.issuperset(build_info().backends)
+    can_use_gpus = not _NON_GPU_BACKENDS.issuperset(build_info().backends)
     for node in ray.nodes():
         if node["Alive"]:
-            lent = node["Resources"]
-            yield Node(lent.get("CPU", 0), lent.get("GPU", 0) if can_use_gpus else 0, lent.get("memory", 0))
+            resources = node["Resources"]
+            n_gpus = resources.get("GPU", 0) if can_use_gpus else 0
+            yield Node(resources.get("CPU", 0), n_gpus, resources.get("memory", 0))

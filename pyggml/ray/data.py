@@ -1,4 +1,4 @@
-"""Answers as a step of a pipeline of Ray Data."""
+"""Batch inference as a Ray Data operator."""
 
 from __future__ import annotations
 
@@ -11,20 +11,28 @@ import pyarrow as pa
 import ray.data
 
 import pyggml
-from pyggml.batch import N_PARALLEL, Names, PlainAnswering, answer_all, answer_fields, answer_schema, fitting
-from pyggml.ray.actor import Work
-from pyggml.ray.cluster import connect, planned
+from pyggml.batch import (
+    N_PARALLEL,
+    FieldNames,
+    PromptRowProcessor,
+    answer_fields,
+    answer_schema,
+    fit_to_column,
+    process_rows,
+)
+from pyggml.ray.actor import WorkerSpec
+from pyggml.ray.cluster import connect, plan_actors
 from pyggml.ray.job import BATCH_TOKENS
-from pyggml.ray.rate import Rate
+from pyggml.ray.throughput import ThroughputMeter
 
 if TYPE_CHECKING:
     from ray.data import Dataset
 
 _SAMPLED_ROWS = 32
-# CPUs for what reads, divides and writes the rows, and for what leaves out those of an earlier run: both would wait for
-# ever for CPUs that models have.
-_SPARED_CPUS = 1
-_SPARED_CPUS_FOR_CHECKPOINTS = 1
+# CPUs for Ray Data's tasks that read and write rows, and for those that filter by a checkpoint: if the actors took all
+# CPUs, these tasks would never be scheduled.
+_DATA_CPUS = 1
+_CHECKPOINT_CPUS = 1
 
 
 def map_batches(
@@ -39,42 +47,42 @@ def map_batches(
     n_actors: int | None = None,
     **load: Any,
 ) -> Dataset:
-    """Adds the answers of a model to a dataset, as :func:`pyggml.batch.run` does to a file.
+    """Add the answers of a model to a dataset, as :func:`pyggml.batch.run` does to a file.
 
-    It is lazy, as Ray's own is, except that the first rows are read now, to learn how long they are. Ray Data's
-    checkpoints work with it: see docs/how-to/run-batch-jobs.md. Where Ray Data shows progress bars, each process of a
-    model says every ten seconds how many tokens per second it generates.
+    It is lazy, as Ray's own ``map_batches``, except that it reads the first rows at once to estimate their length. It
+    supports Ray Data's checkpoints: see docs/how-to/run-batch-jobs.md. If Ray Data shows progress bars, each actor
+    prints its tokens per second every ten seconds.
 
     Args:
-        dataset: rows with a prompt or messages, perhaps ``params``.
+        dataset: rows with a prompt or messages, optionally ``params``.
         model: as for :func:`pyggml.load`; this machine and every node must have it under this name.
-        prompt: name of the column with the text to continue, or its token ids.
-        messages: name of the column with the conversation to answer.
-        params: sampling parameters of rows that do not set them.
-        column: name of the column for the answer; those beside it are named after it.
-        batch_tokens: tokens of a batch, prompts and answers together, by the first rows.
-        n_actors: number of actors. None: as many as the nodes have room for.
-        **load: options of :func:`pyggml.load`; ``n_parallel`` is 16 if it is left out.
+        prompt: name of the column with the prompt: text or token ids.
+        messages: name of the column with the conversation.
+        params: default sampling parameters of rows.
+        column: name of the column for the answer; the other columns are named after it.
+        batch_tokens: target tokens of a batch, prompts and answers together, estimated from the first rows.
+        n_actors: number of actors. None: as many as fit on the nodes.
+        **load: options of :func:`pyggml.load`; ``n_parallel`` defaults to 16.
 
     Raises:
-        OutOfMemoryError: no node has room for the model.
+        OutOfMemoryError: the model fits on no node.
         InvalidParameterError: an option is invalid.
         EngineError: there is no cluster.
     """
     connect("auto")
     load = {"n_parallel": N_PARALLEL, **load}
-    work = Work(model, params, Names(prompt, messages, "params", column), False, load)
-    n_spared = _SPARED_CPUS + _SPARED_CPUS_FOR_CHECKPOINTS * (dataset.context.checkpoint_config is not None)
-    plan = planned(work, n_actors, n_spared=n_spared)
+    spec = WorkerSpec(model, params, FieldNames(prompt, messages, "params", column), False, load)
+    n_reserved = _DATA_CPUS + _CHECKPOINT_CPUS * (dataset.context.checkpoint_config is not None)
+    plan = plan_actors(spec, n_actors, n_reserved_cpus=n_reserved)
     sample = dataset.limit(_SAMPLED_ROWS).take_all()
     if taken := [name for name in answer_fields(column) for row in sample[:1] if name in row]:
-        raise pyggml.InvalidParameterError(f"the dataset has a column {taken[0]!r} already: choose another column")
-    n_rows = max(1, batch_tokens * len(sample) // max(1, sum(map(work.n_tokens, sample))))
-    # Enough batches at a time for the engine to be full while one ends.
+        raise pyggml.InvalidParameterError(f"the dataset already has a column {taken[0]!r}: choose another column")
+    n_rows = max(1, batch_tokens * len(sample) // max(1, sum(map(spec.estimate_tokens, sample))))
+    # Enough concurrent batches to fill all parallel sequences while one batch drains.
     n_batches = 1 + math.ceil(load["n_parallel"] / n_rows)
     return dataset.repartition(target_num_rows_per_block=n_rows).map_batches(
-        _Tables,
-        fn_constructor_args=(work.on(plan),),
+        _TableProcessor,
+        fn_constructor_args=(spec.with_threads(plan),),
         batch_size=None,
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(
@@ -87,24 +95,24 @@ def map_batches(
     )
 
 
-class _Tables:
-    """Adds answers to tables. Ray Data calls it for several at a time, in one event loop."""
+class _TableProcessor:
+    """Ray Data function that adds answers to Arrow tables, called concurrently in one event loop."""
 
-    def __init__(self, work: Work) -> None:
-        self._column = work.names.column
-        self._llm = work.loaded()
-        self._answering = PlainAnswering(self._llm, work.params, work.names)
-        self._rate = Rate(self._column, is_shown=ray.data.DataContext.get_current().enable_progress_bars)
+    def __init__(self, spec: WorkerSpec) -> None:
+        self._column = spec.names.column
+        self._llm = spec.load_model()
+        self._processor = PromptRowProcessor(self._llm, spec.params, spec.names)
+        self._meter = ThroughputMeter(self._column, prints=ray.data.DataContext.get_current().enable_progress_bars)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         found: dict[int, dict[str, Any]] = {}
 
-        def keep(index: int, answer: dict[str, Any]) -> None:
+        def add(index: int, answer: dict[str, Any]) -> None:
             found[index] = answer
-            self._rate.count(answer)
+            self._meter.count(answer)
 
-        await answer_all(self._answering, enumerate(table.to_pylist()), self._llm.n_parallel, keep)
+        await process_rows(self._processor, enumerate(table.to_pylist()), self._llm.n_parallel, add)
         for column in answer_schema(self._column):
-            values = [fitting(found[index][column.name], column.type) for index in range(table.num_rows)]
+            values = [fit_to_column(found[index][column.name], column.type) for index in range(table.num_rows)]
             table = table.append_column(column, pa.array(values, column.type))
         yield table

@@ -1,4 +1,4 @@
-"""Models split over hosts: each replica has hosts of its own, which Ray reserves as one placement group."""
+"""Models split over hosts: each replica has its own hosts, which Ray reserves as one placement group."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 import pyggml
 from pyggml.remote import Address, ExportedDevices, Supervisor
 
-#: How a placement group lies on nodes: no two parts of a model on one.
+#: Placement strategy: each part of a model on a node of its own.
 STRATEGY = "STRICT_SPREAD"
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """Hosts that lend their devices to a replica, as ``pyggml rpc-serve`` does.
+    """Hosts that export their devices to a replica, as ``pyggml rpc-serve`` does.
 
     Attributes:
-        n: how many.
-        resources: what Ray reserves on each, such as {"CPU": 8} or {"CPU": 1, "GPU": 2}.
-        devices: what each lends, by names as for :func:`pyggml.load`. (): the GPUs that it has reserved or, without
-            any, the CPU, with as many threads as CPUs are reserved.
+        n: number of hosts.
+        resources: resources that Ray reserves on each, such as {"CPU": 8} or {"CPU": 1, "GPU": 2}.
+        devices: names of the devices that each exports, as for :func:`pyggml.load`. (): the reserved GPUs or, without
+            any, the CPU, with one thread per reserved CPU.
     """
 
     n: int
@@ -38,54 +38,50 @@ class Hosts:
     devices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Checks what was given."""
+        """Check the values."""
         if not isinstance(self.n, int) or self.n < 1:
-            raise pyggml.InvalidParameterError(f"Hosts(n) is how many hosts lend devices, at least 1, not {self.n!r}")
+            raise pyggml.InvalidParameterError(f"Hosts(n): expected a number of hosts of at least 1, not {self.n!r}")
         if not any(self.resources.values()):
-            raise pyggml.InvalidParameterError('Hosts(resources) reserves nothing: {"CPU": 1} is the least there is')
+            raise pyggml.InvalidParameterError('Hosts(resources) reserves nothing: use at least {"CPU": 1}')
 
     @property
     def bundles(self) -> list[dict[str, float]]:
-        """What a placement group has for them, after the replica's own part."""
+        """The hosts' bundles of a placement group, which follow the replica's own bundle."""
         return [dict(self.resources) for _ in range(self.n)]
 
 
-class Lent:
-    """Devices of hosts, as a replica has them.
+class RemoteDevices:
+    """Devices of other hosts, which a replica uses over RPC with the load options :attr:`load`."""
 
-    Attributes:
-        load: options of :func:`pyggml.load` that use them.
-    """
-
-    def __init__(self, lenders: list[Any], addresses: list[str], key_file: Path) -> None:
-        self._lenders = lenders
+    def __init__(self, exporters: list[Any], addresses: list[str], key_file: Path) -> None:
+        self._exporters = exporters
         self.load: dict[str, Any] = {"rpc": addresses, "rpc_key": key_file}
 
     async def check(self) -> None:
-        """Requires that all hosts are there.
+        """Check that all hosts respond.
 
         Raises:
-            HostLostError: one is lost.
+            HostLostError: a host is lost.
         """
         try:
-            await asyncio.gather(*(lender.address.remote() for lender in self._lenders))
+            await asyncio.gather(*(exporter.address.remote() for exporter in self._exporters))
         except ray.exceptions.RayError as error:
-            raise pyggml.HostLostError(f"a host that lends its devices is lost: {error}") from error
+            raise pyggml.HostLostError(f"a host that exports its devices is lost: {error}") from error
 
 
 @contextlib.asynccontextmanager
-async def lent_by(hosts: Hosts) -> AsyncIterator[Lent]:
-    """Has the other bundles of this replica's placement group lend their devices to it, and to nobody else.
+async def export_devices(hosts: Hosts) -> AsyncIterator[RemoteDevices]:
+    """Export the devices of the other bundles of this replica's placement group to this replica alone.
 
     Raises:
-        RayError: one of them cannot.
+        RayError: an exporter failed to start.
     """
     key = secrets.token_hex(32)
     group = ray.util.get_current_placement_group()
     n_cpus, n_gpus = hosts.resources.get("CPU", 0), hosts.resources.get("GPU", 0)
     loan = ExportedDevices(hosts.devices, n_threads=int(n_cpus))
-    lenders = [
-        ray.remote(_Lender)
+    exporters = [
+        ray.remote(_DeviceExporter)
         .options(
             num_cpus=n_cpus,
             num_gpus=n_gpus,
@@ -95,19 +91,19 @@ async def lent_by(hosts: Hosts) -> AsyncIterator[Lent]:
         .remote(key, loan)
         for index in range(hosts.n)
     ]
-    with TemporaryDirectory() as folder:  # which only this user can read
+    with TemporaryDirectory() as folder:  # readable only by this user
         key_file = Path(folder) / "rpc-key"
         key_file.write_text(key)
         try:
-            addresses = await asyncio.gather(*(lender.address.remote() for lender in lenders))
-            yield Lent(lenders, addresses, key_file)
+            addresses = await asyncio.gather(*(exporter.address.remote() for exporter in exporters))
+            yield RemoteDevices(exporters, addresses, key_file)
         finally:
-            for lender in lenders:
-                ray.kill(lender)
+            for exporter in exporters:
+                ray.kill(exporter)
 
 
-class _Lender:
-    """The actor on a host. Ray ends it with the replica, and the processes that it starts end with it."""
+class _DeviceExporter:
+    """The RPC server's actor on a host. Ray stops it with the replica, and its child processes exit with it."""
 
     def __init__(self, key: str, loan: ExportedDevices) -> None:
         here = Address(ray.util.get_node_ip_address(), 0)
@@ -115,5 +111,5 @@ class _Lender:
         threading.Thread(target=self._supervisor.run, name="pyggml-rpc", daemon=True).start()
 
     def address(self) -> str:
-        """Where it listens."""
+        """Return the address that it listens on."""
         return str(self._supervisor.address)

@@ -1,4 +1,4 @@
-"""A job from a file of rows to a file of answers, as :mod:`pyggml.batch` has it, computed by a cluster."""
+"""A batch job (:mod:`pyggml.batch`) that is computed on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pyggml
-from pyggml.batch import N_PARALLEL, BatchProgress, BatchReport, Job, Names, Rows, identity
-from pyggml.ray.actor import Work
-from pyggml.ray.cluster import connect, planned
-from pyggml.ray.pool import Part, Pool
+from pyggml.batch import N_PARALLEL, BatchProgress, BatchReport, FieldNames, Job, Rows, job_id
+from pyggml.ray.actor import WorkerSpec
+from pyggml.ray.cluster import connect, plan_actors
+from pyggml.ray.pool import ActorPool, RowBatch
 
-#: Tokens of a part, prompts and answers together: many for one message, few to be computed again.
+#: Target tokens of a batch, prompts and answers together: enough to amortise a message, few enough to recompute.
 BATCH_TOKENS = 8192
 
 
@@ -34,54 +34,54 @@ def run_batch(
     n_actors: int | None = None,
     **load: Any,
 ) -> BatchReport:
-    """Does what :func:`pyggml.batch.run` does, on a Ray cluster.
+    """Run :func:`pyggml.batch.run` on a Ray cluster.
 
-    Rows go out in parts and come back in any order; this process keeps the journal and writes ``out``, so files need
-    not be shared between nodes. A node that dies costs the parts that it was computing.
+    Rows are sent to actors in batches, and answers return in any order. This process writes the journal and ``out``, so
+    the nodes need no shared file system. If a node is lost, only the batches that it was computing are recomputed.
 
     Args:
-        source: as for :func:`pyggml.batch.run`, like all that is not told here.
+        source: as for :func:`pyggml.batch.run`, which documents all arguments not described here.
         out: the file of answers.
-        model: what this machine and every node can load under this name.
-        address: the cluster's address, "auto" for that of this machine, "local" for a new one on this machine. Not used
-            if this process is connected already.
+        model: a model that this machine and every node can load under this name.
+        address: the cluster's address, "auto" for this machine's cluster, "local" for a new one on this machine.
+            Ignored if this process is connected already.
         params: sampling parameters.
         prompt: name of a field.
         messages: name of a field.
         column: name of a field.
         overwrite: replace ``out`` if it exists.
-        restart: forget what an earlier run has done.
+        restart: discard the journal of an earlier run.
         progress: called with a BatchProgress after each row.
-        batch_tokens: tokens of a part, prompts and answers together, by the length of texts.
-        n_actors: number of actors. None: as many as the nodes have room for.
+        batch_tokens: target tokens of a batch, prompts and answers together, estimated from the length of texts.
+        n_actors: number of actors. None: as many as fit on the nodes.
         **load: options of :func:`pyggml.load`.
 
     Raises:
-        EngineError: there is no such cluster, or it could not go on; what is done is kept.
+        EngineError: there is no such cluster, or its actors keep crashing; the journal keeps the answers so far.
         InferError: as :func:`pyggml.batch.run`.
     """
-    rows, names = Rows(source), Names(prompt, messages, "params", column)
-    work = Work(model, params, names, rows.is_openai, {"n_parallel": N_PARALLEL, **load})
-    about = identity(model, params, load)
-    with Job(rows, Path(out), about, names, overwrite=overwrite, restart=restart, progress=progress) as job:
+    rows, names = Rows(source), FieldNames(prompt, messages, "params", column)
+    spec = WorkerSpec(model, params, names, rows.is_openai, {"n_parallel": N_PARALLEL, **load})
+    identity = job_id(model, params, load)
+    with Job(rows, Path(out), identity, names, overwrite=overwrite, restart=restart, progress=progress) as job:
         if not job.is_done:
             connect(address)
-            plan = planned(work, n_actors)
-            with Pool(work.on(plan), plan) as pool:
-                for index, answer in pool.answers(_parts(job.missing(), work, batch_tokens)):
+            plan = plan_actors(spec, n_actors)
+            with ActorPool(spec.with_threads(plan), plan) as pool:
+                for index, answer in pool.process(_batches(job.pending_rows(), spec, batch_tokens)):
                     job.add(index, answer)
         return job.finish()
 
 
-def _parts(rows: Iterable[tuple[int, Any]], work: Work, most: int) -> Iterator[Part]:
-    """The rows in parts of about so many tokens."""
-    part, n_tokens = Part([]), 0
+def _batches(rows: Iterable[tuple[int, Any]], spec: WorkerSpec, batch_tokens: int) -> Iterator[RowBatch]:
+    """Group rows into batches of about ``batch_tokens`` tokens."""
+    batch, n_tokens = RowBatch([]), 0
     for index, row in rows:
-        n_own = work.n_tokens(row)
-        if part.rows and n_tokens + n_own > most:
-            yield part
-            part, n_tokens = Part([]), 0
-        part.rows.append((index, row))
-        n_tokens += n_own
-    if part.rows:
-        yield part
+        n_row = spec.estimate_tokens(row)
+        if batch.rows and n_tokens + n_row > batch_tokens:
+            yield batch
+            batch, n_tokens = RowBatch([]), 0
+        batch.rows.append((index, row))
+        n_tokens += n_row
+    if batch.rows:
+        yield batch

@@ -1,4 +1,4 @@
-"""How many models the nodes of a cluster hold, and how large each is: from their cores, memory and GPUs."""
+"""Planning of actors: their number and size, from the CPUs, memory and GPUs of a cluster's nodes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pyggml
 from pyggml.memory.estimate import estimate
 from pyggml.units import bytes_text, counted
 
-# More threads make one request faster, and many requests no faster than two models beside each other.
-_MOST_CPUS = 8
-# Fewer models, each with weights of its own, are better than many, as long as this part of the CPUs has work.
-_ENOUGH = 0.9
-# What Python, Ray and Arrow take in a process besides the model.
+# Beyond this, two models have more throughput than one with twice the threads.
+_MAX_CPUS = 8
+# Prefer few large actors to many small ones, as long as they use this fraction of the best CPU utilisation.
+_MIN_UTILISATION = 0.9
+# Memory of Python, Ray and Arrow in each process, without the model.
 _PROCESS_BYTES = 200 * 2**20
-_ESTIMATED = ("n_ctx", "n_parallel", "n_batch", "n_ubatch", "cache_type")
+_ESTIMATE_OPTIONS = ("n_ctx", "n_parallel", "n_batch", "n_ubatch", "cache_type")
 
 
 @dataclass(frozen=True)
 class Node:
-    """What a node lends to Ray.
+    """The resources that a node offers to Ray.
 
     Attributes:
         n_cpus: logical CPUs.
@@ -42,7 +42,7 @@ class Plan:
         n_actors: number of actors, each with a model.
         n_cpus: CPUs of each; without a GPU, the number of its compute threads.
         n_gpus: GPUs of each.
-        memory_bytes: main memory of each, without the weights that all processes of a node share; 0: not known.
+        memory_bytes: main memory of each, without the weights that processes of a node share; 0: unknown.
     """
 
     n_actors: int
@@ -52,74 +52,69 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Need:
-    """What a model takes.
+class _ModelMemory:
+    """The memory of a model.
 
     Attributes:
-        shared_bytes: weights as they are in the file, whose pages all processes of a node share.
-        own_bytes: what each process has for itself: caches, scratch memory, and weights that are laid out anew.
+        shared_bytes: memory-mapped weights, whose pages all processes of a node share.
+        private_bytes: memory of each process: KV cache, compute buffers and repacked weights.
     """
 
     shared_bytes: int
-    own_bytes: int
+    private_bytes: int
 
-    def n_fitting(self, node: Node, n_cpus: int) -> int:
-        """How many models with so many threads a node holds."""
-        return max(0, int(min(node.n_cpus // n_cpus, (node.memory_bytes - self.shared_bytes) // self.own_bytes)))
+    def n_fitting(self, nodes: Iterable[Node], n_cpus: int) -> int:
+        """Return the number of actors with ``n_cpus`` CPUs that fit on the nodes."""
+        return sum(
+            max(0, int(min(node.n_cpus // n_cpus, (node.memory_bytes - self.shared_bytes) // self.private_bytes)))
+            for node in nodes
+        )
 
 
 def plan(nodes: Iterable[Node], model: Any, load: Mapping[str, Any], n_actors: int | None = None) -> Plan:
-    """Plans as many actors as fit: one for each GPU, or where there is none, one for up to eight CPUs.
+    """Plan as many actors as fit: one per GPU or, without GPUs, one per up to eight CPUs.
 
     Args:
         nodes: the nodes.
         model: as for :func:`pyggml.load`, on this machine.
         load: options of :func:`pyggml.load`.
-        n_actors: so many, instead of as many as fit.
+        n_actors: number of actors; None: as many as fit.
 
     Raises:
-        OutOfMemoryError: no node has room for the model.
-        InvalidParameterError: the cluster has no CPUs to give.
-        InferError: the model cannot be estimated.
+        OutOfMemoryError: the model fits on no node.
+        InvalidParameterError: no node has a CPU.
+        InferError: the model's memory cannot be estimated.
     """
     nodes = [node for node in nodes if node.n_cpus >= 1]
     if not nodes:
-        raise pyggml.InvalidParameterError("no node of the Ray cluster has a CPU to give: add a node")
+        raise pyggml.InvalidParameterError("no node of the Ray cluster has a CPU for actors: add a node")
     n_gpus = int(sum(node.n_gpus for node in nodes if node.n_gpus >= 1))
     if n_gpus and load.get("device") != "cpu":
-        # Its GPUs are not this machine's, so what they have room for is found out where they are.
+        # GPUs of other hosts: only the actors there can check their memory.
         return Plan(n_actors or n_gpus, 1, 1, 0)
-    need = _need(model, load)
-    n_cpus = int(load.get("n_threads") or _n_cpus(nodes, need))
-    n_fitting = _n_fitting(nodes, need, n_cpus)
+    memory = _model_memory(model, load)
+    n_cpus = int(load.get("n_threads") or _n_cpus(nodes, memory))
+    n_fitting = memory.n_fitting(nodes, n_cpus)
     if not n_fitting:
-        raise _no_room(nodes, need, n_cpus)
-    return Plan(n_actors or n_fitting, n_cpus, 0, need.own_bytes)
+        needed = memory.shared_bytes + memory.private_bytes
+        largest = int(max(node.memory_bytes for node in nodes))
+        raise pyggml.OutOfMemoryError(
+            f"the model fits on no node: it needs {counted(n_cpus, 'CPU')} and {bytes_text(needed)}; the largest node "
+            f"offers {bytes_text(largest)} to Ray. Use a smaller n_ctx, n_parallel or n_threads.",
+            needed,
+            largest,
+        )
+    return Plan(n_actors or n_fitting, n_cpus, 0, memory.private_bytes)
 
 
-def _need(model: Any, load: Mapping[str, Any]) -> _Need:
-    options = {name: value for name, value in load.items() if name in _ESTIMATED}
+def _model_memory(model: Any, load: Mapping[str, Any]) -> _ModelMemory:
+    options = {name: value for name, value in load.items() if name in _ESTIMATE_OPTIONS}
     memory = estimate(model, **{**options, "device": "cpu"}).devices[0]
     shared_bytes = memory.weights_bytes - memory.repacked_bytes
-    return _Need(shared_bytes, memory.total_bytes - shared_bytes + _PROCESS_BYTES)
+    return _ModelMemory(shared_bytes, memory.total_bytes - shared_bytes + _PROCESS_BYTES)
 
 
-def _n_fitting(nodes: Iterable[Node], need: _Need, n_cpus: int) -> int:
-    return sum(need.n_fitting(node, n_cpus) for node in nodes)
-
-
-def _n_cpus(nodes: Iterable[Node], need: _Need) -> int:
-    """Threads of each model: the most with which hardly fewer CPUs have work than could."""
-    used = {n_cpus: n_cpus * _n_fitting(nodes, need, n_cpus) for n_cpus in range(1, _MOST_CPUS + 1)}
-    return max(n_cpus for n_cpus, n_used in used.items() if n_used >= _ENOUGH * max(used.values()))
-
-
-def _no_room(nodes: Iterable[Node], need: _Need, n_cpus: int) -> pyggml.OutOfMemoryError:
-    needed = need.shared_bytes + need.own_bytes
-    most = int(max(node.memory_bytes for node in nodes))
-    return pyggml.OutOfMemoryError(
-        f"no node has room for the model: it takes {counted(n_cpus, 'CPU')} and {bytes_text(needed)}, and the largest "
-        f"node lends {bytes_text(most)} to Ray: use a smaller n_ctx, n_parallel or n_threads",
-        needed,
-        most,
-    )
+def _n_cpus(nodes: Iterable[Node], memory: _ModelMemory) -> int:
+    """Return the CPUs of each actor: the largest number with nearly the best CPU utilisation."""
+    used = {n_cpus: n_cpus * memory.n_fitting(nodes, n_cpus) for n_cpus in range(1, _MAX_CPUS + 1)}
+    return max(n_cpus for n_cpus, n_used in used.items() if n_used >= _MIN_UTILISATION * max(used.values()))

@@ -1,4 +1,4 @@
-"""The actors of a job. What one computed when it was lost, with its node or without, others compute again."""
+"""The actor pool of a job: dispatches batches of rows, replaces lost actors and retries their batches."""
 
 from __future__ import annotations
 
@@ -13,65 +13,58 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 import pyggml
-from pyggml.batch import Broken
-from pyggml.ray.actor import Actor, Work
+from pyggml.batch import InvalidRow
+from pyggml.ray.actor import Actor, WorkerSpec
 from pyggml.ray.plan import Plan
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 logger = logging.getLogger("pyggml")
 
 Json = dict[str, Any]
 
-# Rows that an actor has for each that it computes, so that it never waits for this process.
-_AHEAD = 2
-# How often the actor of a part may be lost, by chance or by others' fault, until the part is suspected.
-_MOST_LOST = 3
-# Seconds without an answer or an actor, after which a log line says what the job waits for.
-_PATIENCE_S = 30.0
+# Rows queued at an actor per parallel sequence, so that it never waits for this process.
+_QUEUE_FACTOR = 2
+# Crashes of a batch's actor, perhaps caused by other batches, before the batch is isolated.
+_MAX_CRASHES = 3
+# Seconds without an event before a log line reports what the job waits for.
+_STALL_S = 30.0
 
 
 @dataclass
-class Part:
-    """Rows that are computed together.
-
-    Attributes:
-        rows: the rows, each with its index.
-        n_lost: how often the actor that computed them was lost.
-    """
+class RowBatch:
+    """Rows with their indices that are sent to an actor together, and how often their actor has crashed."""
 
     rows: list[tuple[int, Any]]
-    n_lost: int = 0
+    n_crashes: int = 0
 
     @property
-    def is_suspected(self) -> bool:
-        """Whether it may be what ends actors, so that it is computed alone, and no other is lost with it."""
-        return self.n_lost >= _MOST_LOST
+    def is_isolated(self) -> bool:
+        """True if the batch may be what crashes actors, so that it must run alone on an actor."""
+        return self.n_crashes >= _MAX_CRASHES
 
-    def again(self) -> Iterator[Part]:
-        """What to do once its actor was lost: all of it again, or row by row, or no more."""
-        was_alone = self.is_suspected
-        self.n_lost += 1
-        if not was_alone:
+    def retries(self) -> Iterator[RowBatch]:
+        """Return the batches to run after a crash: itself, its rows one by one, or an error for its single row."""
+        was_isolated = self.is_isolated
+        self.n_crashes += 1
+        if not was_isolated:
             yield self
         elif len(self.rows) > 1:
-            yield from (Part([row], _MOST_LOST) for row in self.rows)
+            yield from (RowBatch([row], _MAX_CRASHES) for row in self.rows)
         else:
-            problem = Broken("the process that computes it is lost each time")
-            yield Part([(index, problem) for index, _ in self.rows])
+            problem = InvalidRow("the actor crashes each time it computes this row")
+            yield RowBatch([(index, problem) for index, _ in self.rows])
 
 
 @dataclass(eq=False)
-class _Member:
-    """An actor.
+class _ActorState:
+    """An actor and its queue.
 
     Attributes:
-        handle: Ray's handle of it.
-        n_parallel: number of rows that it computes together.
-        n_rows: number of rows that it has; a part that is to be alone counts as all that it can take.
+        handle: its Ray handle.
+        n_parallel: its number of parallel sequences; 0: still loading.
+        n_rows: number of rows queued at it; an isolated batch counts as a full queue.
     """
 
     handle: Any
@@ -79,142 +72,139 @@ class _Member:
     n_rows: int = 0
 
 
-class Pool:
-    """The actors of a job. Used from one thread; closing it ends them."""
+class ActorPool:
+    """The actors of a job. Used from one thread; closing it kills them."""
 
-    def __init__(self, work: Work, plan: Plan) -> None:
-        """Starts the actors, which load their models as soon as nodes have room for them."""
+    def __init__(self, spec: WorkerSpec, plan: Plan) -> None:
+        """Start the actors, which load their models once Ray has placed them on nodes."""
         self._plan = plan
-        self._make = ray.remote(Actor).options(
+        self._actor_class = ray.remote(Actor).options(
             num_cpus=plan.n_cpus, num_gpus=plan.n_gpus, memory=plan.memory_bytes or None
         )
-        self._work = work
-        self._members: set[_Member] = set()
-        # What is waited for, by the objects in which results will be.
-        self._loading: dict[Any, _Member] = {}
-        self._computing: dict[Any, tuple[_Member, Part, int]] = {}
-        self._again: deque[Part] = deque()
-        self._suspected: deque[Part] = deque()
-        self._n_lost = 0
+        self._spec = spec
+        self._actors: set[_ActorState] = set()
+        # Pending calls, by the object references of their results.
+        self._loading: dict[Any, _ActorState] = {}
+        self._computing: dict[Any, tuple[_ActorState, RowBatch, int]] = {}
+        self._retry_queue: deque[RowBatch] = deque()
+        self._isolated_queue: deque[RowBatch] = deque()
+        self._n_lost = 0  # since the last answer
         for _ in range(plan.n_actors):
-            self._add()
+            self._start_actor()
 
-    def answers(self, parts: Iterator[Part]) -> Iterator[tuple[int, Json]]:
-        """The answers to all rows, in any order. Parts are asked for as actors take them.
+    def process(self, batches: Iterator[RowBatch]) -> Iterator[tuple[int, Json]]:
+        """Compute the answers to all rows, in any order. Takes the next batch only when an actor needs it.
 
         Raises:
             InferError: no actor can load the model.
-            EngineError: actors are lost faster than they answer.
+            EngineError: actors keep crashing without an answer in between.
         """
-        while self._give(parts) or self._computing or self._again or self._suspected:
-            for ref in self._arrived():
-                yield from self._received(ref)
+        while self._dispatch(batches) or self._computing or self._retry_queue or self._isolated_queue:
+            for ref in self._wait():
+                yield from self._collect(ref)
 
     def close(self) -> None:
-        """Ends the actors."""
-        for member in self._members:
-            _kill(member)
-        self._members.clear()
+        """Kill the actors."""
+        for actor in self._actors:
+            _kill(actor)
+        self._actors.clear()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- giving and receiving -----------------------------------------------------------------------------
-
-    def _give(self, parts: Iterator[Part]) -> bool:
-        """Gives each actor as much as it needs to be busy; says whether parts may be left."""
-        for member in self._members:
-            while member.n_rows < _AHEAD * member.n_parallel:
-                part = self._again.popleft() if self._again else next(parts, None)
-                if part is not None:
-                    self._send(part, member, len(part.rows))
-                elif not self._suspected:
+    def _dispatch(self, batches: Iterator[RowBatch]) -> bool:
+        """Fill the queues of all actors; return False if no batch is left to dispatch."""
+        for actor in self._actors:
+            while actor.n_rows < _QUEUE_FACTOR * actor.n_parallel:
+                batch = self._retry_queue.popleft() if self._retry_queue else next(batches, None)
+                if batch is not None:
+                    self._submit(batch, actor, len(batch.rows))
+                elif not self._isolated_queue:
                     return False
-                elif member.n_rows:
+                elif actor.n_rows:
                     break
                 else:
-                    self._send(self._suspected.popleft(), member, _AHEAD * member.n_parallel)
+                    self._submit(self._isolated_queue.popleft(), actor, _QUEUE_FACTOR * actor.n_parallel)
         return True
 
-    def _send(self, part: Part, member: _Member, n_rows: int) -> None:
-        member.n_rows += n_rows
-        self._computing[member.handle.answers.remote(part.rows)] = (member, part, n_rows)
+    def _submit(self, batch: RowBatch, actor: _ActorState, n_rows: int) -> None:
+        actor.n_rows += n_rows
+        self._computing[actor.handle.process.remote(batch.rows)] = (actor, batch, n_rows)
 
-    def _arrived(self) -> list[Any]:
+    def _wait(self) -> list[Any]:
+        """Wait for a result, and return the references of all that are ready."""
         refs = [*self._computing, *self._loading]
-        found, _ = ray.wait(refs, num_returns=1, timeout=_PATIENCE_S, fetch_local=False)
-        if found:  # and all that came meanwhile, since each look at thousands takes milliseconds
+        found, _ = ray.wait(refs, num_returns=1, timeout=_STALL_S, fetch_local=False)
+        if found:  # fetch all that are ready: a wait on thousands of references takes milliseconds
             return list(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0])
-        if len(self._loading) == len(self._members):
+        if len(self._loading) == len(self._actors):
             logger.warning(
-                "no actor has a model yet: each of %d waits for %d CPUs, %d GPUs and %.1f GB that the cluster lends "
-                "to nobody else, or loads it",
+                "no actor is ready yet: each of %d loads its model, or waits until the cluster has %d CPUs, %d GPUs "
+                "and %.1f GB free",
                 *(self._plan.n_actors, self._plan.n_cpus, self._plan.n_gpus, self._plan.memory_bytes / 1e9),
             )
         return []
 
-    def _received(self, ref: Any) -> Iterator[tuple[int, Json]]:
+    def _collect(self, ref: Any) -> Iterator[tuple[int, Json]]:
         if ref in self._loading:
-            self._loaded(ref)
+            self._finish_loading(ref)
             return
-        member, part, n_rows = self._computing.pop(ref)
+        actor, batch, n_rows = self._computing.pop(ref)
         try:
             answers = ray.get(ref)
         except RayError as error:
-            for again in part.again():
-                (self._suspected if again.is_suspected else self._again).append(again)
-            self._lose(member, error)
+            for retry in batch.retries():
+                (self._isolated_queue if retry.is_isolated else self._retry_queue).append(retry)
+            self._replace(actor, error)
             return
-        member.n_rows -= n_rows
+        actor.n_rows -= n_rows
         self._n_lost = 0
         yield from answers
 
-    def _loaded(self, ref: Any) -> None:
-        member = self._loading.pop(ref)
+    def _finish_loading(self, ref: Any) -> None:
+        actor = self._loading.pop(ref)
         try:
-            member.n_parallel = ray.get(ref)
-        except RayTaskError as error:  # it would not load there the next time either
-            logger.warning("an actor is given up, because it cannot load the model: %s", _cause(error))
-            self._members.discard(member)
-            _kill(member)
-            if not self._members:
+            actor.n_parallel = ray.get(ref)
+        except RayTaskError as error:  # a retry on that node would fail again
+            logger.warning("an actor was removed because it cannot load the model: %s", _cause(error))
+            self._actors.discard(actor)
+            _kill(actor)
+            if not self._actors:
                 raise _cause(error) from None
         except RayError as error:
-            self._lose(member, error)
+            self._replace(actor, error)
 
-    # --- actors -------------------------------------------------------------------------------------------
+    def _start_actor(self) -> None:
+        actor = _ActorState(self._actor_class.remote(self._spec))
+        self._actors.add(actor)
+        self._loading[actor.handle.open.remote()] = actor
 
-    def _add(self) -> None:
-        member = _Member(self._make.remote(self._work))
-        self._members.add(member)
-        self._loading[member.handle.open.remote()] = member
-
-    def _lose(self, member: _Member, error: RayError) -> None:
-        """Has another actor in place of one that is lost, or whose engine is."""
-        if member not in self._members:
+    def _replace(self, actor: _ActorState, error: RayError) -> None:
+        """Replace an actor that was lost, or whose engine failed."""
+        if actor not in self._actors:
             return
-        self._members.discard(member)
-        _kill(member)
+        self._actors.discard(actor)
+        _kill(actor)
         self._n_lost += 1
-        if self._n_lost > _MOST_LOST * (self._plan.n_actors + 1):
+        if self._n_lost > _MAX_CRASHES * (self._plan.n_actors + 1):
             raise pyggml.EngineError(
-                f"the cluster could not go on: {self._n_lost} actors were lost and nothing was answered meanwhile; the "
-                f"last: {_cause(error)}"
+                f"the job stopped: {self._n_lost} actors were lost without an answer in between. The last error: "
+                f"{_cause(error)}"
             ) from error
-        logger.warning("an actor was lost, and what it was computing is computed again: %s", _cause(error))
-        self._add()
+        logger.warning("an actor was lost, and its rows are computed again: %s", _cause(error))
+        self._start_actor()
 
 
-def _kill(member: _Member) -> None:
+def _kill(actor: _ActorState) -> None:
     with contextlib.suppress(RayError):
-        ray.kill(member.handle)
+        ray.kill(actor.handle)
 
 
 def _cause(error: RayError) -> pyggml.InferError:
-    """What went wrong, without the traceback that Ray puts into its messages."""
+    """Return the cause of an error, without the traceback that Ray adds to its messages."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, pyggml.InferError):
         return cause

@@ -1,7 +1,7 @@
-"""Which replica gets a request: the one that has computed its beginning, unless others are idle. Without Ray.
+"""Prefix-aware routing policy: prefer the replica with the longest cached prefix, unless others are idle. Without Ray.
 
-What a replica has computed is believed, not known: what was sent to it lately. A belief that is wrong costs what
-sending requests anywhere costs, a prompt that is computed anew.
+The router assumes that a replica still caches the prompts recently sent to it. If it does not, the prompt is computed
+again, as with any other routing.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import Any, Generic, TypeVar
 
 R = TypeVar("R", bound=Hashable)
 
-#: A beginning of a prompt: how many bytes it has, and their hash. Those of a prompt grow, and the last is all of it.
-Mark = tuple[int, bytes]
+#: A prefix of a prompt: its length in bytes, and its hash. A prompt's prefixes grow, and the last is the whole prompt.
+PrefixHash = tuple[int, bytes]
 
-# Marks lie this far apart, relative to what comes before them: some 40 for the longest prompt, and no common beginning
-# counts for less than four fifths of its length.
-_SHORTEST_MARK_BYTES = 128
-_MARK_RATIO = 1.25
-# What is remembered, over all replicas.
+# The lengths of hashed prefixes grow by this ratio: some 40 hashes for the longest prompt, and at least four fifths of
+# a common prefix are found.
+_MIN_PREFIX_BYTES = 128
+_PREFIX_RATIO = 1.25
+# Limits of the index, over all replicas.
 _MAX_CONVERSATIONS = 2**14
-_MAX_MARKS = 2**18
+_MAX_HASHES = 2**18
 
 
-def marks(fields: Mapping[str, Any]) -> tuple[Mark, ...]:
-    """The marks of a request's prompt, by the fields that the protocols have for one; (): it has none.
+def prefix_hashes(fields: Mapping[str, Any]) -> tuple[PrefixHash, ...]:
+    """Hash the prefixes of a request's prompt, in the fields of any protocol; (): it has no prompt.
 
-    After each message there is one, so that the request before this one in a conversation is found, besides those at
-    certain lengths, for texts that begin alike.
+    A prefix ends after each message, to find the previous request of a conversation, and at fixed lengths, to find
+    other prompts with a common prefix.
     """
-    parts = [part.encode(errors="surrogatepass") for part in _parts(fields)]
+    parts = [part.encode(errors="surrogatepass") for part in _prompt_parts(fields)]
     text, ends = b"".join(parts), {*accumulate(map(len, parts))}
-    length = float(_SHORTEST_MARK_BYTES)
+    length = float(_MIN_PREFIX_BYTES)
     while length < len(text):
         ends.add(int(length))
-        length *= _MARK_RATIO
+        length *= _PREFIX_RATIO
     found, digest, begin = [], blake2b(digest_size=16), 0
     for end in sorted(ends):
         digest.update(text[begin:end])
@@ -47,21 +47,21 @@ def marks(fields: Mapping[str, Any]) -> tuple[Mark, ...]:
     return tuple(found)
 
 
-def _parts(fields: Mapping[str, Any]) -> Iterable[str]:
-    """The prompt in the order in which templates write it."""
+def _prompt_parts(fields: Mapping[str, Any]) -> Iterable[str]:
+    """Return the parts of a prompt, in the order in which chat templates render them."""
     for name in ("tools", "system", "instructions"):
         if fields.get(name):
             yield json.dumps(fields[name])
     for name in ("messages", "prompt", "input"):
         value = fields.get(name)
         if isinstance(value, list):
-            yield from map(_message, value)
+            yield from map(_message_text, value)
         elif isinstance(value, str):
             yield value
 
 
-def _message(message: Any) -> str:
-    """What stays the same when a client repeats a message later: not where it wants a cache to begin, for example."""
+def _message_text(message: Any) -> str:
+    """Return a message without fields that change between requests, such as cache_control."""
     if not isinstance(message, Mapping):
         return json.dumps(message)
     content = message.get("content")
@@ -71,80 +71,82 @@ def _message(message: Any) -> str:
     return json.dumps([message.get("role"), content, message.get("tool_calls")])
 
 
-class Beginnings(Generic[R]):
-    """What each replica has computed, as far as one router knows."""
+class PrefixIndex(Generic[R]):
+    """The prefixes that each replica caches, as far as one router knows."""
 
     def __init__(self, slack: float) -> None:
-        """Knows nothing yet.
+        """Start with an empty index.
 
         Args:
-            slack: how many more requests than the idlest a replica may have before a conversation leaves it.
+            slack: number of requests by which a replica may exceed the idlest before a conversation moves away.
         """
         self._slack = slack
-        self._homes: OrderedDict[bytes, tuple[R, int]] = OrderedDict()  # of the last request of each conversation
-        self._kept: dict[R, int] = {}  # bytes of the conversations that a replica is the home of
-        self._seen: OrderedDict[bytes, set[R]] = OrderedDict()
+        # Hash of the last request of each conversation -> its replica, and its length.
+        self._conversations: OrderedDict[bytes, tuple[R, int]] = OrderedDict()
+        self._conversation_bytes: dict[R, int] = {}
+        self._replicas_of: OrderedDict[bytes, set[R]] = OrderedDict()  # by hash
 
-    def ranked(self, request: tuple[Mark, ...], loads: Mapping[R, int]) -> list[R]:
-        """The replicas, the best for a request first.
+    def rank(self, hashes: tuple[PrefixHash, ...], loads: Mapping[R, int]) -> list[R]:
+        """Rank the replicas for a request, best first.
 
-        A conversation goes on where it is. A new text goes where it costs the least: a request that is there already
-        counts as much as computing all of the text, and so does an average share of what replicas keep. So texts that
-        begin alike meet, and yet do not push each other out of one cache while another has room.
+        A conversation stays on its replica. A new prompt goes to the replica with the lowest cost: its number of
+        requests, plus the fraction of the prompt that it has to compute, plus the size of its conversations relative to
+        the mean. So prompts with a common prefix meet, and do not evict each other from one cache while another is
+        empty.
 
         Args:
-            request: its marks.
-            loads: the replicas there are, and how many requests each has.
+            hashes: the request's prefix hashes.
+            loads: number of requests on each available replica.
         """
-        kept = {replica: self._kept.get(replica, 0) for replica in loads}
-        mean = sum(kept.values()) / max(len(kept), 1) or 1
-        known = self._known(request)
-        n_bytes = request[-1][0] if request else 1
+        sizes = {replica: self._conversation_bytes.get(replica, 0) for replica in loads}
+        mean = sum(sizes.values()) / max(len(sizes), 1) or 1
+        cached = self._cached_bytes(hashes)
+        n_bytes = hashes[-1][0] if hashes else 1
 
         def cost(replica: R) -> float:
-            return loads[replica] + 1 - known.get(replica, 0) / n_bytes + kept[replica] / mean
+            return loads[replica] + 1 - cached.get(replica, 0) / n_bytes + sizes[replica] / mean
 
         order = sorted(loads, key=cost)
-        home = self._home(request)
-        if home is not None:
-            replica, _ = self._homes[home]
+        conversation = self._conversation_of(hashes)
+        if conversation is not None:
+            replica, _ = self._conversations[conversation]
             if replica in loads and loads[replica] <= min(loads.values()) + self._slack:
                 order.remove(replica)
                 order.insert(0, replica)
         return order
 
-    def note(self, request: tuple[Mark, ...], replica: R) -> None:
-        """Remembers that a replica has got a request."""
-        if not request:
+    def record(self, hashes: tuple[PrefixHash, ...], replica: R) -> None:
+        """Record that a request was sent to a replica."""
+        if not hashes:
             return
-        home = self._home(request)
-        if home is not None:
-            self._leave(home)
-        n_bytes, whole = request[-1]
-        self._homes[whole] = replica, n_bytes
-        self._kept[replica] = self._kept.get(replica, 0) + n_bytes
-        if len(self._homes) > _MAX_CONVERSATIONS:
-            self._leave(next(iter(self._homes)))
-        for _, mark in request:
-            self._seen.setdefault(mark, set()).add(replica)
-            self._seen.move_to_end(mark)
-        while len(self._seen) > _MAX_MARKS:
-            self._seen.popitem(last=False)
+        conversation = self._conversation_of(hashes)
+        if conversation is not None:
+            self._evict(conversation)
+        n_bytes, whole = hashes[-1]
+        self._conversations[whole] = replica, n_bytes
+        self._conversation_bytes[replica] = self._conversation_bytes.get(replica, 0) + n_bytes
+        if len(self._conversations) > _MAX_CONVERSATIONS:
+            self._evict(next(iter(self._conversations)))
+        for _, digest in hashes:
+            self._replicas_of.setdefault(digest, set()).add(replica)
+            self._replicas_of.move_to_end(digest)
+        while len(self._replicas_of) > _MAX_HASHES:
+            self._replicas_of.popitem(last=False)
 
-    def _home(self, request: tuple[Mark, ...]) -> bytes | None:
-        """The latest request that this one goes on from; None: there is none."""
-        return next((mark for _, mark in reversed(request) if mark in self._homes), None)
+    def _conversation_of(self, hashes: tuple[PrefixHash, ...]) -> bytes | None:
+        """Return the longest recorded request that this one continues; None: there is none."""
+        return next((digest for _, digest in reversed(hashes) if digest in self._conversations), None)
 
-    def _leave(self, home: bytes) -> None:
-        replica, n_bytes = self._homes.pop(home)
-        self._kept[replica] -= n_bytes
-        if not self._kept[replica]:
-            del self._kept[replica]
+    def _evict(self, conversation: bytes) -> None:
+        replica, n_bytes = self._conversations.pop(conversation)
+        self._conversation_bytes[replica] -= n_bytes
+        if not self._conversation_bytes[replica]:
+            del self._conversation_bytes[replica]
 
-    def _known(self, request: tuple[Mark, ...]) -> dict[R, int]:
-        """How many bytes of a prompt each replica has computed."""
-        known: dict[R, int] = {}
-        for n_bytes, mark in request:
-            for replica in self._seen.get(mark, ()):
-                known[replica] = n_bytes
-        return known
+    def _cached_bytes(self, hashes: tuple[PrefixHash, ...]) -> dict[R, int]:
+        """Return the length of the longest cached prefix on each replica."""
+        cached: dict[R, int] = {}
+        for n_bytes, digest in hashes:
+            for replica in self._replicas_of.get(digest, ()):
+                cached[replica] = n_bytes
+        return cached

@@ -1,8 +1,8 @@
-"""The HTTP worker on Ray Serve: one deployment for each model, and one before them that sends requests on.
+"""The HTTP server on Ray Serve: one deployment per model, behind an ingress deployment that routes requests.
 
-A request's prompt is in its body, which Serve's proxy does not read before it chooses a replica. So the proxy sends
-requests to an ingress, and the ingress, having read the body, to the replica of the model that has computed the
-beginning of the prompt.
+The prompt is in the request body, which Serve's proxy does not read before it chooses a replica. So the proxy sends
+requests to the ingress, which reads the body and forwards it to the replica of the model that has the longest cached
+prefix.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 import pyggml
 from pyggml.options import LoadOptions, fields_of
-from pyggml.ray.hosts import STRATEGY, Hosts, Lent, lent_by
-from pyggml.ray.routing import Mark, marks
+from pyggml.ray.hosts import STRATEGY, Hosts, RemoteDevices, export_devices
+from pyggml.ray.routing import PrefixHash, prefix_hashes
 from pyggml.server import Forwarded, ModelSpec, Relay, Settings, answers, configure_logs, create_app, settings_of
 
-Pieces = Sequence[MutableMapping[str, Any]]
+AsgiMessages = Sequence[MutableMapping[str, Any]]
 
-# Streams may take as long as requests may; without a limit, a day.
+# Shutdown timeout if requests have no timeout.
 _DAY_S = 86_400.0
-# A replica has as many requests waiting as it computes, so that none of its sequences is idle.
-_FULL = 2
-# A request whose replica is lost before it has said anything goes to another, this often.
-_N_TRIES = 3
+# Requests sent to a replica per parallel sequence, so that no sequence is idle.
+_QUEUE_FACTOR = 2
+# Attempts for a request whose replica is lost before the first byte of the response.
+_N_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class ServedModel(ModelSpec):
-    """A model that a deployment offers, and how Ray serves it.
+    """A model of a deployment, with its options for Ray Serve.
 
     Attributes:
-        serve: options of ``ray.serve.deployment`` for its replicas, before those for all models.
-        hosts: hosts that lend their devices to each replica; None: those for all models.
+        serve: options of ``ray.serve.deployment`` for its replicas, which override those for all models.
+        hosts: hosts that export their devices to each replica; None: those for all models.
     """
 
     serve: Mapping[str, Any] = field(default_factory=dict)
@@ -57,17 +57,17 @@ def deployment(
     prefix_routing: bool = True,
     **options: Any,
 ) -> ray.serve.Application:
-    """The server as an application for ``ray.serve.run``: each model with replicas of its own, behind one address.
+    """Build the server as an application for ``ray.serve.run``: replicas for each model, behind one address.
 
     Args:
-        serves: what it serves, as for :func:`pyggml.server.create_app`; :class:`ServedModel` also says how.
+        serves: the models, as for :func:`pyggml.server.create_app`; :class:`ServedModel` adds options for Ray Serve.
         serve: options of ``ray.serve.deployment`` for the replicas of every model, such as ``num_replicas``,
-            ``autoscaling_config`` or ``ray_actor_options``. A replica computes with as many threads as it has CPUs.
-        hosts: hosts that lend their devices to each replica. None: each replica is on one.
-        ingress: options of ``ray.serve.deployment`` for what stands before the replicas.
-        prefix_routing: send requests to the replica that has computed their beginning. False: to any, by load.
-        **options: fields of :class:`pyggml.server.Settings`. Those on connections and on several models in one process
-            do not apply: those are Serve's business here.
+            ``autoscaling_config`` or ``ray_actor_options``. A replica has one compute thread per CPU.
+        hosts: hosts that export their devices to each replica. None: each replica runs on a single host.
+        ingress: options of ``ray.serve.deployment`` for the ingress.
+        prefix_routing: route by cached prefix and load. False: by load only.
+        **options: fields of :class:`pyggml.server.Settings`. Those for connections and for several models in one
+            process do not apply, because Serve handles both.
 
     Raises:
         InvalidParameterError: two models have the same name, an option is invalid, or a model is open in this process.
@@ -77,37 +77,35 @@ def deployment(
     for spec in specs:
         if isinstance(spec.source, pyggml.LLM):
             raise pyggml.InvalidParameterError(
-                f"an open model cannot go to other processes: name its file, {spec.source.model.path}"
+                f"an open model cannot be sent to other processes: name its file, {spec.source.model.path}"
             )
-    names = Relay(settings, _to_nobody).names
+    names = Relay(settings, _no_replica).names
     replicas = {}
     for index, (name, spec) in enumerate(zip(names, specs, strict=True)):
         own = ServedModel(**{**vars(spec), "name": name})
-        # The first lists all models, and answers what names none. It is asked for no model but its own.
-        offered = (own, *specs[1:]) if index == 0 else (own,)
-        offering = replace(settings, models=offered)
-        replicas[name] = _replicas(offering, own, serve or {}, own.hosts or hosts, prefix_routing)
-    drains_s = settings.request_timeout or _DAY_S
-    front = {
+        # The first model's replicas also answer requests without a model, and list all models.
+        listed = (own, *specs[1:]) if index == 0 else (own,)
+        model_settings = replace(settings, models=listed)
+        replicas[name] = _model_deployment(model_settings, own, serve or {}, own.hosts or hosts, prefix_routing)
+    ingress_options = {
         "name": "ingress",
-        "ray_actor_options": {"num_cpus": 0},  # it only sends on
+        "ray_actor_options": {"num_cpus": 0},  # it only forwards requests
         "max_ongoing_requests": settings.max_connections,
-        "graceful_shutdown_timeout_s": drains_s,
+        "graceful_shutdown_timeout_s": settings.request_timeout or _DAY_S,
         **(ingress or {}),
     }
-    return ray.serve.deployment(ray.serve.ingress()(_Ingress)).options(**front).bind(settings, replicas)
+    return ray.serve.deployment(ray.serve.ingress()(_Ingress)).options(**ingress_options).bind(settings, replicas)
 
 
-def _replicas(
+def _model_deployment(
     settings: Settings, model: ServedModel, serve: Mapping[str, Any], hosts: Hosts | None, prefix_routing: bool
 ) -> ray.serve.Application:
-    """The deployment of one model."""
     load = settings.load_options(model)
     n_parallel = load.get("n_parallel", fields_of(LoadOptions)["n_parallel"].default)
     max_queue = load.get("max_queue")
     options: dict[str, Any] = {
         "name": re.sub(r"[^\w.-]", "-", str(model.name)),
-        "max_ongoing_requests": _FULL * n_parallel,
+        "max_ongoing_requests": _QUEUE_FACTOR * n_parallel,
         "max_queued_requests": -1 if max_queue is None else max_queue,
         "graceful_shutdown_timeout_s": settings.request_timeout or _DAY_S,
         **serve,
@@ -134,73 +132,73 @@ def _replicas(
 
 
 class _Ingress:
-    """Reads requests, and sends each to a replica of its model."""
+    """Ingress, which reads requests and forwards each to a replica of its model."""
 
     def __init__(self, settings: Settings, replicas: Mapping[str, Any]) -> None:
         self._settings = settings
         self._replicas = {name: handle.options(stream=True) for name, handle in replicas.items()}
 
     def __serve_build_asgi_app__(self) -> Relay:
-        return Relay(self._settings, self._send_on)
+        return Relay(self._settings, self._forward)
 
-    async def _send_on(self, request: Forwarded, fields: Mapping[str, Any]) -> AsyncGenerator[Pieces, None]:
-        answer = self._replicas[request.model].answer
-        beginning = marks(fields)
-        for n_left in reversed(range(_N_TRIES)):
+    async def _forward(self, request: Forwarded, fields: Mapping[str, Any]) -> AsyncGenerator[AsgiMessages, None]:
+        respond = self._replicas[request.model].respond
+        hashes = prefix_hashes(fields)
+        for n_left in reversed(range(_N_ATTEMPTS)):
             has_begun = False
-            pieces = answer.remote(request, beginning)
+            response = respond.remote(request, hashes)
             try:
-                async for piece in pieces:
+                async for messages in response:
                     has_begun = True
-                    yield piece
+                    yield messages
                 return
             except BackPressureError as error:
                 raise pyggml.QueueFullError("too many requests are waiting: try again later") from error
             except (ray.exceptions.RayActorError, DeploymentUnavailableError) as error:
                 if has_begun or not n_left:
-                    raise pyggml.HostLostError(f"the replica that answered is lost: {error}") from error
+                    raise pyggml.HostLostError(f"the replica of this request is lost: {error}") from error
             finally:
-                pieces.cancel()  # of what has ended, nothing
+                response.cancel()  # no effect on a finished response
 
 
-async def _to_nobody(request: Forwarded, fields: Mapping[str, Any]) -> AsyncGenerator[Pieces, None]:
-    """Stands for replicas where only the models' names are asked for."""
+async def _no_replica(request: Forwarded, fields: Mapping[str, Any]) -> AsyncGenerator[AsgiMessages, None]:
+    """Stand in for the replicas of a relay that only names the models."""
     del request, fields
     raise pyggml.ClosedError("there is no replica")
     yield ()
 
 
 class _Replica:
-    """A model in a process of its own, with the server's application around it."""
+    """The server's application with one model, in a Serve replica."""
 
     async def __init__(self, settings: Settings, hosts: Hosts | None) -> None:  # type: ignore[misc]  # Serve awaits it
         configure_logs(settings)
-        self._open = contextlib.AsyncExitStack()
-        self._lent: Lent | None = None
+        self._exit_stack = contextlib.AsyncExitStack()
+        self._remote_devices: RemoteDevices | None = None
         try:
             if hosts is not None:
-                self._lent = await self._open.enter_async_context(lent_by(hosts))
+                self._remote_devices = await self._exit_stack.enter_async_context(export_devices(hosts))
                 model = settings.models[0]
-                model = replace(model, load={**model.load, **self._lent.load})
+                model = replace(model, load={**model.load, **self._remote_devices.load})
                 settings = replace(settings, models=(model, *settings.models[1:]))
             self._app = create_app(settings)
-            await self._open.enter_async_context(self._app.router.lifespan_context(self._app))
+            await self._exit_stack.enter_async_context(self._app.router.lifespan_context(self._app))
         except BaseException:
-            await self._open.aclose()
+            await self._exit_stack.aclose()
             raise
 
-    async def answer(self, request: Forwarded, beginning: tuple[Mark, ...]) -> AsyncIterator[Pieces]:
-        """Answers a request; ``beginning`` is for the router that has chosen this replica."""
-        del beginning
-        async with contextlib.aclosing(answers(self._app, request)) as pieces:
-            async for piece in pieces:
-                yield piece
+    async def respond(self, request: Forwarded, hashes: tuple[PrefixHash, ...]) -> AsyncIterator[AsgiMessages]:
+        """Stream the response to a request; ``hashes`` are for the router, which has chosen this replica."""
+        del hashes
+        async with contextlib.aclosing(answers(self._app, request)) as response:
+            async for messages in response:
+                yield messages
 
     async def check_health(self) -> None:
-        """What Serve calls now and then: a replica whose hosts are gone is replaced."""
-        if self._lent is not None:
-            await self._lent.check()
+        """Check the hosts, so that Serve replaces a replica that has lost one."""
+        if self._remote_devices is not None:
+            await self._remote_devices.check()
 
     async def __del__(self) -> None:
-        """What Serve calls at the end."""
-        await self._open.aclose()
+        """Close the application when Serve stops the replica."""
+        await self._exit_stack.aclose()

@@ -21,11 +21,11 @@ from support.command import Run, called, fails, pyggml
 from pyggml import ChatCompletion, ChatMessage, InvalidParameterError, SamplingParams, Timings, load
 from pyggml.cli.arguments.model import looks_like_model
 from pyggml.cli.arguments.sampling import OPTIONS
-from pyggml.cli.chat.commands import COMMANDS, Outcome, understood
-from pyggml.cli.chat.inputs import inputs_of, is_open
-from pyggml.cli.chat.model import Facts
+from pyggml.cli.chat.commands import COMMANDS, Outcome, run_input
+from pyggml.cli.chat.inputs import has_open_fence, inputs_from_lines
+from pyggml.cli.chat.model import ChatModelInfo
 from pyggml.cli.chat.parameters import MAX_TOKENS, Parameters
-from pyggml.cli.chat.repetition import RepetitionGuard, said_once
+from pyggml.cli.chat.repetition import RepetitionGuard, without_repetition
 from pyggml.cli.chat.session import Session
 from pyggml.source import SHIPPED_MODEL
 
@@ -40,7 +40,9 @@ def answer(content: str, **message: Any) -> ChatCompletion:
 
 def new_session(system: str = "") -> Session:
     session = Session(system, Parameters({}))
-    session.talk_to(Facts(source="model.gguf", name="A model", about="A model, 5 parameters", template="{{ it }}"))
+    session.use_model(
+        ChatModelInfo(source="model.gguf", name="A model", summary="A model, 5 parameters", template="{{ it }}")
+    )
     return session
 
 
@@ -49,8 +51,8 @@ def session() -> Session:
     """One in which two questions were answered."""
     session = new_session("Be brief.")
     for question, reply in ((SKY, BLUE), (GRASS, GREEN)):
-        session.ask(question)
-        session.answered(answer(reply))
+        session.add_question(question)
+        session.add_answer(answer(reply))
     return session
 
 
@@ -62,52 +64,52 @@ def contents(session: Session) -> list[str]:
 
 
 def test_a_question_comes_with_all_that_was_said(session: Session) -> None:
-    asked = session.ask("And snow?")
+    asked = session.add_question("And snow?")
     assert [message["role"] for message in asked] == ["system", *["user", "assistant"] * 2, "user"]
     assert [message["content"] for message in asked] == ["Be brief.", SKY, BLUE, GRASS, GREEN, "And snow?"]
 
 
 def test_a_question_without_an_answer_leaves_the_conversation_as_it_was(session: Session) -> None:
     before = contents(session)
-    session.ask("And snow?")
-    session.answered(answer(""))  # stopped before anything came
+    session.add_question("And snow?")
+    session.add_answer(answer(""))  # stopped before anything came
     assert contents(session) == before
-    assert session.again() == "And snow?"
+    assert session.retry() == "And snow?"
     assert contents(session) == before
 
 
 def test_reasoning_is_kept(session: Session) -> None:
-    session.ask("And snow?")
-    session.answered(answer("", reasoning_content="Snow is"))
+    session.add_question("And snow?")
+    session.add_answer(answer("", reasoning_content="Snow is"))
     assert session.messages[-1] == {"role": "assistant", "content": "", "reasoning_content": "Snow is"}
 
 
 def test_a_conversation_survives_being_saved(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "chat.json"
-    understood(session, f"/save {path}")
-    understood(session, f"/save {path}")  # over a conversation it may
+    run_input(session, f"/save {path}")
+    run_input(session, f"/save {path}")  # over a conversation it may
     other = new_session()
-    assert GREEN in understood(other, f"/load {path}").say
+    assert GREEN in run_input(other, f"/load {path}").message
     assert (other.system, other.messages) == (session.system, session.messages)
     assert json.loads(path.read_text())["messages"][0] == {"role": "system", "content": "Be brief."}
 
 
 def test_a_question_at_the_end_of_a_loaded_conversation_waits(session: Session) -> None:
-    session.load(json.dumps([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]))
-    assert (session.system, session.messages, session.again()) == ("", [], "Who?")
+    session.load_json(json.dumps([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]))
+    assert (session.system, session.messages, session.retry()) == ("", [], "Who?")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"messages": 5}', '[{"role": "king", "content": ""}]', "[" * 99_999])
 def test_what_is_no_conversation(session: Session, text: str, tmp_path: Path) -> None:
     before = contents(session)
     with pytest.raises(InvalidParameterError):
-        session.load(text)
+        session.load_json(text)
     path = tmp_path / "notes.txt"
     path.write_text(text)
     with pytest.raises(click.ClickException, match=r"notes\.txt"):
-        understood(session, f"/load {path}")
+        run_input(session, f"/load {path}")
     with pytest.raises(click.ClickException, match="is not a saved conversation"):
-        understood(session, f"/save {path}")
+        run_input(session, f"/save {path}")
     assert contents(session) == before
     assert path.read_text() == text
 
@@ -117,70 +119,73 @@ def test_what_is_no_conversation(session: Session, text: str, tmp_path: Path) ->
 
 def test_what_is_no_command_is_a_question(session: Session) -> None:
     for text in (SKY, "/usr/bin/env is what?", "/* text */", "a /reset", "/", "1/2"):
-        assert understood(session, text) == Outcome(ask=text)
+        assert run_input(session, text) == Outcome(question=text)
 
 
 def test_the_words_that_leave_other_chats_leave_this_one(session: Session) -> None:
     for line in ("exit", "quit", " exit ", "/exit", "/bye"):
-        assert understood(session, line) == Outcome(leave=True)
-    assert understood(session, "exit the room") == Outcome(ask="exit the room")
+        assert run_input(session, line) == Outcome(exits=True)
+    assert run_input(session, "exit the room") == Outcome(question="exit the room")
 
 
 def test_an_unknown_command(session: Session) -> None:
     with pytest.raises(click.ClickException, match="no command /nope"):
-        understood(session, "/nope now")
+        run_input(session, "/nope now")
 
 
 def test_help_names_every_command(session: Session) -> None:
     for line in ("/help", "/?"):
-        assert all(f"/{name}" in understood(session, line).say for name in COMMANDS)
+        assert all(f"/{name}" in run_input(session, line).message for name in COMMANDS)
 
 
 def test_reset_keeps_the_system_message(session: Session) -> None:
     for line in ("/reset", "/clear", "/RESET"):
-        understood(session, line)
-        assert [message["content"] for message in session.ask(SKY)] == ["Be brief.", SKY]
+        run_input(session, line)
+        assert [message["content"] for message in session.add_question(SKY)] == ["Be brief.", SKY]
 
 
 def test_undo_and_retry(session: Session) -> None:
-    assert understood(session, "/retry").ask == GRASS
-    session.ask(GRASS)
-    session.answered(answer(GREEN))
-    assert GRASS in understood(session, "/undo").say
+    assert run_input(session, "/retry").question == GRASS
+    session.add_question(GRASS)
+    session.add_answer(answer(GREEN))
+    assert GRASS in run_input(session, "/undo").message
     assert contents(session) == [SKY, BLUE]
-    understood(session, "/undo")
+    run_input(session, "/undo")
     for line in ("/undo", "/retry"):
-        with pytest.raises(click.ClickException, match="nothing has been asked"):
-            understood(session, line)
+        with pytest.raises(click.ClickException, match="there is no question"):
+            run_input(session, line)
 
 
 @pytest.mark.parametrize(
     ("lines", "remark"),
     [
         ([], ""),
-        (["/temperature 0"], "At temperature 0 the answer stays the same: /temperature 0.8"),
+        (["/temperature 0"], "At temperature 0 the answer is always the same; /temperature 0.8 changes that"),
         (["/temperature 0", "/temperature 0.8"], ""),
-        (["/set top_k 1"], "At top_k 1 the answer stays the same: /set top_k 40"),
-        (["/set seed 5"], "With seed 5 the answer stays the same: /set seed default"),
+        (["/set top_k 1"], "With top_k 1 the answer is always the same; /set top_k 40 changes that"),
+        (["/set seed 5"], "With seed 5 the answer is always the same; /set seed default changes that"),
         (["/set seed 5", "/set seed default"], ""),
     ],
 )
 def test_retry_says_when_the_answer_stays_the_same(session: Session, lines: list[str], remark: str) -> None:
     for line in lines:
-        understood(session, line)
-    outcome = understood(session, "/retry")
-    assert (outcome.say, outcome.ask) == (remark if not lines else "", GRASS)  # this is not how it was answered
-    session.ask(GRASS)
-    session.answered(answer(GREEN))
-    assert understood(session, "/retry").say == remark
+        run_input(session, line)
+    outcome = run_input(session, "/retry")
+    assert (outcome.message, outcome.question) == (
+        remark if not lines else "",
+        GRASS,
+    )  # this is not how it was answered
+    session.add_question(GRASS)
+    session.add_answer(answer(GREEN))
+    assert run_input(session, "/retry").message == remark
 
 
 def test_system(session: Session) -> None:
-    assert understood(session, "/system").say == "Be brief."
-    understood(session, "/system Answer\nin two lines.")
-    assert session.ask(SKY)[0] == {"role": "system", "content": "Answer\nin two lines."}
-    understood(session, "/system none")
-    assert session.ask(SKY)[0]["role"] == "user"
+    assert run_input(session, "/system").message == "Be brief."
+    run_input(session, "/system Answer\nin two lines.")
+    assert session.add_question(SKY)[0] == {"role": "system", "content": "Answer\nin two lines."}
+    run_input(session, "/system none")
+    assert session.add_question(SKY)[0]["role"] == "user"
 
 
 def test_set(session: Session) -> None:
@@ -192,7 +197,7 @@ def test_set(session: Session) -> None:
         "samplers": "min_p,top_k,temperature",
     }
     for name, value in given.items():
-        understood(session, f"/set {name} {value}")
+        run_input(session, f"/set {name} {value}")
     expected = {
         "temperature": 0.5,
         "top_k": 30,
@@ -202,16 +207,16 @@ def test_set(session: Session) -> None:
     }
     assert session.parameters.given == expected
     assert {name: getattr(session.parameters.effective, name) for name in expected} == expected
-    assert "top_k 30" in understood(session, "/set").say
+    assert "top_k 30" in run_input(session, "/set").message
     for name in ("samplers", *expected):
-        understood(session, f"/set {name} default")
+        run_input(session, f"/set {name} default")
     assert session.parameters.given == {}
 
 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("/set heat 5", "there is nothing called heat to set"),
+        ("/set heat 5", "heat is not a parameter of /set"),
         ("/set temprature 5", "did you mean temperature?"),
         ("/set temperature hot", "temperature: 'hot' is not a valid float"),
         ("/set top_p 2", "top_p"),
@@ -220,14 +225,14 @@ def test_set(session: Session) -> None:
         ("/set thinking much", "thinking is on or off"),
         ("/set num_ctx 4096", "pyggml chat --n-ctx"),
         ("/set n_ctx 4096", "pyggml chat --n-ctx"),
-        ("/set format yaml", "the format may be json"),
+        ("/set format yaml", "the only format is json"),
         ("/set nohistory", "history"),
         ("/set think high", "/set thinking on"),
     ],
 )
 def test_set_what_cannot_be(session: Session, line: str, says: str) -> None:
     with pytest.raises(click.ClickException) as caught:
-        understood(session, line)
+        run_input(session, line)
     assert says in caught.value.message
     assert session.parameters.given == {}
 
@@ -235,42 +240,42 @@ def test_set_what_cannot_be(session: Session, line: str, says: str) -> None:
 def test_a_chat_samples_as_its_model_is_recommended(session: Session) -> None:
     assert session.parameters.effective == SamplingParams(temperature=0.8, top_k=40, min_p=0.05, max_tokens=2048)
     recommended = SamplingParams(temperature=0.0, top_p=0.95)
-    session.talk_to(Facts(recommended=recommended, thinks=True))
+    session.use_model(ChatModelInfo(recommended=recommended, thinks=True))
     assert session.parameters.effective == SamplingParams(temperature=0.0, top_p=0.95, max_tokens=8192)
-    understood(session, "/set temperature 0.5")
-    session.talk_to(Facts())
+    run_input(session, "/set temperature 0.5")
+    session.use_model(ChatModelInfo())
     assert session.parameters.effective == SamplingParams(temperature=0.5, top_k=40, min_p=0.05, max_tokens=MAX_TOKENS)
 
 
 def test_a_default_gives_way_to_what_contradicts_it(session: Session) -> None:
-    understood(session, "/set mirostat 2")
+    run_input(session, "/set mirostat 2")
     assert session.parameters.effective == SamplingParams(temperature=0.8, mirostat=2, max_tokens=MAX_TOKENS)
     with pytest.raises(InvalidParameterError, match="mirostat replaces top_k"):
-        understood(session, "/set top_k 5")
-    understood(session, "/set mirostat default")
-    understood(session, "/set samplers temperature")
+        run_input(session, "/set top_k 5")
+    run_input(session, "/set mirostat default")
+    run_input(session, "/set samplers temperature")
     assert session.parameters.effective.top_k == 0
-    session.talk_to(Facts(recommended=SamplingParams(temperature=0.5, dynatemp_range=0.1)))
-    understood(session, "/temperature 0")
+    session.use_model(ChatModelInfo(recommended=SamplingParams(temperature=0.5, dynatemp_range=0.1)))
+    run_input(session, "/temperature 0")
     assert session.parameters.effective.dynatemp_range == 0
 
 
 def test_values_are_shown_as_people_say_them(session: Session) -> None:
     for name in OPTIONS:
-        said = understood(session, f"/set {name}").say
+        said = run_input(session, f"/set {name}").message
         assert said.startswith(f"{name} is ")
         assert not re.search(r"(?<!42=-)inf|\d{7}|None|\(\)|`|True|False", said), said
-    assert understood(session, "/set temperature").say == (
+    assert run_input(session, "/set temperature").message == (
         "temperature is 0.8, one of the defaults of a chat.\n"
         "0 always picks the likeliest token; higher values vary more.\n"
         "It may be a number, 0 or more."
     )
-    assert understood(session, "/temperature 1").say == "temperature 1.0"
-    assert understood(session, "/set top_p").say.endswith("It may be a number from 0 to 1.")
-    assert understood(session, "/set timeout_s").say.startswith("timeout_s is no limit, which is the default.")
-    assert understood(session, "/set max_tokens -1").say == "max_tokens no limit: to the end of the context"
-    understood(session, "/set stop the end")
-    listed = understood(session, "/set").say
+    assert run_input(session, "/temperature 1").message == "temperature 1.0"
+    assert run_input(session, "/set top_p").message.endswith("It may be a number from 0 to 1.")
+    assert run_input(session, "/set timeout_s").message.startswith("timeout_s is no limit, which is the default.")
+    assert run_input(session, "/set max_tokens -1").message == "max_tokens no limit: the rest of the context"
+    run_input(session, "/set stop the end")
+    listed = run_input(session, "/set").message
     assert re.search(r"You have set:\n  temperature 1\.0 +0 always", listed)
     assert "stop 'the end'" in listed
     assert re.search(r"The defaults of a chat:\n  top_k 40 +Sample from", listed)
@@ -278,12 +283,12 @@ def test_values_are_shown_as_people_say_them(session: Session) -> None:
 
 
 def test_the_settings_of_a_chat(session: Session) -> None:
-    assert understood(session, "/set thinking").say.startswith("thinking is as the model's template has it.")
-    assert understood(session, "/set thinking off").say == "thinking off"
-    understood(session, "/set stats on")
+    assert run_input(session, "/set thinking").message.startswith("thinking is the default of the model's template.")
+    assert run_input(session, "/set thinking off").message == "thinking off"
+    run_input(session, "/set stats on")
     assert (session.settings.thinking, session.settings.stats) == (False, True)
-    assert "thinking off" in understood(session, "/set").say
-    understood(session, "/set thinking default")
+    assert "thinking off" in run_input(session, "/set").message
+    run_input(session, "/set thinking default")
     assert session.settings.thinking is None
 
 
@@ -299,7 +304,7 @@ def test_what_ollama_calls_it(session: Session) -> None:
         "/set nowordwrap",
         "/set format json",
     ):
-        understood(session, line)
+        run_input(session, line)
     assert session.system == "Be kind."
     assert session.parameters.given == {
         "temperature": 1.0,
@@ -310,65 +315,65 @@ def test_what_ollama_calls_it(session: Session) -> None:
     }
     assert (session.settings.thinking, session.settings.stats, session.settings.wrap) == (False, True, False)
     for line in ("/set think", "/set quiet", "/set wordwrap", "/set noformat"):
-        understood(session, line)
+        run_input(session, line)
     assert (session.settings.thinking, session.settings.stats, session.settings.wrap) == (True, False, True)
     assert "json_schema" not in session.parameters.given
-    assert "temperature" in understood(session, "/set parameter").say
-    assert understood(session, "/show system").say == "Be kind."
-    assert understood(session, "/show info").say == understood(session, "/model").say == "A model, 5 parameters"
-    assert understood(session, "/show template").say == "{{ it }}"
-    assert "model.gguf" in understood(session, "/show modelfile").say
-    assert "You have set" in understood(session, "/show parameters").say
-    assert "license" in understood(session, "/show license").say
-    assert "Tab completes" in understood(session, "/? shortcuts").say
-    assert understood(session, "/? set").say.startswith("/set NAME VALUE")
+    assert "temperature" in run_input(session, "/set parameter").message
+    assert run_input(session, "/show system").message == "Be kind."
+    assert run_input(session, "/show info").message == run_input(session, "/model").message == "A model, 5 parameters"
+    assert run_input(session, "/show template").message == "{{ it }}"
+    assert "model.gguf" in run_input(session, "/show modelfile").message
+    assert "You have set" in run_input(session, "/show parameters").message
+    assert "license" in run_input(session, "/show license").message
+    assert "Tab completes" in run_input(session, "/? shortcuts").message
+    assert run_input(session, "/? set").message.startswith("/set NAME VALUE")
     for line, says in {
-        "/show all": "there are info",
+        "/show all": "use info",
         "/list": "pyggml cache list",
         "/load llama.gguf": "/model llama.gguf",
         "/image cat.png": "text only",
     }.items():
         with pytest.raises(click.ClickException, match=says):
-            understood(session, line)
+            run_input(session, line)
 
 
 def test_the_name_of_a_parameter_is_a_command(session: Session) -> None:
     for line in ("/temp 0.3", "/top_k 7", "/min-p 0.1"):
-        understood(session, line)
+        run_input(session, line)
     assert session.parameters.given == {"temperature": 0.3, "top_k": 7, "min_p": 0.1}
 
 
 def test_a_file_goes_before_the_next_question(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Snow is white.\n")
-    assert "15 characters" in understood(session, f"/read {path}").say
-    asked = session.ask("And snow?")[-1]["content"]
+    assert "15 characters" in run_input(session, f"/read {path}").message
+    asked = session.add_question("And snow?")[-1]["content"]
     assert asked == f"--- File: {path} ---\nSnow is white.\n\n\nAnd snow?"
-    session.answered(answer("White."))
+    session.add_answer(answer("White."))
     assert session.messages[-2]["content"] == asked
-    assert session.ask("Why?")[-1]["content"] == "Why?"
+    assert session.add_question("Why?")[-1]["content"] == "Why?"
     path.write_bytes(b"\xff")
     with pytest.raises(click.ClickException, match="not UTF-8"):
-        understood(session, f"/read {path}")
+        run_input(session, f"/read {path}")
 
 
 def test_what_was_set_is_saved_with_the_conversation(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "chat.json"
     for line in ("/temperature 0.5", "/set logit_bias 42=-5", "/set stop END", "/set format json", f"/save {path}"):
-        understood(session, line)
+        run_input(session, line)
     other = new_session()
-    other.talk_to(Facts(source="other.gguf"))
-    assert "/model model.gguf" in understood(other, f"/load {path}").say
+    other.use_model(ChatModelInfo(source="other.gguf"))
+    assert "/model model.gguf" in run_input(other, f"/load {path}").message
     assert other.parameters.given == session.parameters.given
     assert other.parameters.effective == session.parameters.effective
-    assert "/model" not in understood(new_session(), f"/load {path}").say
+    assert "/model" not in run_input(new_session(), f"/load {path}").message
 
 
 @pytest.mark.parametrize("sampling", [5, {"heat": 1}, {"top_p": 5}, {"logit_bias": {"a": 1}}])
 def test_sampling_that_cannot_be_loaded(session: Session, sampling: object) -> None:
     before = contents(session)
     with pytest.raises(InvalidParameterError):
-        session.load(json.dumps({"sampling": sampling, "messages": [{"role": "user", "content": "Who?"}]}))
+        session.load_json(json.dumps({"sampling": sampling, "messages": [{"role": "user", "content": "Who?"}]}))
     assert contents(session) == before
     assert session.parameters.given == {}
 
@@ -376,17 +381,17 @@ def test_sampling_that_cannot_be_loaded(session: Session, sampling: object) -> N
 @pytest.mark.parametrize("line", ["/save", "/load", "/save ~nobody-of-that-name/x", "/load a\0b"])
 def test_files_that_cannot_be(session: Session, line: str) -> None:
     with pytest.raises(click.ClickException):
-        understood(session, line)
+        run_input(session, line)
 
 
 def test_stats(session: Session) -> None:
-    assert understood(session, "/stats").say.startswith("9 prompt tokens (3 cached), 2 generated")
+    assert run_input(session, "/stats").message.startswith("9 prompt tokens (3 cached), 2 generated")
     with pytest.raises(click.ClickException):
-        understood(new_session(), "/stats")
+        run_input(new_session(), "/stats")
 
 
 def test_leaving(session: Session) -> None:
-    assert all(understood(session, line).leave for line in ("/exit", "/quit", "/bye", " /exit "))
+    assert all(run_input(session, line).exits for line in ("/exit", "/quit", "/bye", " /exit "))
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------
@@ -406,11 +411,15 @@ def test_inputs_are_lines_or_stand_between_fences() -> None:
         "  four\n",
         '"""five\n',
     ]
-    assert list(inputs_of(lines)) == ["one", "two\n\n  lines", "three", "  four", "five"]
+    assert list(inputs_from_lines(lines)) == ["one", "two\n\n  lines", "three", "  four", "five"]
 
 
 def test_a_fence_is_open_until_the_next() -> None:
-    assert [is_open(text) for text in ('"""', '"""a\n', '"""a"""', '""""""', "a", "")] == [True, True, *[False] * 4]
+    assert [has_open_fence(text) for text in ('"""', '"""a\n', '"""a"""', '""""""', "a", "")] == [
+        True,
+        True,
+        *[False] * 4,
+    ]
 
 
 # --- an answer without end --------------------------------------------------------------------------------------
@@ -446,8 +455,8 @@ def test_what_repeats_itself_without_end_is_stopped(block: str) -> None:
     assert after is not None
     n_bytes = len((beginning + block * 4000)[:after].encode()) - len(beginning)
     assert max(2000, 4 * len(block.encode())) <= n_bytes < max(2000, 5 * len(block.encode())) + 250
-    assert said_once((beginning + block * 4000)[:after]).startswith(beginning)
-    assert len(said_once((beginning + block * 4000)[:after])) < len(beginning) + 2 * len(block)
+    assert without_repetition((beginning + block * 4000)[:after]).startswith(beginning)
+    assert len(without_repetition((beginning + block * 4000)[:after])) < len(beginning) + 2 * len(block)
 
 
 @pytest.mark.parametrize(
@@ -481,7 +490,7 @@ def test_what_repeats_itself_without_end_is_stopped(block: str) -> None:
 )
 def test_what_repeats_itself_with_an_end_is_not(text: str) -> None:
     assert trips_after(text) is None
-    assert said_once(text) == text
+    assert without_repetition(text) == text
 
 
 # --- one question -----------------------------------------------------------------------------------------------
@@ -550,7 +559,7 @@ def test_commands_work_there_and_speak_on_standard_error() -> None:
     done = chat(f"{SKY}\n/undo\n/set max_tokens 2\n{SKY}\n/exit\n{GRASS}\n", "-m", SHIPPED_MODEL)
     assert done.out == f"{BLUE}\nThe sky\n"
     assert done.err.splitlines() == [
-        f"Forgotten: {SKY}",
+        f"Removed: {SKY}",
         "max_tokens 2",
         "[cut at max_tokens 2: --max-tokens -1 sets no limit]",
     ]
@@ -558,7 +567,7 @@ def test_commands_work_there_and_speak_on_standard_error() -> None:
 
 def test_an_empty_answer_is_told_of() -> None:
     done = chat(f"{SKY}\n", "-m", SHIPPED_MODEL, "--stop", "The sky")
-    assert done == Run(0, "", "[an empty answer, which is left out of the conversation]\n")
+    assert done == Run(0, "", "[empty answer, not added to the conversation]\n")
 
 
 def test_the_shipped_model_is_named() -> None:
@@ -580,7 +589,7 @@ def test_an_answer_that_repeats_itself_is_stopped(tmp_path: Path) -> None:
     done = chat(text, SHIPPED_MODEL, *options)
     assert done.out.startswith("Well. The sky is blue. The sky is blue.")
     assert 2000 <= len(done.out) < 2500
-    assert done.err.startswith("[stopped: the answer repeats itself.")
+    assert done.err.startswith("[stopped: the answer repeats itself;")
     kept = json.loads((tmp_path / "chat.json").read_text())["messages"][-1]["content"]
     assert kept.startswith("Well. The sky is blue")
     assert len(kept) < 50
@@ -602,7 +611,7 @@ def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:
     saved = tmp_path / "chat.json"
     done = chat(f"{SKY}\n/model {other}\n/model\n{GRASS}\n/save {saved}\n", "-m", SHIPPED_MODEL)
     assert done.out == f"{BLUE}\n{GREEN}\n"
-    assert "goes on with the conversation" in done.err
+    assert "continues the conversation" in done.err
     assert f"file: {other}" in done.err
     value = json.loads(saved.read_text())
     assert [message["content"] for message in value["messages"]] == [SKY, BLUE, GRASS, GREEN]
@@ -629,13 +638,13 @@ with ChatModel(first, None, {"n_ctx": 100_000, "n_threads": 1}) as model:
     except pyggml.OutOfMemoryError:
         pass
     model.change(second)
-    assert (model.facts.source, ask()) == (second, answer)
+    assert (model.info.source, ask()) == (second, answer)
     try:
         model.change(base)
         raise SystemExit("it has a template")
     except pyggml.InvalidParameterError as error:
         assert "chat template" in str(error), error
-    assert (model.facts.source, ask()) == (second, answer)
+    assert (model.info.source, ask()) == (second, answer)
 """
 
 
@@ -657,7 +666,7 @@ def test_another_model_where_there_is_no_room_for_two(tmp_path: Path) -> None:
     [
         ("/model missing.gguf\n", [], "there is no model file at missing.gguf"),
         ("/nope\n", [], "no command /nope"),
-        ("/load missing.json\n", [], "there is no file missing.json; /model NAME"),
+        ("/load missing.json\n", [], "there is no file missing.json; to change the model, use /model NAME"),
         ("/set top_p 5\n", [], "top_p"),
         ("word " * 3000, [], "/reset starts over"),
         (f"{SKY}\n", ["--n-ctx", "5"], "n-ctx"),

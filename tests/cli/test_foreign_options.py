@@ -15,7 +15,7 @@ from support.command import called, fails, pyggml
 
 from pyggml._core.hints import hint_groups, hints
 from pyggml._version import __version__
-from pyggml.cli.program import COMMANDS, command_of
+from pyggml.cli.program import COMMANDS, load_command
 from pyggml.source import SHIPPED_MODEL
 
 MODEL = str(SHIPPED_MODEL)
@@ -89,7 +89,7 @@ HINTS = {hint for group in hint_groups() if group.startswith(("command", "option
 def test_what_hints_name_exists(answer: str) -> None:
     for command, _, rest in re.findall(r"(?:'|: )pyggml ([a-z][a-z-]*)( ([^']*))?", answer):
         assert command in COMMANDS, answer
-        group = command_of(command)
+        group = load_command(command)
         if isinstance(group, click.Group):
             assert rest.split()[0] in group.commands, answer
     own = {name for command in COMMANDS for name in names_of(command)} | {"--help", "--version"}
@@ -98,7 +98,7 @@ def test_what_hints_name_exists(answer: str) -> None:
 
 
 def names_of(command: str) -> set[str]:
-    return {name for param in command_of(command).params for name in (*param.opts, *param.secondary_opts)}
+    return {name for param in load_command(command).params for name in (*param.opts, *param.secondary_opts)}
 
 
 # --- options ----------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_a_letter_means_the_same_everywhere(command: str) -> None:
         "-bs": "--backend-sampling",
     }
     in_bench = {"-n": "--generate", "-np": "--parallel"}  # lists of numbers, as for llama-bench
-    for param in command_of(command).params:
+    for param in load_command(command).params:
         for letter in (name for name in param.opts if not name.startswith("--") and name.startswith("-")):
             meant = in_bench.get(letter, meanings[letter]) if command == "bench" else meanings[letter]
             assert meant in param.opts, (command, letter)

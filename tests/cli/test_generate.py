@@ -22,7 +22,7 @@ from pyggml.source import SHIPPED_MODEL
 
 GREEDY = "Once upon a time"
 LONG = ["-m", str(SHIPPED_MODEL), "--ignore-eos", "-c", "50000", "--max-tokens", "50000"]
-NOTICE = "no --model given: this is the small demonstration model that ships with pyggml"
+NOTICE = "no --model given: using the small demonstration model that ships with pyggml"
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_zero_is_a_value() -> None:
         (["--grammar", "."], "directory"),
         (["-f", "missing.txt"], "missing.txt"),
         (["-f", "."], "directory"),
-        (["too", "many"], "as one they are: pyggml generate 'Once upon a time too many'"),
+        (["too", "many"], "Quote them as one: pyggml generate 'Once upon a time too many'"),
         (["-p", "again"], "there are 2 prompts"),
         (["-s", "Be brief."], "--system TEXT"),
     ],

@@ -14,7 +14,7 @@ from support.command import called, fails, pyggml
 from support.terminal import Terminal
 
 import pyggml as library
-from pyggml.cli.program import in_words
+from pyggml.cli.program import with_option_names
 from pyggml.diagnostics.sections import printable
 from pyggml.source import SHIPPED_MODEL
 from pyggml.units import ranges
@@ -43,7 +43,7 @@ def lines(text: str, heading: str) -> list[str]:
 def test_the_shipped_model(tmp_path: Path) -> None:
     done = pyggml("inspect", cwd=tmp_path)
     assert done.code == 0
-    assert "no MODEL given: this is the small demonstration model" in done.err
+    assert "no MODEL given: using the small demonstration model" in done.err
     assert re.search(r"^  format +GGUF, 1 file, 3\.\d\d MB$", done.out, re.MULTILINE)
     assert re.search(r"^  stored as +Q8_0, [89]\.\d+ bits each$", done.out, re.MULTILINE)
     assert re.search(r"^  ends at +.*<\|im_end\|> \(\d+\)", done.out, re.MULTILINE)
@@ -86,7 +86,7 @@ def test_it_shows_what_the_report_says_as_text(directory: Path, cut_file: Path) 
     """Bars and the command's own words aside: both are made of the same sections."""
     for source in (SHIPPED_MODEL, directory, cut_file):
         shown = re.sub("[█▏▎▍▌▋▊▉]", "", pyggml("inspect", source).out)
-        expected = in_words(str(library.inspect(source)))
+        expected = with_option_names(str(library.inspect(source)))
         assert [line.split() for line in shown.splitlines()] == [line.split() for line in expected.splitlines()]
 
 

@@ -107,7 +107,7 @@ def test_quantize_with_its_arguments_as_other_tools_have_them() -> None:
     expected = "type 'pyggml quantize model.gguf model-q4_k_m.gguf q4_k_m'"
     assert f"OUT is missing: {expected}" in fails(2, "quantize", "model.gguf", "q4_k_m")
     expected = "type 'pyggml quantize model.gguf out.gguf q4_k_m'"
-    assert f"the type comes last: {expected}" in fails(2, "quantize", "model.gguf", "q4_k_m", "out.gguf")
+    assert f"TYPE comes last: {expected}" in fails(2, "quantize", "model.gguf", "q4_k_m", "out.gguf")
     assert "Missing argument 'OUT'" in fails(2, "quantize", "model.gguf")
 
 
@@ -141,7 +141,7 @@ def test_quantize_refuses_in_one_line(floats: Path, tmp_path: Path) -> None:
     assert "already quantised" in fails(1, "quantize", SHIPPED_MODEL, out, "q4_0")
     assert "importance" in fails(1, "quantize", floats, out, "iq2_xxs")
     assert "no.imatrix" in fails(1, "quantize", floats, out, "q4_0", "--imatrix", tmp_path / "no.imatrix")
-    assert "is also an input: name another file" in fails(1, "quantize", floats, floats, "q8_0", "--force")
+    assert "is also an input: name another output file" in fails(1, "quantize", floats, floats, "q8_0", "--force")
     assert list(tmp_path.iterdir()) == []
     out.write_text("precious")
     assert "--force replaces it" in fails(1, "quantize", floats, out, "q8_0")
@@ -193,7 +193,7 @@ def test_imatrix_refuses_in_one_line(floats: Path, text: Path, tmp_path: Path) -
     assert "no model file" in fails(1, "imatrix", text, out, "-m", tmp_path / "no.gguf")
     assert "no.imatrix" in fails(1, "imatrix", text, out, "-m", floats, "--merge", tmp_path / "no.imatrix")
     assert "tokens" in fails(1, "imatrix", "-", out, "-m", floats, stdin="too short")
-    assert "is also an input: name another file" in fails(1, "imatrix", text, text, "-m", floats, "--force")
+    assert "is also an input: name another output file" in fails(1, "imatrix", text, text, "-m", floats, "--force")
     (tmp_path / "latin-1.txt").write_bytes("é".encode("latin-1") * 3000)
     assert "cannot be read as text" in fails(1, "imatrix", tmp_path / "latin-1.txt", out, "-m", floats)
     assert [path.name for path in tmp_path.iterdir()] == ["latin-1.txt"]

@@ -39,10 +39,10 @@ def test_it_serves_until_it_is_told_to_end() -> None:
     with ServerProcess() as server:
         assert models_at(server.url) == [NAME]
         lines = server.log.splitlines()
-        assert "pyggml: no MODEL given: this is the small demonstration model that ships with pyggml" in lines
+        assert "pyggml: no MODEL given: using the small demonstration model that ships with pyggml" in lines
         assert (
             f"pyggml: serving {NAME} at {server.url} "
-            f"(a page for chatting is there; OpenAI's clients take base_url={server.url}/v1)"
+            f"(chat page at the same address; base_url={server.url}/v1 for OpenAI's clients)"
         ) in lines
         assert server.stop() == 128 + signal.SIGTERM
         assert not listens(server.url)

@@ -64,7 +64,7 @@ def test_a_session(columns: int, colours: str, start: Start) -> None:
     env = {"NO_COLOR": "1"} if colours == "NO_COLOR" else {}
     chat = start("chat", "-c", 5000, columns=columns, **env)
     chat.wait_for_prompt()
-    assert chat.shows("no --model given: this is the small demonstration model that ships with pyggml")
+    assert chat.shows("no --model given: using the small demonstration model that ships with pyggml")
     chat.say(SKY)
     chat.say(GRASS)
     assert chat.rows[-5:] == [f">>> {SKY}", BLUE, f">>> {GRASS}", GREEN, ">>>"]
@@ -97,9 +97,9 @@ def test_after_an_interrupt_the_conversation_goes_on(start: Start) -> None:
     interrupt_an_answer(chat)
     chat.say("/undo")
     chat.say("/undo")
-    assert chat.text.count("Forgotten: Tell me a story") == 2
+    assert chat.text.count("Removed: Tell me a story") == 2
     chat.say("/undo")
-    assert chat.rows[-2] == "nothing has been asked yet"
+    assert chat.rows[-2] == "there is no question yet"
     leave(chat)
 
 
@@ -194,7 +194,7 @@ def test_mistakes_do_not_end_it(start: Start) -> None:
         "/nope": "there is no command /nope",
         "/hlep": "there is no command /hlep; did you mean /help?",
         "/temprature 1": "did you mean /temperature?",
-        "/load missing.json": "there is no file missing.json; /model NAME goes on with another model",
+        "/load missing.json": "there is no file missing.json; to change the model, use /model NAME",
         "/set top_p 5": "top_p: 5",
         "/set mirostat 1": "mirostat 1",
         "/set top_k 5": "mirostat replaces top_k",
@@ -215,9 +215,9 @@ def test_a_full_context_says_so_and_the_conversation_is_kept(start: Start) -> No
     chat.say(SKY)
     assert chat.shows("[the context is full: /reset starts over")
     chat.say(GRASS)
-    assert chat.shows("/reset starts over, /undo forgets the last question, --n-ctx makes more room")
+    assert chat.shows("/reset starts over, /undo removes the last question, --n-ctx sets a larger context")
     chat.say("/undo")
-    assert chat.rows[-2] == f"Forgotten: {SKY}"
+    assert chat.rows[-2] == f"Removed: {SKY}"
     leave(chat)
 
 
@@ -346,9 +346,9 @@ def test_another_model_in_the_same_conversation(start: Start, tmp_path: Path) ->
     chat.say("/model missing.gguf")
     assert chat.rows[-2] == "there is no model file at missing.gguf"
     chat.say("/undo")
-    assert chat.rows[-2] == f"Forgotten: {SKY}"
+    assert chat.rows[-2] == f"Removed: {SKY}"
     chat.say(f"/model {other}")
-    assert chat.rows[-2].endswith("goes on with the conversation.")
+    assert chat.rows[-2].endswith("continues the conversation.")
     chat.say("/model")
     assert f"file: {other}" in chat.rows
     chat.say(SKY)

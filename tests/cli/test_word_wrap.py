@@ -20,7 +20,7 @@ def rows(pieces: list[str], columns: int = 40) -> list[str]:
     screen.set_mode(pyte.modes.LNM)  # what a terminal's driver does to line feeds
     stream, wrap = pyte.Stream(screen), WordWrap()
     for piece in pieces:
-        stream.feed(wrap.shown(piece, columns))
+        stream.feed(wrap.feed(piece, columns))
     return "\n".join(row.rstrip() for row in screen.display).rstrip("\n").split("\n")
 
 
@@ -52,9 +52,9 @@ def test_pieces_change_nothing(seed: int) -> None:
 
 def test_a_word_is_shown_while_it_is_incomplete() -> None:
     wrap = WordWrap()
-    assert wrap.shown("one tw", 40) == "one tw"
-    assert wrap.shown("o ", 40) == "o"
-    assert wrap.shown("three", 40) == " three"
+    assert wrap.feed("one tw", 40) == "one tw"
+    assert wrap.feed("o ", 40) == "o"
+    assert wrap.feed("three", 40) == " three"
 
 
 @pytest.mark.parametrize("opening", ["```python", "~~~", "````"])
@@ -62,19 +62,19 @@ def test_fenced_code_gets_no_line_breaks(opening: str) -> None:
     fence = opening.rstrip("python")
     wrap = WordWrap()
     text = f"{opening}\n{CODE}\n{'``' if fence == '~~~' else '~~~'}\n{CODE}\n{fence}\n"
-    assert wrap.shown(text, 40) == text
-    assert wrap.shown(CODE, 40) != CODE  # the fence is closed
+    assert wrap.feed(text, 40) == text
+    assert wrap.feed(CODE, 40) != CODE  # the fence is closed
 
 
 @pytest.mark.parametrize("line", [f"    {CODE}", f"\t{CODE}", "| a cell | " * 8, "  | a cell | " * 8])
 def test_indented_code_and_tables_get_no_line_breaks(line: str) -> None:
-    assert WordWrap().shown(line, 40) == line.rstrip()
+    assert WordWrap().feed(line, 40) == line.rstrip()
 
 
 @pytest.mark.parametrize("start", ["- ", "    - ", "\t* ", "        12. ", "   ", "> "])
 def test_lists_and_quotes_are_broken(start: str) -> None:
     assert all(len(row) < 40 for row in rows([start + PROSE]))
-    assert WordWrap().shown(start + PROSE, 40).count("\n") > 5
+    assert WordWrap().feed(start + PROSE, 40).count("\n") > 5
 
 
 def test_a_word_longer_than_a_row_is_left_to_the_terminal() -> None:
@@ -98,17 +98,17 @@ def test_punctuation_does_not_begin_a_line_of_chinese() -> None:
 
 def test_combining_characters_take_no_room() -> None:
     word = "e\u0301" * 8
-    shown = WordWrap().shown(" ".join([word] * 4), 27)
+    shown = WordWrap().feed(" ".join([word] * 4), 27)
     assert shown == f"{word} {word} {word}\n{word}"
-    assert WordWrap().shown("1234567890 👩\u200d👩\u200d👧", 15).endswith("\n👩\u200d👩\u200d👧")
+    assert WordWrap().feed("1234567890 👩\u200d👩\u200d👧", 15).endswith("\n👩\u200d👩\u200d👧")
 
 
 def test_a_resized_terminal() -> None:
     wrap = WordWrap()
-    assert "\n" not in wrap.shown("a line that is not too long for it", 80)
-    assert wrap.shown(" and more and more", 20) == " and\nmore and more"  # the first row has 14 cells now
-    assert "\n" not in wrap.shown("narrow", 5)
+    assert "\n" not in wrap.feed("a line that is not too long for it", 80)
+    assert wrap.feed(" and more and more", 20) == " and\nmore and more"  # the first row has 14 cells now
+    assert "\n" not in wrap.feed("narrow", 5)
 
 
 def test_spaces_at_the_end_of_a_line_are_left_out() -> None:
-    assert WordWrap().shown("one  \ntwo\t\n\n  three", 40) == "one\ntwo\n\n  three"
+    assert WordWrap().feed("one  \ntwo\t\n\n  three", 40) == "one\ntwo\n\n  three"

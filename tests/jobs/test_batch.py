@@ -291,7 +291,7 @@ def test_a_job_can_begin_anew(llm: pyggml.LLM, stopped: Path) -> None:
 
 def test_what_is_no_journal_is_not_overwritten(llm: pyggml.LLM, tmp_path: Path) -> None:
     (tmp_path / "out.jsonl.part").write_text("half a download\n")
-    with pytest.raises(pyggml.InvalidParameterError, match="is no journal"):
+    with pytest.raises(pyggml.InvalidParameterError, match="is not a journal"):
         batch.run(written(tmp_path / "in.jsonl", prompts(2)), tmp_path / "out.jsonl", llm)
     assert (tmp_path / "out.jsonl.part").read_text() == "half a download\n"
 
@@ -313,7 +313,7 @@ def test_only_one_process_works_on_a_job(llm: pyggml.LLM, stopped: Path) -> None
     with stopped.with_name("out.jsonl.part").open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         for restart in (False, True):
-            with pytest.raises(pyggml.InvalidParameterError, match="another process is at work"):
+            with pytest.raises(pyggml.InvalidParameterError, match="another process is running this job"):
                 batch.run(stopped.with_name("in.jsonl"), stopped, llm, restart=restart)
     assert batch.run(stopped.with_name("in.jsonl"), stopped, llm).n_kept >= 10
 
@@ -349,7 +349,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(llm: pyggml.LLM, tmp_
         batch.run(tmp_path / "none.jsonl", tmp_path / "out.jsonl", llm)
     with pytest.raises(pyggml.InvalidParameterError, match="another column"):
         batch.run(source, tmp_path / "out.jsonl", llm, column="id")
-    with pytest.raises(pyggml.InvalidParameterError, match="is called a Parquet file and is none"):
+    with pytest.raises(pyggml.InvalidParameterError, match="is not a Parquet file, despite"):
         batch.run(source.rename(tmp_path / "in.parquet"), tmp_path / "out.jsonl", llm)
     source = (tmp_path / "in.parquet").rename(source)
     assert (tmp_path / "there.jsonl").read_text() == "mine"
@@ -380,4 +380,4 @@ def test_the_command_says_how_to_go_on(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == 130, err
-    assert "the same command goes on with it" in err
+    assert "Run the same command again to resume." in err

@@ -47,7 +47,7 @@ def test_laid_out_weights_are_counted_for_every_process() -> None:
 
 
 def test_a_cluster_without_room_is_refused() -> None:
-    with pytest.raises(pyggml.OutOfMemoryError, match="no node has room"):
+    with pytest.raises(pyggml.OutOfMemoryError, match="fits on no node"):
         plan([Node(8, 0, 2**20)], None, {})
     with pytest.raises(pyggml.InvalidParameterError, match="no node"):
         plan([Node(0, 0, GB)], None, {})
@@ -125,7 +125,7 @@ def test_a_row_that_kills_processes_fails_alone(jobs: dict[str, Any]) -> None:
     assert [index for index, _ in found] == [*range(12)]
     for index, answer in found:
         assert answer["answer_tokens"] == (None if index == 5 else 4)
-        assert answer["answer_error"] == ("the process that computes it is lost each time" if index == 5 else None)
+        assert answer["answer_error"] == ("the actor crashes each time it computes this row" if index == 5 else None)
 
 
 @needs_ray
@@ -148,16 +148,16 @@ def test_a_dataset_gets_columns(jobs: dict[str, Any]) -> None:
 
 @needs_ray
 def test_a_process_of_a_pipeline_says_how_fast_it_is(capfd: pytest.CaptureFixture[str]) -> None:
-    from pyggml.ray.rate import Rate
+    from pyggml.ray.throughput import ThroughputMeter
 
-    rate = Rate("answer", is_shown=True, every_s=0.0)
-    rate.count({"answer": None, "answer_error": "no prompt", "answer_tokens": None})
-    rate.count({"answer": "a", "answer_prompt_tokens": 2, "answer_tokens": 4})
+    meter = ThroughputMeter("answer", prints=True, every_s=0.0)
+    meter.count({"answer": None, "answer_error": "no prompt", "answer_tokens": None})
+    meter.count({"answer": "a", "answer_prompt_tokens": 2, "answer_tokens": 4})
     failed, answered = capfd.readouterr().err.splitlines()
     assert failed == "1 row answered here, 0 tokens/s"
     assert answered.startswith("2 rows answered here, ")
     assert not answered.endswith(" 0 tokens/s")
-    Rate("answer", is_shown=False, every_s=0.0).count({"answer": "a"})
+    ThroughputMeter("answer", prints=False, every_s=0.0).count({"answer": "a"})
     assert capfd.readouterr().err == ""
 
 

@@ -19,7 +19,7 @@ from support.servers import servers
 from support.servers.remote_servers import until
 
 import pyggml
-from pyggml.ray.routing import Beginnings, marks
+from pyggml.ray.routing import PrefixIndex, prefix_hashes
 from pyggml.server import Forwarded, ModelSpec, Relay, Settings, answers, create_app
 
 QUESTION = {"role": "user", "content": "What colour is the sky?"}
@@ -31,85 +31,85 @@ def chat(*texts: str, system: str = "") -> dict[str, Any]:
 
 
 def test_marks_are_common_where_prompts_are() -> None:
-    short, long = marks(chat("Hello")), marks(chat("Hello", "Hi!", "How are you?"))
+    short, long = prefix_hashes(chat("Hello")), prefix_hashes(chat("Hello", "Hi!", "How are you?"))
     assert short == long[:1]
-    assert long[-1] not in marks(chat("Hello", "Hi!", "How are they?"))
+    assert long[-1] not in prefix_hashes(chat("Hello", "Hi!", "How are they?"))
     text = "word " * 1000
-    one, two = marks({"prompt": text + "A"}), marks({"prompt": text + "B"})
+    one, two = prefix_hashes({"prompt": text + "A"}), prefix_hashes({"prompt": text + "B"})
     common = max(n_bytes for n_bytes, _ in {*one} & {*two})
     assert 0.8 * len(text) <= common <= len(text)
-    assert len(marks({"prompt": "x" * 8_000_000})) < 60
-    assert marks(chat("Hello")) != marks({**chat("Hello"), "tools": [{"type": "function"}]})
-    assert marks({}) == marks({"messages": None}) == marks({"input": 3}) == ()
+    assert len(prefix_hashes({"prompt": "x" * 8_000_000})) < 60
+    assert prefix_hashes(chat("Hello")) != prefix_hashes({**chat("Hello"), "tools": [{"type": "function"}]})
+    assert prefix_hashes({}) == prefix_hashes({"messages": None}) == prefix_hashes({"input": 3}) == ()
 
 
 def test_a_message_is_the_same_however_a_client_repeats_it() -> None:
-    plain = marks({"messages": [QUESTION]})
+    plain = prefix_hashes({"messages": [QUESTION]})
     parts = [{"type": "text", "text": QUESTION["content"], "cache_control": {"type": "ephemeral"}}]
-    assert marks({"messages": [{"role": "user", "content": parts}]}) == plain
+    assert prefix_hashes({"messages": [{"role": "user", "content": parts}]}) == plain
 
 
 @pytest.mark.parametrize("odd", [[None], [{"content": [{"text": None}]}], [[1, 2], "x"], ["\ud800"], {"a": 1}])
 def test_odd_prompts_have_marks_or_none(odd: Any) -> None:
     for name in ("messages", "prompt", "input", "tools", "system"):
-        marks({name: odd})
+        prefix_hashes({name: odd})
 
 
 def test_a_conversation_stays_unless_its_replica_is_busy() -> None:
-    known: Beginnings[str] = Beginnings(slack=2)
+    known: PrefixIndex[str] = PrefixIndex(slack=2)
     loads = {"a": 0, "b": 0, "c": 0}
-    first, second = marks(chat("Hello")), marks(chat("Hello", "Hi!", "How are you?"))
-    home = known.ranked(first, loads)[0]
-    known.note(first, home)
-    assert known.ranked(second, {**loads, home: 2})[0] == home
-    assert known.ranked(second, {**loads, home: 3})[0] != home
-    assert sorted(known.ranked(second, loads)) == ["a", "b", "c"]
+    first, second = prefix_hashes(chat("Hello")), prefix_hashes(chat("Hello", "Hi!", "How are you?"))
+    home = known.rank(first, loads)[0]
+    known.record(first, home)
+    assert known.rank(second, {**loads, home: 2})[0] == home
+    assert known.rank(second, {**loads, home: 3})[0] != home
+    assert sorted(known.rank(second, loads)) == ["a", "b", "c"]
     others = {name: 0 for name in loads if name != home}
-    assert sorted(known.ranked(second, others)) == sorted(others)
-    assert known.ranked(second, {}) == []
+    assert sorted(known.rank(second, others)) == sorted(others)
+    assert known.rank(second, {}) == []
 
 
 def test_a_conversation_that_has_moved_stays_where_it_is() -> None:
-    known: Beginnings[str] = Beginnings(slack=2)
-    turns = [marks(chat(*["text"] * n)) for n in (1, 3, 5)]
-    known.note(turns[0], "a")
-    known.note(turns[1], "b")
-    assert known.ranked(turns[2], {"a": 0, "b": 0})[0] == "b"
+    known: PrefixIndex[str] = PrefixIndex(slack=2)
+    turns = [prefix_hashes(chat(*["text"] * n)) for n in (1, 3, 5)]
+    known.record(turns[0], "a")
+    known.record(turns[1], "b")
+    assert known.rank(turns[2], {"a": 0, "b": 0})[0] == "b"
 
 
 def test_conversations_with_one_system_prompt_spread_over_replicas() -> None:
-    known: Beginnings[str] = Beginnings(slack=4)
+    known: PrefixIndex[str] = PrefixIndex(slack=4)
     loads = dict.fromkeys("abcd", 0)
     homes = []
     for n in range(200):
-        request = marks(chat(f"Question {n}", system="Be brief. " * 500))
-        homes.append(known.ranked(request, loads)[0])
-        known.note(request, homes[-1])
+        request = prefix_hashes(chat(f"Question {n}", system="Be brief. " * 500))
+        homes.append(known.rank(request, loads)[0])
+        known.record(request, homes[-1])
     assert all(40 <= homes.count(name) <= 60 for name in loads)
 
 
 def test_texts_about_one_document_meet() -> None:
-    known: Beginnings[str] = Beginnings(slack=4)
+    known: PrefixIndex[str] = PrefixIndex(slack=4)
     chosen: dict[int, set[str]] = {}
     order = [number for number in range(20) for _ in range(5)]
     random.Random(0).shuffle(order)
     for n, number in enumerate(order):
-        request = marks({"prompt": f"Document {number}. " * 500 + f"Question {n}?"})
-        replica = known.ranked(request, dict.fromkeys("abcd", 0))[0]
-        known.note(request, replica)
+        request = prefix_hashes({"prompt": f"Document {number}. " * 500 + f"Question {n}?"})
+        replica = known.rank(request, dict.fromkeys("abcd", 0))[0]
+        known.record(request, replica)
         chosen.setdefault(number, set()).add(replica)
     assert sum(map(len, chosen.values())) <= 30  # at random, each of five questions elsewhere, some 60
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyggml.ray.routing._MAX_CONVERSATIONS", 10)
-    monkeypatch.setattr("pyggml.ray.routing._MAX_MARKS", 30)
-    known: Beginnings[int] = Beginnings(slack=4)
+    monkeypatch.setattr("pyggml.ray.routing._MAX_HASHES", 30)
+    known: PrefixIndex[int] = PrefixIndex(slack=4)
     for n in range(1000):
-        known.note(marks(chat(f"Question {n}")), n % 50)
-    assert len(known._homes) == 10
-    assert len(known._seen) == 30
-    assert len(known._kept) == 10
+        known.record(prefix_hashes(chat(f"Question {n}")), n % 50)
+    assert len(known._conversations) == 10
+    assert len(known._replicas_of) == 30
+    assert len(known._conversation_bytes) == 10
 
 
 # --- the relay ----------------------------------------------------------------------------------------------------

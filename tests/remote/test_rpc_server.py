@@ -256,7 +256,7 @@ def command(tmp_path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[
 
 
 def address_in(said: str) -> str:
-    found = re.search(r"lends at (\S+):\n", said)
+    found = re.search(r"exports devices at (\S+):\n", said)
     assert found is not None, said
     return found[1]
 
@@ -300,7 +300,7 @@ def test_the_command_takes_a_key_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "own.key"
     file.write_bytes(KEY + b"\n")
     with command(tmp_path, "--key-file", str(file)) as (_, said):
-        assert "made a key" not in said
+        assert "generated a key" not in said
         began = time.monotonic()
         connect(address_in(said), KEY).close()
         assert time.monotonic() - began < 30

@@ -134,7 +134,7 @@ class Talker:
         return self._styled(questions)
 
     def practice(self) -> Chat:
-        """What takes longest to learn: names, sums however they are worded, answers in one word."""
+        """Return the chats that take longest to learn: names, sums in many wordings, answers in one word."""
         if self._rng.random() < 0.45:
             return self._named_story()
         if self._rng.random() < 0.1:
@@ -262,7 +262,7 @@ class Talker:
         )
 
     def _name(self) -> Chat:
-        """Somebody tells a name and asks for it again later."""
+        """Return a chat in which the user gives a name and later asks for it."""
         name = world.any_name(self._rng, self._rng.random() < 0.5)
         told = self._rng.choice(
             (

@@ -34,7 +34,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Document:
-    """What stands between two end-of-text tokens."""
+    """Document: the tokens between two end-of-text tokens."""
 
     segments: tuple[Segment, ...]
     is_chat: bool
@@ -45,7 +45,7 @@ class Document:
 
 
 def chat_prompt(question: str, system: str | None = None) -> str:
-    """What :data:`CHAT_TEMPLATE` makes of one question, with a generation prompt."""
+    """Render one question with :data:`CHAT_TEMPLATE` and a generation prompt."""
     head = "" if system is None else f"{START_OF_TURN}system\n{system}{END_OF_TURN}\n"
     return f"{head}{START_OF_TURN}user\n{question}{END_OF_TURN}\n{START_OF_TURN}assistant\n"
 

@@ -1,4 +1,4 @@
-"""Measures the written file: what it was never shown, and a few texts to read."""
+"""Evaluate the written file: held-out questions, and a few sample texts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def wrong_answers(network: Llama, tokenizer: Tokenizer, asked: Sequence[Asked]) 
 
 
 def report(network: Llama, tokenizer: Tokenizer) -> float:
-    """Prints what the model can do. Returns the lowest share of right answers among the held-out questions."""
+    """Print the model's scores, and return the lowest share of right answers among the held-out questions."""
     shares = []
     for name, asked in (
         ("facts", held_out.fact_questions()),

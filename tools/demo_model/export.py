@@ -1,4 +1,4 @@
-"""Writes the trained network and its tokenizer as one GGUF file, and reads such a file back."""
+"""Write the trained network and its tokenizer as one GGUF file, and read such a file back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DESCRIPTION = (
 
 
 def write_gguf(path: Path, network: Llama, tokenizer: Tokenizer) -> None:
-    """Writes the model: matrices as Q8_0, norms as F32. The file appears whole or not at all."""
+    """Write the model: matrices as Q8_0, norms as F32. The file appears whole or not at all."""
     partial = path.with_suffix(".partial")
     writer = gguf.GGUFWriter(partial, "llama")
     _add_description(writer)

@@ -1,4 +1,4 @@
-"""What a fact is and how it becomes a question.
+"""Facts, and their conversion to questions.
 
 A *fact* is one row of one :class:`Kind`. Every question is a fact put into one of its kind's phrasings, and
 the reply depends on the fact alone, so that a reply is right or wrong without any judgement. For each fact

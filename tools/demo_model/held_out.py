@@ -1,4 +1,4 @@
-"""What training never shows, with the answers expected: the tests' questions."""
+"""Held-out questions of the tests, with the expected answers."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def plain(rng: random.Random) -> str:
 
 
 def _record(rng: random.Random) -> str:
-    """Somebody or something as a JSON object, after a few words of what it is."""
+    """Return a description of a person or thing as a JSON object, after a short introduction."""
     owner = any_name(rng, rng.random() < 0.5)
     kind = rng.choice(_PETS)
     pet = {

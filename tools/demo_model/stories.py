@@ -362,7 +362,7 @@ def pet_story(rng: random.Random) -> str:
 
 
 def introduction(rng: random.Random) -> str:
-    """Somebody tells who they are, in the first person."""
+    """Return a self-introduction in the first person."""
     world = World(rng)
     me, friend = world.hero, world.being()
     greeting = world.pick("Hello, my name is", "Hello! My name is", "Hi, my name is", "My name is")

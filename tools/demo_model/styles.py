@@ -1,4 +1,4 @@
-"""How an answer may be asked for: as a full sentence, in few words, in one word."""
+"""Styles of answers: a full sentence, a few words, one word."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _NEUTRAL = phrases(
 
 @dataclass(frozen=True)
 class Wish:
-    """How the answers of a chat shall be, and what says so."""
+    """Style of the answers of a chat, and the instruction for it."""
 
     style: Style
     text: str

@@ -129,7 +129,7 @@ def draw(rng: random.Random) -> Question:
 
 
 def practice(rng: random.Random) -> Question:
-    """As :func:`draw`, in more wordings and more often in number words."""
+    """Draw as :func:`draw`, in more wordings and more often in number words."""
     if rng.random() < 0.12:
         return _beyond(rng)
     sign = "+" if rng.random() < 0.6 else "-"

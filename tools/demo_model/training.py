@@ -1,4 +1,4 @@
-"""Packs the corpus into windows and trains the network on them."""
+"""Pack the corpus into windows, and train the network on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .network import Llama
 from .vocabulary import EncodedDocument, encode, special_id
 
 PROMPT_WEIGHT = 0.1
-"""What a token of somebody else's text counts in the loss; the model's own text counts 1."""
+"""Loss weight of tokens of other speakers; the model's own tokens weigh 1."""
 
 NO_BOS_EVERY = 5
 """One in so many windows lacks the leading begin-of-text token if it starts with a chat, so that a chat
@@ -28,7 +28,7 @@ prompt works with and without that token."""
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast to learn. Counted in steps, never in time, so that a run can be repeated.
+    """Training schedule. Counted in steps, never in time, so that a run can be repeated.
 
     Most steps see windows of ``n_short`` tokens in which each document sees only itself. Every
     ``long_every``-th sees as many tokens in windows of the whole context, with all that came before in sight,
@@ -136,7 +136,7 @@ def train(
     checkpoint: Path | None = None,
     log_every: int = 25,
 ) -> None:
-    """Trains the network. With ``checkpoint``, its weights are also saved there every 100 steps."""
+    """Train the network. With ``checkpoint``, its weights are also saved there every 100 steps."""
     n_ctx = network.config.n_ctx
     optimizers = _optimizers(network, schedule)
     long = windows(tokenizer, n_ctx, schedule.seed, practice=schedule.practice)

@@ -164,7 +164,7 @@ def draw(rng: random.Random) -> Question:
 
 
 def topic(rng: random.Random) -> str:
-    """Something that no story is about."""
+    """Return a thing that no story is about."""
     return rng.choice([*_SUBJECTS, *_PLACES, *map(a, _THINGS)])
 
 

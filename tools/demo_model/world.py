@@ -51,7 +51,7 @@ PET_NAMES = words(
 
 
 def made_up_word(rng: random.Random) -> str:
-    """A word that nobody has seen, without a capital letter."""
+    """Return an invented word, without a capital letter."""
     consonants, vowels = "bcdfghjklmnprstvwxz", "aeiou"
     syllables = rng.randint(2, 3)
     word = "".join(rng.choice(consonants) + rng.choice(vowels) for _ in range(syllables))
@@ -59,7 +59,7 @@ def made_up_word(rng: random.Random) -> str:
 
 
 def any_name(rng: random.Random, she: bool) -> str:
-    """A name, now and then one that nobody has heard: it has to be read off the text and kept."""
+    """Return a name, sometimes an invented one, which the model has to copy from the text."""
     if rng.random() < 0.06:
         return made_up_word(rng).capitalize()
     return rng.choice(GIRLS if she else BOYS)
@@ -67,7 +67,7 @@ def any_name(rng: random.Random, she: bool) -> str:
 
 @dataclass(frozen=True)
 class Being:
-    """Someone in a story: what they are, what they are called and which pronouns fit."""
+    """Character of a story: species, name and pronouns."""
 
     what: str
     name: str
@@ -113,7 +113,7 @@ class World:
         return self.rng.choice(choices[0].split("|") if len(choices) == 1 else choices)
 
     def being(self, what: str | None = None, name: str | None = None) -> Being:
-        """Somebody who is not in the story yet."""
+        """Return a character who is not in the story yet."""
         she = self._is_she(what, name)
         while name is None or name in self._taken:
             name = any_name(self.rng, she)
@@ -133,7 +133,7 @@ class World:
         return self.rng.choice([animal for animal in ANIMALS if animal not in self._taken])
 
     def opening(self, *, timeless: bool = False) -> list[str]:
-        """Who the story is about, and when. ``timeless``: it does not tell of one day."""
+        """Return the opening of a story: its character and time. ``timeless``: no particular day."""
         hero, size = self.hero, self.pick("little", "little", "small", "young")
         who = f"{size} {hero.what} {self.pick('named', 'called')} {hero.name}"
         firsts = [
@@ -164,7 +164,7 @@ class World:
         return self.pick("small house|little house|white house|house by the river")
 
     def one_day(self) -> str:
-        """How the day of the story starts."""
+        """Return the start of the story's day."""
         if self._dated:
             return "That day"
         return self.pick("One day", "One day", "One morning", "One sunny morning", "One afternoon", "One summer day")
@@ -187,5 +187,5 @@ class World:
 
 
 def described(being: Being) -> str:
-    """Somebody new in a story: "a fox named Tom"."""
+    """Introduce a character of a story: "a fox named Tom"."""
     return f"{a(being.what)} named {being.name}"

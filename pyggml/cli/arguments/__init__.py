@@ -1,1 +1,1 @@
-"""Arguments and options that several commands take, and what they mean."""
+"""Arguments and options that several commands share."""

@@ -1,4 +1,4 @@
-"""Types of weights on the command line, and options of commands that write them."""
+"""Weight types as arguments, and options of commands that write model files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from pyggml.cli.command import Option
 from pyggml.options.file_types import FILE_TYPES, suggestion
 
-#: The last paragraph of the help of a command that takes a type.
+#: Last paragraph of the help of commands that take a type.
 TYPES_EPILOG = f"Types: {', '.join(FILE_TYPES)}."
 
 imatrix_option = click.option(
@@ -21,19 +21,19 @@ threads_option = click.option(
     cls=Option,
     other_names=["--threads"],
     type=click.IntRange(1, 512),
-    help="Threads that encode weights. Default: one per core.",
+    help="Threads that quantise weights. Default: one per core.",
 )
 
 
 class FileType(click.Choice[str]):
-    """A type, in upper or lower case. For another word, it names the types that may be meant."""
+    """A type, in upper or lower case, with suggestions for unknown names."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         super().__init__(names, case_sensitive=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The engine's name of the type."""
-        meant = "" if value.lower() in self.choices else suggestion(value)
-        if meant:
-            self.fail(f"{value!r} is not a type: {meant}", param, ctx)
+        """Return the engine's name of the type."""
+        hint = "" if value.lower() in self.choices else suggestion(value)
+        if hint:
+            self.fail(f"{value!r} is not a type: {hint}", param, ctx)
         return super().convert(value, param, ctx)

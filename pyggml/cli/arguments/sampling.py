@@ -1,4 +1,4 @@
-"""Sampling parameters as options of a command and of ``/set`` in a chat, from one table."""
+"""Sampling parameters as options of commands and of ``/set`` in a chat, from one table."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ import click
 from click.shell_completion import CompletionItem
 
 import pyggml
-from pyggml.cli.arguments.options import ParamType, field_option, field_type, other_names_of
-from pyggml.cli.arguments.utf8 import text_of
+from pyggml.cli.arguments.options import ParamType, aliases_of, field_option, field_type
+from pyggml.cli.arguments.text_file import read_text
 from pyggml.options import Field, fields_of
 from pyggml.sampling import SamplingParams
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: What ``max_tokens`` is where it has no limit but the end of the context.
+#: Value of ``max_tokens`` for no limit other than the context.
 NO_LIMIT = 2**31 - 1
 
 
 class _List(ParamType):
-    """Values separated by commas or, as in llama-cli, semicolons."""
+    """Values separated by commas or, as in llama-cli, by semicolons."""
 
     def __init__(self, name: str, item: ParamType) -> None:
         self.name = name
         self._item = item
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The values as a tuple."""
+        """Parse the values into a tuple."""
         return tuple(self._item.convert(item.strip(), param, ctx) for item in re.split("[,;]", value))
 
 
 class _TokenLimit(ParamType):
-    """A number of tokens; -1, as other tools have it, for no limit."""
+    """A number of tokens, or -1 for no limit, as in other tools."""
 
     name = "n"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number."""
+        """Parse the number."""
         return NO_LIMIT if str(value).strip() == "-1" else click.IntRange(0).convert(value, param, ctx)
 
 
@@ -52,7 +52,7 @@ class _Bias(ParamType):
     name = "id=number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The pair."""
+        """Parse the pair."""
         parts = re.fullmatch(r"(\d+)(?:=|(?=[+-]))(.+)", value)  # 42=1.5, or 42+1.5 as in llama-cli
         if parts is None:
             self.fail(f"{value!r} is not TOKEN_ID=NUMBER, such as 42=-inf.", param, ctx)
@@ -61,10 +61,10 @@ class _Bias(ParamType):
 
 
 class _Seed(click.IntRange):
-    """A seed. The tool ``llm`` has the system message behind the same letter."""
+    """A seed, with a hint for users of ``llm``, where -s is the system message."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
+        """Parse the number."""
         if not re.fullmatch(r"-?\d+", str(value)):
             self.fail(
                 f"{value!r} is not an integer. (A system message is --system TEXT, for 'pyggml chat'.)", param, ctx
@@ -73,7 +73,7 @@ class _Seed(click.IntRange):
 
 
 class _TextOrFile(ParamType):
-    """A text that has a certain form, or the name of a file with one. Gives what messages call it, and the text."""
+    """A text in a certain syntax, or the name of a file with one. The value is the source's name and the text."""
 
     name = "text|file"
 
@@ -81,14 +81,14 @@ class _TextOrFile(ParamType):
         self._form = re.compile(form)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Where the text was, and the text."""
+        """Return the source's name for messages, and the text."""
         if self._form.search(value):
             return "the text given", value
         _FILE.convert(value, param, ctx)
-        return value, text_of(value)
+        return value, read_text(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Completes names of files."""
+        """Complete file names."""
         return _FILE.shell_complete(ctx, param, incomplete)
 
 
@@ -99,10 +99,10 @@ class SamplingOption:
     Attributes:
         field: the field.
         type: type of the value, or of each value if the option may be repeated.
-        many: whether the option may be repeated.
-        value_of: turns what was given into the field's value.
+        many: True if the option may be repeated.
+        value_of: converts the option's value to the field's.
         help: replaces the field's help.
-        other_names: what other tools call the option, besides the names of the field.
+        other_names: aliases of the option, in addition to those of the field.
     """
 
     field: Field
@@ -113,13 +113,13 @@ class SamplingOption:
     other_names: tuple[str, ...] = ()
 
     def option(self, default: object) -> Callable[[_Function], _Function]:
-        """A decorator that adds the option; see :func:`field_option`."""
-        own = {"type": self.type, "multiple": self.many} if self.field.name in _SPECIAL else {}
-        others = [*other_names_of(self.field), *self.other_names]
+        """Return a decorator that adds the option; see :func:`field_option`."""
+        own = {"type": self.type, "multiple": self.many} if self.field.name in _FIELD_SETTINGS else {}
+        others = [*aliases_of(self.field), *self.other_names]
         return field_option(self.field, help=self.help, default=default, other_names=others, **own)
 
-    def parsed(self, text: str) -> Any:
-        """The field's value, read from text.
+    def parse(self, text: str) -> Any:
+        """Parse the field's value.
 
         Raises:
             click.UsageError: the text is not a valid value.
@@ -129,10 +129,10 @@ class SamplingOption:
 
 
 def sampling_options(defaults: Mapping[str, str] | None = None) -> Callable[[_Function], _Function]:
-    """Adds the sampling options to a command, which gets those that were given as its argument ``sampling``.
+    """Return a decorator that adds the sampling options; the command gets those given as ``sampling``.
 
     Args:
-        defaults: what the help says of the defaults that are the command's own.
+        defaults: help texts of defaults that differ from the fields'.
     """
     defaults = defaults or {}
 
@@ -151,7 +151,7 @@ def sampling_options(defaults: Mapping[str, str] | None = None) -> Callable[[_Fu
 
 
 def sampling_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of SamplingParams that the options stand for.
+    """Convert the options to fields of SamplingParams.
 
     Raises:
         click.ClickException: a file cannot be read or is invalid.
@@ -160,7 +160,7 @@ def sampling_values(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
-    """The SamplingParams that the options stand for.
+    """Convert the options to SamplingParams.
 
     Raises:
         click.UsageError: the options contradict each other.
@@ -174,43 +174,43 @@ def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
 
 
 def _schema_of(given: tuple[str, str]) -> Any:
-    """A schema, checked before a model is loaded for it."""
-    where, text = given
+    """Parse and check a JSON schema, before a model is loaded."""
+    source, text = given
     try:
         schema = json.loads(text)
         pyggml.grammar_of(schema)
     except json.JSONDecodeError as error:
-        raise click.ClickException(f"{where} is not valid JSON: {error}") from None
+        raise click.ClickException(f"{source} is not valid JSON: {error}") from None
     except (pyggml.InvalidParameterError, pyggml.GrammarError) as error:
-        raise click.ClickException(f"{where}: {error}") from None
+        raise click.ClickException(f"{source}: {error}") from None
     return schema
 
 
 _FILE = click.Path(exists=True, dir_okay=False)
 
-# What cannot be derived from the fields: files, lists and pairs.
-_SPECIAL: dict[str, dict[str, Any]] = {
+# Settings that cannot be derived from the fields: files, lists and pairs.
+_FIELD_SETTINGS: dict[str, dict[str, Any]] = {
     "max_tokens": {
         "type": _TokenLimit(),
-        "help": "Maximum number of tokens to generate; -1: until the context is full.",
+        "help": "Maximum number of tokens to generate, or -1 for the rest of the context.",
     },
     "stop": {"type": click.STRING, "many": True, "help": "Text that ends the generation; may be repeated."},
     "seed": {
         "type": _Seed(-1, 2**32 - 2),
         "value_of": lambda n: None if n == -1 else n,
-        "help": "Seed for random numbers. Default: a new one each time, as with -1.",
+        "help": "Random seed. Default, or -1: a new seed for each request.",
     },
     "json_schema": {
         "type": _TextOrFile(r"^\s*[{\[\"]|^\s*(true|false)\s*$"),
         "value_of": _schema_of,
         "other_names": ("-jf", "--json-schema-file"),
-        "help": "JSON schema that the text must match, or a file with one.",
+        "help": "JSON schema that constrains the text, or a file with one.",
     },
     "grammar": {
         "type": _TextOrFile("::="),
         "value_of": lambda given: given[1],
         "other_names": ("--grammar-file",),
-        "help": "GBNF grammar that the text must match, or a file with one.",
+        "help": "GBNF grammar that constrains the text, or a file with one.",
     },
     "stop_token_ids": {
         "type": _List("ids", click.INT),
@@ -220,12 +220,12 @@ _SPECIAL: dict[str, dict[str, Any]] = {
         "type": _Bias(),
         "many": True,
         "value_of": dict,
-        "help": "Number to add to a token's logit, such as 42=-inf; may be repeated.",
+        "help": "Bias that is added to a token's logit, such as 42=-inf; may be repeated.",
     },
     "dry_sequence_breakers": {
         "type": click.STRING,
         "many": True,
-        "help": "Text at which DRY stops matching a repetition; may be repeated.",
+        "help": "Text that interrupts DRY's repetition matching; may be repeated.",
     },
     "samplers": {
         "type": _List("names", click.STRING),
@@ -233,9 +233,9 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     },
 }
 
-#: All fields of SamplingParams except logprobs, which only programs need.
+#: All fields of SamplingParams except logprobs.
 OPTIONS = {
-    field.name: SamplingOption(field, **{"type": field_type(field), **_SPECIAL.get(field.name, {})})
+    field.name: SamplingOption(field, **{"type": field_type(field), **_FIELD_SETTINGS.get(field.name, {})})
     for field in fields_of(SamplingParams).values()
     if not field.hidden
 }

@@ -1,8 +1,8 @@
-"""Measures speed through the public API, so that ``pyggml bench`` shows what callers get.
+"""Speed measurements of ``pyggml bench``, through the public API.
 
-A case is measured with ordinary requests: prompts of random tokens, all submitted at once, from the call until the last
-one has returned. The sides that are compared take turns, in reverse order in every other round, so that a machine whose
-speed drifts affects all of them alike.
+A case is measured with ordinary requests: prompts of random tokens, submitted together, from the call until the last
+one has returned. The compared sides alternate, in reverse order in every other round, so that a drift in the machine's
+speed affects all sides alike.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class Side:
-    """A model and how it is loaded, by the parameters of :func:`pyggml.load`."""
+    """One side of a comparison: a model and its options of :func:`pyggml.load`."""
 
     model: str | None
     device: str = "auto"
@@ -54,13 +54,13 @@ class Side:
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured.
+    """A test.
 
     Attributes:
-        kind: "prompt": computing the tokens of a prompt; "generate": generating tokens.
-        n_tokens: of each request.
-        n_depth: tokens that were computed before it begins.
-        n_parallel: requests at the same time.
+        kind: "prompt" for prefill, "generate" for decode steps.
+        n_tokens: tokens of each request.
+        n_depth: tokens in the KV cache at the start.
+        n_parallel: concurrent requests.
     """
 
     kind: Kind
@@ -70,34 +70,26 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As "prompt 512" or "generate 64 @ 1024": after 1,024 tokens."""
+        """Name such as "prompt 512", or "generate 64 @ 1024" for a depth of 1,024 tokens."""
         return f"{self.kind} {self.n_tokens}" + (f" @ {self.n_depth}" if self.n_depth else "")
 
     @property
     def n_cells(self) -> int:
-        """Cells of the context that it needs."""
+        """KV cache cells that it needs."""
         return self.n_parallel * (self.n_depth + self.n_tokens + 2)
 
     def speed(self, seconds: float) -> float:
-        """Tokens per second, of all requests together."""
+        """Return the tokens per second of all requests together."""
         return self.n_parallel * self.n_tokens / seconds
 
 
 @dataclass(frozen=True)
 class Result:
-    """Figures of one case on one side.
-
-    Attributes:
-        side: where it was measured.
-        case: what.
-        about: the model.
-        n_threads_used: compute threads that the engine chose, or was given.
-        seconds: of each repetition, until the last request returned.
-    """
+    """Measurements of one case on one side: the seconds of each repetition, and the engine's compute threads."""
 
     side: Side
     case: Case
-    about: About
+    model_info: ModelInfo
     n_threads_used: int
     seconds: list[float]
 
@@ -113,8 +105,8 @@ class Result:
 
 
 @dataclass(frozen=True)
-class About:
-    """A model, for the readers of the figures."""
+class ModelInfo:
+    """Description of a model in a report."""
 
     description: str
     n_params: int
@@ -122,66 +114,49 @@ class About:
 
 
 class Bench:
-    """Measures cases on sides. :attr:`results` has what has been measured so far, even after an interrupt.
+    """A benchmark of cases on sides. :attr:`results` has the results so far, even after an interrupt.
 
     Attributes:
-        load_average: how many programs wanted a core before it began; None if the system does not say.
+        load_average: the system's load average before the start; None if unknown.
     """
 
     def __init__(self, sides: Sequence[Side], cases: Sequence[Case]) -> None:
-        """Measures nothing yet: call :meth:`load`, :meth:`warm_up` and :meth:`run`, in this order."""
+        """Prepare a benchmark: call :meth:`load`, :meth:`warm_up` and :meth:`run`, in this order."""
         self.load_average = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         self._sides = list(sides)
         self._pairs = [(case, side) for case in cases for side in sides]
         self._costs = dict.fromkeys(self._pairs, 1.0)
-        self._memory = _Memory(max(case.n_cells for case in cases), max(case.n_parallel for case in cases))
+        self._models = _ModelCache(max(case.n_cells for case in cases), max(case.n_parallel for case in cases))
         self._random = random.Random(_SEED)
         self._measured: dict[tuple[Case, Side], Result] = {}
         self._warm: weakref.WeakSet[pyggml.LLM] = weakref.WeakSet()
 
     @property
     def results(self) -> list[Result]:
-        """What has been measured, by case and then by side."""
+        """The results so far, by case and then by side."""
         return [self._measured[pair] for pair in self._pairs if pair in self._measured]
 
     def load(self, progress: Callable[[float], object] | None = None) -> None:
-        """Loads every side, so that one that cannot be loaded fails before anything is measured.
-
-        Args:
-            progress: called with the part that is done, 0 to 1.
-
-        Raises:
-            As :func:`pyggml.load`.
-        """
+        """Load every side, so that load errors come before the measurements."""
         for n_loaded, side in enumerate(self._sides):
 
-            def tell(part: float, n_loaded: int = n_loaded) -> None:
+            def report(part: float, n_loaded: int = n_loaded) -> None:
                 if progress is not None:
                     progress((n_loaded + part) / len(self._sides))
 
-            self._memory.llm(side, tell)
-            tell(1.0)
+            self._models.llm(side, report)
+            report(1.0)
 
     def warm_up(self) -> Iterator[float]:
-        """Measures everything once without counting it.
-
-        Yields:
-            After each measurement, the part that is done, 0 to 1.
-
-        Raises:
-            As :meth:`run`.
-        """
+        """Run every case on every side once without recording it, and yield the progress as a fraction."""
         for n_done, (case, side) in enumerate(self._pairs, 1):
-            llm = self._memory.llm(side)
+            llm = self._models.llm(side)
             self._costs[case, side] = seconds_of(llm, case, self._random)
             self._warm.add(llm)
             yield n_done / len(self._pairs)
 
     def run(self, repetitions: int) -> Iterator[float]:
-        """Measures every case on every side, ``repetitions`` times.
-
-        Yields:
-            After each measurement, the part that is done, 0 to 1: of the time, if a warm-up measured it.
+        """Measure every case on every side, ``repetitions`` times, and yield the progress as a fraction.
 
         Raises:
             As :func:`pyggml.load` and :meth:`pyggml.LLM.generate_batch`.
@@ -194,8 +169,8 @@ class Bench:
                 yield min(spent / total, 1.0)
 
     def close(self) -> None:
-        """Closes what is loaded."""
-        self._memory.close()
+        """Close all models."""
+        self._models.close()
 
     def __enter__(self) -> Self:
         return self
@@ -204,8 +179,8 @@ class Bench:
         self.close()
 
     def _measure(self, case: Case, side: Side) -> None:
-        llm = self._memory.llm(side)
-        if self._warm and llm not in self._warm:  # it was closed to make room, and is loaded again
+        llm = self._models.llm(side)
+        if self._warm and llm not in self._warm:  # evicted and loaded again
             seconds_of(llm, case, self._random)
             self._warm.add(llm)
         seconds = seconds_of(llm, case, self._random)
@@ -213,25 +188,20 @@ class Bench:
         self._measured[case, side] = Result(
             side,
             case,
-            About(_description(llm.model), llm.model.n_params, llm.model.size_bytes),
+            ModelInfo(_description(llm.model), llm.model.n_params, llm.model.size_bytes),
             stats.n_threads_batch if case.kind == "prompt" else stats.n_threads,
             [*(earlier.seconds if earlier else []), seconds],
         )
 
 
 def seconds_of(llm: pyggml.LLM, case: Case, rng: random.Random) -> float:
-    """Seconds from the call until the last request of ``case`` has returned.
+    """Return the seconds from the call until the last request of ``case`` has returned.
 
-    A case at a depth starts from tokens that other requests computed before. Generating N tokens after D takes N
-    forward passes: the first of them computes the last token of the prompt.
-
-    Args:
-        llm: with room for the case, and with its ``prefix_cache``, which is emptied.
-        case: what to do.
-        rng: chooses the prompts.
+    A case at a depth starts from a prefix that earlier requests have cached. Generating N tokens takes N forward
+    passes: the first of them computes the last token of the prompt. The prefix cache is cleared.
 
     Raises:
-        UnsupportedArchitectureError: there is a depth, and the model cannot start from what was computed before.
+        UnsupportedArchitectureError: the case has a depth, and the model cannot reuse a cached prefix.
         InferError: as :meth:`pyggml.LLM.generate_batch`.
     """
     n_prompt, n_generated = (case.n_tokens, 1) if case.kind == "prompt" else (1, case.n_tokens)
@@ -244,20 +214,20 @@ def seconds_of(llm: pyggml.LLM, case: Case, rng: random.Random) -> float:
     seconds = time.perf_counter() - start
     if any(completion.cached_tokens < case.n_depth for completion in done):
         raise pyggml.UnsupportedArchitectureError(
-            f"{_description(llm.model)} cannot go on from {case.n_depth} tokens that it computed before, so nothing "
-            "can be measured at a depth: leave --depth out"
+            f"{_description(llm.model)} cannot continue from {case.n_depth} cached tokens, so it cannot be measured at "
+            "a depth: leave out --depth"
         )
     return seconds
 
 
 def _description(model: pyggml.Model) -> str:
-    """As "llama 135M Q8_0". Upstream's own size is only a guess from the number of layers."""
+    """Return a description such as "llama 135M Q8_0", with the exact size: upstream guesses it from the layers."""
     architecture, _, type = model.desc.split(" ", 2)
     return f"{architecture} {size_label(model.n_params)} {type}"
 
 
 def random_prompts(vocab: pyggml.Vocab, n: int, n_tokens: int, rng: random.Random) -> list[list[int]]:
-    """``n`` prompts of ``n_tokens`` ordinary tokens each, different from the first token on if there are enough."""
+    """Return ``n`` prompts of ``n_tokens`` ordinary tokens each, with different first tokens if possible."""
     special = set(vocab.special_ids)
     ordinary = [token_id for token_id in range(len(vocab)) if token_id not in special]
     starts = rng.sample(ordinary, min(n, len(ordinary)))
@@ -265,8 +235,8 @@ def random_prompts(vocab: pyggml.Vocab, n: int, n_tokens: int, rng: random.Rando
 
 
 @dataclass
-class _Model:
-    """One model in memory, and the engines that run on it, by their settings."""
+class _LoadedModel:
+    """A model in memory, and the engines that share its weights."""
 
     first: pyggml.LLM
     llms: dict[Side, pyggml.LLM]
@@ -276,40 +246,41 @@ class _Model:
             llm.close()
 
 
-def _place(side: Side) -> dict[str, Any]:
-    """The options that say where a model goes: sides that agree on them share its weights."""
+def _placement(side: Side) -> dict[str, Any]:
+    """Return the placement options of a side: sides with the same model and placement share its weights."""
     return {name: getattr(side, name) for name in fields_of(PlacementOptions) if hasattr(side, name)}
 
 
-class _Memory:
-    """The sides in memory: the most recently used models, as many as fit, each with engines that share its weights."""
+class _ModelCache:
+    """LRU cache of models, within the memory budget, each with its engines."""
 
     def __init__(self, n_ctx: int, n_parallel: int) -> None:
         self._options: dict[str, Any] = {"n_ctx": n_ctx, "n_parallel": n_parallel}
-        self._models: dict[tuple[object, ...], _Model] = {}
+        self._models: dict[tuple[object, ...], _LoadedModel] = {}
         cpus = [device for device in pyggml.devices() if device.type == "cpu"]
-        # Mapped weights are never refused for lack of memory: they would be read from the disk again and again.
+        # Loading mapped weights beyond the free memory does not fail: the system would page them in again and again.
         has_gpu = any("gpu" in device.type for device in pyggml.devices())
-        self._room = math.inf if has_gpu or not cpus else cpus[0].memory_free
+        self._budget = math.inf if has_gpu or not cpus else cpus[0].memory_free
 
     def llm(self, side: Side, progress: Callable[[float], None] | None = None) -> pyggml.LLM:
-        """The engine of a side; the least recently used models make room for it."""
-        key = (side.model, *_place(side).values())
+        """Return the engine of a side, and evict the least recently used models to make it fit."""
+        key = (side.model, *_placement(side).values())
         while True:
             try:
-                self._models[key] = self._with(self._models.pop(key, None), side, progress)  # now the most recent
-                self._make_room()
+                self._models[key] = self._load(self._models.pop(key, None), side, progress)  # now the most recent
+                while len(self._models) > 1 and self._size_bytes() > self._budget:
+                    self._evict_oldest()
                 return self._models[key].llms[side]
             except pyggml.OutOfMemoryError:
                 if not self._models:
                     raise
-                self._close_oldest()
+                self._evict_oldest()
 
     def close(self) -> None:
         while self._models:
-            self._close_oldest()
+            self._evict_oldest()
 
-    def _with(self, model: _Model | None, side: Side, progress: Callable[[float], None] | None) -> _Model:
+    def _load(self, model: _LoadedModel | None, side: Side, progress: Callable[[float], None] | None) -> _LoadedModel:
         engine: dict[str, Any] = {
             "n_threads": side.n_threads,
             "cache_type": side.cache_type,
@@ -318,8 +289,8 @@ class _Memory:
             **self._options,
         }
         if model is None:
-            llm = pyggml.load(side.model, progress=progress, **_place(side), **engine)
-            return _Model(llm, {side: llm})
+            llm = pyggml.load(side.model, progress=progress, **_placement(side), **engine)
+            return _LoadedModel(llm, {side: llm})
         if side not in model.llms:
             try:
                 model.llms[side] = pyggml.LLM(model.first.model, tokenizer=model.first.tokenizer, **engine)
@@ -328,9 +299,8 @@ class _Memory:
                 raise
         return model
 
-    def _make_room(self) -> None:
-        while len(self._models) > 1 and sum(m.first.model.size_bytes for m in self._models.values()) > self._room:
-            self._close_oldest()
+    def _size_bytes(self) -> int:
+        return sum(model.first.model.size_bytes for model in self._models.values())
 
-    def _close_oldest(self) -> None:
+    def _evict_oldest(self) -> None:
         self._models.pop(next(iter(self._models))).close()

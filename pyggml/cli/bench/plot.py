@@ -1,4 +1,4 @@
-"""The results as a chart: one panel for prompts, one for generation, a line for each side."""
+"""Charts of results: a panel for prompts, one for generation, a line for each side."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _FORMATS = (".png", ".svg", ".pdf")
-_TITLES = {"prompt": "Computing prompts", "generate": "Generating"}
-# What cases may differ in -> the label of the axis.
-_AXES = {"n_parallel": "requests at once", "n_depth": "tokens already there", "n_tokens": "tokens of each request"}
+_TITLES = {"prompt": "Prefill", "generate": "Decode"}
+# Attribute of a case -> label of its axis.
+_AXES = {"n_parallel": "concurrent requests", "n_depth": "tokens in the context", "n_tokens": "tokens of each request"}
 _DPI = 150
-_WIDE = 8  # from this ratio on, an axis is logarithmic
+_LOG_RATIO = 8  # ratio of values from which an axis is logarithmic
 
 
 class Plot:
     """A chart and the file it goes to."""
 
     def __init__(self, path: str) -> None:
-        """Checks everything that can be checked before anything is measured.
+        """Check the file and matplotlib before anything is measured.
 
         Raises:
-            UsageError: the name does not end in a format that can be written.
+            UsageError: the extension is not a supported format.
             ClickException: matplotlib is not installed.
             OSError: the file cannot be written.
         """
         self._path = Path(path)
         if self._path.suffix.lower() not in _FORMATS:
-            raise click.UsageError(f"--plot writes {', '.join(_FORMATS)}: {path} has another ending.")
+            raise click.UsageError(f"--plot {path}: the extension must be one of {', '.join(_FORMATS)}.")
         _require_matplotlib()
         _require_writable(self._path)
 
     def draw(self, results: Sequence[Result]) -> None:
-        """Draws the results and writes the file."""
+        """Draw the results and write the file."""
         from matplotlib.figure import Figure
 
         kinds = list(dict.fromkeys(result.case.kind for result in results))
@@ -49,13 +49,13 @@ class Plot:
             axes.set_title(_TITLES[kind])
             _draw(axes, [result for result in results if result.case.kind == kind])
         names = model_names([result.side for result in results])
-        models = {f"{names[result.side.model]} ({result.about.description})": None for result in results}
+        models = {f"{names[result.side.model]} ({result.model_info.description})": None for result in results}
         figure.suptitle(", ".join(models), fontsize="medium")
         figure.savefig(self._path, dpi=_DPI)
 
 
 def _draw(axes: Axes, results: Sequence[Result]) -> None:
-    """Draws one kind of case: the speed over what differs most, with a line for each combination of the rest."""
+    """Draw one kind of case: the speed over the attribute with most values, and a line per combination of the rest."""
     along = max(_AXES, key=lambda name: len({getattr(result.case, name) for result in results}))
     values = sorted({getattr(result.case, along) for result in results})
     names = _line_names(results, along)
@@ -73,7 +73,7 @@ def _draw(axes: Axes, results: Sequence[Result]) -> None:
         axes.set_xticks([])
         axes.set_xlabel(f"{results[0].case.name}, {_named(results[0].case, 'n_parallel')}")
     else:
-        _count_along(axes, values)
+        _set_ticks(axes, values)
         axes.set_xlabel(_AXES[along])
     axes.set_ylabel("tokens per second, all requests together")
     axes.set_ylim(bottom=0)
@@ -82,8 +82,8 @@ def _draw(axes: Axes, results: Sequence[Result]) -> None:
     axes.legend(fontsize="small")
 
 
-def _count_along(axes: Axes, values: Sequence[int]) -> None:
-    if values[0] > 0 and values[-1] >= _WIDE * values[0]:
+def _set_ticks(axes: Axes, values: Sequence[int]) -> None:
+    if values[0] > 0 and values[-1] >= _LOG_RATIO * values[0]:
         axes.set_xscale("log", base=2)
     axes.set_xticks(values, [str(value) for value in values])
     axes.minorticks_off()
@@ -91,7 +91,7 @@ def _count_along(axes: Axes, values: Sequence[int]) -> None:
 
 
 def _line_names(results: Sequence[Result], along: str) -> list[str]:
-    """The line that each result belongs to: its side, and what its case differs in besides ``along``."""
+    """Return the line of each result: its side, and attributes of its case that differ, except ``along``."""
     sides = labels(list(dict.fromkeys(result.side for result in results)))
     others = [name for name in _AXES if name != along and len({getattr(result.case, name) for result in results}) > 1]
     return [", ".join([sides[result.side], *(_named(result.case, name) for name in others)]) for result in results]

@@ -1,4 +1,4 @@
-"""The results as a table, JSON or CSV."""
+"""Reports of results: table, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyggml
 from pyggml import system
-from pyggml.cli.bench.measure import About, Case, Result, Side
+from pyggml.cli.bench.measure import Case, ModelInfo, Result, Side
 from pyggml.cli.show.terminal import ENDLESS, console
 from pyggml.units import bytes_text, count_text, counted
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# Field of a side -> heading of its column, and what None is called there.
+# Field of a side -> heading of its column, and text for None.
 _SETTINGS = {
     "device": ("device", ""),
     "n_gpu_layers": ("GPU layers", "all"),
@@ -34,11 +34,11 @@ _SETTINGS = {
 }
 
 _FIGURES = ["tokens/s", "least", "most"]
-_BUSY = 0.5  # programs per core
+_BUSY_LOAD = 0.5  # load average per core
 
 
 def as_json(results: Sequence[Result], load_average: float | None, *, interrupted: bool) -> dict[str, Any]:
-    """What ``--json`` prints. ``samples_s`` are the seconds of each repetition."""
+    """Return the output of ``--json``. ``samples_s`` are the seconds of each repetition."""
     return {
         "pyggml": pyggml.__version__,
         "engine": _engine(),
@@ -52,9 +52,9 @@ def as_json(results: Sequence[Result], load_average: float | None, *, interrupte
 
 
 def as_csv(results: Sequence[Result]) -> str:
-    """What ``--csv`` prints: a line of names, and a line for each result."""
+    """Return the output of ``--csv``: a header line, and a line for each result."""
     text = io.StringIO()
-    names = [field.name for kind in (Side, About, Case) for field in dataclasses.fields(kind)]
+    names = [field.name for kind in (Side, ModelInfo, Case) for field in dataclasses.fields(kind)]
     names += ["n_threads_used", "repetitions", "tokens_per_s", "tokens_per_s_least", "tokens_per_s_most", "seconds"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
@@ -63,7 +63,7 @@ def as_csv(results: Sequence[Result]) -> str:
 
 
 def show(results: Sequence[Result], load_average: float | None, *, interrupted: bool) -> None:
-    """Prints them for a person."""
+    """Print the results for users."""
     terminal = console()
     if not results:
         terminal.print("Nothing was measured.")
@@ -71,22 +71,23 @@ def show(results: Sequence[Result], load_average: float | None, *, interrupted: 
     repetitions = {len(result.seconds) for result in results}
     times = (f"{min(repetitions)} to " if len(repetitions) > 1 else "") + counted(max(repetitions), "repetition")
     lines = [f"pyggml {pyggml.__version__}, engine {_engine()}, {_cpu()}, {system.cpu_limits().n_usable} cores"]
-    for label, about in _models(results).items():
-        size = bytes_text(about.size_bytes)
-        lines.append(f"{label}: {about.description}, {count_text(about.n_params)} parameters, {size}")
-    lines += [", ".join(_constant(results)), ""]
+    names = model_names([result.side for result in results])
+    for label, info in {names[result.side.model]: result.model_info for result in results}.items():
+        size = bytes_text(info.size_bytes)
+        lines.append(f"{label}: {info.description}, {count_text(info.n_params)} parameters, {size}")
+    lines += [", ".join(_common_settings(results)), ""]
     terminal.print("\n".join(lines), soft_wrap=True, markup=False)
     _show_figures(results, terminal)
     lines = ["", f"Median, least and most of {times}, of the tokens of all requests together."]
-    if load_average is not None and load_average > _BUSY * system.cpu_limits().n_usable:
-        lines.append(f"Other programs were busy (load average {load_average:.1f}), which changes the figures.")
+    if load_average is not None and load_average > _BUSY_LOAD * system.cpu_limits().n_usable:
+        lines.append(f"Other programs were busy (load average {load_average:.1f}), which distorts the results.")
     if interrupted:
-        lines.append("Interrupted: this is what had been measured so far.")
+        lines.append("Interrupted: these are the results so far.")
     terminal.print("\n".join(lines), soft_wrap=True)
 
 
 def labels(sides: Sequence[Side]) -> dict[Side, str]:
-    """What distinguishes each side from the others: its model, and the settings that differ between sides."""
+    """Return a label for each side: its model, and the settings that differ between sides."""
     names = model_names(sides)
     varying = _varying(sides)
     parts = {
@@ -98,7 +99,7 @@ def labels(sides: Sequence[Side]) -> dict[Side, str]:
 
 
 def model_names(sides: Sequence[Side]) -> dict[str | None, str]:
-    """Model -> the name of its file, or the path if two files have the same name."""
+    """Return the file name of each model, or the path if two files have the same name."""
     names = {side.model: side.name for side in sides}
     return {
         model: name if list(names.values()).count(name) == 1 else str(Path(model or name))
@@ -107,13 +108,13 @@ def model_names(sides: Sequence[Side]) -> dict[str | None, str]:
 
 
 def setting(side: Side, name: str) -> str:
-    """One of the settings, as tables show it."""
+    """Return a setting as tables show it."""
     value = getattr(side, name)
     return _SETTINGS[name][1] if value is None else str(value)
 
 
 def _show_figures(results: Sequence[Result], terminal: Console) -> None:
-    """As a table if that fits the terminal, otherwise each result on a line below its description."""
+    """Print a table if it fits the terminal, else each result on a line below its description."""
     table = _table(results)
     if terminal.measure(table, options=terminal.options.update(max_width=ENDLESS)).maximum <= terminal.width:
         terminal.print(table)
@@ -134,7 +135,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _figures(results: Sequence[Result]) -> Iterator[list[str]]:
-    """The speeds of each result and, if there are several sides, the ratio to the first."""
+    """Return the speeds of each result and, if there are several sides, the ratio to the first."""
     n_sides = len({result.side for result in results})
     firsts: dict[Case, Result] = {}
     for result in results:
@@ -184,7 +185,7 @@ def _row(result: Result) -> dict[str, Any]:
     return {
         **dataclasses.asdict(result.side),
         "model": result.side.model or result.side.name,
-        **dataclasses.asdict(result.about),
+        **dataclasses.asdict(result.model_info),
         **dataclasses.asdict(result.case),
         "n_threads_used": result.n_threads_used,
         "repetitions": len(result.seconds),
@@ -199,8 +200,8 @@ def _varying(sides: Sequence[Side]) -> list[str]:
     return [name for name in _SETTINGS if len({getattr(side, name) for side in sides}) > 1]
 
 
-def _constant(results: Sequence[Result]) -> list[str]:
-    """The settings that all sides have in common, in words."""
+def _common_settings(results: Sequence[Result]) -> list[str]:
+    """Return the settings that all sides have in common."""
     sides = [result.side for result in results]
     varying = _varying(sides)
     texts = [f"{_SETTINGS[name][0]} {setting(sides[0], name)}" for name in _SETTINGS if name not in varying]
@@ -208,11 +209,6 @@ def _constant(results: Sequence[Result]) -> list[str]:
     if used:
         texts.append(f"threads used {' to '.join(map(str, {used[0]: 0, used[-1]: 0}))}")
     return texts
-
-
-def _models(results: Sequence[Result]) -> dict[str, About]:
-    names = model_names([result.side for result in results])
-    return {names[result.side.model]: result.about for result in results}
 
 
 def _engine() -> str:

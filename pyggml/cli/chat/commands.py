@@ -1,4 +1,4 @@
-"""The commands of a chat, which begin with a slash."""
+"""The slash commands of a chat."""
 
 from __future__ import annotations
 
@@ -12,57 +12,51 @@ import click
 
 import pyggml
 from pyggml.cli.arguments.sampling import OPTIONS
-from pyggml.cli.arguments.utf8 import text_of
-from pyggml.cli.chat.session import Session, conversation_in
+from pyggml.cli.arguments.text_file import read_text
+from pyggml.cli.chat.session import Session, parse_conversation
 from pyggml.cli.chat.set_command import set_or_show, set_parameter
 from pyggml.cli.show.screen import stats_line
 
-# A word, and whatever follows: "/usr/bin" and "/* text */" do not match.
+# A command and its argument; "/usr/bin" and "/* text */" do not match.
 _COMMAND = re.compile(r"\s*/([A-Za-z?][A-Za-z_-]*)(?:\s+(.*))?$", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What to do now.
+    """The result of an input.
 
     Attributes:
-        say: this to the user.
-        ask: the model this; None: nothing.
-        model: go on with this model; "": with the same.
-        leave: the chat ends.
+        message: a message to the user.
+        question: a question to the model; None: none.
+        model: a model to change to; "": none.
+        exits: True if the chat ends.
     """
 
-    say: str = ""
-    ask: str | None = None
+    message: str = ""
+    question: str | None = None
     model: str = ""
-    leave: bool = False
+    exits: bool = False
 
 
 @dataclass(frozen=True)
 class SlashCommand:
-    """One of the commands.
-
-    Attributes:
-        run: does it, given what follows its name.
-        argument: what that is, for the help.
-        help: what it does.
-    """
+    """A slash command: its function, and the name of its argument and the text for the help."""
 
     run: Callable[[Session, str], Outcome]
     argument: str
     help: str
 
 
-def understood(session: Session, line: str) -> Outcome:
-    """Does what an input says: a command, or else a question.
+def run_input(session: Session, line: str) -> Outcome:
+    """Run an input if it is a command; else it is a question.
 
     Raises:
-        click.ClickException, InferError, OSError: it failed.
+        click.ClickException, InferError, OSError: the command failed.
     """
     match = _COMMAND.match(line)
     if match is None:
-        # In llm and Python these words alone leave.
-        return Outcome(leave=True) if line.strip() in ("exit", "quit") else Outcome(ask=line)
+        # As in llm and Python, these words alone exit.
+        return Outcome(exits=True) if line.strip() in ("exit", "quit") else Outcome(question=line)
     name, argument = match.group(1).lower(), (match.group(2) or "").strip()
     command = COMMANDS.get(_ALIASES.get(name, name))
     if command is not None:
@@ -70,8 +64,8 @@ def understood(session: Session, line: str) -> Outcome:
     if (parameter := name.replace("-", "_")) in OPTIONS:
         return Outcome(set_parameter(session, parameter, argument))
     near = difflib.get_close_matches(name, [*COMMANDS, *OPTIONS], n=1)
-    way_out = f"did you mean /{near[0]}?" if near else "/help lists them"
-    raise click.ClickException(_ELSEWHERE.get(name, f"there is no command /{name}; {way_out}"))
+    hint = f"did you mean /{near[0]}?" if near else "/help lists them"
+    raise click.ClickException(_FOREIGN_COMMANDS.get(name, f"there is no command /{name}; {hint}"))
 
 
 def _help(session: Session, argument: str) -> Outcome:  # noqa: ARG001
@@ -98,26 +92,26 @@ def _system(session: Session, argument: str) -> Outcome:
     return Outcome("The system message is set.")
 
 
-def _again(session: Session, argument: str) -> Outcome:  # noqa: ARG001
-    reason = session.reason_to_stay_the_same
-    question = session.again()
+def _retry(session: Session, argument: str) -> Outcome:  # noqa: ARG001
+    hint = session.determinism_hint
+    question = session.retry()
     if question is None:
-        raise click.ClickException("nothing has been asked yet")
-    return Outcome(reason, question)
+        raise click.ClickException("there is no question yet")
+    return Outcome(hint, question)
 
 
 def _undo(session: Session, argument: str) -> Outcome:  # noqa: ARG001
     question = session.undo()
     if question is None:
-        raise click.ClickException("nothing has been asked yet")
-    return Outcome(f"Forgotten: {_cut(question)}")
+        raise click.ClickException("there is no question yet")
+    return Outcome(f"Removed: {_cut(question)}")
 
 
 def _save(session: Session, argument: str) -> Outcome:
     path = _path(argument)
     if path.exists() and not _is_conversation(path):
         raise click.ClickException(f"{path} exists and is not a saved conversation: choose another name")
-    path.write_text(session.dumped(), encoding="utf-8")
+    path.write_text(session.to_json(), encoding="utf-8")
     return Outcome(f"Saved: {path}")
 
 
@@ -126,52 +120,40 @@ def _load(session: Session, argument: str) -> Outcome:
         raise click.ClickException(f"{argument} is a model, not a conversation: /model {argument}")
     path = _path(argument)
     if not path.exists():
-        raise click.ClickException(f"there is no file {path}; /model NAME goes on with another model")
+        raise click.ClickException(f"there is no file {path}; to change the model, use /model NAME")
     try:
-        source = session.load(text_of(path))
+        source = session.load_json(read_text(path))
     except pyggml.InvalidParameterError as error:
         raise click.ClickException(f"{path}: {error}") from None
     last = f", the last one: {_cut(session.messages[-1]['content'])}" if session.messages else ""
     other = (
-        f"\nThey were exchanged with another model: /model {source}" if source not in ("", session.model.source) else ""
+        f"\nThe conversation used another model: /model {source}" if source not in ("", session.model.source) else ""
     )
     return Outcome(f"{len(session.messages)} messages loaded{last}{other}")
 
 
 def _model(session: Session, argument: str) -> Outcome:
-    return Outcome(model=argument) if argument else Outcome(session.model.about)
+    return Outcome(model=argument) if argument else Outcome(session.model.summary)
 
 
 def _show(session: Session, argument: str) -> Outcome:
-    what = argument.lower() or "info"
-    if what not in SHOWN:
-        raise click.ClickException(f"there is nothing called {argument} to show; there are {', '.join(SHOWN)}")
-    return Outcome(SHOWN[what](session))
+    topic = argument.lower() or "info"
+    if topic not in SHOW_TOPICS:
+        raise click.ClickException(f"{argument} is not a topic of /show: use {', '.join(SHOW_TOPICS)}")
+    return Outcome(SHOW_TOPICS[topic](session))
 
 
 def _read(session: Session, argument: str) -> Outcome:
     path = _path(argument)
-    text = text_of(path)
-    session.attached.append(f"--- File: {path} ---\n{text}")
-    return Outcome(f"{path}, {len(text):,} characters, goes before the next question. /reset forgets it.")
+    text = read_text(path)
+    session.attachments.append(f"--- File: {path} ---\n{text}")
+    return Outcome(f"{path}: {len(text):,} characters will precede the next question. /reset removes them.")
 
 
 def _stats(session: Session, argument: str) -> Outcome:  # noqa: ARG001
     if session.last is None:
-        raise click.ClickException("nothing has been answered yet")
+        raise click.ClickException("there is no answer yet")
     return Outcome(stats_line(session.last))
-
-
-def _set(session: Session, argument: str) -> Outcome:
-    return Outcome(set_or_show(session, argument))
-
-
-def _temperature(session: Session, argument: str) -> Outcome:
-    return Outcome(set_parameter(session, "temperature", argument))
-
-
-def _exit(session: Session, argument: str) -> Outcome:  # noqa: ARG001
-    return Outcome(leave=True)
 
 
 def _path(argument: str) -> Path:
@@ -179,13 +161,13 @@ def _path(argument: str) -> Path:
         raise click.ClickException("name a file")
     try:
         return Path(argument).expanduser()
-    except RuntimeError as error:  # nobody's home
+    except RuntimeError as error:  # no home directory
         raise click.ClickException(f"{argument}: {error}") from None
 
 
 def _is_conversation(path: Path) -> bool:
     try:
-        return bool(conversation_in(path.read_text(encoding="utf-8")))
+        return bool(parse_conversation(path.read_text(encoding="utf-8")))
     except (UnicodeDecodeError, pyggml.InvalidParameterError):
         return False
 
@@ -197,20 +179,28 @@ def _cut(text: object) -> str:
 
 #: Name -> command, in the order of the help.
 COMMANDS = {
-    "reset": SlashCommand(_reset, "", "Forget the conversation."),
-    "retry": SlashCommand(_again, "", "Answer the last question again."),
-    "undo": SlashCommand(_undo, "", "Forget the last question and its answer."),
+    "reset": SlashCommand(_reset, "", "Start a new conversation."),
+    "retry": SlashCommand(_retry, "", "Answer the last question again."),
+    "undo": SlashCommand(_undo, "", "Remove the last question and its answer."),
     "system": SlashCommand(_system, "TEXT", "Set the system message; /system none removes it."),
-    "set": SlashCommand(_set, "NAME VALUE", "Set how answers are sampled; without a value or a name, show it."),
-    "temperature": SlashCommand(_temperature, "X", "Set the temperature, as /set temperature X."),
-    "model": SlashCommand(_model, "MODEL", "Go on with another model; without one, show which it is."),
-    "show": SlashCommand(_show, "WHAT", "Show info, parameters, system, template or license."),
-    "read": SlashCommand(_read, "FILE", "Put a text file before the next question."),
-    "save": SlashCommand(_save, "FILE", "Save the conversation and what you have set."),
-    "load": SlashCommand(_load, "FILE", "Load a saved conversation and go on with it."),
-    "stats": SlashCommand(_stats, "", "Show how many tokens the last answer took, and how long."),
+    "set": SlashCommand(
+        lambda session, argument: Outcome(set_or_show(session, argument)),
+        "NAME VALUE",
+        "Set a sampling parameter; without a value or a name, show the current values.",
+    ),
+    "temperature": SlashCommand(
+        lambda session, argument: Outcome(set_parameter(session, "temperature", argument)),
+        "X",
+        "Set the temperature, as /set temperature X.",
+    ),
+    "model": SlashCommand(_model, "MODEL", "Change to another model; without one, show the current model."),
+    "show": SlashCommand(_show, "TOPIC", "Show info, parameters, system, template or license."),
+    "read": SlashCommand(_read, "FILE", "Attach a text file to the next question."),
+    "save": SlashCommand(_save, "FILE", "Save the conversation and its parameters."),
+    "load": SlashCommand(_load, "FILE", "Load a saved conversation and continue it."),
+    "stats": SlashCommand(_stats, "", "Show the number of tokens and the speed of the last answer."),
     "help": SlashCommand(_help, "", "Show this help."),
-    "exit": SlashCommand(_exit, "", "Leave the chat."),
+    "exit": SlashCommand(lambda _session, _argument: Outcome(exits=True), "", "Leave the chat."),
 }
 _ALIASES = {
     **dict.fromkeys(("clear", "new"), "reset"),
@@ -219,24 +209,24 @@ _ALIASES = {
     "temp": "temperature",
     "?": "help",
 }
-# Commands of other tools, and what to do instead.
-_ELSEWHERE = {
-    "list": "pyggml cache list, outside of a chat, shows the models on this machine; /model MODEL changes to one",
+# Commands of other tools -> hint.
+_FOREIGN_COMMANDS = {
+    "list": "outside of a chat, pyggml cache list shows the models on this machine; /model MODEL changes to one",
     "image": "pyggml reads text only",
     "audio": "pyggml reads text only",
-    "multi": '""" begins a message of several lines, and ends it',
+    "multi": '""" starts a message of several lines, and ends it',
 }
-#: What /show shows -> its text.
-SHOWN: dict[str, Callable[[Session], str]] = {
-    "info": lambda session: session.model.about,
-    "parameters": lambda session: session.parameters.listed(),
+#: Topic of /show -> its text.
+SHOW_TOPICS: dict[str, Callable[[Session], str]] = {
+    "info": lambda session: session.model.summary,
+    "parameters": lambda session: session.parameters.summary(),
     "system": lambda session: session.system or "There is no system message.",
     "template": lambda session: session.model.template,
     "license": lambda session: session.model.license or "The model does not name its license.",
     "modelfile": lambda session: f"pyggml has no Modelfiles: the model is {session.model.source or 'the shipped one'}.",
 }
 _KEYS = [
-    "Ctrl-C stops an answer or clears the line; pressed twice it leaves, as Ctrl-D does.",
-    'Alt-Enter or Ctrl-J begins a new line, and so does Enter after """ until the next """.',
+    "Ctrl-C stops an answer or clears the line; pressed twice, it leaves the chat, like Ctrl-D.",
+    'Alt-Enter or Ctrl-J starts a new line, and so does Enter between """ and the next """.',
     "Tab completes commands.",
 ]

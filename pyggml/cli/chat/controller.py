@@ -1,4 +1,4 @@
-"""A chat, from what a user types to an answer on the screen."""
+"""The chat loop: from an input to an answer on the screen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 import pyggml
 from pyggml.cli.chat import commands
 from pyggml.cli.chat.model import ChatModel
-from pyggml.cli.chat.repetition import RepetitionGuard, said_once
+from pyggml.cli.chat.repetition import RepetitionGuard, without_repetition
 from pyggml.cli.chat.session import Session
 from pyggml.cli.interrupts import Interrupts
 from pyggml.cli.program import one_line
@@ -21,20 +21,12 @@ from pyggml.cli.show.screen import Screen, stats_line
 if TYPE_CHECKING:
     from pyggml import ChatCompletion, ChatStream
 
-_MORE_ROOM = "/reset starts over, /undo forgets the last question, --n-ctx makes more room"
+_CONTEXT_HINT = "/reset starts over, /undo removes the last question, --n-ctx sets a larger context"
 
 
 @dataclass
-class Chat:
-    """A conversation with a model, and where it is shown.
-
-    Attributes:
-        model: answers.
-        session: what was said.
-        screen: where answers go.
-        interrupts: what Ctrl-C stops.
-        is_interactive: somebody is there who can try again after a mistake.
-    """
+class ChatController:
+    """The loop of a conversation with a model on a screen. An interactive chat continues after an error."""
 
     model: ChatModel
     session: Session
@@ -43,13 +35,13 @@ class Chat:
     is_interactive: bool
 
     def __post_init__(self) -> None:
-        self.session.talk_to(self.model.facts)
+        self.session.use_model(self.model.info)
 
-    def hold(self, inputs: Iterable[str]) -> None:
-        """Takes inputs until there are no more, or one of them is the command to leave.
+    def run(self, inputs: Iterable[str]) -> None:
+        """Process inputs until the last one, or until a command to exit.
 
         Raises:
-            click.ClickException, InferError, OSError: an input failed, and nobody is there to try again.
+            click.ClickException, InferError, OSError: an input failed, and the chat is not interactive.
         """
         for text in inputs:
             try:
@@ -63,35 +55,35 @@ class Chat:
                 self.screen.note(one_line(error))
 
     def answer(self, question: str) -> ChatCompletion:
-        """Asks the model, shows its answer, and adds both to the conversation.
+        """Send a question to the model, show the answer, and add both to the conversation.
 
         Raises:
-            click.ClickException, InferError: it cannot be asked.
+            click.ClickException, InferError: the request failed.
         """
-        self.interrupts.forget()
+        self.interrupts.reset()
         self.screen.wraps = self.session.settings.wrap
-        done, is_repeating = self._streamed(question)
+        done, is_repeating = self._stream_answer(question)
         if is_repeating:
-            message = replace(done.message, content=said_once(done.message.content))
+            message = replace(done.message, content=without_repetition(done.message.content))
             done = replace(done, message=message)
-        self.session.answered(done)
+        self.session.add_answer(done)
         self.screen.end_line()
-        if remark := self._repetition if is_repeating else self._remark(done):
-            self.screen.note(remark)
+        if note := self._note(done, is_repeating):
+            self.screen.note(note)
         if self.session.settings.stats:
             click.echo(stats_line(done), err=True)
         return done
 
     def _handle(self, text: str) -> bool:
-        """Runs a command or answers a question, and returns whether that was the command to leave."""
-        outcome = commands.understood(self.session, text)
-        if outcome.say:
-            self.screen.note(outcome.say)
+        """Run a command or answer a question; return True for the command to exit."""
+        outcome = commands.run_input(self.session, text)
+        if outcome.message:
+            self.screen.note(outcome.message)
         if outcome.model:
             self._change_model(outcome.model)
-        if outcome.ask is not None:
-            self.answer(outcome.ask)
-        return outcome.leave
+        if outcome.question is not None:
+            self.answer(outcome.question)
+        return outcome.exits
 
     def _change_model(self, source: str) -> None:
         try:
@@ -100,33 +92,35 @@ class Chat:
         except KeyboardInterrupt:
             if not self.is_interactive:
                 raise
-            self.screen.note(f"[stopped: {self.model.facts.name} stays]")
+            self.screen.note(f"[stopped: the model is still {self.model.info.name}]")
             return
-        self.session.talk_to(self.model.facts)
-        self.screen.note(f"{self.model.facts.name} goes on with the conversation.")
+        self.session.use_model(self.model.info)
+        self.screen.note(f"{self.model.info.name} continues the conversation.")
 
-    def _streamed(self, question: str) -> tuple[ChatCompletion, bool]:
-        """The answer, and whether it was stopped because it repeated itself."""
+    def _stream_answer(self, question: str) -> tuple[ChatCompletion, bool]:
+        """Return the answer, and True if it was stopped because it repeated itself."""
         try:
             stream = self.model.llm.stream_chat(
-                self.session.ask(question),
+                self.session.add_question(question),
                 params=self.session.parameters.effective,
                 thinking=self.session.settings.thinking,
                 chat_template=self.model.templates,
             )
         except pyggml.ContextOverflowError as error:
-            raise click.ClickException(f"{error}. {_MORE_ROOM}") from None
-        with self.interrupts.stopping(stream.cancel):
+            raise click.ClickException(f"{error}. {_CONTEXT_HINT}") from None
+        with self.interrupts.cancelling(stream.cancel):
             is_repeating = self._show(stream)
         return stream.completion, is_repeating
 
     def _show(self, stream: ChatStream) -> bool:
-        """Shows an answer as it comes, and returns whether it was stopped because it repeated itself.
+        """Show an answer as it is generated, with its reasoning only on a terminal.
 
-        Only people see the reasoning: a program gets the answer alone.
+        Returns:
+            True if the answer was stopped because it repeated itself.
         """
-        thinking, answer = _Part(self.screen, dim=True), _Part(self.screen)
-        guard = None if self._may_repeat else RepetitionGuard()
+        thinking, answer = _AnswerSection(self.screen, dim=True), _AnswerSection(self.screen)
+        may_repeat = self.session.settings.repetition or self.session.parameters.effective.ignore_eos
+        guard = None if may_repeat else RepetitionGuard()
         is_repeating = False
         for chunk in stream:
             if self.screen.is_terminal:
@@ -137,42 +131,38 @@ class Chat:
                 stream.cancel()
         return is_repeating
 
-    @property
-    def _may_repeat(self) -> bool:
-        return self.session.settings.repetition or self.session.parameters.effective.ignore_eos
-
-    @property
-    def _repetition(self) -> str:
-        way_out = "/set repetition on" if self.is_interactive else "--repetition"
-        return f"[stopped: the answer repeats itself. The conversation keeps it once; {way_out} lets it go on]"
-
-    def _remark(self, done: ChatCompletion) -> str:
-        """What to say about how it ended; "" if it just stopped."""
+    def _note(self, done: ChatCompletion, is_repeating: bool) -> str:
+        """Return a note on an unusual end of an answer; "" for the usual end."""
+        if is_repeating:
+            option = "/set repetition on" if self.is_interactive else "--repetition"
+            return (
+                f"[stopped: the answer repeats itself; the conversation keeps one copy. {option} disables this check]"
+            )
         if done.finish_reason == "cancelled":
             return "[stopped]"
         if done.finish_reason == "timeout":
-            return "[timeout_s has passed]"
+            return "[stopped: timeout_s has passed]"
         if done.finish_reason == "stop" and not (done.message.content or done.message.reasoning_content):
-            return "[an empty answer, which is left out of the conversation]"
+            return "[empty answer, not added to the conversation]"
         if done.finish_reason != "length":
             return ""
         limit = self.session.parameters.effective.max_tokens
         if len(done.token_ids) >= limit:
-            way_out = "/set max_tokens -1" if self.is_interactive else "--max-tokens -1"
-            return f"[cut at max_tokens {limit}: {way_out} sets no limit]"
-        return f"[the context is full: {_MORE_ROOM}]"
+            option = "/set max_tokens -1" if self.is_interactive else "--max-tokens -1"
+            return f"[cut at max_tokens {limit}: {option} sets no limit]"
+        return f"[the context is full: {_CONTEXT_HINT}]"
 
 
 @dataclass
-class _Part:
-    """One of the two parts of an answer: the reasoning, or the answer itself."""
+class _AnswerSection:
+    """A section of an answer: the reasoning or the content."""
 
     screen: Screen
     dim: bool = False
     has_begun: bool = False
 
     def show(self, text: str, heading: str) -> None:
-        """Shows more of it. Before the first of it comes the heading; empty lines there are left out."""
+        """Show more text, after the heading and without leading empty lines at the start."""
         if not self.has_begun:
             text = text.lstrip("\n")
             if not text:

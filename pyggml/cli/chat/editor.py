@@ -1,4 +1,4 @@
-"""The line that a user of a chat edits: history, several lines, pastes, completion of commands."""
+"""The line editor of a chat: history, several lines, pastes, completion of commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import termios
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit import PromptSession
@@ -21,29 +20,29 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from pyggml.cli.arguments.sampling import OPTIONS
-from pyggml.cli.chat.commands import COMMANDS, SHOWN
-from pyggml.cli.chat.inputs import PROMPT, is_open
+from pyggml.cli.chat.commands import COMMANDS, SHOW_TOPICS
+from pyggml.cli.chat.inputs import PROMPT, has_open_fence
 from pyggml.cli.chat.set_command import SETTINGS
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPressEvent
     from typing_extensions import Self
 
-_PASTES_MARKED, _PASTES_BARE = "\x1b[?2004h", "\x1b[?2004l"
+_BRACKETED_PASTE_ON, _BRACKETED_PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 
 
 class Editor:
-    """Asks for one input after another; while it is entered, it has the terminal to itself.
+    """Line editor on the terminal. While it is entered, the terminal does not echo.
 
-    What is typed while an answer appears is kept for the next prompt, and not echoed into the answer.
+    Text that is typed while an answer is shown is kept for the next prompt.
     """
 
     def __init__(self) -> None:
-        """Loads the history of earlier chats."""
+        """Load the history of earlier chats."""
         self._before: list[Any] = []
         self._prompt: PromptSession[str] = PromptSession(
             PROMPT,
-            multiline=Condition(lambda: is_open(self._prompt.default_buffer.text)),
+            multiline=Condition(lambda: has_open_fence(self._prompt.default_buffer.text)),
             prompt_continuation=lambda width, _line, wrapped: " " * width if wrapped else "... ",
             history=_history(),
             completer=_Completer(),
@@ -58,30 +57,25 @@ class Editor:
     def __enter__(self) -> Self:
         self._before = termios.tcgetattr(sys.stdin)
         silent = [*self._before]
-        silent[0] &= ~termios.ICRNL  # Enter stays Enter, as it is while a line is edited
+        silent[0] &= ~termios.ICRNL  # Enter sends CR, as it does while a line is edited
         silent[3] &= ~(termios.ECHO | termios.ICANON)
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, silent)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        _send(_PASTES_BARE)
+    def __exit__(self, *_: object) -> None:
+        _send(_BRACKETED_PASTE_OFF)
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
 
     def read(self) -> str:
-        """The next input.
-
-        Raises:
-            KeyboardInterrupt: Ctrl-C; :attr:`is_empty` says whether something had been typed.
-            EOFError: Ctrl-D.
-        """
+        """Read the next input; see :class:`Reader`."""
         try:
             return self._prompt.prompt()
         finally:
-            _send(_PASTES_MARKED)  # the prompt's end has switched it off
+            _send(_BRACKETED_PASTE_ON)  # the prompt has turned it off
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing had been typed when the last :meth:`read` ended."""
+        """True if the line was empty when the last :meth:`read` ended."""
         return not self._prompt.default_buffer.text
 
 
@@ -91,15 +85,15 @@ def _send(sequence: str) -> None:
 
 
 def _output() -> Output:
-    """The terminal, which is not asked for its cursor: only menus need that, and not all terminals answer."""
+    """Return the terminal without cursor position requests: only menus need them, and some terminals ignore them."""
     output = create_output()
     if isinstance(output, Vt100_Output):
         output.enable_cpr = False
     return output
 
 
-class _KeptHistory(FileHistory):
-    """A history in a file, where a full disk does not end the chat."""
+class _BestEffortHistory(FileHistory):
+    """A history file that ignores write errors, such as a full disk."""
 
     def store_string(self, string: str) -> None:
         try:
@@ -109,14 +103,14 @@ class _KeptHistory(FileHistory):
 
 
 def _history() -> History:
-    """The history of all chats, or of this one alone where no file can be kept."""
+    """Return the history of all chats, or an empty one if its file cannot be opened."""
     try:
         path = _history_path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # what people ask is their own business
-    except (OSError, RuntimeError):  # the latter when there is no home
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # questions are private
+    except (OSError, RuntimeError):  # RuntimeError: no home directory
         return InMemoryHistory()
-    return _KeptHistory(path)
+    return _BestEffortHistory(path)
 
 
 def _history_path() -> Path:
@@ -137,27 +131,27 @@ def _new_line_keys() -> KeyBindings:
 
 
 class _Completer(Completer):
-    """Names of commands, of what can be set and shown, and of files."""
+    """Completer for commands, parameters, topics and files."""
 
     def __init__(self) -> None:
         self._files = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """The names that continue what is before the cursor."""
+        """Return the completions of the text before the cursor."""
         command, space, argument = document.text_before_cursor.partition(" ")
         if not command.startswith("/"):
             return
         if not space:
-            yield from _beginning_with(command, [f"/{name}" for name in COMMANDS])
+            yield from _completions(command, [f"/{name}" for name in COMMANDS])
         elif command == "/set" and " " not in argument:
-            yield from _beginning_with(argument, [*SETTINGS, *OPTIONS])
+            yield from _completions(argument, [*SETTINGS, *OPTIONS])
         elif command == "/show":
-            yield from _beginning_with(argument, SHOWN)
+            yield from _completions(argument, SHOW_TOPICS)
         elif command in ("/save", "/load", "/read", "/model"):
             yield from self._files.get_completions(Document(argument), complete_event)
 
 
-def _beginning_with(begun: str, names: Iterable[str]) -> Iterator[Completion]:
+def _completions(prefix: str, names: Iterable[str]) -> Iterator[Completion]:
     for name in names:
-        if name.startswith(begun):
-            yield Completion(name, start_position=-len(begun))
+        if name.startswith(prefix):
+            yield Completion(name, start_position=-len(prefix))

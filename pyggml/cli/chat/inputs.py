@@ -1,4 +1,4 @@
-'''What a user types: one input is a line, or what stands between two fences, which are """.'''
+'''The inputs of a chat: an input is a line, or a text between two fences, which are """.'''
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FENCE = '"""'
 
 
 class Reader(Protocol):
-    """Reads what is typed, one input at a time."""
+    """Interface of readers of typed inputs."""
 
     def read(self) -> str:
-        """The next input.
+        """Read the next input.
 
         Raises:
             KeyboardInterrupt: Ctrl-C.
@@ -27,23 +27,22 @@ class Reader(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing had been typed when the last :meth:`read` ended."""
+        """True if the line was empty when the last :meth:`read` ended."""
 
 
 class PlainReader:
-    """Leaves editing to a terminal that understands no escape sequences."""
+    """Reader for terminals without escape sequences, which edit lines themselves."""
 
     is_empty = True
 
     def __init__(self, screen: Screen, interrupts: Interrupts) -> None:
-        """Prompts on a screen."""
         self._screen = screen
         self._interrupts = interrupts
 
     def read(self) -> str:
-        """As :class:`Reader`."""
+        """Read the next input; see :class:`Reader`."""
         text = ""
-        while not text or is_open(text):
+        while not text or has_open_fence(text):
             with self._interrupts.raising():
                 self._screen.write(PROMPT if not text else "... ")
                 self._interrupts.wait_for_line(sys.stdin)
@@ -51,16 +50,16 @@ class PlainReader:
             if not line:
                 raise EOFError
             text += line
-            self._screen.forget_line()
+            self._screen.reset_line()
         return text
 
 
 def typed_inputs(reader: Reader, screen: Screen) -> Iterator[str]:
-    """What is typed, until Ctrl-D or a second Ctrl-C; empty inputs are left out."""
+    """Read inputs until Ctrl-D or a second Ctrl-C, skipping empty ones."""
     is_leaving = False
     while True:
         try:
-            text = unfenced(reader.read())
+            text = strip_fence(reader.read())
         except EOFError:
             return
         except KeyboardInterrupt:
@@ -74,27 +73,27 @@ def typed_inputs(reader: Reader, screen: Screen) -> Iterator[str]:
             yield text
 
 
-def inputs_of(lines: Iterable[str]) -> Iterator[str]:
-    """The inputs that lines make up; empty ones are left out, and the last line closes an open fence."""
+def inputs_from_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Join lines into inputs, skipping empty ones. The end of the lines closes an open fence."""
     text = ""
     for line in lines:
         text += line
-        if not is_open(text):
-            if (whole := unfenced(text)).strip():
+        if not has_open_fence(text):
+            if (whole := strip_fence(text)).strip():
                 yield whole
             text = ""
-    if (rest := unfenced(text)).strip():
+    if (rest := strip_fence(text)).strip():
         yield rest
 
 
-def is_open(text: str) -> bool:
-    """Whether it begins with a fence that is not closed yet."""
+def has_open_fence(text: str) -> bool:
+    """Return True if a text starts with a fence that is not closed yet."""
     body = text.strip()
     return body.startswith(_FENCE) and not (body.endswith(_FENCE) and len(body) >= 2 * len(_FENCE))
 
 
-def unfenced(text: str) -> str:
-    """The input without the fences around it, or without the newline at its end."""
+def strip_fence(text: str) -> str:
+    """Remove the fences around an input, or its last newline."""
     body = text.strip()
     if body.startswith(_FENCE):
         return body.removeprefix(_FENCE).removesuffix(_FENCE).strip("\n")

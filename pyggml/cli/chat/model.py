@@ -1,4 +1,4 @@
-"""The model that a chat talks with, which may be changed while the conversation goes on."""
+"""The model of a chat, which can be replaced during the conversation."""
 
 from __future__ import annotations
 
@@ -8,38 +8,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyggml
-from pyggml.cli.arguments.model import loaded, say_which
+from pyggml.cli.arguments.model import load_model, print_default_model_notice
 from pyggml.units import bytes_text, count_text
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
     from pyggml import LLM, ChatTemplates, SamplingParams
 
-# Options of loading that belong to one model.
-_OF_ONE_MODEL = ("tokenizer",)
+# Load options that apply to one model only.
+_MODEL_OPTIONS = ("tokenizer",)
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a chat says and needs to know about its model.
+class ChatModelInfo:
+    """Description of a chat's model.
 
     Attributes:
-        source: what was asked for; "" for the model that ships with pyggml.
-        name: what the model calls itself, or else its file.
-        about: the rest, a line for each fact.
-        template: the text of its chat template.
-        license: the name of its licence; "" if the file does not say.
-        recommended: how its makers recommend to sample; None: they say nothing.
-        thinks: whether it can think before it answers.
-        n_ctx: its context, in tokens.
+        source: the model as requested; "" for the model that ships with pyggml.
+        name: name in its metadata, or its file name.
+        summary: description for the user, in several lines.
+        template: text of its chat template.
+        license: name of its licence; "" if unknown.
+        recommended: sampling recommended by its makers; None: none.
+        thinks: True for a reasoning model.
+        n_ctx: context size in tokens.
     """
 
     source: str = ""
     name: str = ""
-    about: str = ""
+    summary: str = ""
     template: str = ""
     license: str = ""
     recommended: SamplingParams | None = None
@@ -48,50 +46,39 @@ class Facts:
 
 
 class ChatModel:
-    """A model and its chat template.
-
-    Attributes:
-        llm: the model.
-        templates: how its prompts are written.
-        facts: what there is to say about it.
-    """
+    """The model of a chat, its chat templates and its description."""
 
     llm: LLM
     templates: ChatTemplates
-    facts: Facts
+    info: ChatModelInfo
 
     def __init__(self, source: str | None, chat_template: str | None, options: Mapping[str, Any]) -> None:
-        """Loads it, and says so if it is the one that ships with pyggml.
-
-        Args:
-            source: the value of the option ``--model``.
-            chat_template: a template, or the name of one, that replaces its own.
-            options: as :func:`pyggml.load`; None stands for the default.
+        """Load a model with options of :func:`pyggml.load`, and with a chat template that replaces its own.
 
         Raises:
-            InferError: it cannot be loaded, or has no chat template and none was given.
+            InferError: the model cannot be loaded, or has no chat template and none is given.
         """
-        say_which(source)
+        print_default_model_notice(source)
         self._source = source
         self._options = dict(options)
         self._open(source, chat_template, self._options)
 
     def change(self, source: str) -> None:
-        """Loads another model in its place, with its own template; if that fails, everything stays as it was.
+        """Replace the model by another, with its own template; after an error, keep the current one.
 
         Raises:
             InferError, OSError: the model cannot be loaded, or has no chat template.
         """
-        before, options = self.llm, {name: value for name, value in self._options.items() if name not in _OF_ONE_MODEL}
+        before, options = self.llm, {name: value for name, value in self._options.items() if name not in _MODEL_OPTIONS}
         try:
             self._open(source, None, options)
         except pyggml.OutOfMemoryError:
-            self._open_instead(source, options)
+            self._close_and_open(source, options)
         before.close()
         self._source, self._options = source, options
 
-    def _open_instead(self, source: str, options: Mapping[str, Any]) -> None:
-        """Loads a model for which there is no room beside the present one."""
+    def _close_and_open(self, source: str, options: Mapping[str, Any]) -> None:
+        """Load a model that does not fit in memory together with the current one."""
         template = self.templates.source
         self.llm.close()
         try:
@@ -101,33 +88,33 @@ class ChatModel:
             raise
 
     def _open(self, source: str | None, chat_template: str | None, options: Mapping[str, Any]) -> None:
-        llm = loaded(source, n_parallel=1, **options)
+        llm = load_model(source, n_parallel=1, **options)
         try:
             templates = llm.chat_templates(chat_template)
         except BaseException:
             llm.close()
             raise
-        self.llm, self.templates, self.facts = llm, templates, _facts(source, llm, templates)
+        self.llm, self.templates, self.info = llm, templates, _info(source, llm, templates)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.llm.close()
 
 
-def _facts(source: str | None, llm: LLM, templates: ChatTemplates) -> Facts:
+def _info(source: str | None, llm: LLM, templates: ChatTemplates) -> ChatModelInfo:
     model, name = llm.model, llm.metadata.get("general.name") or Path(llm.model.path).name
     lines = [
         f"{name}: {model.desc}, {count_text(model.n_params)} parameters, {bytes_text(model.size_bytes)}",
         f"file: {model.path}",
-        f"context: {llm.n_ctx:,} tokens; it was trained with {model.n_ctx_train:,}",
+        f"context: {llm.n_ctx:,} tokens; trained with {model.n_ctx_train:,}",
         f"stops at: {' '.join(llm.stop_tokens.values())}",
     ]
-    return Facts(
+    return ChatModelInfo(
         source=source or "",
         name=name,
-        about="\n".join(lines),
+        summary="\n".join(lines),
         template=templates.source,
         license=llm.metadata.get("general.license", ""),
         recommended=llm.recommended_sampling,

@@ -1,4 +1,4 @@
-"""The sampling of a chat: what the user set, and for the rest what the model's makers recommend."""
+"""Sampling parameters of a chat: set by the user, recommended by the model's makers, or defaults."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from pyggml.cli.arguments.sampling import NO_LIMIT, OPTIONS
 from pyggml.options import Field
 from pyggml.sampling import SamplingParams
 
-#: How a model is sampled whose makers recommend nothing.
+#: Sampling of a model without recommended sampling.
 DEFAULTS = {"temperature": 0.8, "top_k": 40, "min_p": 0.05}
 
-#: How long an answer may become, in tokens, where the model does not think first; and where it does.
+#: Default of max_tokens, for other models and for reasoning models.
 MAX_TOKENS, MAX_TOKENS_THINKING = 2048, 8192
 
 _NEUTRAL = SamplingParams()
-_LONGEST = 60  # characters of a value that are shown
-_WIDEST = 24  # column of a list in which meanings stand, unless a value is longer
+_MAX_VALUE_CHARS = 60  # characters of a value that are shown
+_MAX_VALUE_COLUMN = 24  # column of the descriptions in a list, unless a value is longer
 
 
 class Parameters:
     """The parameters of the next answer.
 
     Attributes:
-        given: those that the user set.
-        defaults: those that apply as well, where they do not contradict what the user set.
-        origin: where the defaults come from, for the user.
+        given: parameters set by the user.
+        defaults: other parameters that apply unless they contradict those.
+        origin: origin of the defaults, for the user.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        """Begins without defaults.
+        """Start without defaults.
 
         Raises:
-            InvalidParameterError: what is given contradicts itself.
+            InvalidParameterError: the parameters contradict each other.
         """
         self.given = dict(given)
         self.defaults: dict[str, Any] = {}
@@ -46,59 +46,54 @@ class Parameters:
         SamplingParams(**self.given)
 
     def use_defaults(self, recommended: SamplingParams | None, *, thinks: bool) -> None:
-        """Takes the defaults for a model.
-
-        Args:
-            recommended: what its makers recommend; None: nothing.
-            thinks: whether it can think before it answers, which takes many tokens.
-        """
-        own = DEFAULTS if recommended is None else {"temperature": recommended.temperature, **_turned_on(recommended)}
-        self.origin = "the defaults of a chat" if recommended is None else "what the model's makers recommend"
+        """Set the defaults for a model: recommended by its makers, with more tokens for a reasoning model."""
+        own = DEFAULTS if recommended is None else {"temperature": recommended.temperature, **_non_neutral(recommended)}
+        self.origin = "the defaults of a chat" if recommended is None else "the recommendations of the model's makers"
         self.defaults = {**own, "max_tokens": MAX_TOKENS_THINKING if thinks else MAX_TOKENS}
 
     @property
     def effective(self) -> SamplingParams:
-        """How to sample."""
+        """The parameters that apply."""
         params = SamplingParams(**self.given)
         for name, value in self.defaults.items():
             if name not in self.given:
-                with suppress(pyggml.InvalidParameterError):  # mirostat was given, which replaces the default top_k
+                with suppress(pyggml.InvalidParameterError):  # such as mirostat with the default top_k
                     params = replace(params, **{name: value})
         return params
 
     def set(self, changes: Mapping[str, Any]) -> None:
-        """Sets parameters.
+        """Set parameters.
 
         Raises:
-            InvalidParameterError: they are invalid or contradict what was set before; nothing changes.
+            InvalidParameterError: they are invalid or contradict other parameters; nothing changes.
         """
         SamplingParams(**{**self.given, **changes})
         self.given.update(changes)
 
     def reset(self, name: str) -> None:
-        """Takes back what the user set.
+        """Reset a parameter to its default.
 
         Raises:
-            InvalidParameterError: something else that was set needs it; nothing changes.
+            InvalidParameterError: another parameter requires it; nothing changes.
         """
         rest = {other: value for other, value in self.given.items() if other != name}
         SamplingParams(**rest)
         self.given = rest
 
     @property
-    def reason_to_stay_the_same(self) -> str:
-        """What to change where every answer to a question is the same; "" where they vary."""
+    def determinism_hint(self) -> str:
+        """A hint if every answer to a question is the same; "" if answers vary."""
         params = self.effective
-        if params.temperature == 0 or params.top_k == 1:
-            what = "temperature 0" if params.temperature == 0 else "top_k 1"
-            way_out = "/temperature 0.8" if params.temperature == 0 else "/set top_k 40"
-            return f"At {what} the answer stays the same: {way_out}"
+        if params.temperature == 0:
+            return "At temperature 0 the answer is always the same; /temperature 0.8 changes that"
+        if params.top_k == 1:
+            return "With top_k 1 the answer is always the same; /set top_k 40 changes that"
         if params.seed is not None:
-            return f"With seed {params.seed} the answer stays the same: /set seed default"
+            return f"With seed {params.seed} the answer is always the same; /set seed default changes that"
         return ""
 
-    def listed(self) -> str:
-        """What applies, each with its meaning."""
+    def summary(self) -> str:
+        """List the parameters that apply, with descriptions."""
         params = self.effective
         others = [
             name
@@ -110,8 +105,8 @@ class Parameters:
         lines += [f"{self.origin[:1].upper()}{self.origin[1:]}:", *_lines(params, others)] if others else []
         return "\n".join([*lines, "/set NAME explains one, /set NAME VALUE sets it, /set NAME default resets it."])
 
-    def explained(self, name: str) -> str:
-        """What a parameter is now, what it means, and what else it could be."""
+    def explain(self, name: str) -> str:
+        """Explain a parameter: current value, description and range."""
         field, value = OPTIONS[name].field, getattr(self.effective, name)
         if name in self.given:
             origin = "which you have set"
@@ -119,44 +114,41 @@ class Parameters:
             origin = f"one of {self.origin}"
         else:
             origin = "which is the default"
-        first = f"{name} is {in_words(field, value)}, {origin}."
-        return f"{first}\n{_meaning(name)}\nIt may be {_range(field)}."
+        first = f"{name} is {value_text(field, value)}, {origin}."
+        return f"{first}\n{_description(name)}\nIt may be {_range(field)}."
 
 
-def in_words(field: Field, value: object) -> str:
-    """The value of a field, as people say it."""
+def value_text(field: Field, value: object) -> str:
+    """Format the value of a field for users."""
     if value is None:
         unset = re.search(r"None: ([^.]*)", field.help)
         return "off" if unset is None else "the usual ones" if "`" in unset[1] else unset[1]
     if field.name == "max_tokens" and value == NO_LIMIT:
-        return "no limit: to the end of the context"
+        return "no limit: the rest of the context"
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, Mapping) and field.name == "logit_bias":
         return ", ".join(f"{token_id}={bias}" for token_id, bias in value.items())
     if isinstance(value, (tuple, list)):
-        return ", ".join(map(_item_in_words, value)) or "none"
+        items = (repr(item) if isinstance(item, str) and not item.isidentifier() else str(item) for item in value)
+        return ", ".join(items) or "none"
     text = " ".join(str(value).split())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[: _MAX_VALUE_CHARS - 1]}…"
 
 
-def _item_in_words(item: object) -> str:
-    return repr(item) if isinstance(item, str) and not item.isidentifier() else str(item)
-
-
-def _turned_on(params: SamplingParams) -> dict[str, Any]:
+def _non_neutral(params: SamplingParams) -> dict[str, Any]:
     names = [name for name in OPTIONS if name != "max_tokens"]
     return {name: getattr(params, name) for name in names if getattr(params, name) != getattr(_NEUTRAL, name)}
 
 
 def _lines(params: SamplingParams, names: Iterable[str]) -> list[str]:
-    shown = {name: f"  {name} {in_words(OPTIONS[name].field, getattr(params, name))}" for name in names}
-    width = min(max(map(len, shown.values())), _WIDEST)
-    return [f"{text:{width}}  {_meaning(name)}" for name, text in shown.items()]
+    shown = {name: f"  {name} {value_text(OPTIONS[name].field, getattr(params, name))}" for name in names}
+    width = min(max(map(len, shown.values())), _MAX_VALUE_COLUMN)
+    return [f"{text:{width}}  {_description(name)}" for name, text in shown.items()]
 
 
-def _meaning(name: str) -> str:
-    """The first sentence of a parameter's help."""
+def _description(name: str) -> str:
+    """Return the first sentence of a parameter's help."""
     option = OPTIONS[name]
     text = (option.help or option.field.help).replace("`", "").replace("; may be repeated", "")
     first = re.split(r"(?<=\.) ", text)[0]
@@ -169,7 +161,7 @@ def _range(field: Field) -> str:
     if bool in field.types:
         return "on or off"
     if int not in field.types and float not in field.types:
-        return _FORMS.get(field.name, "any text")
+        return _SYNTAX.get(field.name, "any text")
     number = "a whole number" if int in field.types else "a number"
     has_low, has_high = not math.isinf(field.low), not math.isinf(field.high) and field.high < NO_LIMIT
     if has_low and has_high:
@@ -179,8 +171,8 @@ def _range(field: Field) -> str:
     return number
 
 
-# What /set takes for parameters that are neither numbers nor words.
-_FORMS = {
+# Syntax of parameters that are neither numbers nor words.
+_SYNTAX = {
     "stop": "any text",
     "stop_token_ids": "token ids, separated by commas",
     "samplers": "names, separated by commas",

@@ -1,29 +1,28 @@
-"""Notices an answer that has begun to repeat itself and will not end."""
+"""Detection of answers that repeat themselves endlessly."""
 
 from __future__ import annotations
 
-# How much of an end must repeat itself, in bytes of UTF-8, and how often: more than tables, rulers, lists of numbers,
-# code and refrains do. It is some 500 tokens, whatever the language.
-_LEAST_BYTES = 2000
-_LEAST_COPIES = 4
-# Looked for, to find out after how many bytes the end was there before.
-_KEY_BYTES = 200
-# How far back to look: a longer block would have to be repeated for more tokens than most contexts have.
+# Minimum size of the repetition in bytes of UTF-8, some 500 tokens, and minimum number of copies: more than tables,
+# rulers, lists of numbers, code and refrains have.
+_MIN_BYTES = 2000
+_MIN_COPIES = 4
+# Size of the suffix whose previous occurrence gives the period.
+_SUFFIX_BYTES = 200
+# Search window: a longer period would need more tokens than most contexts have.
 _WINDOW_BYTES = 64_000
-# How much must have come before it is worth looking again.
+# New bytes between two checks.
 _STEP_BYTES = 100
 
 
 class RepetitionGuard:
-    """Watches a text as it comes."""
+    """Incremental detector of repetition in generated text."""
 
     def __init__(self) -> None:
-        """Begins with an empty text."""
         self._tail = b""
         self._n_new = 0
 
     def repeats(self, text: str) -> bool:
-        """Adds more of the text, and returns whether its end is one block over and over."""
+        """Append text, and return True if the whole ends with copies of one block."""
         data = text.encode()
         self._tail = (self._tail + data)[-_WINDOW_BYTES:]
         self._n_new += len(data)
@@ -33,8 +32,8 @@ class RepetitionGuard:
         return _period(self._tail) > 0
 
 
-def said_once(text: str) -> str:
-    """The text without the copies at its end, if it repeats itself there."""
+def without_repetition(text: str) -> str:
+    """Remove all but one copy of the block that repeats at the end of a text."""
     data = text.encode()
     period = _period(data[-_WINDOW_BYTES:])
     if not period:
@@ -46,12 +45,12 @@ def said_once(text: str) -> str:
 
 
 def _period(data: bytes) -> int:
-    """After how many bytes the end repeats itself, if it does so for long enough; otherwise 0."""
-    before = data.rfind(data[-_KEY_BYTES:], 0, -1)
+    """Return the length of the block that repeats at the end; 0: none repeats for long enough."""
+    before = data.rfind(data[-_SUFFIX_BYTES:], 0, -1)
     if before < 0:
         return 0
-    period = len(data) - _KEY_BYTES - before
-    n_repeated = max(_LEAST_BYTES, _LEAST_COPIES * period)
+    period = len(data) - _SUFFIX_BYTES - before
+    n_repeated = max(_MIN_BYTES, _MIN_COPIES * period)
     if n_repeated > len(data):
         return 0
     return period if data[-n_repeated:-period] == data[period - n_repeated :] else 0

@@ -1,4 +1,4 @@
-"""The conversation itself: it knows neither the terminal nor the engine."""
+"""The state of a conversation, independent of the terminal and the engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyggml
-from pyggml.cli.chat.model import Facts
+from pyggml.cli.chat.model import ChatModelInfo
 from pyggml.cli.chat.parameters import Parameters
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ Message = dict[str, Any]
 
 @dataclass
 class Settings:
-    """How answers come about and are shown, apart from the sampling.
+    """Settings of a chat other than sampling.
 
     Attributes:
-        thinking: whether the model thinks before it answers; None: its template decides.
-        stats: show what each answer took.
-        wrap: break lines between words.
-        repetition: let an answer repeat itself without end.
+        thinking: enable thinking; None: the chat template's default.
+        stats: show statistics after each answer.
+        wrap: word wrap.
+        repetition: do not stop an answer that repeats itself endlessly.
     """
 
     thinking: bool | None = None
@@ -35,97 +35,97 @@ class Settings:
 
 
 class Session:
-    """What was said, and how the next answer comes about.
+    """A conversation and the settings of the next answer.
 
-    A question becomes part of the conversation together with its answer, so that a failure changes nothing.
+    A question is added to the conversation together with its answer, so that a failed request changes nothing.
 
     Attributes:
         system: the system message; "" for none.
-        messages: the others, in OpenAI's form.
-        parameters: how to sample.
-        settings: the rest.
-        model: who answers.
+        messages: the other messages, in OpenAI's format.
+        parameters: sampling parameters.
+        settings: other settings.
+        model: description of the model.
         last: the last answer.
-        attached: texts of files that go before the next question.
+        attachments: texts of files that precede the next question.
     """
 
     def __init__(self, system: str, parameters: Parameters, settings: Settings | None = None) -> None:
-        """Starts an empty conversation."""
+        """Start an empty conversation."""
         self.system = system
         self.messages: list[Message] = []
         self.parameters = parameters
         self.settings = settings or Settings()
-        self.model = Facts()
+        self.model = ChatModelInfo()
         self.last: ChatCompletion | None = None
-        self.attached: list[str] = []
-        self._unanswered: str | None = None
-        self._last_way: object = None
+        self.attachments: list[str] = []
+        self._pending_question: str | None = None
+        self._last_answer_inputs: object = None
 
-    def talk_to(self, model: Facts) -> None:
-        """Goes on with a model, and its makers' sampling."""
+    def use_model(self, model: ChatModelInfo) -> None:
+        """Continue with a model, and use its recommended sampling."""
         self.model = model
         self.parameters.use_defaults(model.recommended, thinks=model.thinks)
 
-    def ask(self, question: str) -> list[Message]:
-        """The messages that the model is to answer: all of them, and the question with what was attached."""
-        self._unanswered = "\n\n".join([*self.attached, question])
-        self.attached.clear()
-        return [*self._all(), {"role": "user", "content": self._unanswered}]
+    def add_question(self, question: str) -> list[Message]:
+        """Return the messages of the next request: the conversation, and the question after its attachments."""
+        self._pending_question = "\n\n".join([*self.attachments, question])
+        self.attachments.clear()
+        return [*self._all_messages(), {"role": "user", "content": self._pending_question}]
 
-    def answered(self, done: ChatCompletion) -> None:
-        """Adds the question and its answer, unless that was stopped before it said anything."""
+    def add_answer(self, done: ChatCompletion) -> None:
+        """Add the question and its answer to the conversation, unless the answer is empty."""
         self.last = done
-        self._last_way = self._way
+        self._last_answer_inputs = self._answer_inputs
         message = done.message.to_dict()
-        if self._unanswered is not None and any(value for key, value in message.items() if key != "role"):
-            self.messages += [{"role": "user", "content": self._unanswered}, message]
-            self._unanswered = None
+        if self._pending_question is not None and any(value for key, value in message.items() if key != "role"):
+            self.messages += [{"role": "user", "content": self._pending_question}, message]
+            self._pending_question = None
 
-    def take_back(self) -> str | None:
-        """Removes the last question and all that followed, and returns it; None if there is no question."""
+    def _pop_question(self) -> str | None:
+        """Remove the last question and all messages after it, and return it; None if there is no question."""
         while self.messages:
             message = self.messages.pop()
             if message["role"] == "user":
                 return _text(message["content"])
         return None
 
-    def again(self) -> str | None:
-        """Takes the last answer back and returns the question; None if there is none."""
-        return self.take_back() if self._unanswered is None else self._unanswered
+    def retry(self) -> str | None:
+        """Remove the last answer and return its question; None if there is none."""
+        return self._pop_question() if self._pending_question is None else self._pending_question
 
     @property
-    def reason_to_stay_the_same(self) -> str:
-        """What to change for another answer to the last question; "" if the next will be another anyway."""
-        same = self._unanswered is None and self._last_way == self._way
-        return self.parameters.reason_to_stay_the_same if same else ""
+    def determinism_hint(self) -> str:
+        """A hint if a retry would give the same answer; "" if it may give another."""
+        is_same = self._pending_question is None and self._last_answer_inputs == self._answer_inputs
+        return self.parameters.determinism_hint if is_same else ""
 
     def undo(self) -> str | None:
-        """Forgets the last question and its answer, and returns the question; None if there is none."""
-        self._unanswered = None
-        return self.take_back()
+        """Remove the last question and its answer, and return the question; None if there is none."""
+        self._pending_question = None
+        return self._pop_question()
 
     def reset(self) -> None:
-        """Forgets what was said; the system message and the sampling stay."""
+        """Remove all messages except the system message; keep the sampling parameters."""
         self.messages.clear()
-        self.attached.clear()
-        self._unanswered = None
+        self.attachments.clear()
+        self._pending_question = None
 
-    def dumped(self) -> str:
-        """The conversation as JSON text, which :meth:`load` takes."""
-        value = {"model": self.model.source, "sampling": self.parameters.given, "messages": self._all()}
+    def to_json(self) -> str:
+        """Return the conversation as JSON, for :meth:`load_json`."""
+        value = {"model": self.model.source, "sampling": self.parameters.given, "messages": self._all_messages()}
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
-    def load(self, text: str) -> str:
-        """Replaces the conversation, and the sampling if that was saved; a question at its end waits for :meth:`again`.
+    def load_json(self, text: str) -> str:
+        """Replace the conversation, and the sampling if it was saved. A last unanswered question can be retried.
 
         Returns:
-            The model that it was held with; "" if the text does not say, or for the one that ships with pyggml.
+            The model of the conversation; "" if unknown, or for the one that ships with pyggml.
 
         Raises:
             InvalidParameterError: the text is not a conversation; nothing changes.
         """
         value = _json(text)
-        messages = _messages(value)
+        messages = _checked_messages(value)
         saved: Mapping[str, Any] = value if isinstance(value, dict) else {}
         given = _sampling(saved.get("sampling"))
         is_system = messages[0]["role"] in ("system", "developer")
@@ -135,26 +135,26 @@ class Session:
         if given is not None:
             self.parameters.given = given
         if self.messages and self.messages[-1]["role"] == "user":
-            self._unanswered = self.take_back()
+            self._pending_question = self._pop_question()
         return str(saved.get("model") or "")
 
     @property
-    def _way(self) -> object:
-        """All that the next answer depends on but what was said."""
+    def _answer_inputs(self) -> object:
+        """The inputs of the next answer other than the messages."""
         return self.model.source, self.system, self.settings.thinking, self.parameters.effective
 
-    def _all(self) -> list[Message]:
+    def _all_messages(self) -> list[Message]:
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, *self.messages]
 
 
-def conversation_in(text: str) -> list[Message]:
-    """The messages in a JSON text, ``{"messages": [...]}`` or the list itself.
+def parse_conversation(text: str) -> list[Message]:
+    """Parse the messages in a JSON text: ``{"messages": [...]}`` or the list itself.
 
     Raises:
         InvalidParameterError: the text is not a conversation.
     """
-    return _messages(_json(text))
+    return _checked_messages(_json(text))
 
 
 def _json(text: str) -> Any:
@@ -164,7 +164,7 @@ def _json(text: str) -> Any:
         raise pyggml.InvalidParameterError(f"this is not JSON: {error}") from None
 
 
-def _messages(value: Any) -> list[Message]:
+def _checked_messages(value: Any) -> list[Message]:
     found = value.get("messages") if isinstance(value, dict) else value
     if not isinstance(found, list):
         raise pyggml.InvalidParameterError('this is not a conversation, such as {"messages": [...]}')
@@ -172,12 +172,12 @@ def _messages(value: Any) -> list[Message]:
 
 
 def _sampling(value: Any) -> dict[str, Any] | None:
-    """The parameters that were saved, as they were given; None: none were saved."""
+    """Check the saved sampling parameters; None: none were saved."""
     if value is None:
         return None
     if not isinstance(value, dict):
         raise pyggml.InvalidParameterError('"sampling" must be an object, such as {"temperature": 0.8}')
-    if isinstance(bias := value.get("logit_bias"), dict):  # JSON has no numbers for keys
+    if isinstance(bias := value.get("logit_bias"), dict):  # keys are strings in JSON
         value = {**value, "logit_bias": {int(key) if key.isdecimal() else key: each for key, each in bias.items()}}
     params = replace(pyggml.SamplingParams(), **value)
     return {name: getattr(params, name) for name in value}

@@ -1,4 +1,4 @@
-"""``/set``: sampling parameters and the settings of a chat, also in the words of ``ollama run``."""
+"""``/set``: sampling parameters and settings of a chat, also with the names of ``ollama run``."""
 
 from __future__ import annotations
 
@@ -7,96 +7,90 @@ from collections.abc import Callable
 
 import click
 
-from pyggml.cli.arguments.options import LOADING, names_of
+from pyggml.cli.arguments.options import LOADING, option_names
 from pyggml.cli.arguments.sampling import OPTIONS
-from pyggml.cli.chat.parameters import in_words
+from pyggml.cli.chat.parameters import value_text
 from pyggml.cli.chat.session import Session
 from pyggml.options import LoadOptions
 from pyggml.sampling import SamplingParams
 
-#: Setting -> what it does.
+#: Setting -> description.
 SETTINGS = {
-    "thinking": "Whether a model that can reason does so before it answers.",
-    "stats": "Whether each answer is followed by how many tokens it took, and how fast they came.",
-    "wrap": "Whether lines end between words.",
-    "repetition": "Whether an answer may repeat itself without end.",
+    "thinking": "Let a reasoning model think before it answers.",
+    "stats": "Show the number of tokens and the speed after each answer.",
+    "wrap": "Break lines between words.",
+    "repetition": "Do not stop an answer that repeats itself endlessly.",
 }
 
 _SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
 def set_or_show(session: Session, argument: str) -> str:
-    """Does what ``/set`` and its argument say, and returns what to tell the user.
+    """Run ``/set`` with an argument, and return a message for the user.
 
     Raises:
-        click.ClickException: there is no such parameter, or the value is invalid.
+        click.ClickException: the parameter is unknown, or the value is invalid.
         InvalidParameterError: the value contradicts other parameters.
     """
     name, _, value = argument.partition(" ")
     name, value = name.replace("-", "_").lower(), value.strip()
     if not name:
-        return "\n".join([*_settings(session), session.parameters.listed()])
-    if name in _AS_OLLAMA_HAS_IT:
-        return _AS_OLLAMA_HAS_IT[name](session, value)
+        return "\n".join([*_changed_settings(session), session.parameters.summary()])
+    if name in _OLLAMA_COMMANDS:
+        return _OLLAMA_COMMANDS[name](session, value)
     if name in SETTINGS:
-        return _setting(session, name, value.lower())
-    return _parameter(session, name, value)
+        return _set_setting(session, name, value.lower())
+    return set_parameter(session, name, value)
 
 
-def set_parameter(session: Session, name: str, value: str) -> str:
-    """Sets or explains a sampling parameter; as :func:`set_or_show`."""
-    return _parameter(session, name, value)
+def _changed_settings(session: Session) -> list[str]:
+    default = type(session.settings)()
+    changed = [name for name in SETTINGS if getattr(session.settings, name) != getattr(default, name)]
+    return [f"{name} {_switch_text(getattr(session.settings, name))}  {SETTINGS[name]}" for name in changed]
 
 
-def _settings(session: Session) -> list[str]:
-    """Settings that are not as they are in every chat."""
-    usual = type(session.settings)()
-    changed = [name for name in SETTINGS if getattr(session.settings, name) != getattr(usual, name)]
-    return [f"{name} {_switch(getattr(session.settings, name))}  {SETTINGS[name]}" for name in changed]
-
-
-def _setting(session: Session, name: str, value: str) -> str:
+def _set_setting(session: Session, name: str, value: str) -> str:
     if not value:
-        return f"{name} is {_switch(getattr(session.settings, name))}.\n{SETTINGS[name]}\nIt may be on or off."
+        return f"{name} is {_switch_text(getattr(session.settings, name))}.\n{SETTINGS[name]}\nIt may be on or off."
     if value != "default" and value not in _SWITCHES:
         raise click.ClickException(f"{name} is on or off, not {value}")
     setattr(session.settings, name, getattr(type(session.settings)(), name) if value == "default" else _SWITCHES[value])
-    return f"{name} {_switch(getattr(session.settings, name))}"
+    return f"{name} {_switch_text(getattr(session.settings, name))}"
 
 
-def _switch(value: bool | None) -> str:
-    return "as the model's template has it" if value is None else "on" if value else "off"
+def _switch_text(value: bool | None) -> str:
+    return "the default of the model's template" if value is None else "on" if value else "off"
 
 
-def _parameter(session: Session, name: str, value: str) -> str:
-    meant = SamplingParams.HINTS.get(name, "")
-    name = meant if meant in OPTIONS else name
+def set_parameter(session: Session, name: str, value: str) -> str:
+    """Set a sampling parameter or, without a value, explain it; raises as :func:`set_or_show`."""
+    alias = SamplingParams.HINTS.get(name, "")
+    name = alias if alias in OPTIONS else name
     if name not in OPTIONS:
-        raise click.ClickException(_elsewhere(name))
+        raise click.ClickException(_unknown_name_message(name))
     if not value:
-        return session.parameters.explained(name)
+        return session.parameters.explain(name)
     if value == "default":
         session.parameters.reset(name)
     else:
-        session.parameters.set({name: _parsed(name, value)})
-    return f"{name} {in_words(OPTIONS[name].field, getattr(session.parameters.effective, name))}"
+        session.parameters.set({name: _parse(name, value)})
+    return f"{name} {value_text(OPTIONS[name].field, getattr(session.parameters.effective, name))}"
 
 
-def _elsewhere(name: str) -> str:
-    """What to say of something that is not set here."""
+def _unknown_name_message(name: str) -> str:
     field = LOADING.get(LoadOptions.HINTS.get(name, name))
-    if field is not None:  # in ollama these are set like the others
-        return f"{name} is set when a chat begins: pyggml chat {names_of(field)[-1]}"
+    if field is not None:  # ollama sets load options with /set parameter
+        return f"{name} is an option of the command: pyggml chat {option_names(field)[-1]}"
     known = [*SETTINGS, "system", *OPTIONS]
     close = difflib.get_close_matches(name, known, n=1)
-    return f"there is nothing called {name} to set; " + (
-        f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+    return f"{name} is not a parameter of /set; " + (
+        f"did you mean {close[0]}?" if close else f"use {', '.join(known)}"
     )
 
 
-def _parsed(name: str, text: str) -> object:
+def _parse(name: str, text: str) -> object:
     try:
-        return OPTIONS[name].parsed(text)
+        return OPTIONS[name].parse(text)
     except click.UsageError as error:
         raise click.ClickException(f"{name}: {error.message}") from None
 
@@ -108,44 +102,46 @@ def _set_system(session: Session, text: str) -> str:
 
 def _set_parameter(session: Session, argument: str) -> str:
     name, _, value = argument.partition(" ")
-    return _parameter(session, name.replace("-", "_").lower(), value.strip()) if name else session.parameters.listed()
+    if not name:
+        return session.parameters.summary()
+    return set_parameter(session, name.replace("-", "_").lower(), value.strip())
 
 
-def _always(name: str, value: str) -> Callable[[Session, str], str]:
-    return lambda session, _argument: _setting(session, name, value)
+def _switch(name: str, value: str) -> Callable[[Session, str], str]:
+    return lambda session, _argument: _set_setting(session, name, value)
 
 
 def _think(session: Session, level: str) -> str:
     if level:
-        raise click.ClickException("thinking has no levels here: /set thinking on")
-    return _setting(session, "thinking", "on")
+        raise click.ClickException("pyggml has no thinking levels: use /set thinking on")
+    return _set_setting(session, "thinking", "on")
 
 
 def _format(session: Session, form: str) -> str:
     if form != "json":
-        raise click.ClickException("the format may be json; /set json_schema FILE takes a schema")
+        raise click.ClickException("the only format is json; for a schema, use /set json_schema FILE")
     session.parameters.set({"json_schema": {}})
-    return "Answers are JSON; /set noformat ends that."
+    return "Answers are JSON; /set noformat disables it."
 
 
 def _no_format(session: Session, _argument: str) -> str:
     session.parameters.reset("json_schema")
-    return "Answers have any form."
+    return "The format of answers is no longer constrained."
 
 
 def _history(_session: Session, _argument: str) -> str:
-    raise click.ClickException("the history of a chat is kept if its file can be written; the manual says where it is")
+    raise click.ClickException("the history is always saved if its file is writable; see the manual for its path")
 
 
-_AS_OLLAMA_HAS_IT: dict[str, Callable[[Session, str], str]] = {
+_OLLAMA_COMMANDS: dict[str, Callable[[Session, str], str]] = {
     "system": _set_system,
     "parameter": _set_parameter,
     "think": _think,
-    "nothink": _always("thinking", "off"),
-    "verbose": _always("stats", "on"),
-    "quiet": _always("stats", "off"),
-    "wordwrap": _always("wrap", "on"),
-    "nowordwrap": _always("wrap", "off"),
+    "nothink": _switch("thinking", "off"),
+    "verbose": _switch("stats", "on"),
+    "quiet": _switch("stats", "off"),
+    "wordwrap": _switch("wrap", "on"),
+    "nowordwrap": _switch("wrap", "off"),
     "format": _format,
     "noformat": _no_format,
     "history": _history,

@@ -1,4 +1,4 @@
-"""``pyggml doctor``: what this installation and this machine can do, and what is wrong."""
+"""``pyggml doctor``: checks of this installation and this machine."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _STYLES = {"ok": "not dim green", "note": "not dim cyan", "warning": "not dim ye
 @click.command("doctor", cls=Command)
 @json_option
 def command(as_json: bool) -> None:
-    """Show what this installation and this machine can do, and what is wrong.
+    """Check this installation and this machine.
 
-    Looks at the build, the processor, GPUs, memory, versions and the cache, and has the model that ships with pyggml
-    answer a question on every device. The output contains neither user names nor secrets: paste it into bug reports.
+    Shows the build, the processor, GPUs, memory, versions and the cache, and runs the model that ships with pyggml on
+    every device. The output contains no user names or secrets, so it can be pasted into bug reports.
 
-    Exits with 1 if a check failed. Warnings are about what works, but not as well as it could.
+    The exit code is 1 if a check failed. Warnings show problems that only reduce performance.
     """
     from pyggml.cli.doctor import machine
     from pyggml.cli.doctor.checks import checks
@@ -38,54 +38,53 @@ def command(as_json: bool) -> None:
     from pyggml.cli.show.tables import print_all
     from pyggml.gpus.diagnosis import Machine
 
-    with console(stderr=True).status("asking the engine"):
-        said, failure = probe()
-    processor, here = machine.processor(), Machine()
-    found = checks({**said, "processor": processor}, here, failure)
-    # The machine as the system shows it, and beside it as the engine sees it.
+    with console(stderr=True).status("checking the engine"):
+        engine, failure = probe()
+    processor, host = machine.processor(), Machine()
+    results = checks({**engine, "processor": processor}, host, failure)
+    # Information of the system, merged with that of the engine.
     facts: dict[str, Any] = {
-        "build": said.get("build", {}),
-        "processor": processor | {key: value for key, value in said.get("cpu", {}).items() if key != "used"},
-        "memory": machine.memory() | said.get("memory", {}),
-        "devices": said.get("devices", []),
+        "build": engine.get("build", {}),
+        "processor": processor | {key: value for key, value in engine.get("cpu", {}).items() if key != "used"},
+        "memory": machine.memory() | engine.get("memory", {}),
+        "devices": engine.get("devices", []),
         "versions": machine.versions(),
         "environment": machine.environment(),
-        "cache": said.get("cache", {}),
-        "gpus": [gpu._asdict() for gpu in here.gpus],
-        "checks": [check._asdict() for check in found],
+        "cache": engine.get("cache", {}),
+        "gpus": [gpu._asdict() for gpu in host.gpus],
+        "checks": [check._asdict() for check in results],
     }
-    is_well = all(check["status"] != "failed" for check in facts["checks"])
+    is_ok = all(check["status"] != "failed" for check in facts["checks"])
     if as_json:
-        print_json({"ok": is_well, **anonymous(facts)})
+        print_json({"ok": is_ok, **anonymize(facts)})
     else:
         terminal = console()
-        terminal.width = ENDLESS  # the terminal wraps lines, so that commands can be copied from them
-        print_all(terminal, _parts(anonymous(facts)))
-    if not is_well:
+        terminal.width = ENDLESS  # let the terminal wrap lines, so that commands can be copied
+        print_all(terminal, _parts(anonymize(facts)))
+    if not is_ok:
         raise click.exceptions.Exit(1)
 
 
-def anonymous(value: Any) -> Any:
-    """The value as JSON has it, without the user's name and home directory: it can be pasted anywhere."""
+def anonymize(value: Any) -> Any:
+    """Remove the user's name and home directory from a JSON value."""
     text = json.dumps(value, ensure_ascii=False, default=str)
-    home = os.path.expanduser("~")  # noqa: PTH111  (as it is where there is none)
+    home = os.path.expanduser("~")  # noqa: PTH111  (returns "~" without a home directory)
     if home not in ("/", "~"):
         text = re.sub(re.escape(home) + r"(?![\w.-])", "~", text)
-    with contextlib.suppress(KeyError, OSError):  # this user has no name
+    with contextlib.suppress(KeyError, OSError):  # the user id has no name
         text = re.sub(rf"(?<=/){re.escape(getpass.getuser())}(?![\w.-])", "<user>", text)
     return json.loads(text)
 
 
 def verdict(checks: list[dict[str, Any]]) -> str:
-    """All checks in one sentence."""
+    """Summarise all checks in one sentence."""
     statuses = [check["status"] for check in checks]
     if "failed" in statuses:
         return f"{statuses.count('failed')} of {len(checks)} checks failed."
-    return "Everything works; see the warnings." if "warning" in statuses else "All is well."
+    return "All checks passed, with warnings." if "warning" in statuses else "All checks passed."
 
 
 def _parts(facts: dict[str, Any]) -> Iterator[RenderableType]:
-    """All of it, for a person."""
     from rich.text import Text
 
     from pyggml.cli.show import tables
@@ -104,7 +103,7 @@ def _check(check: dict[str, Any]) -> tuple[str, str]:
 
 
 def _rows(fact: dict[str, Any] | list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """A row for each key; of a list, one for each member: what it begins with, and the rest of it."""
+    """Return a row for each key of a dict, or for each item of a list: its first value, and the others."""
     if isinstance(fact, dict):
         return [(_heading(key), _text(key, value)) for key, value in fact.items()]
     known = [_rows({key: value for key, value in each.items() if value is not None}) for each in fact]
@@ -112,7 +111,7 @@ def _rows(fact: dict[str, Any] | list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _heading(key: str) -> str:
-    """The words of a key; a variable's name stays as it is."""
+    """Return a key as words, but the name of an environment variable unchanged."""
     return key if key.isupper() else key.removeprefix("n_").removesuffix("_bytes").replace("_", " ")
 
 

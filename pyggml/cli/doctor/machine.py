@@ -1,4 +1,4 @@
-"""What the system shows of this machine, without the engine and without secrets."""
+"""Facts about this machine from the operating system, without secrets."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any
 from pyggml.gpus.files import read_pairs
 
 _PACKAGES = ("numpy", "cffi", "tokenizers", "huggingface_hub", "click", "rich", "prompt_toolkit", "matplotlib")
-# Settings that change what pyggml does. None of their values is secret; of the others, only that they are set is shown.
+# Environment variables that affect pyggml. Values of _SECRETS are hidden.
 _SETTINGS = (
     *("PYGGML_CACHE", "PYGGML_CACHE_GB", "HF_HOME", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
     *("ROCR_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"),
 )
 _SECRETS = ("HF_TOKEN", "HF_ENDPOINT")
-# The engine's name of a feature, and its flags in /proc/cpuinfo, on x86 and on Arm; all of them are needed.
+# The engine's name of a feature, and the flags in /proc/cpuinfo that it requires, on x86 and on Arm.
 _FLAGS = """
     SSE3=pni SSSE3=ssse3 AVX=avx AVX2=avx2 F16C=f16c FMA=fma BMI2=bmi2 AVX_VNNI=avx_vnni
     AVX512=avx512f,avx512cd,avx512bw,avx512dq,avx512vl AVX512_VBMI=avx512vbmi AVX512_VNNI=avx512_vnni
     AVX512_BF16=avx512_bf16 AMX_INT8=amx_tile,amx_int8
     NEON=asimd ARM_FMA=asimd FP16_VA=asimdhp DOTPROD=asimddp MATMUL_INT8=i8mm SVE=sve SME=sme
 """
-#: The features of processors that the engine can use, and the flags of each.
+#: Processor features that the engine can use -> their flags.
 FEATURES = {name: set(flags.split(",")) for name, flags in (feature.split("=") for feature in _FLAGS.split())}
 
 
 def processor(root: Path = Path("/")) -> dict[str, Any]:
-    """The processor: its "model", and those of its "features" that the engine can use; None: the system hides them."""
+    """Return the processor's "model", and its "features" that the engine can use; None if the system hides them."""
     found = read_pairs(root / "proc/cpuinfo", ":")
     flags = (found.get("flags") or found.get("Features") or "").split()
     features = [name for name, needed in FEATURES.items() if needed.issubset(flags)] if flags else None
@@ -39,7 +39,7 @@ def processor(root: Path = Path("/")) -> dict[str, Any]:
 
 
 def memory() -> dict[str, int | None]:
-    """Bytes of main memory, and the limits of this process as ``ulimit`` shows them; None: no limit."""
+    """Return the bytes of main memory, and the limits of this process as ``ulimit`` shows them; None: no limit."""
     facts: dict[str, int | None] = {"total_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
     for name, limit in {"ulimit_v_bytes": resource.RLIMIT_AS, "ulimit_l_bytes": resource.RLIMIT_MEMLOCK}.items():
         value = resource.getrlimit(limit)[0]
@@ -48,7 +48,7 @@ def memory() -> dict[str, int | None]:
 
 
 def versions() -> dict[str, str | None]:
-    """The system, Python, and the packages that matter; None: not installed."""
+    """Return the versions of the system, of Python and of relevant packages; None: not installed."""
     containers = {"/.dockerenv": "docker", "/run/.containerenv": "podman", "/dev/dxg": "WSL"}
     return {
         "system": read_pairs(Path("/etc/os-release"), "=").get("PRETTY_NAME", platform.system()).strip('"'),
@@ -62,6 +62,6 @@ def versions() -> dict[str, str | None]:
 
 
 def environment() -> dict[str, str]:
-    """The settings that are there."""
+    """Return the relevant environment variables that are set."""
     names = [name for name in (*_SETTINGS, *_SECRETS) if name in os.environ]
     return {name: "(set)" if name in _SECRETS else os.environ[name] for name in names}

@@ -1,6 +1,6 @@
-"""What the engine says about itself, in a process of its own: whatever is wrong with a build ends only that one.
+"""Probe of the engine in a separate process: a crash of a broken build cannot take down the command.
 
-It prints one JSON object per line, each as soon as it is known, so that what was said before the end is not lost.
+The process prints one JSON object per line, each as soon as it is known, so that a crash loses no earlier facts.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ _TIMEOUT_S = 300
 
 
 class Probe(NamedTuple):
-    """What the engine said, by topic ("build", "cpu", "memory", ...), and what ended it too early; None: nothing."""
+    """Facts of the engine by topic ("build", "cpu", "memory", ...), and the error that stopped it; None: none."""
 
     facts: dict[str, Any]
     failure: str | None
 
 
 def probe(command: Sequence[str] | None = None, timeout_s: float = _TIMEOUT_S) -> Probe:
-    """Runs the process, and returns what it said."""
+    """Run the process, and return its facts."""
     command = command or child_command(__name__)
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as late:
-        return Probe(_facts(late.stdout or b""), f"it did not end within {timeout_s:.0f} seconds")
+        return Probe(_facts(late.stdout or b""), f"timeout after {timeout_s:.0f} seconds")
     facts = _facts(done.stdout)
-    is_whole = done.returncode == 0 and "self_test" in facts
-    return Probe(facts, None if is_whole else _why(done.returncode, done.stderr.decode(errors="replace").split("\n")))
+    if done.returncode == 0 and "self_test" in facts:
+        return Probe(facts, None)
+    return Probe(facts, _failure(done.returncode, done.stderr.decode(errors="replace").split("\n")))
 
 
 def main() -> None:
-    """What the process does."""
+    """Print the facts, one topic per line."""
     for topic, fact in _topics():
         print(json.dumps({topic: fact}, default=str), flush=True)
 
@@ -49,19 +50,19 @@ def main() -> None:
 def _facts(lines: bytes) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for line in lines.splitlines():
-        with contextlib.suppress(ValueError):  # a line that was cut off, or that a driver printed
+        with contextlib.suppress(ValueError):  # a truncated line, or output of a driver
             facts |= json.loads(line)
     return facts
 
 
-def _why(code: int, complaint: Sequence[str]) -> str:
-    last = next((line for line in reversed(complaint) if line.strip()), "it gave no reason")
+def _failure(code: int, stderr: Sequence[str]) -> str:
+    last = next((line for line in reversed(stderr) if line.strip()), "no error message")
     if code >= 0:
         return last.removeprefix("ImportError: ")
     if code == -signal.SIGILL:
-        return "it was ended by SIGILL: the build has instructions that this processor does not know"
+        return "crashed with SIGILL: the build uses instructions that this processor lacks"
     names = {number.value: number.name for number in signal.Signals}
-    return f"it was ended by {names.get(-code, f'signal {-code}')}: {last}"
+    return f"crashed with {names.get(-code, f'signal {-code}')}: {last}"
 
 
 def _topics() -> Iterator[tuple[str, Any]]:
@@ -81,21 +82,21 @@ def _cache() -> dict[str, Any]:
     from pyggml import InvalidParameterError, cache
 
     try:
-        place = cache.cache_dir()
+        folder = cache.cache_dir()
     except InvalidParameterError as error:
         return {"writable": False, "error": str(error)}
-    there = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
-    sizes, free = [entry.n_bytes for entry in cache.cache_entries()], shutil.disk_usage(there).free
-    facts = {"path": str(place), "n_models": len(sizes), "size_bytes": sum(sizes), "free_bytes": free}
+    existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    sizes, free = [entry.n_bytes for entry in cache.cache_entries()], shutil.disk_usage(existing).free
+    facts = {"path": str(folder), "n_models": len(sizes), "size_bytes": sum(sizes), "free_bytes": free}
     try:
-        tempfile.TemporaryFile(dir=there).close()
+        tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
-        return {**facts, "writable": False, "error": f"{place} cannot be written to: {error.strerror}"}
+        return {**facts, "writable": False, "error": f"{folder} is not writable: {error.strerror}"}
     return {**facts, "writable": True}
 
 
 def _self_test(device: str) -> dict[str, Any]:
-    """What the shipped model answers on a device."""
+    """Run the shipped model on a device."""
     import pyggml
 
     answer, failed = "", None

@@ -1,1 +1,1 @@
-"""How the commands show things: reports, tables, progress, a terminal."""
+"""Terminal output of commands: reports, tables, progress bars, word wrapping."""

@@ -1,4 +1,4 @@
-"""Writing a model to a file: a bar while it lasts, and then what the file is."""
+"""Progress bar and summary of commands that write a model file."""
 
 from __future__ import annotations
 
@@ -17,28 +17,23 @@ if TYPE_CHECKING:
 _Report = Callable[[float], None]
 
 
-def write_and_show(
+def write_with_progress(
     what: str, n_bytes: int | None, write: Callable[[_Report], Conversion], *, as_json: bool, dry_run: bool = False
 ) -> None:
-    """Writes a file with a progress bar, and then shows what was written.
+    """Write a file with a progress bar for ``n_bytes`` of input, and print a summary.
 
-    Args:
-        what: the name of the work, which stands before the bar.
-        n_bytes: that are read for it, if known.
-        write: does it; is given a function to call with the part that is done.
-        as_json: print JSON instead of words.
-        dry_run: it only says what it would write.
+    ``write`` is called with a function that reports progress as a fraction; in a dry run it writes no file.
     """
-    began = time.monotonic()
+    start_s = time.monotonic()
     with progress(what, n_bytes) as report:
         done = write(report)
     if as_json:
         print_json(done.to_dict())
     else:
-        _print(done, "nothing was written" if dry_run else f"in {seconds_text(time.monotonic() - began)}")
+        _print_summary(done, "nothing was written" if dry_run else f"in {seconds_text(time.monotonic() - start_s)}")
 
 
-def _print(done: Conversion, ending: str) -> None:
+def _print_summary(done: Conversion, ending: str) -> None:
     bits = f"{8 * done.n_bytes / max(done.n_params, 1):.3g} bits each"
     weights = f"{count_text(done.n_params)} weights of {bits}"
     click.echo(f"{done.path}: {done.architecture}, {weights}, {bytes_text(done.n_bytes)}, {ending}")

@@ -1,4 +1,4 @@
-"""What tables are made of, at any width."""
+"""Tables, headings and bars of any width."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BAR_WIDTH = 48
 
 
 def print_all(console: Console, parts: Iterable[RenderableType]) -> None:
-    """Prints the parts without the spaces at the ends of lines that rich adds."""
+    """Print parts without the trailing spaces that rich adds to lines."""
     with console.capture() as capture:
         for part in parts:
             console.print(part)
@@ -25,12 +25,12 @@ def print_all(console: Console, parts: Iterable[RenderableType]) -> None:
 
 
 def heading(text: str) -> Text:
-    """The heading of a table, with an empty line above."""
+    """Return the heading of a table, with an empty line above."""
     return Text(f"\n{text}", style="bold")
 
 
 def facts(rows: Iterable[tuple[str | Text, str | Text]]) -> RenderableType:
-    """A table of names and what there is to say about each."""
+    """Return a table of names and values."""
     table = Table.grid(padding=(0, 2), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -40,7 +40,7 @@ def facts(rows: Iterable[tuple[str | Text, str | Text]]) -> RenderableType:
 
 
 def bars(rows: Sequence[tuple[str, int]], colour: str) -> RenderableType:
-    """A bar for each of several parts of a whole: their names and bytes."""
+    """Return a bar chart of named sizes in bytes, with their shares of the total."""
     total = sum(n_bytes for _, n_bytes in rows) or 1
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(no_wrap=True)
@@ -54,7 +54,7 @@ def bars(rows: Sequence[tuple[str, int]], colour: str) -> RenderableType:
 
 
 def columns(names: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> RenderableType:
-    """A table of a few columns of short texts."""
+    """Return a table of a few columns of short texts."""
     table = Table.grid(padding=(0, 2), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     for _ in names:

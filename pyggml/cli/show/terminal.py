@@ -1,4 +1,4 @@
-"""How commands show things: tables and progress on a terminal, plain text anywhere else."""
+"""Console, JSON output and progress bars."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ import click
 
 from pyggml.units import scaled
 
-#: Columns, where no line is to be cut.
+#: Console width at which no line is cut.
 ENDLESS = 10_000
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Prints for a program instead of a person.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where tables go. Only a terminal gets colours, unless NO_COLOR is set; anywhere else lines are never cut."""
+    """Return a console for tables: with colours on a terminal unless NO_COLOR is set, else without cutting lines."""
     from rich.console import Console
 
     is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
@@ -32,23 +31,23 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_json(value: Any) -> None:
-    """Prints a value as JSON; paths and the like become texts."""
+    """Print a value as JSON, with other types such as paths as strings."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
 @contextmanager
 def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterator[Callable[[float], None]]:
-    """A bar with rate and time left, on one line of standard error; nothing if that is not a terminal.
+    """Show a progress bar with rate and time left on standard error, if that is a terminal that can erase a line.
 
     Args:
-        what: the name of the work, which stands before the bar.
-        n_units: how much there is to do, for the rate; None: no rate is shown.
+        what: the label of the bar.
+        n_units: total amount of work, for the rate; None: no rate is shown.
         unit: of ``n_units``.
 
     Yields:
-        A function to call with the part that is done, 0 to 1.
+        A function to call with the progress as a fraction.
     """
-    if not _has_bars():
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         yield lambda _part: None
         return
     from rich.constrain import Constrain
@@ -58,12 +57,12 @@ def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterat
     terminal = console(stderr=True)
 
     class Line(Progress):
-        # The terminal echoes ^C after it, which would begin a new line if there were no room, and leave this one there.
+        # Leave space for the ^C that the terminal echoes: a wrapped line could not be erased.
         def get_renderable(self) -> Constrain:
             return Constrain(super().get_renderable(), terminal.width - len("^C"))
 
     columns = [
-        TextColumn("{task.description}", markup=False),  # it may contain the name of a file
+        TextColumn("{task.description}", markup=False),  # may contain a file name
         BarColumn(table_column=Column(ratio=1, max_width=40)),
         TaskProgressColumn(),
         TextColumn("{task.fields[rate]}"),
@@ -77,8 +76,3 @@ def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterat
             bar.update(task, completed=part, rate=f"{scaled(speed * n_units)}{unit}/s" if speed and n_units else "")
 
         yield report
-
-
-def _has_bars() -> bool:
-    """Whether standard error is a terminal that can erase a line again."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

@@ -22,10 +22,10 @@ import ray.data
 
 import pyggml
 import pyggml.ray
-from pyggml.batch import BatchProgress, Names
-from pyggml.ray.actor import Work
+from pyggml.batch import BatchProgress, FieldNames
+from pyggml.ray.actor import WorkerSpec
 from pyggml.ray.plan import Plan
-from pyggml.ray.pool import Part, Pool
+from pyggml.ray.pool import ActorPool, RowBatch
 
 FOUR = pyggml.SamplingParams(max_tokens=4, ignore_eos=True)
 LOAD: dict[str, Any] = {"n_ctx": 1024, "n_threads": 1}
@@ -74,10 +74,10 @@ def poisoned(folder: Path) -> Any:
     """A row that kills whoever computes it, among others."""
     del folder
     rows = [{"prompt": f"{n} cats" if n != 5 else Poison()} for n in range(12)]
-    parts = [Part(list(enumerate(rows))[n : n + 4]) for n in range(0, 12, 4)]
-    work = Work(None, FOUR, Names(), False, LOAD)
-    with Pool(work, Plan(1, 1, 0, 0)) as pool:
-        return sorted(pool.answers(iter(parts)))
+    batches = [RowBatch(list(enumerate(rows))[n : n + 4]) for n in range(0, 12, 4)]
+    spec = WorkerSpec(None, FOUR, FieldNames(), False, LOAD)
+    with ActorPool(spec, Plan(1, 1, 0, 0)) as pool:
+        return sorted(pool.process(iter(batches)))
 
 
 def unloadable(folder: Path) -> Any:

@@ -161,7 +161,7 @@ def lenders() -> list[int]:
         with contextlib.suppress(OSError):
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
             is_ours = session in Path(f"/proc/{parent}/cmdline").read_text()
-            if is_ours and (folder / "cmdline").read_text().startswith("ray::_Lender"):
+            if is_ours and (folder / "cmdline").read_text().startswith("ray::_DeviceExporter"):
                 found.append(int(folder.name))
     return found
 

@@ -1,0 +1,210 @@
+"""Row processors: compute the answers to rows, concurrently."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyggml
+from pyggml.batch.rows import InvalidRow, Row
+
+Json = dict[str, Any]
+
+#: Rows submitted per parallel sequence, so that the engine never waits for Python.
+_QUEUE_FACTOR = 2
+#: Errors of the engine, not of a row: the job stops, and can be resumed.
+_FATAL = (
+    pyggml.EngineLostError,
+    pyggml.HostLostError,
+    pyggml.ClosedError,
+    pyggml.DeviceError,
+    pyggml.OutOfMemoryError,
+    pyggml.MissingPackageError,
+    pyggml.QueueFullError,
+)
+
+
+class RowProcessor(Protocol):
+    """Interface of row processors, which compute the answers to the rows of a job."""
+
+    async def process(self, index: int, row: Row | InvalidRow) -> Json:
+        """Return the answer to a row; for a row that fails, the answer contains the error.
+
+        Raises:
+            InferError: the engine failed.
+        """
+
+
+def answer_fields(column: str) -> dict[str, type]:
+    """Return the fields that an answer adds to a prompt row, with their types; ``object`` for lists."""
+    return {
+        column: str,
+        f"{column}_error": str,
+        f"{column}_finish_reason": str,
+        f"{column}_prompt_tokens": int,
+        f"{column}_tokens": int,
+        f"{column}_reasoning": str,
+        f"{column}_tool_calls": object,
+    }
+
+
+@dataclass(frozen=True)
+class FieldNames:
+    """Names of the fields of prompt rows.
+
+    Attributes:
+        prompt: the prompt: text or token ids.
+        messages: the conversation, which takes precedence over the prompt.
+        params: the row's own sampling parameters.
+        column: the answer; see :func:`answer_fields`.
+    """
+
+    prompt: str = "prompt"
+    messages: str = "messages"
+    params: str = "params"
+    column: str = "answer"
+
+
+@contextlib.asynccontextmanager
+async def open_row_processor(
+    llm: pyggml.LLM, params: pyggml.SamplingParams | None, names: FieldNames, is_openai: bool
+) -> AsyncIterator[RowProcessor]:
+    """Open the row processor for a format, with an open model.
+
+    Raises:
+        MissingPackageError: requests in OpenAI's format need the packages of the server.
+    """
+    if not is_openai:
+        yield PromptRowProcessor(llm, params, names)
+        return
+    from pyggml.batch.openai_rows import RequestRowProcessor
+
+    async with RequestRowProcessor.open(llm) as processor:
+        yield processor
+
+
+async def process_rows(
+    processor: RowProcessor,
+    rows: Iterable[tuple[int, Row | InvalidRow]],
+    n_parallel: int,
+    add: Callable[[int, Json], object],
+) -> None:
+    """Process rows concurrently, and pass each answer to ``add`` as soon as it is computed."""
+    queue = iter(rows)
+
+    async def work() -> None:
+        for index, row in queue:
+            add(index, await processor.process(index, row))
+
+    workers = [asyncio.create_task(work()) for _ in range(_QUEUE_FACTOR * n_parallel)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def engine_responds(llm: pyggml.LLM) -> bool:
+    """Check whether the engine still generates, to tell its failure from a row's."""
+    try:
+        await llm.agenerate("a", max_tokens=1)
+    except (pyggml.EngineError, *_FATAL):
+        return False
+    except pyggml.InferError:  # a model that cannot generate, such as an embedding model
+        return True
+    return True
+
+
+class PromptRowProcessor:
+    """Row processor for rows with a prompt or messages."""
+
+    def __init__(self, llm: pyggml.LLM, params: pyggml.SamplingParams | None, names: FieldNames) -> None:
+        """Use an open model, with default sampling parameters."""
+        self._llm, self._params, self._names = llm, params, names
+
+    async def process(self, index: int, row: Row | InvalidRow) -> Json:
+        """Return the answer to a row; see :meth:`RowProcessor.process`."""
+        del index
+        if isinstance(row, InvalidRow):
+            return self._error_fields(row)
+        try:
+            return await self._generate_with_retry(row)
+        except _FATAL:
+            raise
+        except Exception as error:  # any error: one row must not stop a job of millions
+            if isinstance(error, pyggml.EngineError) and not await engine_responds(self._llm):
+                raise
+            return self._error_fields(f"{type(error).__name__}: {error}")
+
+    async def _generate_with_retry(self, row: Row) -> Json:
+        """Generate, and retry once after a temporary error, such as a lack of file descriptors."""
+        try:
+            return self._fields(await self._generate(row))
+        except pyggml.EngineError:
+            if not await engine_responds(self._llm):
+                raise
+        return self._fields(await self._generate(row))
+
+    async def _generate(self, row: Row) -> pyggml.Completion:
+        names = self._names
+        if taken := [name for name in answer_fields(names.column) if name in row]:
+            raise pyggml.InvalidParameterError(
+                f"the row already has a field {taken[0]!r}: choose another column for answers"
+            )
+        own = _row_params(row.get(names.params))
+        if row.get(names.messages) is not None:
+            return await self._llm.achat(row[names.messages], row.get("tools"), self._params, **own)
+        if row.get(names.prompt) is None:
+            raise pyggml.InvalidParameterError(f"the row has neither {names.prompt!r} nor {names.messages!r}")
+        return await self._llm.agenerate(row[names.prompt], self._params, **own)
+
+    def _fields(self, done: pyggml.Completion) -> Json:
+        text, reasoning, calls = done.text, None, None
+        if isinstance(done, pyggml.ChatCompletion):
+            message = done.message.to_dict()
+            text, reasoning, calls = done.message.content, message.get("reasoning_content"), message.get("tool_calls")
+        values = (text, None, done.finish_reason, done.prompt_tokens, len(done.token_ids), reasoning, calls)
+        return dict(zip(answer_fields(self._names.column), values, strict=True))
+
+    def _error_fields(self, message: str) -> Json:
+        return dict.fromkeys(answer_fields(self._names.column)) | {f"{self._names.column}_error": str(message)}
+
+
+def _row_params(given: Any) -> Mapping[str, Any]:
+    """Check a row's sampling parameters: an object, or JSON text, as Parquet files may have it."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise pyggml.InvalidParameterError(f"the row's params are not JSON: {error}") from None
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise pyggml.InvalidParameterError(f"the row's params must be an object, not {type(given).__name__}")
+    not_null = {name: value for name, value in given.items() if value is not None}  # Parquet pads with nulls
+    pyggml.SamplingParams(**not_null)  # rejects unknown names
+    return not_null
+
+
+def usage(answer: Json, column: str) -> tuple[bool, int, int]:
+    """Return, for an answer: True if the row failed, the prompt tokens, and the generated tokens."""
+    if "custom_id" in answer and "response" in answer:
+        response = answer["response"] or {}
+        used = (response.get("body") or {}).get("usage") or {}
+        failed = answer["error"] is not None or response.get("status_code") != 200
+        n_prompt, n_generated = (used.get(a, used.get(b)) or 0 for a, b in _USAGE)
+        return failed, n_prompt, n_generated
+    return (
+        answer.get(f"{column}_error") is not None,
+        answer.get(f"{column}_prompt_tokens") or 0,
+        answer.get(f"{column}_tokens") or 0,
+    )
+
+
+# Field names of usage: of chat completions and completions, and of responses.
+_USAGE = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
