@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,11 +25,13 @@ from pyggml.files.config import Config
 from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import choose_types
 from pyggml.importer.layouts import layout_of
-from pyggml.importer.plan import ImportPlan, as_stored, read_config, read_plan
+from pyggml.importer.plan import Found, ImportPlan, as_stored, plan_import, read_config
 from pyggml.importer.recommended_sampling import read_sampling
 from pyggml.importer.safetensors import Checkpoint, CutShortError
 from pyggml.importer.schemes import scheme_of
 from pyggml.importer.tensors import WrongShapeError
+
+_T = TypeVar("_T")
 
 # Of wrong tensors and settings, the first ones say enough.
 _MAX_ERRORS = 64
@@ -62,13 +65,17 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     """
     problems = Problems()
     config = read_config(files)
-    _check_support(config, problems)
+    layout = _supported("unknown-architecture", layout_of, config, problems)
+    scheme = _supported("unknown-quantization", scheme_of, config, problems)
     checkpoint = _checkpoint(files, problems)
-    plan = None if problems else _plan(files, problems)
+    sampling = read_sampling(files.path)
+    plan = None
+    if layout is not None and checkpoint is not None and not problems:
+        plan = _plan(partial(plan_import, config, layout, scheme, checkpoint, sampling), problems)
     values = config.values if plan is None else {**plan.config.values, "vocab_size": plan.sizes.n_vocab}
     vocabulary = read_vocabulary(files.path, values, problems)
     metadata = _sizes(config) if plan is None else _plain(plan.metadata)
-    for note in read_sampling(files.path)[1]:
+    for note in sampling.notes:
         problems.warning("bad-sampling", note)
     shown = {**metadata, **({} if vocabulary is None else vocabulary.metadata)}
     shown.pop("general.name", None)  # the import spells it so that the engine draws no conclusions from it
@@ -103,13 +110,13 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
 # --- what is there ------------------------------------------------------------------------------------------------
 
 
-def _check_support(config: Config, problems: Problems) -> None:
-    """Checks that the kind of model, and the way its weights are quantised, are known."""
-    for code, ask in (("unknown-architecture", layout_of), ("unknown-quantization", scheme_of)):
-        try:
-            ask(config)
-        except InferError as error:
-            problems.error(code, str(error))
+def _supported(code: str, read: Callable[[Config], _T], config: Config, problems: Problems) -> _T | None:
+    """A reader's result; None, and a problem, if pyggml does not support what the configuration names."""
+    try:
+        return read(config)
+    except InferError as error:
+        problems.error(code, str(error))
+        return None
 
 
 def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
@@ -126,11 +133,11 @@ def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
     return None
 
 
-def _plan(files: ModelFiles, problems: Problems) -> ImportPlan | None:
-    """What the import would make of it; None if it would not even begin."""
+def _plan(plan_with: Callable[[Found, type[HeaderTensors]], ImportPlan], problems: Problems) -> ImportPlan | None:
+    """The plan of the import, without the tensors and settings that have problems; None if it cannot begin."""
     found = _Found()
     try:
-        plan = as_stored(read_plan(files, found, HeaderTensors))
+        plan = as_stored(plan_with(found, HeaderTensors))
     except OutOfMemoryError:
         raise
     except InferError as error:

@@ -35,7 +35,7 @@ from pyggml.importer.convert import (
 )
 from pyggml.importer.encoding import require_outtype
 from pyggml.importer.notes import warnings_about
-from pyggml.importer.plan import place_name, read_config
+from pyggml.importer.plan import place_name
 
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
 
@@ -65,7 +65,6 @@ def imported(
         As :func:`~pyggml.importer.convert.convert`.
     """
     outtype = require_outtype(outtype)
-    read_config(files)  # a missing config.json is reported first, before less helpful errors
     directory = files.path
     path = cache_dir() / _file_name(directory, outtype)
     if not path.exists():

@@ -21,13 +21,11 @@ from pyggml.files.config import Config
 from pyggml.files.json_file import read_object
 from pyggml.files.model_files import CONFIG, PARAMS, QUANTIZATION, ModelFiles
 from pyggml.files.weights import Plain, Stacked, Weight
-from pyggml.importer.hyperparameters import NO_OUTPUT, read_sizes
+from pyggml.importer.hyperparameters import NO_OUTPUT, Hyperparameters, read_hyperparameters
 from pyggml.importer.layouts import layout_of
-from pyggml.importer.recommended_sampling import read_sampling
-from pyggml.importer.rope import Rope, read_rope
+from pyggml.importer.recommended_sampling import RecommendedSampling, read_sampling
 from pyggml.importer.safetensors import Checkpoint
-from pyggml.importer.schemes import IGNORED, scheme_of
-from pyggml.importer.sliding_window import read_window
+from pyggml.importer.schemes import IGNORED, Scheme, scheme_of
 from pyggml.importer.tensors import Tensors
 from pyggml.importer.transformers_keys import language_model_of
 from pyggml.quant import GGMLType
@@ -89,14 +87,8 @@ _NO_OUTPUT = (
 Found = Callable[[str, InferError], None]
 
 
-def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Tensors] = Tensors) -> ImportPlan:
-    """Reads a directory and checks that all of it can be converted.
-
-    Args:
-        files: the directory.
-        found: called with each problem with a tensor or a setting, which is then left out. None: the first problem is
-            raised.
-        tensors_of: the class that reads the tensors.
+def read_plan(files: ModelFiles) -> ImportPlan:
+    """Read a directory and check that all of it can be converted.
 
     Raises:
         ModelNotFoundError: a file or a tensor is missing.
@@ -104,25 +96,55 @@ def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Te
         UnsupportedArchitectureError: the engine cannot run this model correctly.
     """
     config = read_config(files)
-    layout = layout_of(config)
+    return plan_import(config, layout_of(config), scheme_of(config), Checkpoint(files), read_sampling(files.path))
+
+
+def plan_import(
+    config: Config,
+    layout: Layout,
+    scheme: Scheme | None,
+    checkpoint: Checkpoint,
+    sampling: RecommendedSampling,
+    found: Found | None = None,
+    tensors_of: type[Tensors] = Tensors,
+) -> ImportPlan:
+    """Plan the import of a directory whose files have been read.
+
+    Args:
+        config: the directory's configuration.
+        layout: the layout of the checkpoint.
+        scheme: the quantization of the weights; None: none, unless the language model's section names one.
+        checkpoint: the headers of the weights.
+        sampling: the recommended sampling parameters.
+        found: called with each problem with a tensor or a setting, which is then left out. None: the first problem is
+            raised.
+        tensors_of: the class that reads the tensors.
+
+    Raises:
+        InferError: as :func:`read_plan`.
+    """
     has_own_code = bool(config.get("auto_map"))
-    scheme = scheme_of(config)
     config, reference = language_model_of(config, layout)
     # In a multimodal model, some tools write quantization_config around the language model's section, and some into it.
-    tensors = tensors_of(Checkpoint(files), layout.renamed, scheme or scheme_of(config))
-    sizes = read_sizes(config, layout, tensors)
-    rope = read_rope(config, layout, sizes, reference)
-    sampling, sampling_notes = read_sampling(files.path)
-    metadata = _metadata(files.path, config, layout, sizes, rope) | sampling
-    planned = list(_planned(layout, sizes, tensors, rope, found))
+    tensors = tensors_of(checkpoint, layout.renamed, scheme or scheme_of(config))
+    hyperparameters = read_hyperparameters(config, layout, reference, tensors)
     with _found("setting", found):
         config.require_all_known(reference.keys)
+    planned = list(_planned(layout, hyperparameters, tensors, found))
     with _found("leftover", found):
         _require_all_used(tensors, layout)
-    source = tensors.checkpoint
-    ignored = tuple(config.ignored)
-    notes = (*rope.notes, *([_NO_OUTPUT] if NO_OUTPUT in sizes.flags else []), *sampling_notes)
-    return ImportPlan(layout, config, sizes, metadata, planned, source, notes, ignored, has_own_code)
+    sizes = hyperparameters.sizes
+    return ImportPlan(
+        layout=layout,
+        config=config,
+        sizes=sizes,
+        metadata=_metadata(_name(config), layout, hyperparameters) | sampling.metadata,
+        tensors=planned,
+        checkpoint=checkpoint,
+        notes=(*hyperparameters.rope.notes, *([_NO_OUTPUT] if NO_OUTPUT in sizes.flags else []), *sampling.notes),
+        ignored=tuple(config.ignored),
+        has_own_code=has_own_code,
+    )
 
 
 def as_stored(plan: ImportPlan) -> ImportPlan:
@@ -169,48 +191,25 @@ def read_config(files: ModelFiles) -> Config:
     return Config(files.config, values)
 
 
-def _metadata(directory: Path, config: Config, layout: Layout, sizes: Sizes, rope: Rope) -> dict[str, Any]:
-    for key, allowed in layout.required.items():
-        config.require(key, allowed)
-    window = read_window(config, layout, sizes)
-    n_ctx = config.integer("max_position_embeddings")
-    limits = [limit for limit in (rope.context_limit, window.context_limit) if limit is not None]
-    own: dict[str, Any] = {
-        "vocab_size": sizes.n_vocab,
-        "context_length": min([n_ctx, *limits]),
-        "embedding_length": sizes.n_embd,
-        "block_count": sizes.n_layer,
-        "feed_forward_length": sizes.n_ff,
-        "attention.head_count": sizes.n_head,
-        "attention.head_count_kv": sizes.n_head_kv,
-        "attention.key_length": sizes.head_dim,
-        "attention.value_length": sizes.head_dim,
-        _EPSILONS[layout.norm]: config.number(layout.norm_eps, 1e-6 if layout.norm == "rms" else 1e-5),
-        **rope.metadata,
-        **window.metadata,
-        **({} if layout.extra is None else layout.extra(config, sizes)),
-    }
-    if sizes.n_expert:
-        own |= {"expert_count": sizes.n_expert, "expert_used_count": config.integer("num_experts_per_tok")}
+def _metadata(name: str, layout: Layout, hyperparameters: Hyperparameters) -> dict[str, Any]:
+    """All metadata except the vocabulary and the recommended sampling."""
+    context_limit = hyperparameters.context_limit
     return {
         "general.architecture": layout.architecture,
         "general.type": "model",
-        "general.name": _name(directory, config),
+        "general.name": name,
         "general.quantization_version": 2,
-        **{f"{layout.architecture}.{key}": value for key, value in own.items()},
-        **({CONTEXT_LIMIT: min(limits)} if limits else {}),
+        **{f"{layout.architecture}.{key}": value for key, value in hyperparameters.metadata.items()},
+        **({} if context_limit is None else {CONTEXT_LIMIT: context_limit}),
     }
 
 
-_EPSILONS = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer_norm_epsilon"}
-
-
-def _name(directory: Path, config: Config) -> str:
+def _name(config: Config) -> str:
     """The model's name from its configuration, or from its directory."""
     given = config.values.get("_name_or_path")
     if isinstance(given, str) and given.strip("./"):
         return Path(given).name
-    return place_name(directory)
+    return place_name(config.path.parent)
 
 
 def place_name(directory: Path) -> str:
@@ -222,10 +221,11 @@ def place_name(directory: Path) -> str:
 
 
 def _planned(
-    layout: Layout, sizes: Sizes, tensors: Tensors, rope: Rope, found: Found | None
+    layout: Layout, hyperparameters: Hyperparameters, tensors: Tensors, found: Found | None
 ) -> Iterator[PlannedTensor]:
     """The tensors outside the blocks, then those of each block: the order that other converters use."""
-    for name, factors in rope.tensors.items():
+    sizes = hyperparameters.sizes
+    for name, factors in hyperparameters.rope.tensors.items():
         yield PlannedTensor(name, factors.shape, Plain(factors, GGMLType.F32), True)
     outside = [tensor for tensor in layout.tensors if "{i}" not in tensor.target]
     inside = [tensor for tensor in layout.tensors if "{i}" in tensor.target]
