@@ -227,7 +227,7 @@ FORMS = {
         "gate_up_proj_scale_inv is stored: experts stacked as 8-bit floats",
     ),
     "MXFP4 without its settings": Form(
-        GPT_OSS, stored_as(("_blocks", "_scales"), "U8"), "gate_up_proj_blocks is stored, as gpt-oss's MXFP4 does it"
+        GPT_OSS, stored_as(("_blocks", "_scales"), "U8"), "gate_up_proj_blocks is stored, as in gpt-oss's MXFP4"
     ),
     "scales of the cache": Form(
         LLAMA,
@@ -363,7 +363,7 @@ def test_a_model_for_embeddings_says_so(tmp_path: Path) -> None:
     without_output(config, tensors)
     hf = published_checkpoints.write(tmp_path / "hf", config, tensors)
     notes = pyggml.convert(hf, tmp_path / "model.gguf").notes
-    assert any("ends before the output layer" in note for note in notes)
+    assert any("the checkpoint has no output layer" in note for note in notes)
     with pyggml.load(hf, device="cpu", n_ctx=64) as llm:
         assert np.isfinite(llm.embed("a")).all()
 

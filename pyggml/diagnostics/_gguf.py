@@ -1,4 +1,4 @@
-"""Reads what the header of a GGUF file says about the model."""
+"""Facts from the header of a GGUF file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pyggml._core.checks import shown
 from pyggml._native import quantization_mix
 from pyggml._native.metadata_check import Finding, Survey, shorten_merges, survey
 from pyggml._native.model import TOKENIZER_JSON, Model
-from pyggml.diagnostics._adjacent_tokenizer import check_neighbours
-from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, StoredTensor, listed
+from pyggml.diagnostics._adjacent_tokenizer import check_adjacent_tokenizer
+from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, TensorFacts, listed
 from pyggml.diagnostics._vocabulary import vocabulary_of
 from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
@@ -36,7 +36,7 @@ _MAX_FACTORS_BYTES = 4096
 
 
 def read_gguf(files: ModelFiles) -> ModelFacts:
-    """Reads the headers of a file and of the others of its set. The caller closes the model in the facts.
+    """Read the headers of a file and of the others in its split set. The caller closes the model in the facts.
 
     Raises:
         ModelLoadError: its own header cannot be read.
@@ -47,7 +47,7 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
         readers = list(_split_set(first, files, stack, problems))
         for reader in readers:
             _check_length(reader, problems)
-        metadata = dict(_repeated(readers[0].metadata))
+        metadata = dict(_short_metadata(readers[0].metadata))
         tensors = [_stored(info) for reader in readers for info in reader.tensors.values()]
         shorten_merges(readers[0])
         surveyed = survey([reader.handle for reader in readers], path)
@@ -56,7 +56,7 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
         _check_engine(surveyed, tensors, problems)
         if model is not None:
             _check_ids(metadata, model.vocab.n_tokens, problems)
-            check_neighbours(path, model.vocab, problems)
+            check_adjacent_tokenizer(path, model.vocab, problems)
             _check_own_tokenizer(model, problems)
     return ModelFacts(
         path=path,
@@ -150,8 +150,8 @@ def _check_length(reader: GGUFReader, problems: Problems) -> None:
         )
 
 
-def _check_engine(surveyed: Survey, tensors: Sequence[StoredTensor], problems: Problems) -> None:
-    """What the engine finds wrong with the model."""
+def _check_engine(surveyed: Survey, tensors: Sequence[TensorFacts], problems: Problems) -> None:
+    """Add the problems that the engine finds."""
     if surveyed.failed == "architecture":
         problems.error(
             "unknown-architecture",
@@ -194,7 +194,7 @@ def _check_tensors(surveyed: Survey, problems: Problems) -> None:
         problems.error(
             "unknown-tensor",
             f"{counted(len(surveyed.unknown), 'tensor')} too many for such a model: {listed(surveyed.unknown)}. It may "
-            "be of another kind than its architecture says, or need a newer version of pyggml",
+            "have another architecture than its metadata names, or need a newer version of pyggml",
         )
     if surveyed.failed and not (missing or shapes or rows):
         problems.error("engine-refuses", f"the engine does not accept the tensors: {surveyed.words}")
@@ -222,8 +222,8 @@ def _check_ids(metadata: Mapping[str, object], n_tokens: int, problems: Problems
         )
 
 
-def _repeated(metadata: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """The metadata that a report repeats: everything but what is long."""
+def _short_metadata(metadata: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """The metadata without long values, for the report."""
     for key in metadata:
         if key == TOKENIZER_JSON or (key.startswith("tokenizer.ggml.") and key.rsplit(".", 1)[1] in _COLUMNS):
             continue
@@ -234,15 +234,15 @@ def _repeated(metadata: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 _COLUMNS = ("tokens", "token_type", "scores", "merges", "precompiled_charsmap")
 
 
-def _stored(info: TensorInfo) -> StoredTensor:
-    return StoredTensor(info.name, info.type.name, int(np.prod(info.shape, dtype=np.int64)), info.nbytes)
+def _stored(info: TensorInfo) -> TensorFacts:
+    return TensorFacts(info.name, info.type.name, int(np.prod(info.shape, dtype=np.int64)), info.nbytes)
 
 
 def _file(reader: GGUFReader) -> FileReport:
     return FileReport(reader.path, reader.path.stat().st_size, len(reader.tensors))
 
 
-def _storage(metadata: Mapping[str, object], tensors: Sequence[StoredTensor]) -> Storage:
+def _storage(metadata: Mapping[str, object], tensors: Sequence[TensorFacts]) -> Storage:
     given = metadata.get("general.file_type")
     if isinstance(given, int):
         name = quantization_mix.file_type_name(given)

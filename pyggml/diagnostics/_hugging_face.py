@@ -1,4 +1,4 @@
-"""Reads what the headers and the configuration of a Hugging Face directory say about the model."""
+"""Facts from the headers and the configuration of a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pyggml import families
 from pyggml._native.metadata_check import Survey, gguf_of, survey
 from pyggml.diagnostics import _vocabulary
 from pyggml.diagnostics._checkpoint_headers import HeaderTensors
-from pyggml.diagnostics._directory_vocabulary import DirectoryVocabulary, read_vocabulary
-from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, StoredTensor
+from pyggml.diagnostics._directory_vocabulary import DirectoryVocabulary, inspect_vocabulary
+from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, TensorFacts
 from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
 from pyggml.errors import InferError, ModelNotFoundError, OutOfMemoryError, UnsupportedArchitectureError
@@ -25,19 +25,19 @@ from pyggml.files.config import Config
 from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import choose_types
 from pyggml.importer.layouts import layout_of
-from pyggml.importer.plan import Found, ImportPlan, as_stored, plan_import, read_config
+from pyggml.importer.plan import ImportPlan, OnProblem, as_stored, plan_import, read_config
 from pyggml.importer.recommended_sampling import read_sampling
-from pyggml.importer.safetensors import Checkpoint, CutShortError
+from pyggml.importer.safetensors import Checkpoint, TruncatedFileError
 from pyggml.importer.schemes import scheme_of
 from pyggml.importer.tensors import WrongShapeError
 
 _T = TypeVar("_T")
 
-# Of wrong tensors and settings, the first ones say enough.
+# Limit of reported problems with tensors and settings.
 _MAX_ERRORS = 64
 _NAME_KEYS = ("_name_or_path", "name_or_path")
 
-#: Key of a config -> what a GGUF file calls it; for models that pyggml does not import.
+#: Key of a config -> key of a GGUF file; for models that pyggml does not import.
 _SIZES = {
     "num_hidden_layers": "block_count",
     "n_layer": "block_count",
@@ -57,7 +57,7 @@ _SIZES = {
 
 
 def read_hugging_face(files: ModelFiles) -> ModelFacts:
-    """Reads the headers of a directory. The caller closes the model in the facts.
+    """Read the headers of a directory. The caller closes the model in the facts.
 
     Raises:
         ModelNotFoundError: there is no configuration.
@@ -73,7 +73,7 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     if layout is not None and checkpoint is not None and not problems:
         plan = _plan(partial(plan_import, config, layout, scheme, checkpoint, sampling), problems)
     values = config.values if plan is None else {**plan.config.values, "vocab_size": plan.sizes.n_vocab}
-    vocabulary = read_vocabulary(files.path, values, problems)
+    vocabulary = inspect_vocabulary(files.path, values, problems)
     metadata = _sizes(config) if plan is None else _plain(plan.metadata)
     for note in sampling.notes:
         problems.warning("bad-sampling", note)
@@ -84,7 +84,7 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     if plan is not None and vocabulary is not None and surveyed.failed:
         problems.error("engine-refuses", f"the engine cannot read the model's {surveyed.failed}: {surveyed.words}")
     tensors = [
-        StoredTensor(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes)
+        TensorFacts(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes)
         for tensor in (checkpoint or {}).values()
     ]
     return ModelFacts(
@@ -107,7 +107,7 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     )
 
 
-# --- what is there ------------------------------------------------------------------------------------------------
+# --- files and support ------------------------------------------------------------------------------------------------
 
 
 def _supported(code: str, read: Callable[[Config], _T], config: Config, problems: Problems) -> _T | None:
@@ -124,7 +124,7 @@ def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
         return Checkpoint(files)
     except ModelNotFoundError as error:
         problems.error("missing-file", f"{error}: copy or download it as well")
-    except CutShortError as error:
+    except TruncatedFileError as error:
         problems.error("truncated", f"{error}: copy or download it again")
     except OutOfMemoryError:
         raise
@@ -133,9 +133,9 @@ def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
     return None
 
 
-def _plan(plan_with: Callable[[Found, type[HeaderTensors]], ImportPlan], problems: Problems) -> ImportPlan | None:
+def _plan(plan_with: Callable[[OnProblem, type[HeaderTensors]], ImportPlan], problems: Problems) -> ImportPlan | None:
     """The plan of the import, without the tensors and settings that have problems; None if it cannot begin."""
-    found = _Found()
+    found = _ProblemCollector()
     try:
         plan = as_stored(plan_with(found, HeaderTensors))
     except OutOfMemoryError:
@@ -144,12 +144,12 @@ def _plan(plan_with: Callable[[Found, type[HeaderTensors]], ImportPlan], problem
         if not found.n_errors:
             found("setting", error)
         plan = None
-    found.tell(problems)
+    found.report_to(problems)
     return plan
 
 
-class _Found:
-    """What is wrong with tensors and settings, by code."""
+class _ProblemCollector:
+    """Collector of problems with tensors and settings, by code."""
 
     def __init__(self) -> None:
         self._messages: dict[str, list[str]] = {}
@@ -161,8 +161,8 @@ class _Found:
         if self.n_errors == _MAX_ERRORS:
             raise error
 
-    def tell(self, problems: Problems) -> None:
-        """Adds a problem for each kind."""
+    def report_to(self, problems: Problems) -> None:
+        """Add a problem for each kind."""
         for code, messages in self._messages.items():
             more = f", and {len(messages) - 1} more like this" if len(messages) > 1 else ""
             problems.error(code, f"{messages[0]}{more}")
@@ -187,7 +187,7 @@ def _files(checkpoint: Checkpoint | None) -> Sequence[FileReport]:
     return [FileReport(file, file.stat().st_size, counts[file]) for file in checkpoint.files]
 
 
-# --- what the engine would be given -------------------------------------------------------------------------------
+# --- the import -------------------------------------------------------------------------------
 
 
 def _plain(metadata: Mapping[str, object]) -> dict[str, object]:
@@ -196,7 +196,7 @@ def _plain(metadata: Mapping[str, object]) -> dict[str, object]:
 
 
 def _sizes(config: Config) -> dict[str, object]:
-    """What can be said about a model that pyggml does not import."""
+    """The sizes of a model that pyggml does not import."""
     architecture = str(config.values.get("model_type", "unknown"))
     sizes: dict[str, object] = {"general.architecture": architecture}
     for name, key in _SIZES.items():
@@ -228,7 +228,7 @@ def _import_type(plan: ImportPlan) -> str:
     return sizes.most_common(1)[0][0]
 
 
-# --- what there is to say -----------------------------------------------------------------------------------------
+# --- facts -----------------------------------------------------------------------------------------
 
 
 def _names(config: Config, metadata: Mapping[str, object]) -> list[str]:
@@ -241,21 +241,21 @@ def _texts_of(vocabulary: DirectoryVocabulary | None) -> dict[str, object]:
     return {key: value for key, value in shown.items() if "chat_template" in key}
 
 
-def _n_params(plan: ImportPlan | None, tensors: Sequence[StoredTensor]) -> int:
-    """The parameters of the model. Where it is not known which numbers are weights, all of them count."""
+def _n_params(plan: ImportPlan | None, tensors: Sequence[TensorFacts]) -> int:
+    """The number of parameters; without a plan, that of all stored numbers."""
     if plan is None:
         return sum(tensor.n_params for tensor in tensors)
     return sum(math.prod(tensor.shape) for tensor in plan.tensors)
 
 
 def _is_tied(config: Config, plan: ImportPlan | None) -> bool:
-    if plan is None:  # the configuration may be wrong or silent, but nothing else says it
+    if plan is None:  # the only source, although it may be wrong
         return config.values.get("tie_word_embeddings") is True
     return not any(tensor.name == "output.weight" for tensor in plan.tensors)
 
 
 def _rope(config: Config) -> dict[str, Any]:
-    """What the configuration says about rotations, and a GGUF file does not."""
+    """Facts about rotations that a GGUF file lacks."""
     section = config.values.get("rope_parameters") or config.values.get("rope_scaling") or {}
     if not isinstance(section, dict):
         return {}
@@ -272,13 +272,13 @@ def _rope(config: Config) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Bits:
-    """The bits and groups of quantised weights, whatever a method calls them."""
+    """The bits and groups of quantised weights, for any method."""
 
     bits: int | None
     group_size: int | None
 
 
-def _storage(config: Config, tensors: Sequence[StoredTensor]) -> Storage:
+def _storage(config: Config, tensors: Sequence[TensorFacts]) -> Storage:
     section = config.values.get("quantization_config") or config.values.get("compression_config")
     if not isinstance(section, dict):
         return Storage(main_type(tensors), "none")

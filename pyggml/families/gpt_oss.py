@@ -10,7 +10,7 @@ from pyggml.files.config import Config
 
 _BLOCK = "model.layers.{i}."
 _EXPERTS = f"{_BLOCK}mlp.experts."
-_BOTH = ("n_expert", "2*n_ff", "n_embd")  # rows of gate and up projection take turns
+_BOTH = ("n_expert", "2*n_ff", "n_embd")  # rows of gate and up projection alternate
 
 
 def _metadata(_config: Config, sizes: Sizes) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from huggingface_hub.errors import (
 )
 
 from pyggml.errors import DiskFullError, DownloadError, InferError, ModelNotFoundError
-from pyggml.files.disk import NO_ROOM
+from pyggml.files.disk import DISK_FULL_ERRORS
 from pyggml.hub.reference import Reference
 
 #: The advice for a full disk.
@@ -65,7 +65,7 @@ def _translation(error: BaseException, reference: Reference) -> InferError:
 
 def _of_system(error: OSError, reference: Reference) -> InferError:
     cache = constants.HF_HUB_CACHE
-    if error.errno in NO_ROOM:
+    if error.errno in DISK_FULL_ERRORS:
         return DiskFullError(f"the disk of {cache} became full while downloading {reference}; {ELSEWHERE}")
     if error.errno is not None:
         return DownloadError(f"{reference} cannot be stored in {cache}: {error}")

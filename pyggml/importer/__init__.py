@@ -1,4 +1,4 @@
-"""Turns a Hugging Face directory into a GGUF file."""
+"""Turn a Hugging Face directory into a GGUF file."""
 
 from pyggml.cache import CacheEntry, cache_dir, cache_entries, cache_limit, clear_cache, remove_entry
 from pyggml.importer.cache import imported

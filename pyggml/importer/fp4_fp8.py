@@ -1,4 +1,4 @@
-"""Quantised weights of a checkpoint: floats of 4 and 8 bits with scales.
+"""Weights quantised to floats of 4 and 8 bits with scales.
 
 MXFP4 is copied into the GGUF type of that name. So is NVFP4, where the engine multiplies with the scale of the whole
 tensor, or where that can be made part of the scales of its groups. The others become F16 or BF16.
@@ -27,7 +27,7 @@ class Float8(Weight):
     type = GGMLType.BF16
 
     def __init__(self, array: npt.NDArray[np.uint8], scales: Floats, block: tuple[int, int]) -> None:
-        """Takes the bytes, (n_rows, n_cols), the scales, and how many rows and columns share one.
+        """Take the bytes, (n_rows, n_cols), the scales, and the rows and columns of a block.
 
         Scales have the shape (n_row_blocks, n_col_blocks); the last blocks may be partial.
         """
@@ -47,7 +47,7 @@ class Float4(Weight):
     """4-bit floats with 2 exponent bits (E2M1), times a scale for each group of columns."""
 
     def __init__(self, packed: Bytes, scales: Floats) -> None:
-        """Takes the codes, two to a byte with the first in the low half, and the scales.
+        """Take the codes, two to a byte with the first in the low half, and the scales.
 
         Args:
             packed: (n_rows, n_cols / 2).
@@ -87,7 +87,7 @@ class MXFloat4(Float4):
     """
 
     def __init__(self, packed: Bytes, exponents: Bytes) -> None:
-        """Takes the codes as :class:`Float4`, and the exponents plus 127, (n_rows, n_cols / 32), 252 at most."""
+        """Take the codes as :class:`Float4`, and the exponents plus 127, (n_rows, n_cols / 32), 252 at most."""
         self._packed, self._exponents = packed, exponents
         self.n_rows, self.n_cols = packed.shape[0], packed.shape[1] * 2
         self.type, self.error = GGMLType.MXFP4, 0.0
@@ -107,7 +107,7 @@ class NVFloat4(Float4):
     """
 
     def __init__(self, packed: Bytes, scales: Bytes, *, factor: float = 1.0, divisor: float = 1.0) -> None:
-        """Takes the codes as :class:`Float4`, and the scales.
+        """Take the codes as :class:`Float4`, and the scales.
 
         Args:
             packed: (n_rows, n_cols / 2).

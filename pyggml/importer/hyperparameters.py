@@ -105,7 +105,7 @@ def _read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
     if is_tied and _embedding(layout) not in tensors:  # tools that store shared weights once keep one name or the other
         tensors.rename("lm_head.weight", _embedding(layout))
     is_written = is_tied and "lm_head.weight" in tensors
-    # As in transformers 5: if both weights are stored and differ, they are not tied, whatever the configuration says.
+    # As in transformers 5: if both weights are stored and differ, they are not tied, despite the configuration.
     if is_written and not tensors.is_same("lm_head.weight", _embedding(layout)):
         flags.remove("tie_word_embeddings")
     return Sizes(
@@ -124,9 +124,9 @@ def _read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
 
 
 def _lacks_output(layout: Layout, tensors: Tensors) -> bool:
-    """Whether a checkpoint ends before the output layer, as those of models for embeddings do.
+    """Check whether a checkpoint is an embedding model's, without an output layer.
 
-    Their names have no prefix: a whole model without the layer is damaged.
+    Its tensor names have no prefix. A checkpoint with the prefix and without the layer is damaged.
     """
     is_base = _embedding(layout).removeprefix(layout.base) in tensors.checkpoint
     return is_base and "lm_head.weight" not in tensors and "tie_word_embeddings" in layout.switches

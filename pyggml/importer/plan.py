@@ -1,4 +1,4 @@
-"""Plans the contents of a GGUF file from a Hugging Face directory, before any tensor data is read."""
+"""Plan of an import: the contents of a GGUF file, before any tensor data is read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PlannedTensor:
         name: its name in the GGUF file.
         shape: its shape, columns last.
         weight: its data.
-        is_float: whether every output type keeps it as F32.
+        is_float: True if every output type keeps it as F32.
     """
 
     name: str
@@ -53,7 +53,7 @@ class PlannedTensor:
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """What to write, except the vocabulary and the tensors' types.
+    """The contents of a GGUF file, except the vocabulary and the tensors' types.
 
     Attributes:
         layout: the model's layout.
@@ -62,7 +62,7 @@ class ImportPlan:
         metadata: all metadata except the vocabulary.
         tensors: the tensors in the order of writing.
         checkpoint: the source of the tensors.
-        notes: what users should know about the model in the engine.
+        notes: differences between the model and the engine's results that users should know.
         ignored: keys of the configuration that were ignored, because transformers does not know them.
         has_own_code: whether Python code comes with the model, which transformers can run instead of its own.
     """
@@ -79,12 +79,12 @@ class ImportPlan:
 
 
 _NO_OUTPUT = (
-    "the checkpoint ends before the output layer, as those of models for embeddings do: the model embeds texts, but "
-    "what it would generate means nothing"
+    "the checkpoint has no output layer, as usual for embedding models: the model embeds texts, but "
+    "generates meaningless text"
 )
 
 #: Called with the kind of problem ("tensor", "leftover" for unused tensors, or "setting") and the error.
-Found = Callable[[str, InferError], None]
+OnProblem = Callable[[str, InferError], None]
 
 
 def read_plan(files: ModelFiles) -> ImportPlan:
@@ -105,7 +105,7 @@ def plan_import(
     scheme: Scheme | None,
     checkpoint: Checkpoint,
     sampling: RecommendedSampling,
-    found: Found | None = None,
+    on_problem: OnProblem | None = None,
     tensors_of: type[Tensors] = Tensors,
 ) -> ImportPlan:
     """Plan the import of a directory whose files have been read.
@@ -116,8 +116,7 @@ def plan_import(
         scheme: the quantization of the weights; None: none, unless the language model's section names one.
         checkpoint: the headers of the weights.
         sampling: the recommended sampling parameters.
-        found: called with each problem with a tensor or a setting, which is then left out. None: the first problem is
-            raised.
+        on_problem: called with each problem of a tensor or a setting, which is then left out. None: raise the first.
         tensors_of: the class that reads the tensors.
 
     Raises:
@@ -128,10 +127,10 @@ def plan_import(
     # In a multimodal model, some tools write quantization_config around the language model's section, and some into it.
     tensors = tensors_of(checkpoint, layout.renamed, scheme or scheme_of(config))
     hyperparameters = read_hyperparameters(config, layout, reference, tensors)
-    with _found("setting", found):
+    with _reporting_to("setting", on_problem):
         config.require_all_known(reference.keys)
-    planned = list(_planned(layout, hyperparameters, tensors, found))
-    with _found("leftover", found):
+    planned = list(_plan_tensors(layout, hyperparameters, tensors, on_problem))
+    with _reporting_to("leftover", on_problem):
         _require_all_used(tensors, layout)
     sizes = hyperparameters.sizes
     return ImportPlan(
@@ -148,7 +147,7 @@ def plan_import(
 
 
 def as_stored(plan: ImportPlan) -> ImportPlan:
-    """The plan for weights as the checkpoint stores them: with tensors for the factors that their types lack."""
+    """Return the plan for weights as the checkpoint stores them, with tensors for the factors that their types lack."""
     tensors: list[PlannedTensor] = []
     for tensor in plan.tensors:
         stem, factored = tensor.name.removesuffix(".weight"), tensor.weight.factored
@@ -162,19 +161,19 @@ def as_stored(plan: ImportPlan) -> ImportPlan:
 
 
 @contextlib.contextmanager
-def _found(what: str, found: Found | None) -> Iterator[None]:
+def _reporting_to(what: str, on_problem: OnProblem | None) -> Iterator[None]:
     try:
         yield
     except InferError as error:
-        if found is None:
+        if on_problem is None:
             raise
-        found(what, error)
+        on_problem(what, error)
 
 
 def read_config(files: ModelFiles) -> Config:
-    """Reads a directory's ``config.json``, or its ``params.json``, whose file name then serves as the model type.
+    """Read a directory's ``config.json``, or its ``params.json`` with the file name as the model type.
 
-    A ``quantization_config`` that stands in a file of its own is part of the result.
+    The result includes a ``quantization_config`` from a separate file.
 
     Raises:
         ModelNotFoundError: the directory has neither.
@@ -209,19 +208,19 @@ def _name(config: Config) -> str:
     given = config.values.get("_name_or_path")
     if isinstance(given, str) and given.strip("./"):
         return Path(given).name
-    return place_name(config.path.parent)
+    return directory_name(config.path.parent)
 
 
-def place_name(directory: Path) -> str:
-    """A directory's name; in the cache of huggingface_hub that is the repository's, not the commit's."""
+def directory_name(directory: Path) -> str:
+    """Return a directory's name; in the cache of huggingface_hub, the repository's instead of the commit's."""
     path = directory.resolve()
     if path.parent.name == "snapshots":
         return path.parent.parent.name.split("--")[-1]
     return path.name
 
 
-def _planned(
-    layout: Layout, hyperparameters: Hyperparameters, tensors: Tensors, found: Found | None
+def _plan_tensors(
+    layout: Layout, hyperparameters: Hyperparameters, tensors: Tensors, on_problem: OnProblem | None
 ) -> Iterator[PlannedTensor]:
     """The tensors outside the blocks, then those of each block: the order that other converters use."""
     sizes = hyperparameters.sizes
@@ -233,7 +232,7 @@ def _planned(
         ((tensor, 0) for tensor in outside), ((tensor, i) for i in range(sizes.n_layer) for tensor in inside)
     ):
         if tensor.exists(sizes, i):
-            with _found("tensor", found):
+            with _reporting_to("tensor", on_problem):
                 yield _plan_tensor(tensor, sizes, tensors, i)
 
 

@@ -1,4 +1,4 @@
-"""Translates the sampling that ``generation_config.json`` recommends to GGUF metadata."""
+"""Recommended sampling parameters: ``generation_config.json`` as GGUF metadata."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def read_sampling(directory: Path) -> RecommendedSampling:
 
 
 def _read(content: dict[str, Any], keys: dict[str, str], notes: list[str]) -> dict[str, float]:
-    """Key of GGUF -> value, of those that are there and make sense."""
+    """GGUF key -> value, for the valid values in the file."""
     found: dict[str, float] = {}
     for name, key in keys.items():
         value = content.get(name)

@@ -1,4 +1,4 @@
-"""Reads 8-bit floats with scales: the method "fp8", and a part of compressed-tensors."""
+"""8-bit floats with scales: the method "fp8", and a part of compressed-tensors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyggml.importer.schemes.module import (
     FLOATS,
     Module,
     Scheme,
-    exceptions,
-    finite,
     is_exception,
-    not_quantized,
+    not_quantized_error,
+    read_exceptions,
+    read_finite,
     scale_shape,
 )
 
-#: Types of scales that are nothing but an exponent (E8M0).
+#: Types of scales that consist of an exponent (E8M0).
 _EXPONENTS = ("U8", "F8_E8M0")
 
 
@@ -28,7 +28,7 @@ class Fp8(Scheme):
     """Weights as transformers' fine-grained FP8, the older AutoFP8 and FBGEMM store them."""
 
     def __init__(self, config: Config) -> None:
-        """Reads a ``quantization_config``.
+        """Read a ``quantization_config``.
 
         Raises:
             ModelLoadError: something in it is invalid.
@@ -39,7 +39,7 @@ class Fp8(Scheme):
         ):
             raise config.error("weight_block_size", "two positive sizes")
         self._block: tuple[int, int] | None = None if block is None else (block[0], block[1])
-        self._exceptions = exceptions(config, "modules_to_not_convert") + exceptions(config, "ignored_layers")
+        self._exceptions = read_exceptions(config, "modules_to_not_convert") + read_exceptions(config, "ignored_layers")
 
     def settings(self, module: Module) -> Hashable:
         """See :class:`Scheme`."""
@@ -59,7 +59,7 @@ class Fp8(Scheme):
         if is_stored:
             return self._read(module, shape, suffix or "weight_scale_inv")
         if module.role == "linear" and not is_exception(module, self._exceptions):
-            raise not_quantized(module, "8-bit floats with scales (fp8)")
+            raise not_quantized_error(module, "8-bit floats with scales (fp8)")
         return None
 
     def _read(self, module: Module, shape: tuple[int, ...], suffix: str) -> Weight:
@@ -74,7 +74,7 @@ class Fp8(Scheme):
 def float8(
     module: Module, shape: tuple[int, ...], suffix: str, block: tuple[int, ...], *, scalar: bool = False
 ) -> Weight:
-    """Reads a weight of 8-bit floats.
+    """Read a weight of 8-bit floats.
 
     Args:
         module: the module.
@@ -96,7 +96,7 @@ def float8(
 
 def _scales(module: Module, suffix: str, shape: tuple[int, ...]) -> Floats:
     if module.dtype(suffix) not in _EXPONENTS:
-        return finite(module, suffix, shape)
+        return read_finite(module, suffix, shape)
     exponents = module.array(suffix, shape, _EXPONENTS)
     if (exponents == 255).any():
         raise module.error(f"{suffix} holds NaN scales")

@@ -50,7 +50,7 @@ _OTHERS = {
 
 
 def scheme_of(config: Config) -> Scheme | None:
-    """Returns how a model's weights are quantised; None if they are not.
+    """Return how a model's weights are quantised; None if they are not.
 
     Raises:
         ModelLoadError: the configuration is invalid.

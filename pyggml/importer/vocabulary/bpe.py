@@ -15,7 +15,7 @@ _UNSUPPORTED = ("continuing_subword_prefix", "end_of_word_suffix")
 
 
 def tokens_of(model: Mapping[str, Any], where: str) -> TokenTable:
-    """Reads the vocabulary.
+    """Read the vocabulary.
 
     Raises:
         TokenizerError: it is damaged, or the model uses an option that the engine does not support.
@@ -32,10 +32,10 @@ def tokens_of(model: Mapping[str, Any], where: str) -> TokenTable:
 
 
 def require_no_dropout(model: Mapping[str, Any], where: str) -> None:
-    """Refuses a tokenizer that leaves out merges at random.
+    """Reject a tokenizer that drops merges at random.
 
     Raises:
-        TokenizerError: it does.
+        TokenizerError: it uses BPE dropout.
     """
     if model.get("dropout"):
         raise TokenizerError(
@@ -45,7 +45,7 @@ def require_no_dropout(model: Mapping[str, Any], where: str) -> None:
 
 
 def merges_of(model: Mapping[str, Any], tokens: TokenTable, where: str) -> list[Merge]:
-    """Reads the merges, best first; older files write them as text, newer ones as pairs.
+    """Read the merges, best first; older files write them as text, newer ones as pairs.
 
     Raises:
         TokenizerError: they are damaged, or a merge's parts or result are not tokens.
