@@ -15,7 +15,10 @@ from pyggml.files.model_files import split_set
 def check_adjacent_tokenizer(path: Path, vocab: Vocab, problems: Problems) -> None:
     """Compare a ``tokenizer.json`` next to the file with the vocabulary, unless it is shared with other models."""
     file = path.parent / "tokenizer.json"
-    if not file.is_file() or len({_model_of(other.name) for other in path.parent.glob("*.gguf")}) > 1:
+    if (
+        not file.is_file()
+        or len({(split_set(other.name) or [other.name])[0] for other in path.parent.glob("*.gguf")}) > 1
+    ):
         return
     try:
         content = read_object(file, TokenizerError)
@@ -33,11 +36,6 @@ def check_adjacent_tokenizer(path: Path, vocab: Vocab, problems: Problems) -> No
             "neighbour-tokenizer",
             f"{file.name} next to the file belongs to another model: {wrong}. Do not load it as this model's tokenizer",
         )
-
-
-def _model_of(name: str) -> str:
-    """The first file of a split set stands for all of them."""
-    return (split_set(name) or [name])[0]
 
 
 def _entries(added: object) -> list[dict[str, Any]]:

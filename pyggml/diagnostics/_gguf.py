@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,7 +23,7 @@ from pyggml.diagnostics.report import FileReport, VocabularyReport
 from pyggml.errors import InferError, OutOfMemoryError, TokenizerError
 from pyggml.families import Family
 from pyggml.files.model_files import ModelFiles
-from pyggml.gguf import GGMLType, GGUFReader, TensorInfo
+from pyggml.gguf import GGMLType, GGUFReader
 from pyggml.tokenizer.hugging_face import open_tokenizer
 from pyggml.units import counted
 
@@ -48,7 +49,11 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
         for reader in readers:
             _check_length(reader, problems)
         metadata = dict(_short_metadata(readers[0].metadata))
-        tensors = [_stored(info) for reader in readers for info in reader.tensors.values()]
+        tensors = [
+            TensorFacts(info.name, info.type.name, math.prod(info.shape), info.nbytes)
+            for reader in readers
+            for info in reader.tensors.values()
+        ]
         shorten_merges(readers[0])
         surveyed = survey([reader.handle for reader in readers], path)
         model = surveyed.model
@@ -61,7 +66,7 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
     return ModelFacts(
         path=path,
         format=files.format,
-        files=[_file(reader) for reader in readers],
+        files=[FileReport(each.path, each.path.stat().st_size, len(each.tensors)) for each in readers],
         names=[str(metadata[key]) for key in _NAMES if key in metadata],
         tensors=tensors,
         n_params=sum(tensor.n_params for tensor in tensors),
@@ -232,14 +237,6 @@ def _short_metadata(metadata: Mapping[str, object]) -> Iterator[tuple[str, objec
 
 
 _COLUMNS = ("tokens", "token_type", "scores", "merges", "precompiled_charsmap")
-
-
-def _stored(info: TensorInfo) -> TensorFacts:
-    return TensorFacts(info.name, info.type.name, int(np.prod(info.shape, dtype=np.int64)), info.nbytes)
-
-
-def _file(reader: GGUFReader) -> FileReport:
-    return FileReport(reader.path, reader.path.stat().st_size, len(reader.tensors))
 
 
 def _storage(metadata: Mapping[str, object], tensors: Sequence[TensorFacts]) -> Storage:

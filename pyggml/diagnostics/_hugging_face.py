@@ -87,11 +87,12 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
         TensorFacts(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes)
         for tensor in (checkpoint or {}).values()
     ]
+    given = [metadata.get("general.name"), *(config.values.get(key) for key in _NAME_KEYS)]
     return ModelFacts(
         path=files.path,
         format=files.format,
         files=_files(checkpoint),
-        names=[*_names(config, metadata), files.path.name],
+        names=[*dict.fromkeys(name for name in given if isinstance(name, str) and name), files.path.name],
         tensors=tensors,
         n_params=_n_params(plan, tensors),
         metadata={**metadata, **_texts_of(vocabulary)},
@@ -229,11 +230,6 @@ def _import_type(plan: ImportPlan) -> str:
 
 
 # --- facts -----------------------------------------------------------------------------------------
-
-
-def _names(config: Config, metadata: Mapping[str, object]) -> list[str]:
-    given = [metadata.get("general.name"), *(config.values.get(key) for key in _NAME_KEYS)]
-    return [name for name in dict.fromkeys(given) if isinstance(name, str) and name]
 
 
 def _texts_of(vocabulary: DirectoryVocabulary | None) -> dict[str, object]:

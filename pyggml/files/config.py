@@ -34,6 +34,8 @@ class Keys:
 class Config:
     """The object in a ``config.json``, or one nested in it.
 
+    A missing key and null mean the default. The readers raise ModelLoadError for a value of another type or range.
+
     Attributes:
         path: the file.
         values: the raw values; only the methods below mark a key as known.
@@ -64,55 +66,35 @@ class Config:
         return self.values.get(key)
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Read an integer of 1 or more.
-
-        Args:
-            key: the key.
-            default: used if the key is missing or null; None: the key is required.
-
-        Raises:
-            ModelLoadError: the value is missing or something else.
-        """
+        """Read an integer of 1 or more; without a default, the key is required."""
         value = self._or_default(key, default)
         if type(value) is not int or not 1 <= value < 2**31:
             raise self.error(key, "a positive integer")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """Read a positive number that float32 can hold; arguments and errors as for :meth:`integer`."""
+        """Read a positive number that float32 can hold; without a default, the key is required."""
         value = self._or_default(key, default)
         if type(value) not in (int, float) or not 2.0**-126 <= value < 2.0**127:
             raise self.error(key, "a positive number")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Read a boolean; a missing key and null mean ``default``.
-
-        Raises:
-            ModelLoadError: the value is something else.
-        """
+        """Read a boolean."""
         value = self._or_default(key, default)
         if type(value) is not bool:
             raise self.error(key, "true or false")
         return value
 
     def strings(self, key: str) -> list[str]:
-        """Read a list of strings, empty if it is missing.
-
-        Raises:
-            ModelLoadError: the value is something else.
-        """
+        """Read a list of strings, empty if it is missing."""
         value = self.get(key) or []
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise self.error(key, "a list of texts")
         return value
 
     def section(self, key: str) -> Config | None:
-        """Read a nested object, None if it is missing.
-
-        Raises:
-            ModelLoadError: the value is something else.
-        """
+        """Read a nested object, None if it is missing."""
         value = self.get(key)
         if value is None:
             return None

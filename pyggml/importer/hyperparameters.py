@@ -64,12 +64,7 @@ class Hyperparameters:
 
 
 def read_hyperparameters(config: Config, layout: Layout, reference: Reference, tensors: Tensors) -> Hyperparameters:
-    """Read the hyper-parameters from a configuration, and those that the tensors state more reliably from them.
-
-    Raises:
-        ModelLoadError: a value is missing or invalid.
-        UnsupportedArchitectureError: the engine does not support a value or the combination.
-    """
+    """Read the hyper-parameters from a configuration, and those that the tensors state more reliably from them."""
     sizes = _read_sizes(config, layout, tensors)
     rope = read_rope(config, layout, sizes, reference)
     for key, allowed in layout.required.items():
@@ -85,12 +80,7 @@ def read_hyperparameters(config: Config, layout: Layout, reference: Reference, t
 
 
 def _read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
-    """Read the sizes from the configuration, and those that the tensors state more reliably from them.
-
-    Raises:
-        ModelLoadError: a value is missing or invalid.
-        UnsupportedArchitectureError: the engine does not support the combination.
-    """
+    """Read the sizes from the configuration, and those that the tensors state more reliably from them."""
     n_embd, n_head = config.integer("hidden_size"), config.integer("num_attention_heads")
     head_dim = _head_dim(config, layout, n_embd, n_head)
     n_head_kv = config.integer("num_key_value_heads", n_head)

@@ -79,7 +79,8 @@ class Affine(Weight):
         if not self.type.is_quantized:
             return super().stored(rows)
         codes = self._without_zeros(rows).reshape(-1, self.n_cols // _BLOCK, _BLOCK)
-        scales = _as_bytes(self._scales_of_blocks(self._scales.floats(rows)))
+        halves = np.ascontiguousarray(self._scales_of_blocks(self._scales.floats(rows)), "<f2")
+        scales = halves[..., None].view(np.uint8)
         if self.type == GGMLType.Q8_0:
             parts = [scales, codes.astype(np.int8).view(np.uint8)]
         elif self.type == GGMLType.Q4_0:
@@ -229,7 +230,3 @@ def _halves(nibbles: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Pack 4-bit codes: the first half of a block in the low halves of its bytes, the second in the high ones."""
     packed: npt.NDArray[np.uint8] = nibbles[..., : _BLOCK // 2] | nibbles[..., _BLOCK // 2 :] << np.uint8(4)
     return packed
-
-
-def _as_bytes(scales: Floats) -> npt.NDArray[np.uint8]:
-    return np.ascontiguousarray(scales, "<f2")[..., None].view(np.uint8)

@@ -9,11 +9,7 @@ from pyggml.files.model_files import PARAMS
 
 
 def layout_of(config: Config) -> Layout:
-    """Return a model's layout by its ``model_type``, or by its ``architectures`` if it has no model type.
-
-    Raises:
-        UnsupportedArchitectureError: pyggml cannot import this kind of model.
-    """
+    """Return a model's layout by its ``model_type``, or by its ``architectures`` if it has no model type."""
     model_type, architectures = config.get("model_type"), config.get("architectures")
     for layout in LAYOUTS:
         if layout.model_type(model_type) is not None:

@@ -57,7 +57,10 @@ def read_sampling(directory: Path) -> RecommendedSampling:
         choosing.setdefault("temp", 1.0)
     if penalty:
         penalty["penalty_last_n"] = WHOLE_CONTEXT
-    metadata: dict[str, object] = {f"{PREFIX}{key}": _stored(key, value) for key, value in (choosing | penalty).items()}
+    metadata: dict[str, object] = {
+        f"{PREFIX}{key}": np.int32(value) if key in _INTEGERS else np.float32(value)
+        for key, value in (choosing | penalty).items()
+    }
     if choosing.get("temp", 1.0) not in (0.0, 1.0) and choosing.keys() & _AFTER_TEMPERATURE:
         metadata[PREFIX + SEQUENCE] = ";".join(_TEMPERATURE_FIRST)
     return RecommendedSampling(metadata, tuple(f"{GENERATION_CONFIG}: {note}" for note in notes))
@@ -81,7 +84,3 @@ def _in_32_bits(value: float) -> float:
     if not abs(value) < 2.0**127:
         raise InvalidParameterError(f"GGUF files cannot hold {shown(value)}")
     return value
-
-
-def _stored(key: str, value: float) -> object:
-    return np.int32(value) if key in _INTEGERS else np.float32(value)

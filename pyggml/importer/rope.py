@@ -46,12 +46,7 @@ class Rope:
 
 
 def read_rope(config: Config, layout: Layout, sizes: Sizes, reference: Reference) -> Rope:
-    """Read a model's rotations.
-
-    Raises:
-        UnsupportedArchitectureError: the engine has no such rotations for this architecture.
-        ModelLoadError: a value is invalid.
-    """
+    """Read a model's rotations."""
     parameters = _Parameters.read(config, layout)
     local = parameters.local
     rope = _scaled(parameters, layout, sizes)

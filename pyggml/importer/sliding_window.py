@@ -25,12 +25,7 @@ class Window:
 
 
 def read_window(config: Config, layout: Layout, sizes: Sizes) -> Window:
-    """Read a model's sliding window.
-
-    Raises:
-        UnsupportedArchitectureError: the engine has no such attention.
-        ModelLoadError: a value is invalid.
-    """
+    """Read a model's sliding window."""
     if layout.window == "none":
         types = config.values.get("layer_types")
         if isinstance(types, list) and all(each == "full_attention" for each in types):

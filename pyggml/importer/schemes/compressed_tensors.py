@@ -36,12 +36,7 @@ class CompressedTensors(Scheme):
     """Modules in groups, each with its own kind of codes."""
 
     def __init__(self, config: Config) -> None:
-        """Read a ``quantization_config``.
-
-        Raises:
-            ModelLoadError: something in it is invalid.
-            UnsupportedArchitectureError: pyggml does not support something in it.
-        """
+        """Read a ``quantization_config``."""
         _require_plain_extras(config)
         self._groups = ConfigGroups(config)
 
@@ -80,11 +75,7 @@ class CompressedTensors(Scheme):
 
 
 def _require_plain_extras(config: Config) -> None:
-    """Reject sparsity and transforms, which the library supports in addition to quantisation.
-
-    Raises:
-        UnsupportedArchitectureError: the model has one of them.
-    """
+    """Reject sparsity and transforms, which the library supports in addition to quantisation."""
     sparsity = config.section("sparsity_config")
     if sparsity is not None and sparsity.get("format") not in (None, "dense"):
         raise UnsupportedArchitectureError(

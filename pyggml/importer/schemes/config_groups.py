@@ -79,12 +79,7 @@ class ConfigGroups:
     """Lookup of a module's group."""
 
     def __init__(self, config: Config) -> None:
-        """Read a ``quantization_config``.
-
-        Raises:
-            ModelLoadError: something in it is invalid.
-            UnsupportedArchitectureError: pyggml does not support a format, or a kind of number.
-        """
+        """Read a ``quantization_config``."""
         self._ignored = _Targets(dict.fromkeys(config.strings("ignore")), config)
         groups: dict[str, Group | None] = {}
         sections = config.section("config_groups") or Config(config.path, {})

@@ -28,11 +28,7 @@ class Fp8(Scheme):
     """Weights as transformers' fine-grained FP8, the older AutoFP8 and FBGEMM store them."""
 
     def __init__(self, config: Config) -> None:
-        """Read a ``quantization_config``.
-
-        Raises:
-            ModelLoadError: something in it is invalid.
-        """
+        """Read a ``quantization_config``."""
         block = config.get("weight_block_size")
         if block is not None and not (
             isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
@@ -82,10 +78,6 @@ def float8(
         suffix: the name of its scales.
         block: rows and columns that share a scale.
         scalar: whether the only scale may be stored with fewer dimensions.
-
-    Raises:
-        ModelNotFoundError: a tensor is missing.
-        ModelLoadError: a tensor is broken.
     """
     n_blocks = (-(-shape[0] // block[0]), -(-shape[1] // block[1]))
     shorter = ((), (1,)) if scalar else ((n_blocks[0],),) if n_blocks[1] == 1 else ()

@@ -24,11 +24,7 @@ class ModelOpt(Scheme):
     """Modules of 8-bit floats, of NVFP4 and of plain numbers; their tensors show which is which."""
 
     def __init__(self, config: Config) -> None:
-        """Read a ``quantization_config``.
-
-        Raises:
-            UnsupportedArchitectureError: pyggml does not support the algorithm.
-        """
+        """Read a ``quantization_config``."""
         algorithm = config.get("quant_algo")
         if algorithm not in _SUPPORTED:
             raise UnsupportedArchitectureError(

@@ -119,9 +119,6 @@ def scales_of(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tup
         suffix: the tensor's name.
         shape: the weight's shape.
         allowed: the shapes that the tensor may have, first the usual one.
-
-    Raises:
-        ModelLoadError: they have another shape, or some are not finite.
     """
     found = scale_shape(module, suffix, shape, *allowed)
     n_groups = found[1] if len(found) == 2 else 1
@@ -139,11 +136,7 @@ def scale_shape(module: Module, suffix: str, shape: tuple[int, ...], *allowed: t
 
 
 def read_finite(module: Module, suffix: str, shape: tuple[int, ...]) -> Floats:
-    """Read floats that must be finite.
-
-    Raises:
-        ModelLoadError: they are not, or are no floats.
-    """
+    """Read floats that must be finite."""
     raw = module.array(suffix, shape, tuple(FLOATS))
     floats = widen(raw, FLOATS[module.dtype(suffix)])
     if not np.isfinite(floats).all():
@@ -152,11 +145,7 @@ def read_finite(module: Module, suffix: str, shape: tuple[int, ...]) -> Floats:
 
 
 def group_of_column(module: Module, suffix: str, n_cols: int, n_groups: int) -> npt.NDArray[np.intp] | None:
-    """The group of each column; None if groups are consecutive runs of equal length.
-
-    Raises:
-        ModelLoadError: there is no such group.
-    """
+    """The group of each column; None if groups are consecutive runs of equal length."""
     if not module.has(suffix):
         return None
     groups = module.array(suffix, (n_cols,), ("I32", "I64")).astype(np.intp)
@@ -167,11 +156,7 @@ def group_of_column(module: Module, suffix: str, n_cols: int, n_groups: int) -> 
 
 
 def read_exceptions(config: Config, key: str) -> tuple[re.Pattern[str], ...]:
-    """Read a list of modules that are not quantised, as parts of names or patterns of prefixes.
-
-    Raises:
-        ModelLoadError: it is no such list.
-    """
+    """Read a list of modules that are not quantised, as parts of names or patterns of prefixes."""
     return tuple(pattern(config, key, rf"(?:{each})|.*{re.escape(each)}") for each in config.strings(key))
 
 
@@ -181,11 +166,7 @@ def is_exception(module: Module, listed: Sequence[re.Pattern[str]]) -> bool:
 
 
 def pattern(config: Config, key: str, text: str) -> re.Pattern[str]:
-    """Compile a regular expression of the configuration.
-
-    Raises:
-        ModelLoadError: it is invalid.
-    """
+    """Compile a regular expression of the configuration."""
     try:
         return re.compile(text)
     except re.error as error:

@@ -22,11 +22,7 @@ class Mxfp4(Scheme):
     """Stacks of experts as gpt-oss is published: "<name>_blocks" and "<name>_scales"; all other weights are floats."""
 
     def __init__(self, config: Config) -> None:
-        """Read a ``quantization_config``.
-
-        Raises:
-            ModelLoadError: something in it is invalid.
-        """
+        """Read a ``quantization_config``."""
         self._exceptions = read_exceptions(config, "modules_to_not_convert")
 
     def settings(self, module: Module) -> Hashable:
@@ -54,12 +50,7 @@ class Mxfp4(Scheme):
 
 
 def exponents_of(module: Module, suffix: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Read the exponents of scales, as bytes.
-
-    Raises:
-        ModelNotFoundError: there is no such tensor.
-        ModelLoadError: it has another shape or type, or some are NaN or too large.
-    """
+    """Read the exponents of scales, as bytes."""
     exponents = module.array(suffix, shape, ("U8", "F8_E8M0"))
     if np.max(exponents, initial=0) > _LARGEST_EXPONENT:
         raise module.error(f"{suffix} holds scales that are NaN or too large for float32")

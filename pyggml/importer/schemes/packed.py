@@ -109,12 +109,7 @@ class Awq(Packed):
 
 
 def gptq(config: Config) -> Scheme:
-    """Read the configuration of GPTQ.
-
-    Raises:
-        ModelLoadError: something in it is invalid.
-        UnsupportedArchitectureError: pyggml does not support something in it.
-    """
+    """Read the configuration of GPTQ."""
     layout = config.get("checkpoint_format") or "gptq"
     if layout not in ("gptq", "gptq_v2"):
         raise UnsupportedArchitectureError(

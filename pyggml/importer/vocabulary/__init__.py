@@ -1,4 +1,8 @@
-"""Translate the tokenizer of a Hugging Face directory to GGUF metadata."""
+"""Translation of the tokenizer of a Hugging Face directory to GGUF metadata.
+
+All readers in this package raise TokenizerError if a file is damaged, or needs what the engine does not support; the
+message names the file and the location in it.
+"""
 
 from __future__ import annotations
 

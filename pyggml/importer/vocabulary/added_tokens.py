@@ -43,11 +43,7 @@ class AddedToken:
 
 
 def added_tokens(files: TokenizerDirectory) -> list[AddedToken]:
-    """Return all added tokens; if several files name one, the first wins, ``tokenizer.json`` before all.
-
-    Raises:
-        TokenizerError: a file is damaged; the message names the place.
-    """
+    """Return all added tokens; if several files name one, the first wins, ``tokenizer.json`` before all."""
     found: dict[str, AddedToken] = {}
     for token in _named(files):
         found.setdefault(token.text, token)
@@ -116,9 +112,6 @@ def add_to(table: TokenTable, tokens: Sequence[AddedToken], n_vocab: int | None)
 
     Returns:
         The tokens that were left out.
-
-    Raises:
-        TokenizerError: an id is invalid or belongs to another token.
     """
     dropped: list[AddedToken] = []
     for token in tokens:

@@ -34,16 +34,7 @@ def is_byte_level(tokenizer: Mapping[str, Any]) -> bool:
 
 
 def read_json(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Tokenization:
-    """Read a byte-level tokenizer.
-
-    Args:
-        tokenizer: the content of ``tokenizer.json``.
-        added: its added tokens.
-        where: the file, for messages.
-
-    Raises:
-        TokenizerError: it is damaged, or needs what the engine does not support.
-    """
+    """Read a byte-level tokenizer."""
     model, place = tokenizer["model"], f'{where}: "model"'
     tokens = tokens_of(model, place)
     merges = merges_of(model, tokens, place)

@@ -30,9 +30,6 @@ def tokenizer_json(files: TokenizerDirectory, tokens: TokenTable, added: Sequenc
         files: the directory's files.
         tokens: the finished vocabulary.
         added: the added tokens that are in it.
-
-    Raises:
-        TokenizerError: a SentencePiece model that has no such form, or text that is not UTF-8.
     """
     if files.sentencepiece is None:
         content = dict(files.tokenizer_json)
@@ -44,7 +41,8 @@ def tokenizer_json(files: TokenizerDirectory, tokens: TokenTable, added: Sequenc
     others = {token.text: _entry(token) for token in added if token.text not in known}
     for token_id, token in tokens.by_id.items():
         if token.type in _SPECIAL and token.text not in known:
-            others.setdefault(token.text, _special(token_id, token))
+            role = AddedToken(token_id, token.text, is_special=True, is_normalized=False, rules=(), where="")
+            others.setdefault(token.text, _entry(role))  # as transformers adds it
     content["added_tokens"] = [*listed, *sorted(others.values(), key=lambda token: int(token["id"]))]
     try:
         whole = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
@@ -76,8 +74,3 @@ def _entry(token: AddedToken) -> dict[str, Any]:
         "normalized": token.is_normalized,
         "special": token.is_special,
     }
-
-
-def _special(token_id: int, token: Token) -> dict[str, Any]:
-    """A token with a role that no list of added tokens has, as transformers adds it."""
-    return _entry(AddedToken(token_id, token.text, is_special=True, is_normalized=False, rules=(), where=""))

@@ -34,9 +34,6 @@ def boundary_tokens(files: TokenizerDirectory, bos: str | None, eos: str | None)
         files: the tokenizer's files.
         bos: the text of the token that begins texts, if the files name it.
         eos: the text of the token that ends texts, if the files name it.
-
-    Raises:
-        TokenizerError: the file is damaged, or adds more tokens than the engine can.
     """
     settings = files.tokenizer_config
     found = _post_processor(files)

@@ -137,9 +137,6 @@ def find_pre_tokenizer(tokenizer: Mapping[str, Any]) -> PreTokenizer:
 
     Args:
         tokenizer: the content of a byte-level ``tokenizer.json``.
-
-    Raises:
-        TokenizerError: its pre-tokenizer is damaged.
     """
     steps = tuple(_steps(tokenizer.get("pre_tokenizer")))
     ignores_merges = bool(tokenizer["model"].get("ignore_merges"))
@@ -151,7 +148,8 @@ def find_pre_tokenizer(tokenizer: Mapping[str, Any]) -> PreTokenizer:
         return PreTokenizer(
             known[0].name, f"the engine supports its pre-tokenizer only with ignore_merges {not ignores_merges}"
         )
-    return PreTokenizer("gpt-2", f"the engine does not support its pre-tokenizer: {_shown(steps)}")
+    listed = " then ".join(step[:200] for step in steps) or "none"
+    return PreTokenizer("gpt-2", f"the engine does not support its pre-tokenizer: {listed}")
 
 
 @cache
@@ -208,19 +206,12 @@ def _split(part: Mapping[str, Any]) -> str:
     return f"Split({expression!r:.100}, {behavior}{', inverted' if inverted else ''})"
 
 
-def _shown(steps: tuple[str, ...]) -> str:
-    return " then ".join(step[:200] for step in steps) or "none"
-
-
 def flattened(part: object, members: str) -> Iterator[Mapping[str, Any]]:
     """Yield the steps of a normalizer, pre-tokenizer, decoder or post-processor, in order.
 
     Args:
         part: that part of a ``tokenizer.json``; None has no steps.
         members: the key of a Sequence's steps.
-
-    Raises:
-        TokenizerError: the part is damaged.
     """
     if part is None:
         return

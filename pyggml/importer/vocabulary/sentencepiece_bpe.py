@@ -31,16 +31,7 @@ def uses_sentencepiece_spaces(tokenizer: Mapping[str, Any]) -> bool:
 
 
 def read_json(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Tokenization:
-    """Read such a tokenizer from a ``tokenizer.json``.
-
-    Args:
-        tokenizer: the file's content.
-        added: its added tokens.
-        where: the file, for messages.
-
-    Raises:
-        TokenizerError: it is damaged, or needs what the engine does not support.
-    """
+    """Read such a tokenizer from a ``tokenizer.json``."""
     model, place = tokenizer["model"], f'{where}: "model"'
     listed = tokens_of(model, place)
     merges = merges_of(model, listed, place)
@@ -61,11 +52,7 @@ def read_json(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: 
 
 
 def read_model(model: SentencePieceModel, added: Sequence[AddedToken], where: str) -> Tokenization:
-    """Read such a tokenizer from a ``tokenizer.model``.
-
-    Raises:
-        TokenizerError: it is damaged.
-    """
+    """Read such a tokenizer from a ``tokenizer.model``."""
     tokens = TokenTable()
     for i, piece in enumerate(model.pieces):
         # User-defined pieces are matched in the original text, which has spaces.

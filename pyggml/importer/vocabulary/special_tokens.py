@@ -101,9 +101,6 @@ def special_tokens(
         tokens: the vocabulary.
         given: role -> id from the tokenizer itself; anything else takes precedence.
         boundary: role -> id of the tokens before and after a text; these take precedence over everything else.
-
-    Raises:
-        TokenizerError: a file gives an invalid id, or no file names a token that ends a text.
     """
     by_text = {part: tokens.ids[text] for part in _NAMED if (text := named_text(files, part)) in tokens.ids}
     by_id = {part: listed[0] for part in _NAMED if (listed := _listed(files, part, tokens))}

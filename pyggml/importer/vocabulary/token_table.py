@@ -47,9 +47,6 @@ class TokenTable:
             token_id: its id.
             token: the token.
             where: its location in the files, for messages.
-
-        Raises:
-            TokenizerError: the id is invalid or taken, the text has another id, or the text is unusable.
         """
         if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < MAX_TOKENS:
             raise TokenizerError(
@@ -67,11 +64,7 @@ class TokenTable:
         self.by_id[token_id] = token
 
     def require_whole(self, where: str) -> None:
-        """Check that ids run from 0 without gaps.
-
-        Raises:
-            TokenizerError: there is a gap, or no token at all.
-        """
+        """Check that ids run from 0 without gaps."""
         if not self.by_id:
             raise TokenizerError(f"{where}: the vocabulary is empty")
         missing = next((i for i in range(len(self.by_id)) if i not in self.by_id), None)
@@ -109,11 +102,7 @@ class Tokenization:
 
 
 def texts_by_id(vocab: object, where: str) -> Iterator[tuple[str, object]]:
-    """Yield texts and ids from the "vocab" of a BPE or WordPiece model.
-
-    Raises:
-        TokenizerError: it is not an object, or too large.
-    """
+    """Yield texts and ids from the "vocab" of a BPE or WordPiece model."""
     if not isinstance(vocab, dict):
         raise TokenizerError(f"{where}: an object was expected, not {vocab!r:.100}")
     if len(vocab) > MAX_TOKENS:

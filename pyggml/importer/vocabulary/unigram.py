@@ -20,11 +20,7 @@ _DIFFERENCE = "the engine normalises text for Unigram models in its own way"
 
 
 def read_json(tokenizer: Mapping[str, Any], where: str) -> Tokenization:
-    """Read such a tokenizer from a ``tokenizer.json``.
-
-    Raises:
-        TokenizerError: it is damaged.
-    """
+    """Read such a tokenizer from a ``tokenizer.json``."""
     model, place = tokenizer["model"], f'{where}: "model"["vocab"]'
     listed = model.get("vocab")
     if not isinstance(listed, list) or len(listed) > MAX_TOKENS:
@@ -38,11 +34,7 @@ def read_json(tokenizer: Mapping[str, Any], where: str) -> Tokenization:
 
 
 def read_model(model: SentencePieceModel, where: str) -> Tokenization:
-    """Read such a tokenizer from a ``tokenizer.model``.
-
-    Raises:
-        TokenizerError: it is damaged.
-    """
+    """Read such a tokenizer from a ``tokenizer.model``."""
     tokens = TokenTable()
     for i, piece in enumerate(model.pieces):
         tokens.add(i, Token(piece.text, piece.type, piece.score), where)

@@ -25,9 +25,6 @@ def read_json(tokenizer: Mapping[str, Any], literal: Collection[str], where: str
         tokenizer: the file's content.
         literal: tokens that other files and settings name, which keep their spelling.
         where: the file, for messages.
-
-    Raises:
-        TokenizerError: it is damaged, or its tokens have no bytes of their own.
     """
     model, place = tokenizer["model"], f'{where}: "model"["vocab"]'
     require_no_dropout(model, f'{where}: "model"')

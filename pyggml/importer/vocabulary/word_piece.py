@@ -14,11 +14,7 @@ _DIFFERENCE = "the engine normalises text for WordPiece in its own way"
 
 
 def read_json(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Tokenization:
-    """Read such a tokenizer from a ``tokenizer.json``.
-
-    Raises:
-        TokenizerError: it is damaged.
-    """
+    """Read such a tokenizer from a ``tokenizer.json``."""
     model, place = tokenizer["model"], f'{where}: "model"["vocab"]'
     continues = str(model.get("continuing_subword_prefix", "##"))
     special = {token.text for token in added}
