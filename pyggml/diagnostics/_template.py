@@ -75,7 +75,7 @@ def _refusal(templates: ChatTemplates, conversation: dict[str, Any]) -> str | No
             raise
         return str(error)
     lost = conversation["messages"][-1]["content"] not in text
-    return "the last message is missing in the prompt" if lost else None
+    return "the last message is not in the prompt" if lost else None
 
 
 def _is_about_template(error: InferError) -> bool:

@@ -156,7 +156,7 @@ class TemplateReport:
     Attributes:
         source: its Jinja text.
         names: names of the model's other templates.
-        supports: what the template supports.
+        supports: the abilities of the template.
     """
 
     source: str
@@ -242,7 +242,7 @@ class ModelReport(JSONReady):
         n_expert: number of experts in a layer; 0: a dense model.
         n_expert_used: number of experts used for each token.
         n_ff_expert: inner width of an expert; 0: the same as ``n_ff``.
-        sliding_window: how many tokens layers with a window look back; 0: no layer has one.
+        sliding_window: size of the attention window in tokens; 0: no layer has one.
         n_ctx_train: training length, in tokens.
         per_layer: for sizes that differ between layers, name -> the size in each; the fields above have the largest.
         rope: rotary position embeddings.

@@ -90,7 +90,7 @@ class Family:
 
     @property
     def hf_architectures(self) -> tuple[str, ...]:
-        """``architectures`` of the same, for those without a known ``model_type``."""
+        """``architectures`` of its ``config.json`` files, for those without a known ``model_type``."""
         return _each(build.hf_architectures for build in self.builds)
 
     def __str__(self) -> str:

@@ -146,8 +146,8 @@ class Layout(Architecture):
         ignored: patterns of tensors that the model does not compute with, such as saved tables of rotations.
         norm_eps: key of the norms' epsilon.
         norm: kind of norm.
-        required: key -> supported values, first the one that a missing key means.
-        defaults: key -> what a missing one means, where transformers' configuration class does not say it.
+        required: key -> supported values, first the default.
+        defaults: key -> default, for keys without one in transformers' configuration class.
         rename_keys: renames keys to the usual ones.
         switches: key of a boolean that decides which tensors exist -> its default.
         blocks: switch that is on in some blocks -> reads in which, given the number of blocks.

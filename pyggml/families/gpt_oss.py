@@ -1,4 +1,4 @@
-"""gpt-oss. It answers in channels: `<|end|>` ends a message, after which the answer goes on in the next channel."""
+"""gpt-oss, which responds in channels: `<|end|>` ends a message, and the response continues in the next channel."""
 
 from collections.abc import Mapping
 from typing import Any

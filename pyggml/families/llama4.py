@@ -26,7 +26,7 @@ def _has_experts(config: Config, n_layer: int) -> Sequence[bool]:
     blocks = config.get("moe_layers")
     if blocks is not None and blocks != [i for i in range(n_layer) if engine[i]]:
         raise UnsupportedArchitectureError(
-            f"{config.path}: moe_layers is {blocks!r:.100}; the engine only supports mixtures in each block whose "
+            f"{config.path}: moe_layers is {blocks!r:.100}; the engine only supports an MoE layer in each block whose "
             f"number is a multiple of interleave_moe_layer_step, {every}"
         )
     return engine
@@ -61,9 +61,9 @@ LLAMA4 = Layout(
         _parts.OUTPUT,
         *_parts.NORMS,
         *_parts.attention(qkv_bias=None, out_bias=None),
-        *_parts.gated_feed_forward(module=_FEED_FORWARD, when="no mixture"),
+        *_parts.gated_feed_forward(module=_FEED_FORWARD, when="no moe"),
         *_parts.only_when(
-            "mixture",
+            "moe",
             (
                 _parts.router(f"{_FEED_FORWARD}.router.weight"),
                 *_parts.experts(f"{_FEED_FORWARD}.experts"),
@@ -83,7 +83,7 @@ LLAMA4 = Layout(
     },
     rename_keys=_rename_keys,
     switches={"tie_word_embeddings": False},
-    blocks={"mixture": _has_experts},
+    blocks={"moe": _has_experts},
     forms={_parts.STACKED: f"{_FEED_FORWARD}.experts.gate_up_proj"},
     n_expert="num_local_experts",
     sizes=_sizes,

@@ -45,7 +45,7 @@ class PartialFile:
         descriptors: list[int] = []
         # Created before the file: a signal handler may raise as soon as the file exists.
         self._finalizer = weakref.finalize(self, _close_and_remove, descriptors, path, os.getpid())
-        # A bare descriptor: the buffer of a file object would be flushed by a forked child as well.
+        # A bare descriptor: a forked child would also flush the buffer of a file object.
         descriptors.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         with contextlib.suppress(locks.NoLocks):  # then leftovers are recognised by their age
             if not locks.try_lock(descriptors[0]) or not locks.is_at(descriptors[0], path):

@@ -20,8 +20,8 @@ class Keys:
     """The keys of an object that the reference computes with or ignores.
 
     Attributes:
-        computes: the keys that its results depend on -> what a missing one means; None: nothing, or it follows from
-            other keys.
+        computes: the keys that its results depend on -> the default; None: no default, or one that follows from other
+            keys.
         inert: the other keys that it knows.
         is_complete: True if it ignores every other key; otherwise their effect is unknown.
     """

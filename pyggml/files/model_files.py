@@ -196,7 +196,7 @@ def _checkpoint(directory: Path, names: Collection[str]) -> ModelFiles:
     main = main_weights(names)
     if main is None and any(map(_ADAPTER.fullmatch, names)) and not any(name.endswith(".gguf") for name in names):
         raise ModelLoadError(explain_missing_weights(str(directory), names))
-    # Mistral's repositories have both, and each goes with its own names of tensors.
+    # Mistral's repositories have both configurations, each with its own tensor names.
     configs = (PARAMS, CONFIG) if main == CONSOLIDATED else (CONFIG, PARAMS)
     config = next((name for name in configs if name in names), None)
     return ModelFiles(

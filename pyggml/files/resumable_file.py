@@ -66,7 +66,7 @@ def acquire(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
 
 
 class ResumableFile(PartialFile):
-    """An unfinished file that is kept when it is discarded."""
+    """An unfinished file that stays on disk when it is discarded."""
 
     def __init__(self, target: Path, path: Path, descriptor: int) -> None:
         """Take ownership of a descriptor that holds the lock on the file at ``path``; created by :func:`acquire`."""

@@ -181,7 +181,7 @@ def write_model(
         target: the file.
         progress: as for :func:`convert`.
         n_threads: as for :func:`convert`.
-        file: an unfinished file to continue; tensors it already has are kept. None: start a new one.
+        file: an unfinished file to continue; its complete tensors are not written again. None: a new file.
 
     Raises:
         StoppedError: the progress callback returned False.

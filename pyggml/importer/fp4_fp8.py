@@ -83,7 +83,7 @@ class Float4(Weight):
 class MXFloat4(Float4):
     """MXFP4: groups of 32 whose scales are powers of 2.
 
-    Only the exponents are kept, not the scales as floats: mixtures of experts have gigabytes of them.
+    Only the exponents are in memory, not the scales as floats: MoE models have gigabytes of them.
     """
 
     def __init__(self, packed: Bytes, exponents: Bytes) -> None:
@@ -103,7 +103,7 @@ class MXFloat4(Float4):
 class NVFloat4(Float4):
     """NVFP4: groups of 16 with 8-bit floats (E4M3) as scales, and a scale for the tensor.
 
-    As with MXFP4, the scales as floats are not kept.
+    As with MXFP4, the scales are not stored as floats.
     """
 
     def __init__(self, packed: Bytes, scales: Bytes, *, factor: float = 1.0, divisor: float = 1.0) -> None:
@@ -112,8 +112,8 @@ class NVFloat4(Float4):
         Args:
             packed: (n_rows, n_cols / 2).
             scales: (n_rows, n_cols / 16).
-            factor: what the scales are multiplied with, in ModelOpt's form.
-            divisor: what they are divided by, in that of compressed-tensors.
+            factor: factor of the scales, in ModelOpt's format.
+            divisor: divisor of the scales, in the format of compressed-tensors.
         """
         self._packed, self._codes = packed, scales
         self._factor, self._divisor = np.float32(factor), np.float32(divisor)

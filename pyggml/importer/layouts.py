@@ -39,7 +39,7 @@ def layout_of(config: Config) -> Layout:
 
 
 def _require_a_language_model(config: Config, layout: Layout, architectures: object) -> None:
-    """Reject classifiers and the like, whose heads would be dropped. The model type decides among language models."""
+    """Reject models such as classifiers, whose heads would be dropped. The model type decides among language models."""
     if not isinstance(architectures, list) or not architectures:
         return
     alike = [each for each in LAYOUTS if each.tensors == layout.tensors]

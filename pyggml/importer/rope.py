@@ -219,7 +219,7 @@ def _yarn(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -> No
 
 _ROUNDED = (
     "the engine rounds the bounds between fast and slow rotations (yarn) to whole columns, which this model does not: "
-    "its logits differ from those of transformers, the more the longer the text"
+    "its logits differ from those of transformers, increasingly so for longer texts"
 )
 
 

@@ -29,7 +29,7 @@ class Tensors:
     """Weights by name, with a record of those that were read."""
 
     def __init__(self, checkpoint: Checkpoint, prefixes: Mapping[str, str], scheme: Scheme | None) -> None:
-        """Take a checkpoint, prefixes of names -> their replacements, and how the weights are quantised."""
+        """Take a checkpoint, prefixes of names -> their replacements, and the quantisation scheme."""
         self.checkpoint = checkpoint
         self._scheme = scheme
         self._stored_names: dict[str, str] = {}
@@ -64,7 +64,7 @@ class Tensors:
 
         Raises:
             ModelNotFoundError: the checkpoint has no such tensor.
-            ModelLoadError: it has another shape, is neither float nor quantised in a known way, or contradicts the
+            ModelLoadError: it has another shape, is neither float nor quantised by a known method, or contradicts the
                 configuration.
         """
         if self._scheme is not None and len(shape) >= 2:

@@ -78,7 +78,7 @@ def language_model_of(config: Config, layout: Layout) -> tuple[Config, Reference
     A null is a value to transformers, not a missing key, except where only true and false make sense.
 
     Raises:
-        UnsupportedArchitectureError: outer it there is a key that changes what the model computes.
+        UnsupportedArchitectureError: a key of the outer configuration changes what the model computes.
         ModelLoadError: the part is no object.
     """
     reference, outer = reference_of(layout, config.get("model_type")), dict[str, Any]()

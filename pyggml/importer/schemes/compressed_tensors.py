@@ -91,7 +91,7 @@ def _require_plain_extras(config: Config) -> None:
         applied = (groups.section(name) or Config(config.path, {})).get("apply")
         for each in applied if isinstance(applied, list) else []:
             location = each.get("location") if isinstance(each, dict) else None
-            if not str(location).startswith("weight_"):  # those of weights are already part of them
+            if not str(location).startswith("weight_"):  # weights are stored transformed
                 raise UnsupportedArchitectureError(
                     f"{config.path}: transform_config.{name:.40} rotates the {location!r:.40} of modules while the "
                     "model computes, which the engine does not"
@@ -183,5 +183,5 @@ def _float4(module: Module, shape: Shape, group: Group) -> Weight:
         read_finite(module, "weight_global_scale", scale_shape(module, "weight_global_scale", shape, (1,), ())).item()
     )
     if abs(divisor) < _SMALLEST_DIVISOR or not np.isfinite(E4M3[scales]).all():
-        raise module.error("weight_scale holds NaN, or weight_global_scale is as good as 0")
+        raise module.error("weight_scale holds NaN, or weight_global_scale is too close to 0")
     return NVFloat4(packed, scales, divisor=divisor)

@@ -46,7 +46,7 @@ class Fp8(Scheme):
         if module.has("_scale_inv"):
             raise module.error(
                 "_scale_inv is stored: experts stacked as 8-bit floats, which pyggml cannot read. Download a model "
-                "that stores them one by one, or the one that it was made from"
+                "that stores them separately, or the original model"
             )
         if len(shape) != 2:
             return None

@@ -1,4 +1,4 @@
-"""The methods of quantisation by name: those that are imported, and what to do about the others."""
+"""Quantisation methods by name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _OTHERS = {
 
 
 def scheme_of(config: Config) -> Scheme | None:
-    """Return how a model's weights are quantised; None if they are not.
+    """Return the quantisation scheme of a model's weights; None if they are not quantised.
 
     Raises:
         ModelLoadError: the configuration is invalid.

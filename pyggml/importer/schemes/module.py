@@ -47,7 +47,7 @@ class Module(Protocol):
 
     Attributes:
         role: its purpose.
-        names: its name in the checkpoint, and the one without what a multimodal model puts around its language model.
+        names: its name in the checkpoint, and its name in the language model alone.
     """
 
     role: Role

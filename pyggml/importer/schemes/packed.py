@@ -80,7 +80,7 @@ class Gptq(Packed):
     """The transposed matrix, with codes of a column in each word."""
 
     def __init__(self, method: str, usual: Packing, rules: Rules, *, minus: int) -> None:
-        """As :class:`Packed`; ``minus`` is what the layout subtracts from zero points before it stores them."""
+        """As :class:`Packed`; ``minus`` is the offset that the layout subtracts from stored zero points."""
         super().__init__(method, usual, rules)
         self._minus = minus
 

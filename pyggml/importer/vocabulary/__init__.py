@@ -72,7 +72,7 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
 
     Raises:
         TokenizerNotFoundError: there is no tokenizer. It is also a FileNotFoundError.
-        TokenizerError: it is damaged, or needs what the engine does not support; names the file and the place in it.
+        TokenizerError: it is damaged or not supported.
     """
     files = read_directory(directory, config)
     added = added_tokens.added_tokens(files)

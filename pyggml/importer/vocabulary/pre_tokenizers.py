@@ -35,7 +35,7 @@ class _KnownPreTokenizer:
 
     Attributes:
         name: its name, for ``tokenizer.ggml.pre``.
-        steps: expressions, each of which splits the pieces of the one before.
+        steps: expressions, each of which splits the matches of the previous one.
         ignores_merges: True if a word that is a token is not merged.
         difference: the texts that the engine splits differently.
     """
