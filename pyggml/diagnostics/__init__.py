@@ -1,4 +1,4 @@
-"""What a model is and whether it will fit, without reading its weights."""
+"""Reports on models and memory estimates, without reading the weights."""
 
 from pyggml.diagnostics.inspection import inspect
 from pyggml.diagnostics.report import (

@@ -1,4 +1,4 @@
-"""The tokenizer next to a GGUF file, which someone may take for the model's own."""
+"""Check of a tokenizer next to a GGUF file, which users may mistake for the model's own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from pyggml.files.json_file import read_object
 from pyggml.files.model_files import split_set
 
 
-def check_neighbours(path: Path, vocab: Vocab, problems: Problems) -> None:
-    """Compares a ``tokenizer.json`` next to the file with the vocabulary, unless it is shared with other models."""
+def check_adjacent_tokenizer(path: Path, vocab: Vocab, problems: Problems) -> None:
+    """Compare a ``tokenizer.json`` next to the file with the vocabulary, unless it is shared with other models."""
     file = path.parent / "tokenizer.json"
-    if not file.is_file() or len({_model_of(other.name) for other in path.parent.glob("*.gguf")}) > 1:
+    if (
+        not file.is_file()
+        or len({(split_set(other.name) or [other.name])[0] for other in path.parent.glob("*.gguf")}) > 1
+    ):
         return
     try:
         content = read_object(file, TokenizerError)
@@ -35,17 +38,12 @@ def check_neighbours(path: Path, vocab: Vocab, problems: Problems) -> None:
         )
 
 
-def _model_of(name: str) -> str:
-    """The first file of a split set stands for all of them."""
-    return (split_set(name) or [name])[0]
-
-
 def _entries(added: object) -> list[dict[str, Any]]:
     return [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
 
 
 def _difference(token: dict[str, Any], vocab: Vocab) -> str | None:
-    """How an added token differs from the vocabulary. Those beyond its end are left out by conversions."""
+    """The difference of an added token from the vocabulary. Conversions omit tokens beyond its end."""
     token_id, text = token.get("id"), token.get("content")
     if not isinstance(token_id, int) or not 0 <= token_id < vocab.n_tokens or vocab.text(token_id) == text:
         return None

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint for those who want to know what they are, but not what is in them."""
+"""A checkpoint's tensors, read from the headers as far as possible."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pyggml.importer.tensors import Tensors
 # Bytes compared at the beginning, in the middle and at the end.
 _SAMPLE = 4096
 
-#: A weight of a quantised module, its shape, and what the module is made of: the name, type and shape of each tensor.
+#: A weight of a quantised module, its shape, and the name, type and shape of each tensor of the module.
 _Signature = tuple[str, Role, Hashable, tuple[int, ...], tuple[tuple[str, str, tuple[int, ...]], ...]]
 
 
 class HeaderTensors(Tensors):
-    """Tensors of which as little as possible is read: only the scales of one quantised module of each kind."""
+    """Tensors that read only the scales of one quantised module of each kind."""
 
     def __init__(self, checkpoint: Checkpoint, prefixes: Mapping[str, str], scheme: Scheme | None) -> None:
         """As :class:`~pyggml.importer.tensors.Tensors`."""
@@ -47,7 +47,7 @@ class HeaderTensors(Tensors):
         return weight
 
     def is_same(self, name: str, other: str) -> bool:
-        """Whether samples of two tensors have the same bytes."""
+        """Compare samples of the bytes of two tensors."""
         if name not in self or other not in self:
             return False
         first, second = (self.checkpoint[self._stored_names[each]] for each in (name, other))

@@ -1,7 +1,7 @@
 """The vocabulary of a Hugging Face directory, read only as far as a report needs.
 
-Building a whole vocabulary takes seconds, mostly for tokens that are plain text. Here the files are read, counted and
-checked as a whole, and the engine is shown only the tokens with a role, which are numbered anew.
+Building a whole vocabulary takes seconds, mostly for tokens that are plain text. This module checks the files as a
+whole, but passes only the tokens with a role to the engine, renumbered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyggml.errors import TokenizerError, TokenizerNotFoundError
 from pyggml.families import STOP_TOKEN_IDS
 from pyggml.importer.vocabulary import Roles, added_tokens, byte_level, find_roles
 from pyggml.importer.vocabulary.chat_templates import chat_templates
-from pyggml.importer.vocabulary.pre_tokenizers import word_cut
+from pyggml.importer.vocabulary.pre_tokenizers import find_pre_tokenizer
 from pyggml.importer.vocabulary.special_tokens import ENGINE_SPECIAL, NoEndError
 from pyggml.importer.vocabulary.token_table import Token, TokenTable
 from pyggml.tokenizer.files import TokenizerDirectory, read_directory
@@ -34,7 +34,7 @@ _KINDS = {"BPE": "spm", "Unigram": "ugm", "WordLevel": "spm", "WordPiece": "wpm"
 
 @dataclass(frozen=True)
 class DirectoryVocabulary:
-    """What is known about the vocabulary.
+    """The vocabulary of a directory, without plain tokens.
 
     Attributes:
         type: as the engine calls it.
@@ -43,7 +43,7 @@ class DirectoryVocabulary:
         metadata: of a GGUF file that has only the tokens with a role.
         types: text -> type, of these tokens.
         ids: text -> real id, of all tokens.
-        roles: which roles there are.
+        roles: the tokens with roles.
     """
 
     type: str
@@ -55,7 +55,7 @@ class DirectoryVocabulary:
     roles: Roles
 
     def has_special(self, text: str) -> bool:
-        """Whether a text is a token that stands for more than its text."""
+        """Check whether a text is a special token."""
         token_id = self.ids.get(text)
         if token_id is None:
             return False
@@ -64,11 +64,11 @@ class DirectoryVocabulary:
 
     @property
     def special_texts(self) -> set[str]:
-        """The texts of tokens that stand for more than their text."""
+        """The texts of special tokens."""
         return {text for text, type in self.types.items() if type is not TokenType.NORMAL}
 
     def with_real_ids(self, report: VocabularyReport) -> VocabularyReport:
-        """The report on the tokens that the engine was shown, turned into one on the whole vocabulary."""
+        """Convert a report on the engine's renumbered tokens to one on the whole vocabulary."""
         return replace(
             report,
             type=self.type,
@@ -76,13 +76,13 @@ class DirectoryVocabulary:
             n_tokens=self.n_tokens,
             special={part: SpecialToken(self.ids[token.text], token.text) for part, token in report.special.items()},
             stop_tokens={self.ids[text]: text for text in report.stop_tokens.values()},
-            add_bos=self.roles.around.before is not None,
-            add_eos=self.roles.around.after is not None,
+            add_bos=self.roles.boundary.before is not None,
+            add_eos=self.roles.boundary.after is not None,
         )
 
 
-def read_vocabulary(directory: Path, config: Mapping[str, Any], problems: Problems) -> DirectoryVocabulary | None:
-    """Reads the vocabulary; None, and a problem, if there is none that can be used."""
+def inspect_vocabulary(directory: Path, config: Mapping[str, Any], problems: Problems) -> DirectoryVocabulary | None:
+    """Read the vocabulary; None, and a problem, if there is none that can be used."""
     try:
         return _read(directory, config, problems)
     except TokenizerNotFoundError as error:
@@ -96,12 +96,12 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any], problems: Proble
 
 def _read(directory: Path, config: Mapping[str, Any], problems: Problems) -> DirectoryVocabulary | None:
     files = read_directory(directory, config)
-    texts = _Texts.of(files)
+    base = _BaseVocabulary.of(files)
     added = added_tokens.added_tokens(files)
     size = config.get("vocab_size")
     n_vocab = size if isinstance(size, int) else None
-    ids = dict(texts.ids)
-    tokens = TokenTable(_LazyTokens(ids, texts.types), ids)
+    ids = dict(base.ids)
+    tokens = TokenTable(_LazyTokens(ids, base.types), ids)
     roles = find_roles(files, added, tokens, n_vocab)
     largest = max(ids.values())
     if n_vocab is not None and largest >= n_vocab:
@@ -119,8 +119,8 @@ def _read(directory: Path, config: Mapping[str, Any], problems: Problems) -> Dir
         )
     types = _with_parts(tokens, roles)
     return DirectoryVocabulary(
-        type=texts.type,
-        pre_tokenizer=texts.pre_tokenizer,
+        type=base.type,
+        pre_tokenizer=base.pre_tokenizer,
         n_tokens=n_vocab or largest + 1,
         metadata={**_shown(types, tokens, roles), **chat_templates(files)},
         types=types,
@@ -130,7 +130,7 @@ def _read(directory: Path, config: Mapping[str, Any], problems: Problems) -> Dir
 
 
 @dataclass(frozen=True)
-class _Texts:
+class _BaseVocabulary:
     """The tokens that a tokenizer has before others are added to it."""
 
     type: str
@@ -139,7 +139,7 @@ class _Texts:
     types: Mapping[int, TokenType]
 
     @classmethod
-    def of(cls, files: TokenizerDirectory) -> _Texts:
+    def of(cls, files: TokenizerDirectory) -> _BaseVocabulary:
         if files.sentencepiece is not None:
             pieces = files.sentencepiece.pieces
             types = {i: piece.type for i, piece in enumerate(pieces) if piece.type is not TokenType.NORMAL}
@@ -152,7 +152,7 @@ class _Texts:
         unknown = model.get("unk_id", ids.get(model.get("unk_token") or "", -1))
         types = {unknown: TokenType.UNKNOWN} if isinstance(unknown, int) else {}
         if byte_level.is_byte_level(tokenizer):
-            return cls("bpe", word_cut(tokenizer).name, ids, types)
+            return cls("bpe", find_pre_tokenizer(tokenizer).name, ids, types)
         kind = str(model.get("type") or ("BPE" if "merges" in model else None))
         if kind not in _KINDS:
             raise TokenizerError(
@@ -162,7 +162,7 @@ class _Texts:
 
 
 class _LazyTokens(dict[int, Token]):
-    """Tokens by id; those that nobody has changed are created when they are asked for."""
+    """Tokens by id; unchanged ones are created on demand."""
 
     def __init__(self, ids: Mapping[str, int], types: Mapping[int, TokenType]) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ def _checked(ids: Mapping[str, int], files: TokenizerDirectory) -> Mapping[str, 
 
 
 def _require_merges(model: Mapping[str, Any], ids: Mapping[str, int], files: TokenizerDirectory) -> None:
-    """Checks that all merges are of tokens; together, since there are hundreds of thousands."""
+    """Check in one step that all merges consist of tokens, since there are hundreds of thousands."""
     merges = model.get("merges") or []
     try:
         spelled = set(map(type, merges)) == {str}
@@ -222,7 +222,7 @@ def _require_merges(model: Mapping[str, Any], ids: Mapping[str, int], files: Tok
 
 
 def _with_parts(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
-    """The tokens that may stand for more than their text to the engine or to a family, and their types."""
+    """The tokens that may be special to the engine or to a family, and their types."""
     changed = {token.text for token in tokens.by_id.values()}
     named = {tokens.by_id[token_id].text for token_id in (*roles.special.ids.values(), *roles.special.ends)}
     texts = sorted(changed | named | (ENGINE_SPECIAL & tokens.ids.keys()), key=tokens.ids.__getitem__)
@@ -230,7 +230,7 @@ def _with_parts(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
 
 
 def _shown(types: Mapping[str, TokenType], tokens: TokenTable, roles: Roles) -> dict[str, object]:
-    """The metadata for these tokens, numbered anew."""
+    """The metadata of these tokens, renumbered."""
     number = {tokens.ids[text]: i for i, text in enumerate(types)}
     metadata = {
         key: number[value] if key.endswith(_NAMED_IDS) and isinstance(value, int) else value

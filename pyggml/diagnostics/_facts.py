@@ -1,4 +1,4 @@
-"""What was read of a model, before it becomes a report."""
+"""Facts read from a model, the input of a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyggml.files.model_files import Format
 
 
 @dataclass(frozen=True)
-class StoredTensor:
+class TensorFacts:
     """A tensor as it is stored.
 
     Attributes:
@@ -32,7 +32,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Storage:
-    """How the weights are stored; see :class:`~pyggml.diagnostics.report.QuantizationReport`."""
+    """Storage form of the weights; see :class:`~pyggml.diagnostics.report.QuantizationReport`."""
 
     name: str
     method: str
@@ -42,7 +42,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Everything that was read of a model.
+    """All facts read from a model.
 
     Attributes:
         path: path of the file or directory.
@@ -53,13 +53,13 @@ class ModelFacts:
         n_params: number of weights.
         metadata: metadata of the GGUF file, or of the one that an import would make.
         match: the family.
-        survey: what the engine says about the model.
-        vocabulary: what is known of the vocabulary; None: nothing.
-        storage: how the weights are stored.
+        survey: the engine's metadata check of the model.
+        vocabulary: the vocabulary; None: unknown.
+        storage: the storage form of the weights.
         is_tied: whether the output shares the embedding's weights.
         import_type: type that most weights would get in an import; None: the model is not imported.
         ignored_keys: keys of the configuration that an import ignores.
-        rope: what else is known about the rotations: "scaling", "factor", "n_ctx_original".
+        rope: further facts about the rotations: "scaling", "factor", "n_ctx_original".
         problems: problems found so far.
     """
 
@@ -67,7 +67,7 @@ class ModelFacts:
     format: Format
     files: Sequence[FileReport]
     names: Sequence[str]
-    tensors: Sequence[StoredTensor]
+    tensors: Sequence[TensorFacts]
     n_params: int
     metadata: Mapping[str, object]
     match: Match
@@ -85,11 +85,11 @@ class Problems(list[Problem]):
     """The problems found so far."""
 
     def error(self, code: str, message: str) -> None:
-        """Adds something that keeps the model from working."""
+        """Add a problem that prevents the model from working."""
         self._add("error", code, message)
 
     def warning(self, code: str, message: str) -> None:
-        """Adds something that may surprise."""
+        """Add a problem with which the model works."""
         self._add("warning", code, message)
 
     def _add(self, severity: Severity, code: str, message: str) -> None:
@@ -97,6 +97,6 @@ class Problems(list[Problem]):
 
 
 def listed(names: Sequence[str], n: int = 3) -> str:
-    """The first few names, and how many more there are."""
+    """Format the first names, with the number of the others."""
     more = f" and {len(names) - n} more" if len(names) > n else ""
     return ", ".join(map(repr, names[:n])) + more

@@ -1,7 +1,8 @@
-"""Reads what the header of a GGUF file says about the model."""
+"""Facts from the header of a GGUF file."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,15 +15,15 @@ from pyggml._core.checks import shown
 from pyggml._native import quantization_mix
 from pyggml._native.metadata_check import MetadataCheck, TensorMismatch, check_metadata, shorten_merges
 from pyggml._native.model import TOKENIZER_JSON, Model
-from pyggml.diagnostics._adjacent_tokenizer import check_neighbours
-from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, StoredTensor, listed
+from pyggml.diagnostics._adjacent_tokenizer import check_adjacent_tokenizer
+from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, TensorFacts, listed
 from pyggml.diagnostics._vocabulary import vocabulary_of
 from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
 from pyggml.errors import InferError, OutOfMemoryError, TokenizerError
 from pyggml.families import Family
 from pyggml.files.model_files import ModelFiles
-from pyggml.gguf import GGMLType, GGUFReader, TensorInfo
+from pyggml.gguf import GGMLType, GGUFReader
 from pyggml.tokenizer.hugging_face import open_tokenizer
 from pyggml.units import counted
 
@@ -36,7 +37,7 @@ _MAX_FACTORS_BYTES = 4096
 
 
 def read_gguf(files: ModelFiles) -> ModelFacts:
-    """Reads the headers of a file and of the others of its set. The caller closes the model in the facts.
+    """Read the headers of a file and of the others in its split set. The caller closes the model in the facts.
 
     Raises:
         ModelLoadError: its own header cannot be read.
@@ -47,8 +48,12 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
         readers = list(_split_set(first, files, stack, problems))
         for reader in readers:
             _check_length(reader, problems)
-        metadata = dict(_repeated(readers[0].metadata))
-        tensors = [_stored(info) for reader in readers for info in reader.tensors.values()]
+        metadata = dict(_short_metadata(readers[0].metadata))
+        tensors = [
+            TensorFacts(info.name, info.type.name, math.prod(info.shape), info.nbytes)
+            for reader in readers
+            for info in reader.tensors.values()
+        ]
         shorten_merges(readers[0])
         surveyed = check_metadata([reader.handle for reader in readers], path)
         model = surveyed.model
@@ -56,12 +61,12 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
         _check_engine(surveyed, tensors, problems)
         if model is not None:
             _check_ids(metadata, model.vocab.n_tokens, problems)
-            check_neighbours(path, model.vocab, problems)
+            check_adjacent_tokenizer(path, model.vocab, problems)
             _check_own_tokenizer(model, problems)
     return ModelFacts(
         path=path,
         format=files.format,
-        files=[_file(reader) for reader in readers],
+        files=[FileReport(each.path, each.path.stat().st_size, len(each.tensors)) for each in readers],
         names=[str(metadata[key]) for key in _NAMES if key in metadata],
         tensors=tensors,
         n_params=sum(tensor.n_params for tensor in tensors),
@@ -150,8 +155,8 @@ def _check_length(reader: GGUFReader, problems: Problems) -> None:
         )
 
 
-def _check_engine(surveyed: MetadataCheck, tensors: Sequence[StoredTensor], problems: Problems) -> None:
-    """What the engine finds wrong with the model."""
+def _check_engine(surveyed: MetadataCheck, tensors: Sequence[TensorFacts], problems: Problems) -> None:
+    """Add the problems that the engine finds."""
     if surveyed.failed == "architecture":
         problems.error(
             "unknown-architecture",
@@ -194,7 +199,7 @@ def _check_tensors(surveyed: MetadataCheck, problems: Problems) -> None:
         problems.error(
             "unknown-tensor",
             f"{counted(len(surveyed.unknown), 'tensor')} too many for such a model: {listed(surveyed.unknown)}. It may "
-            "be of another kind than its architecture says, or need a newer version of pyggml",
+            "have another architecture than its metadata names, or need a newer version of pyggml",
         )
     if surveyed.failed and not (missing or shapes or rows):
         problems.error("engine-refuses", f"the engine does not accept the tensors: {surveyed.message}")
@@ -222,8 +227,8 @@ def _check_ids(metadata: Mapping[str, object], n_tokens: int, problems: Problems
         )
 
 
-def _repeated(metadata: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """The metadata that a report repeats: everything but what is long."""
+def _short_metadata(metadata: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """The metadata without long values, for the report."""
     for key in metadata:
         if key == TOKENIZER_JSON or (key.startswith("tokenizer.ggml.") and key.rsplit(".", 1)[1] in _COLUMNS):
             continue
@@ -234,15 +239,7 @@ def _repeated(metadata: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 _COLUMNS = ("tokens", "token_type", "scores", "merges", "precompiled_charsmap")
 
 
-def _stored(info: TensorInfo) -> StoredTensor:
-    return StoredTensor(info.name, info.type.name, int(np.prod(info.shape, dtype=np.int64)), info.nbytes)
-
-
-def _file(reader: GGUFReader) -> FileReport:
-    return FileReport(reader.path, reader.path.stat().st_size, len(reader.tensors))
-
-
-def _storage(metadata: Mapping[str, object], tensors: Sequence[StoredTensor]) -> Storage:
+def _storage(metadata: Mapping[str, object], tensors: Sequence[TensorFacts]) -> Storage:
     given = metadata.get("general.file_type")
     if isinstance(given, int):
         name = quantization_mix.file_type_name(given)

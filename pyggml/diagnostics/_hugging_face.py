@@ -1,12 +1,13 @@
-"""Reads what the headers and the configuration of a Hugging Face directory say about the model."""
+"""Facts from the headers and the configuration of a Hugging Face directory."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from pyggml import families
 from pyggml._native.metadata_check import MetadataCheck, check_metadata, gguf_of
 from pyggml.diagnostics import _vocabulary
 from pyggml.diagnostics._checkpoint_headers import HeaderTensors
-from pyggml.diagnostics._directory_vocabulary import DirectoryVocabulary, read_vocabulary
-from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, StoredTensor
+from pyggml.diagnostics._directory_vocabulary import DirectoryVocabulary, inspect_vocabulary
+from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, TensorFacts
 from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
 from pyggml.errors import InferError, ModelNotFoundError, OutOfMemoryError, UnsupportedArchitectureError
@@ -24,17 +25,19 @@ from pyggml.files.config import Config
 from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import choose_types
 from pyggml.importer.layouts import layout_of
-from pyggml.importer.plan import ImportPlan, as_stored, read_config, read_plan
+from pyggml.importer.plan import ImportPlan, OnProblem, as_stored, plan_import, read_config
 from pyggml.importer.recommended_sampling import read_sampling
-from pyggml.importer.safetensors import Checkpoint, CutShortError
+from pyggml.importer.safetensors import Checkpoint, TruncatedFileError
 from pyggml.importer.schemes import scheme_of
 from pyggml.importer.tensors import WrongShapeError
 
-# Of wrong tensors and settings, the first ones say enough.
+_T = TypeVar("_T")
+
+# Limit of reported problems with tensors and settings.
 _MAX_ERRORS = 64
 _NAME_KEYS = ("_name_or_path", "name_or_path")
 
-#: Key of a config -> what a GGUF file calls it; for models that pyggml does not import.
+#: Key of a config -> key of a GGUF file; for models that pyggml does not import.
 _SIZES = {
     "num_hidden_layers": "block_count",
     "n_layer": "block_count",
@@ -54,7 +57,7 @@ _SIZES = {
 
 
 def read_hugging_face(files: ModelFiles) -> ModelFacts:
-    """Reads the headers of a directory. The caller closes the model in the facts.
+    """Read the headers of a directory. The caller closes the model in the facts.
 
     Raises:
         ModelNotFoundError: there is no configuration.
@@ -62,13 +65,17 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     """
     problems = Problems()
     config = read_config(files)
-    _check_support(config, problems)
+    layout = _supported("unknown-architecture", layout_of, config, problems)
+    scheme = _supported("unknown-quantization", scheme_of, config, problems)
     checkpoint = _checkpoint(files, problems)
-    plan = None if problems else _plan(files, problems)
+    sampling = read_sampling(files.path)
+    plan = None
+    if layout is not None and checkpoint is not None and not problems:
+        plan = _plan(partial(plan_import, config, layout, scheme, checkpoint, sampling), problems)
     values = config.values if plan is None else {**plan.config.values, "vocab_size": plan.sizes.n_vocab}
-    vocabulary = read_vocabulary(files.path, values, problems)
+    vocabulary = inspect_vocabulary(files.path, values, problems)
     metadata = _sizes(config) if plan is None else _plain(plan.metadata)
-    for note in read_sampling(files.path)[1]:
+    for note in sampling.notes:
         problems.warning("bad-sampling", note)
     shown = {**metadata, **({} if vocabulary is None else vocabulary.metadata)}
     shown.pop("general.name", None)  # the import spells it so that the engine draws no conclusions from it
@@ -77,14 +84,15 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     if plan is not None and vocabulary is not None and surveyed.failed:
         problems.error("engine-refuses", f"the engine cannot read the model's {surveyed.failed}: {surveyed.message}")
     tensors = [
-        StoredTensor(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes)
+        TensorFacts(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes)
         for tensor in (checkpoint or {}).values()
     ]
+    given = [metadata.get("general.name"), *(config.values.get(key) for key in _NAME_KEYS)]
     return ModelFacts(
         path=files.path,
         format=files.format,
         files=_files(checkpoint),
-        names=[*_names(config, metadata), files.path.name],
+        names=[*dict.fromkeys(name for name in given if isinstance(name, str) and name), files.path.name],
         tensors=tensors,
         n_params=_n_params(plan, tensors),
         metadata={**metadata, **_texts_of(vocabulary)},
@@ -100,16 +108,16 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     )
 
 
-# --- what is there ------------------------------------------------------------------------------------------------
+# --- files and support ------------------------------------------------------------------------------------------------
 
 
-def _check_support(config: Config, problems: Problems) -> None:
-    """Checks that the kind of model, and the way its weights are quantised, are known."""
-    for code, ask in (("unknown-architecture", layout_of), ("unknown-quantization", scheme_of)):
-        try:
-            ask(config)
-        except InferError as error:
-            problems.error(code, str(error))
+def _supported(code: str, read: Callable[[Config], _T], config: Config, problems: Problems) -> _T | None:
+    """A reader's result; None, and a problem, if pyggml does not support what the configuration names."""
+    try:
+        return read(config)
+    except InferError as error:
+        problems.error(code, str(error))
+        return None
 
 
 def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
@@ -117,7 +125,7 @@ def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
         return Checkpoint(files)
     except ModelNotFoundError as error:
         problems.error("missing-file", f"{error}: copy or download it as well")
-    except CutShortError as error:
+    except TruncatedFileError as error:
         problems.error("truncated", f"{error}: copy or download it again")
     except OutOfMemoryError:
         raise
@@ -126,23 +134,23 @@ def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
     return None
 
 
-def _plan(files: ModelFiles, problems: Problems) -> ImportPlan | None:
-    """What the import would make of it; None if it would not even begin."""
-    found = _Found()
+def _plan(plan_with: Callable[[OnProblem, type[HeaderTensors]], ImportPlan], problems: Problems) -> ImportPlan | None:
+    """The plan of the import, without the tensors and settings that have problems; None if it cannot begin."""
+    found = _ProblemCollector()
     try:
-        plan = as_stored(read_plan(files, found, HeaderTensors))
+        plan = as_stored(plan_with(found, HeaderTensors))
     except OutOfMemoryError:
         raise
     except InferError as error:
         if not found.n_errors:
             found("setting", error)
         plan = None
-    found.tell(problems)
+    found.report_to(problems)
     return plan
 
 
-class _Found:
-    """What is wrong with tensors and settings, by code."""
+class _ProblemCollector:
+    """Collector of problems with tensors and settings, by code."""
 
     def __init__(self) -> None:
         self._messages: dict[str, list[str]] = {}
@@ -154,8 +162,8 @@ class _Found:
         if self.n_errors == _MAX_ERRORS:
             raise error
 
-    def tell(self, problems: Problems) -> None:
-        """Adds a problem for each kind."""
+    def report_to(self, problems: Problems) -> None:
+        """Add a problem for each kind."""
         for code, messages in self._messages.items():
             more = f", and {len(messages) - 1} more like this" if len(messages) > 1 else ""
             problems.error(code, f"{messages[0]}{more}")
@@ -180,7 +188,7 @@ def _files(checkpoint: Checkpoint | None) -> Sequence[FileReport]:
     return [FileReport(file, file.stat().st_size, counts[file]) for file in checkpoint.files]
 
 
-# --- what the engine would be given -------------------------------------------------------------------------------
+# --- the import -------------------------------------------------------------------------------
 
 
 def _plain(metadata: Mapping[str, object]) -> dict[str, object]:
@@ -189,7 +197,7 @@ def _plain(metadata: Mapping[str, object]) -> dict[str, object]:
 
 
 def _sizes(config: Config) -> dict[str, object]:
-    """What can be said about a model that pyggml does not import."""
+    """The sizes of a model that pyggml does not import."""
     architecture = str(config.values.get("model_type", "unknown"))
     sizes: dict[str, object] = {"general.architecture": architecture}
     for name, key in _SIZES.items():
@@ -223,12 +231,7 @@ def _import_type(plan: ImportPlan) -> str:
     return sizes.most_common(1)[0][0]
 
 
-# --- what there is to say -----------------------------------------------------------------------------------------
-
-
-def _names(config: Config, metadata: Mapping[str, object]) -> list[str]:
-    given = [metadata.get("general.name"), *(config.values.get(key) for key in _NAME_KEYS)]
-    return [name for name in dict.fromkeys(given) if isinstance(name, str) and name]
+# --- facts -----------------------------------------------------------------------------------------
 
 
 def _texts_of(vocabulary: DirectoryVocabulary | None) -> dict[str, object]:
@@ -236,21 +239,21 @@ def _texts_of(vocabulary: DirectoryVocabulary | None) -> dict[str, object]:
     return {key: value for key, value in shown.items() if "chat_template" in key}
 
 
-def _n_params(plan: ImportPlan | None, tensors: Sequence[StoredTensor]) -> int:
-    """The parameters of the model. Where it is not known which numbers are weights, all of them count."""
+def _n_params(plan: ImportPlan | None, tensors: Sequence[TensorFacts]) -> int:
+    """The number of parameters; without a plan, that of all stored numbers."""
     if plan is None:
         return sum(tensor.n_params for tensor in tensors)
     return sum(math.prod(tensor.shape) for tensor in plan.tensors)
 
 
 def _is_tied(config: Config, plan: ImportPlan | None) -> bool:
-    if plan is None:  # the configuration may be wrong or silent, but nothing else says it
+    if plan is None:  # the only source, although it may be wrong
         return config.values.get("tie_word_embeddings") is True
     return not any(tensor.name == "output.weight" for tensor in plan.tensors)
 
 
 def _rope(config: Config) -> dict[str, Any]:
-    """What the configuration says about rotations, and a GGUF file does not."""
+    """Facts about rotations that a GGUF file lacks."""
     section = config.values.get("rope_parameters") or config.values.get("rope_scaling") or {}
     if not isinstance(section, dict):
         return {}
@@ -267,13 +270,13 @@ def _rope(config: Config) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Bits:
-    """The bits and groups of quantised weights, whatever a method calls them."""
+    """The bits and groups of quantised weights, for any method."""
 
     bits: int | None
     group_size: int | None
 
 
-def _storage(config: Config, tensors: Sequence[StoredTensor]) -> Storage:
+def _storage(config: Config, tensors: Sequence[TensorFacts]) -> Storage:
     section = config.values.get("quantization_config") or config.values.get("compression_config")
     if not isinstance(section, dict):
         return Storage(main_type(tensors), "none")

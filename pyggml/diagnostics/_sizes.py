@@ -1,4 +1,4 @@
-"""The sizes and rotations of a model, as the engine reads them or else as the metadata says."""
+"""The sizes and rotations of a model, from the engine or else from the metadata."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PER_LAYER = ("n_head", "n_head_kv", "head_dim", "n_ff", "n_ff_expert", "n_exper
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ModelSizes:
     """The sizes by name, those that differ between layers, and the rotations."""
 
     values: Mapping[str, int]
@@ -40,13 +40,13 @@ class Sizes:
     rope: RopeReport
 
 
-def sizes_of(surveyed: Mapping[str, Any], metadata: Mapping[str, object], rope: Mapping[str, Any]) -> Sizes:
+def sizes_of(surveyed: Mapping[str, Any], metadata: Mapping[str, object], rope: Mapping[str, Any]) -> ModelSizes:
     """The sizes of a model.
 
     Args:
         surveyed: what the engine read; may be empty.
         metadata: of the file.
-        rope: what is known better about the rotations: "scaling", "factor", "n_ctx_original".
+        rope: facts about the rotations that take precedence: "scaling", "factor", "n_ctx_original".
     """
     known = {name: value for name, value in surveyed.items() if value is not None}  # JSON has no nan
     sizes = known or _of_metadata(metadata)
@@ -55,7 +55,7 @@ def sizes_of(surveyed: Mapping[str, Any], metadata: Mapping[str, object], rope: 
     values |= {name: int(sizes.get(name, 0)) for name in ("n_layer", "n_embd", "n_ctx_train", "n_expert")}
     differing = {name: each for name, each in layers.items() if len(set(each)) > 1}
     found = _rope(sizes, values["n_ctx_train"])
-    return Sizes(values, differing, found if found.type in ("", "none") else replace(found, **rope))
+    return ModelSizes(values, differing, found if found.type in ("", "none") else replace(found, **rope))
 
 
 def _of_metadata(metadata: Mapping[str, object]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The chat template of a model: what it can express, and whether it renders that."""
+"""Check of a model's chat template: its abilities, and whether it renders them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyggml.errors import EngineError, InferError, OutOfMemoryError
 
 _USER = {"role": "user", "content": "Hello"}
 _SYSTEM = {"role": "system", "content": "Be brief."}
-_ANSWER = {"role": "assistant", "content": "Hi."}
+_ASSISTANT = {"role": "assistant", "content": "Hi."}
 _TOOL = {
     "type": "function",
     "function": {
@@ -40,27 +40,27 @@ def template_of(model: Model, problems: Problems) -> TemplateReport | None:
         )
         return None
     with templates:
-        for what, conversation in _conversations(templates):
+        for name, conversation in _conversations(templates):
             problem = _refusal(templates, conversation)
             if problem is not None:
                 problems.error(
                     "template-fails",
-                    f"the chat template does not render {what}: {problem}. Pass another chat_template",
+                    f"the chat template does not render {name}: {problem}. Pass another chat_template",
                 )
                 break
         return TemplateReport(templates.source, templates.names, templates.supports)
 
 
 def remarks_on(model: Model) -> Iterator[str]:
-    """What users should know about chatting with a model that generates; nothing is wrong with it."""
+    """Yield remarks on chatting with a model that generates."""
     if model.chat_template() is None:
         yield f"there is no chat template: {missing_template_advice(model)}"
 
 
 def _conversations(templates: ChatTemplates) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Conversations that a template with these abilities has to render."""
+    """Yield conversations that a template with these abilities has to render."""
     yield "a user's message", {"messages": [_USER]}
-    yield "a conversation of several messages", {"messages": [_USER, _ANSWER, _USER]}
+    yield "a conversation of several messages", {"messages": [_USER, _ASSISTANT, _USER]}
     if templates.supports.system:
         yield "a system message", {"messages": [_SYSTEM, _USER]}
     if templates.supports.tools:
@@ -75,11 +75,11 @@ def _refusal(templates: ChatTemplates, conversation: dict[str, Any]) -> str | No
             raise
         return str(error)
     lost = conversation["messages"][-1]["content"] not in text
-    return "what the user said is not in the prompt" if lost else None
+    return "the last message is not in the prompt" if lost else None
 
 
 def _is_about_template(error: InferError) -> bool:
-    """Whether it is no lack of memory or of threads; what fails a check of the engine is the template, too."""
+    """Check whether the template caused an error, rather than a lack of memory or threads."""
     if isinstance(error, OutOfMemoryError):
         return False
     return not isinstance(error, EngineError) or "a check inside the engine failed" in str(error)

@@ -1,17 +1,17 @@
-"""Where the bytes are: tensors by type, by what they do, and by layer."""
+"""Tensor sizes by type, by component and by layer."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from pyggml.diagnostics._facts import StoredTensor
+from pyggml.diagnostics._facts import TensorFacts
 from pyggml.diagnostics.report import LayerReport, TensorShare
 
 # The number of a layer in a tensor's name, in GGUF files and in checkpoints.
 _LAYER = re.compile(r"(?:^|\.)(?:blk|layers|h|blocks|block)\.(\d+)\.")
 
-#: What tensors do, by what their names hold, in GGUF files and in checkpoints; the first that fits.
+#: Component -> pattern of tensor names, in GGUF files and in checkpoints; the first match counts.
 _PARTS = (
     ("norms", r"norm|ln_|layernorm|\.ln\."),
     ("experts", r"_exps|experts|block_sparse_moe|ffn_gate_inp|_shexp"),
@@ -23,19 +23,19 @@ _PARTS = (
 )
 
 
-def by_type(tensors: Iterable[StoredTensor]) -> tuple[TensorShare, ...]:
-    """The tensors by type, the largest share first."""
+def by_type(tensors: Iterable[TensorFacts]) -> tuple[TensorShare, ...]:
+    """Group the tensors by type, the largest share first."""
     return _shares(tensors, lambda tensor: tensor.type)
 
 
-def by_part(tensors: Iterable[StoredTensor]) -> tuple[TensorShare, ...]:
-    """The tensors by what they do, the largest share first."""
+def by_part(tensors: Iterable[TensorFacts]) -> tuple[TensorShare, ...]:
+    """Group the tensors by component, the largest share first."""
     return _shares(tensors, lambda tensor: _part(tensor.name))
 
 
-def by_layer(tensors: Iterable[StoredTensor]) -> tuple[LayerReport, ...]:
+def by_layer(tensors: Iterable[TensorFacts]) -> tuple[LayerReport, ...]:
     """The share of each layer."""
-    layers: dict[int, list[StoredTensor]] = {}
+    layers: dict[int, list[TensorFacts]] = {}
     for tensor in tensors:
         match = _LAYER.search(tensor.name)
         if match is not None:
@@ -43,12 +43,12 @@ def by_layer(tensors: Iterable[StoredTensor]) -> tuple[LayerReport, ...]:
     return tuple(_layer(index, layers[index]) for index in sorted(layers))
 
 
-def main_type(tensors: Sequence[StoredTensor]) -> str:
+def main_type(tensors: Sequence[TensorFacts]) -> str:
     """The type of most weights; "" if there are none."""
     return max(by_type(tensors), key=lambda share: share.n_params, default=TensorShare("", 0, 0, 0)).name
 
 
-def _layer(index: int, tensors: Sequence[StoredTensor]) -> LayerReport:
+def _layer(index: int, tensors: Sequence[TensorFacts]) -> LayerReport:
     shares = by_type(tensors)
     return LayerReport(index, sum(share.n_bytes for share in shares), {share.name: share.n_bytes for share in shares})
 
@@ -57,8 +57,8 @@ def _part(name: str) -> str:
     return next((part for part, pattern in _PARTS if re.search(pattern, name)), "other")
 
 
-def _shares(tensors: Iterable[StoredTensor], key: Callable[[StoredTensor], str]) -> tuple[TensorShare, ...]:
-    groups: dict[str, list[StoredTensor]] = {}
+def _shares(tensors: Iterable[TensorFacts], key: Callable[[TensorFacts], str]) -> tuple[TensorShare, ...]:
+    groups: dict[str, list[TensorFacts]] = {}
     for tensor in tensors:
         groups.setdefault(key(tensor), []).append(tensor)
     shares = [

@@ -1,4 +1,4 @@
-"""Inspects a model without reading its weights."""
+"""Inspection of a model without reading its weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyggml._native.model import Model, Progress
 from pyggml.diagnostics._facts import ModelFacts, Problems
 from pyggml.diagnostics._gguf import read_gguf
 from pyggml.diagnostics._hugging_face import read_hugging_face
-from pyggml.diagnostics._sizes import Sizes, sizes_of
+from pyggml.diagnostics._sizes import ModelSizes, sizes_of
 from pyggml.diagnostics._template import remarks_on, template_of
 from pyggml.diagnostics._weights import by_layer, by_part, by_type
 from pyggml.diagnostics.report import LoadPlan, ModelReport, Problem, QuantizationReport, TemplateReport
@@ -16,15 +16,15 @@ from pyggml.options.recommended import recommended
 from pyggml.source import Source, identify
 from pyggml.types import SamplingParams
 
-# Errors with which a model still loads and generates, but does not chat, or stop, as it should.
+# Errors with which a model loads and generates, but does not chat or stop correctly.
 _LOADS_WITH = frozenset({"template-unreadable", "template-fails", "bad-token-id"})
 
 
 def inspect(source: Source = None, progress: Progress | None = None) -> ModelReport:
-    """Reports what a model is, whether anything is wrong with it, and what pyggml would do with it.
+    """Report a model's properties and problems, and the plan for loading it.
 
-    Reads only metadata, so 100 GB take no longer than 100 MB. A broken model also gets a report, which says what is
-    wrong, as long as its header or ``config.json`` can be read.
+    Reads only metadata, so 100 GB take no longer than 100 MB. A broken model also gets a report with its problems,
+    as long as its header or ``config.json`` can be read.
 
     Args:
         source: path of a ``.gguf`` file (the first of a split set), or of a Hugging Face directory; or a reference,
@@ -33,10 +33,10 @@ def inspect(source: Source = None, progress: Progress | None = None) -> ModelRep
 
     Raises:
         ModelNotFoundError: there is no model.
-        ModelLoadError: not even the header or the ``config.json`` can be read.
+        ModelLoadError: neither the header nor the ``config.json`` can be read.
         InvalidParameterError: not a path.
-        OutOfMemoryError: there is not enough memory to look.
-        EngineError: no thread can be started to look at the chat template.
+        OutOfMemoryError: there is not enough memory for the inspection.
+        EngineError: no thread can be started to check the chat template.
         DownloadError, DiskFullError, MissingPackageError: as for :func:`~pyggml.load`, with a reference.
     """
     files = identify(source, progress)
@@ -107,7 +107,7 @@ def _sampling(model: Model, problems: Problems) -> SamplingParams | None:
     return found.params
 
 
-def _variant(facts: ModelFacts, sizes: Sizes, template: TemplateReport | None) -> str:
+def _variant(facts: ModelFacts, sizes: ModelSizes, template: TemplateReport | None) -> str:
     values = sizes.values
     shown = {
         **values,

@@ -71,7 +71,7 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class QuantizationReport:
-    """How the weights are stored.
+    """Storage form of the weights.
 
     Attributes:
         name: "Q4_K - Medium", "BF16", "gptq 4 bits in groups of 128" ...
@@ -128,15 +128,15 @@ class VocabularyReport:
     """The tokens of a model.
 
     Attributes:
-        type: how text is split: "bpe", "spm", "ugm", "wpm" ...; "none": there is no vocabulary.
-        pre_tokenizer: how byte-level BPE splits text first: "llama-bpe", "qwen2" ...; "" for other types.
+        type: kind of tokenizer: "bpe", "spm", "ugm", "wpm" ...; "none": there is no vocabulary.
+        pre_tokenizer: pre-tokenizer of byte-level BPE: "llama-bpe", "qwen2" ...; "" for other types.
         n_tokens: number of tokens.
         special: role -> token; roles are "bos", "eos", "eot", "pad", "unk", "fim_pre" ...
         stop_tokens: token id -> text of each token that ends a generation, as with :func:`pyggml.load`.
         add_bos: whether encoding puts BOS before a text.
         add_eos: whether encoding puts EOS after a text.
-        tokenizer: what cuts texts: "engine", or "tokenizer.huggingface.json", the checkpoint's own tokenizer in a GGUF
-            file; None: a directory, for which this is decided when it is imported.
+        tokenizer: encoder of texts: "engine", or "tokenizer.huggingface.json", the checkpoint's own tokenizer in a GGUF
+            file; None: a directory, for which the import decides.
     """
 
     type: str
@@ -156,7 +156,7 @@ class TemplateReport:
     Attributes:
         source: its Jinja text.
         names: names of the model's other templates.
-        supports: what the template supports.
+        supports: the abilities of the template.
     """
 
     source: str
@@ -169,10 +169,10 @@ class Problem:
     """A problem with a model.
 
     Attributes:
-        severity: "error": the model does not load or work correctly; "warning": it works, with surprises.
+        severity: "error": the model does not load or work correctly; "warning": it works, but not as users may expect.
         code: stable name of the problem: "missing-tensor", "truncated" ...; docs/reference/model-inspection.md
             lists them.
-        message: what is wrong, and what to do about it.
+        message: the problem, and its fix.
     """
 
     severity: Severity
@@ -185,7 +185,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """What :func:`pyggml.load` would do.
+    """Plan of :func:`pyggml.load` for a model.
 
     Attributes:
         loads: whether it would load the model.
@@ -215,7 +215,7 @@ class LoadPlan:
 
 @dataclass(frozen=True)
 class ModelReport(JSONReady):
-    """What a model's metadata says about it; see :func:`pyggml.inspect`. Unknown numbers are 0.
+    """Report on a model from its metadata; see :func:`pyggml.inspect`. Unknown numbers are 0.
 
     Attributes:
         path: path of the GGUF file or the directory.
@@ -232,7 +232,7 @@ class ModelReport(JSONReady):
         parts: the tensors by purpose: "embedding", "attention", "feed-forward", "experts", "output", "norms", "other";
             largest share first.
         layers: the weights of each layer.
-        quantization: how the weights are stored.
+        quantization: the storage form of the weights.
         n_layer: number of layers.
         n_embd: width of the residual stream.
         n_head: number of query heads.
@@ -242,16 +242,16 @@ class ModelReport(JSONReady):
         n_expert: number of experts in a layer; 0: a dense model.
         n_expert_used: number of experts used for each token.
         n_ff_expert: inner width of an expert; 0: the same as ``n_ff``.
-        sliding_window: how many tokens layers with a window look back; 0: no layer has one.
+        sliding_window: size of the attention window in tokens; 0: no layer has one.
         n_ctx_train: training length, in tokens.
         per_layer: for sizes that differ between layers, name -> the size in each; the fields above have the largest.
         rope: rotary position embeddings.
         tied_embeddings: whether the output shares the embedding's weights.
         vocabulary: the vocabulary; None if it cannot be read.
         chat_template: the chat template; None if there is none that can be read.
-        recommended_sampling: the sampling that the model's makers recommend; None: they say nothing.
-        problems: what is wrong, errors first; empty for a good model.
-        remarks: what is not wrong, but worth knowing.
+        recommended_sampling: the sampling that the model's makers recommend; None: no recommendation.
+        problems: the problems, errors first; empty for a good model.
+        remarks: other facts worth knowing.
         plan: what :func:`pyggml.load` would do with it.
         metadata: the file's metadata, without arrays and long texts.
     """
@@ -296,24 +296,24 @@ class ModelReport(JSONReady):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong that keeps it from working."""
+        """True if no problem prevents the model from working."""
         return all(problem.severity != "error" for problem in self.problems)
 
     @property
     def layers_differ(self) -> bool:
-        """Whether not all layers are stored in the same types."""
+        """True if layers are stored in different types."""
         return len({frozenset(layer.types) for layer in self.layers}) > 1
 
     def estimate(self, **options: Unpack[EstimateKeywords]) -> MemoryEstimate:
-        """How much memory :func:`pyggml.load` of this model would take, and what would fit.
+        """Estimate the memory that :func:`pyggml.load` of this model would use.
 
         Args:
-            options: the keywords of :func:`pyggml.memory.estimate.estimate`, which also raises what is wrong with them.
+            options: the keywords of :func:`pyggml.memory.estimate.estimate`, which also raises errors for invalid ones.
         """
         return estimate(self.path, **options)
 
     def sections(self) -> tuple[ReportSection, ...]:
-        """The report in words, part by part; ``str(report)`` is all of them."""
+        """Return the sections of the report as text; ``str(report)`` joins them."""
         return tuple(sections_of(self))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A report in words: sections of facts, which ``str(report)`` prints and the command dresses up."""
+"""Text of a report: sections of facts, which ``str(report)`` prints and the command formats."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MAX_SPECIAL = 12
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A part of a report, for a reader. What files say in it is printable: control characters are spelled out.
+    """A section of a report as text. Control characters from files are escaped.
 
     Attributes:
-        title: of the section; of the first one, the model's name.
+        title: title of the section; of the first one, the model's name.
         shares: parts of the model's bytes, the largest first.
-        facts: names and what there is to say about them.
+        facts: names and values.
     """
 
     title: str
@@ -40,10 +40,10 @@ class ReportSection:
 
 
 def sections_of(report: ModelReport) -> Iterator[ReportSection]:
-    """All there is to say: what the model is, where its bytes are, how it loads, and what is wrong with it."""
+    """Yield the sections: the model, its sizes, loading it, and its problems."""
     yield ReportSection(printable(report.name or report.path.name), facts=_facts(_model(report)))
     yield ReportSection("Tokens", facts=_facts(_tokens(report)))
-    yield ReportSection("Where the bytes are", report.parts)
+    yield ReportSection("Size by component", report.parts)
     yield ReportSection("Types", report.types, _facts(_layers(report)))
     yield ReportSection("With pyggml", facts=_facts(_loading(report)))
     if report.remarks:
@@ -58,12 +58,12 @@ def _size(n_bytes: int, total: int) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with everything spelled out that a terminal would obey."""
+    """Return the text with control characters escaped."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _facts(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The rows that have something to say."""
+    """The rows with a value."""
     return tuple((name, printable(text)) for name, text in rows if text)
 
 
@@ -147,7 +147,7 @@ def _vocabulary(vocabulary: VocabularyReport) -> Iterator[tuple[str, str]]:
 
 
 def _layers(report: ModelReport) -> Iterator[tuple[str, str]]:
-    """A row for each kind of layer, where not all layers are stored in the same types."""
+    """A row for each kind of layer, if layers are stored in different types."""
     kinds: dict[frozenset[str], list[LayerReport]] = {}
     for layer in report.layers if report.layers_differ else ():
         kinds.setdefault(frozenset(layer.types), []).append(layer)
@@ -170,7 +170,7 @@ def _loading(report: ModelReport) -> Iterator[tuple[str, str]]:
 
 
 def _sampling(params: SamplingParams | None) -> str:
-    """The recommended sampling by the parameters that say something."""
+    """The recommended sampling parameters that differ from the defaults."""
     if params is None:
         return ""
     fields = fields_of(SamplingParams).values()

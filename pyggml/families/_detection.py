@@ -1,4 +1,4 @@
-"""Detects a model's family by its architecture, its required tokens, and then its signs.
+"""Detection of a model's family by its architecture, its required tokens, and then its signs.
 
 The candidates are the families of the architecture whose required tokens are in the vocabulary. Among these, the
 strongest sign wins: the name, then the chat template, then the family's own tokens, then the vocabulary size. In a tie,
@@ -44,10 +44,10 @@ class Match:
     rivals: tuple[Family, ...] = ()
 
     def among(self, families: Sequence[Family]) -> Family | None:
-        """Returns which of ``families`` the model belongs to; None if it belongs to another.
+        """Return which of ``families`` the model belongs to; None if it belongs to another.
 
-        A choice of one family is taken at its word if the model may belong to it. A choice among several says nothing
-        about which: if nothing else does either, the model stays of no known family.
+        A choice of one family is accepted if the model may belong to it. A choice among several does not decide which:
+        without any sign, the model stays of no known family.
         """
         fitting = [family for family in families if family in (self.family, *self.rivals)]
         if (
@@ -62,7 +62,7 @@ class Match:
 
 @dataclass(frozen=True)
 class _Traits:
-    """A file's properties besides its architecture; ``has_token`` is None if the vocabulary is unknown."""
+    """A file's properties other than its architecture; ``has_token`` is None if the vocabulary is unknown."""
 
     names: str
     template: str
@@ -71,15 +71,15 @@ class _Traits:
 
 
 class Detector:
-    """Detects families."""
+    """Detector of a model's family."""
 
     def __init__(self, families: Sequence[Family], generic: Family) -> None:
-        """Takes the families, preferred ones first, and the fallback."""
+        """Take the families, preferred ones first, and the fallback."""
         self._families = families
         self._generic = generic
 
     def of_model(self, model: Model) -> Match:
-        """Returns the family of a loaded model.
+        """Return the family of a loaded model.
 
         Raises:
             ClosedError: the model was closed.
@@ -104,7 +104,7 @@ class Detector:
         )
 
     def of_gguf(self, metadata: Mapping[str, object]) -> Match:
-        """Returns the family of a GGUF file, from its metadata with the vocabulary.
+        """Return the family of a GGUF file, from its metadata with the vocabulary.
 
         Args:
             metadata: as from :attr:`GGUFReader.metadata <pyggml.gguf.GGUFReader.metadata>`.
@@ -119,7 +119,7 @@ class Detector:
         return self.of_vocabulary(metadata, len(tokens), special.__contains__)
 
     def of_vocabulary(self, metadata: Mapping[str, object], n_vocab: int, has_token: Callable[[str], bool]) -> Match:
-        """Returns the family of a GGUF file, or of a model to import, whose vocabulary has already been read.
+        """Return the family of a GGUF file, or of a model to import, whose vocabulary has already been read.
 
         Args:
             metadata: as for :meth:`of_gguf`; of ``tokenizer.*``, only the chat template is used.
@@ -137,7 +137,7 @@ class Detector:
         )
 
     def of_config(self, config: Mapping[str, object], special_tokens: Collection[str] | None = None) -> Match:
-        """Returns the family of a Hugging Face model, by its ``model_type``, or else by its ``architectures``.
+        """Return the family of a Hugging Face model, by its ``model_type``, or else by its ``architectures``.
 
         Args:
             config: the content of its ``config.json``.
@@ -186,7 +186,7 @@ class Detector:
         if len(candidates) == 1:
             likely = fitting  # no other family to confuse it with
         if not likely:
-            return Match(name, self._generic, (reason, *_doubts(candidates, fitting)), tuple(fitting))
+            return Match(name, self._generic, (reason, *_ambiguity(candidates, fitting)), tuple(fitting))
         best = max(strengths[family.name] for family in likely)
         first, *rivals = (family for family in likely if strengths[family.name] == best)
         return Match(name, first, (reason, *_reasons(first, traits)), tuple(rivals))
@@ -196,14 +196,14 @@ def _fits(family: Family, traits: _Traits) -> bool:
     return traits.has_token is None or all(map(traits.has_token, family.required_tokens))
 
 
-def _doubts(candidates: Sequence[Family], fitting: Sequence[Family]) -> tuple[str, ...]:
+def _ambiguity(candidates: Sequence[Family], fitting: Sequence[Family]) -> tuple[str, ...]:
     if fitting:
         return ("nothing shows which family of this architecture it belongs to",)
     return ("its vocabulary matches no family of this architecture",) if candidates else ()
 
 
 def _strength(signs: Signs, traits: _Traits) -> tuple[bool, ...]:
-    """Which signs are present, the strongest first."""
+    """The presence of each kind of sign, the strongest first."""
     return (
         _name_in(signs, traits) is not None,
         _template_in(signs, traits) is not None,
@@ -235,7 +235,7 @@ def _template_in(signs: Signs, traits: _Traits) -> str | None:
 
 
 def words_of(names: Iterable[object]) -> str:
-    """Converts names to lower-case words, separated and surrounded by spaces."""
+    """Convert names to lower-case words, separated and surrounded by spaces."""
     texts = (name.lower() for name in names if isinstance(name, str))
     return f" {' '.join(re.findall('[a-z0-9]+', ' '.join(texts)))} "
 

@@ -1,4 +1,4 @@
-"""The form in which a model family is declared."""
+"""Declaration of a model family."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyggml.families._layout import Architecture
 
 @dataclass(frozen=True)
 class Signs:
-    """What distinguishes a family from others of the same architecture, besides its required tokens.
+    """Signs that distinguish a family from others of the same architecture, in addition to its required tokens.
 
     Attributes:
         tokens: special tokens that its vocabularies have, but few others.
@@ -56,12 +56,12 @@ class Family:
         builds: its models' architectures, with all their names. Those with a layout can be imported.
         required_tokens: special tokens that every vocabulary of the family has.
         signs: what distinguishes it from others of the same architecture.
-        needs_sign: whether a sign is required, because its required tokens alone are not conclusive.
+        needs_sign: True if a sign is required, because its required tokens alone are not conclusive.
         precedence: among families that fit equally well, the highest precedence wins, then the first name.
         text_tokens: tokens that the engine always treats as ends, but that are plain text in this family.
         classes: public classes for its models, the most specific first: "Qwen3" creates ``pyggml.Qwen3`` and
             ``Inference.use_qwen3``.
-        aliases: other spellings of the first of these and of its method, as people know them from other libraries.
+        aliases: other spellings of the first of these and of its method, known from other libraries.
         variants: models that ``inspect`` distinguishes; the first that fits wins.
     """
 
@@ -90,7 +90,7 @@ class Family:
 
     @property
     def hf_architectures(self) -> tuple[str, ...]:
-        """``architectures`` of the same, for those without a known ``model_type``."""
+        """``architectures`` of its ``config.json`` files, for those without a known ``model_type``."""
         return _each(build.hf_architectures for build in self.builds)
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Family:
 GENERIC = Family(name="generic", title="of no known family", stop_tokens=())
 
 
-_METHOD = "use_"  # what the methods of Inference begin with
+_METHOD = "use_"  # prefix of the methods of Inference
 
 
 @dataclass(frozen=True)

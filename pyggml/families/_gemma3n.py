@@ -28,8 +28,8 @@ _SPARSITY = 0.95
 _SHARED = "shared_keys"
 
 
-def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Writes one width of feed-forward layers for all layers, if they agree."""
+def _rename_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Replace a list of equal feed-forward widths by one width."""
     widths = values.get("intermediate_size")
     if isinstance(widths, list) and widths and all(width == widths[0] for width in widths):
         return {**values, "intermediate_size": widths[0]}
@@ -54,13 +54,13 @@ def _shares(_config: Config, n_layer: int) -> list[bool]:
 
 
 def _all_tokens(weight: Weight, sizes: Sizes) -> Weight:
-    """Gives the tokens beyond the table of embeddings for layers its first row, as transformers does."""
+    """Pad the table of per-layer embeddings with its first row, as transformers does."""
     order = np.arange(sizes.n_vocab)
     return Reordered(weight, np.where(order < sizes.own["n_vocab_per_layer"], order, 0))
 
 
 def _sharing_and_sparsity(config: Config, sizes: Sizes) -> Mapping[str, Any]:
-    """Refuses models whose layers share, or are sparse, in another way than the engine's."""
+    """Reject models whose layer sharing or sparsity differs from the engine's."""
     n_shared = config.get("num_kv_shared_layers")
     if n_shared != sizes.n_layer - _N_LAYER_KV:
         raise UnsupportedArchitectureError(
@@ -124,7 +124,7 @@ GEMMA3N = Layout(
             )
             for tensor in (
                 _block(target, source, *shape, when=f"no {_SHARED}"),
-                # The engine asks for them in every layer, and computes nothing with those.
+                # The engine requires them in every layer, and does not use these.
                 Tensor(f"blk.{{i}}.{target}.weight", f"model.layers.0.{source}.weight", shape, when=_SHARED),
             )
         ),
@@ -162,7 +162,7 @@ GEMMA3N = Layout(
         "hidden_size_per_layer_input": (_N_PER_LAYER,),
     },
     defaults={"sliding_window_pattern": 5},
-    spell=_spell,
+    rename_keys=_rename_keys,
     sizes=_sizes,
     switches={"tie_word_embeddings": True},
     blocks={_SHARED: _shares},

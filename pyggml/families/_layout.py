@@ -1,4 +1,4 @@
-"""Names of architectures, and the layouts of checkpoints that can be imported.
+"""Name of architectures, and the layouts of checkpoints that can be imported.
 
 A layout declares the names and shapes of a checkpoint's tensors, what they become in the GGUF file, and the supported
 settings in ``config.json``. Anything else in a checkpoint is refused.
@@ -34,13 +34,13 @@ class Sizes(Shape):
     own: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, name: str) -> int:
-        """The size of this name: one of the architecture's own, or an attribute; "2*n_ff" is twice the size "n_ff"."""
+        """Return a size by name: the architecture's own, or an attribute; "2*n_ff" is twice the size "n_ff"."""
         factor, _, name = name.rpartition("*")
         size: int = self.own[name] if name in self.own else getattr(self, name)
         return size * int(factor or 1)
 
     def is_on(self, switch: str, block: int) -> bool:
-        """Whether a switch is on; with the prefix "no ", whether it is off."""
+        """Check whether a switch is on or, with the prefix "no ", off."""
         name = switch.removeprefix("no ")
         is_on = self.blocks[name][block] if name in self.blocks else name in self.flags or name == "always"
         return is_on == (name == switch)
@@ -78,8 +78,8 @@ class Tensor:
         when: the switches that must be on for the tensor to exist, joined by " and "; one with the prefix "no " must
             be off. "always" is on.
         each: the size that ``{e}`` counts up to.
-        is_float: whether every output type keeps it as F32.
-        is_transposed: whether the checkpoint stores it with rows and columns exchanged; ``shape`` is that of its
+        is_float: True if every output type keeps it as F32.
+        is_transposed: True if the checkpoint stores it with rows and columns exchanged; ``shape`` is that of its
             matrices after exchanging them back.
     """
 
@@ -94,7 +94,7 @@ class Tensor:
 
     @property
     def role(self) -> Literal["linear", "output", "embedding", "other"]:
-        """What it is for: a projection, the one after the last block, an embedding, or something else."""
+        """Its purpose: a projection, the one after the last block, an embedding, or something else."""
         if "embed" in self.source:
             return "embedding"
         if self.target == "output.weight":
@@ -102,7 +102,7 @@ class Tensor:
         return "linear" if len(self.shape) == 2 and 1 not in self.shape and not self.is_float else "other"
 
     def exists(self, sizes: Sizes, block: int = 0) -> bool:
-        """Whether a model of these sizes has it, in this block if it belongs to one."""
+        """Check whether a model of these sizes has the tensor, in this block if it belongs to one."""
         return self.when is None or all(sizes.is_on(switch, block) for switch in self.when.split(" and "))
 
 
@@ -114,7 +114,7 @@ class Architecture:
         architecture: ``general.architecture`` of the GGUF files.
         model_types: ``model_type`` of the ``config.json`` files.
         hf_architectures: ``architectures`` in these files, for those without a known ``model_type``.
-        refusal: why it is not imported, if the engine computes it otherwise than transformers: what the engine does.
+        refusal: the difference between the engine and transformers that prevents an import; "": none.
     """
 
     architecture: str
@@ -123,11 +123,11 @@ class Architecture:
     refusal: str = ""
 
     def model_type(self, name: object) -> str | None:
-        """The one of its model types that a ``config.json`` means, whatever its case and punctuation; None: none."""
+        """Return its model type of this name, ignoring case and punctuation; None if it has none."""
         return next((each for each in self.model_types if _normal(each) == _normal(name)), None)
 
     def is_hf_architecture(self, name: object) -> bool:
-        """Whether a ``config.json`` means it by one of its ``architectures``."""
+        """Check whether one of a ``config.json``'s ``architectures`` names it."""
         return _normal(name) in map(_normal, self.hf_architectures)
 
 
@@ -146,32 +146,31 @@ class Layout(Architecture):
         ignored: patterns of tensors that the model does not compute with, such as saved tables of rotations.
         norm_eps: key of the norms' epsilon.
         norm: kind of norm.
-        required: key -> supported values, first the one that a missing key means.
-        defaults: key -> what a missing one means, where transformers' configuration class does not say it.
-        spell: renames keys to the usual ones.
+        required: key -> supported values, first the default.
+        defaults: key -> default, for keys without one in transformers' configuration class.
+        rename_keys: renames keys to the usual ones.
         switches: key of a boolean that decides which tensors exist -> its default.
         blocks: switch that is on in some blocks -> reads in which, given the number of blocks.
         forms: switch -> name of a tensor that checkpoints hold if it is on, in any block: the same weights can be
             stored in several forms.
         n_expert: key of the number of experts; None: the model is dense.
         sizes: reads sizes that only this architecture has.
-        is_head_dim_fixed: whether the engine assumes that head width times heads is the model's width.
-        rope: rotations that the engine supports besides the usual ones: with "factors" per frequency, with two sets of
+        is_head_dim_fixed: True if the engine assumes that head width times heads is the model's width.
+        rope: further rotations that the engine supports: with "factors" per frequency, with two sets of
             them ("longrope"), different ones for sliding-window layers ("local"), or the same ones, but unscaled
             ("unscaled"), queries that grow with their position ("temperature"); and yarn with bounds that the engine
             rounds although the model does not ("rounded").
-        score_factor: by how much the model's attention scores are larger than what the engine makes of them without
-            being told; None: they are the same.
+        score_factor: ratio of the model's attention scores to the engine's default ones; None: they are the same.
         factors: tensors of a block whose products the engine multiplies with a tensor of the same name that ends in
             ".scale", as NVFP4 needs it.
         window: handling of a sliding window: "none" (there is no such key), "limit" (the engine ignores it, so that the
             context must not exceed it), "layers" (it is converted) or "needed" (the same, and the engine supports no
             model without a layer that has one).
-        inert: keys without effect in checkpoints that came with code of their own, whose model types transformers does
-            not have. Any other key of these must be understood.
+        inert: keys without effect in checkpoints with custom code, whose model types transformers lacks. Any other key
+            must be known.
         text_config: key of the object that describes the language model in a multimodal one.
         prefixes: prefix of tensor names in a multimodal model -> prefix in the language model alone.
-        base: what tensor names lack in a checkpoint of the model without its output layer, such as one for embeddings.
+        base: prefix that tensor names lack in a checkpoint without the output layer, such as an embedding model's.
         extra: reads further settings of this architecture; returns metadata without the architecture's prefix.
     """
 
@@ -182,7 +181,7 @@ class Layout(Architecture):
     norm: Literal["rms", "layer"] = "rms"
     required: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    spell: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    rename_keys: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     switches: Mapping[str, bool] = field(default_factory=dict)
     blocks: Mapping[str, Callable[[Config, int], Sequence[bool]]] = field(default_factory=dict)
     forms: Mapping[str, str] = field(default_factory=dict)
@@ -209,5 +208,5 @@ class Layout(Architecture):
         return {**self.prefixes, **{module: self.base + module for module in modules}}
 
     def is_ignored(self, name: str) -> bool:
-        """Whether the model does not compute with the tensor of this name."""
+        """Check whether the model computes without the tensor of this name."""
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)

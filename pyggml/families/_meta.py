@@ -17,34 +17,38 @@ _NAMES = {
     "hidden_dim": "intermediate_size",
     "max_seq_len": "max_position_embeddings",
 }
-# The least context length of models with these rope bases; the files do not say it.
+# The smallest context length of models with these rope bases; the files lack it.
 _CONTEXTS = {10_000.0: 2048}
 _OTHER_CONTEXT = 8192
 
 
-def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Renames keys to Hugging Face's, and adds those that follow from others."""
-    spelled = {_NAMES.get(key, key): value for key, value in values.items()}
-    if spelled.get("vocab_size") == -1:  # the embedding's rows are counted instead
-        del spelled["vocab_size"]
-    multiple, factor = spelled.pop("multiple_of", None), spelled.pop("ffn_dim_multiplier", None)
-    if "intermediate_size" not in spelled and type(spelled.get("hidden_size")) is int and type(multiple) is int:
-        width = int(8 * spelled["hidden_size"] / 3)
+def _rename_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rename keys to Hugging Face's, and add those that follow from others."""
+    values_by_name = {_NAMES.get(key, key): value for key, value in values.items()}
+    if values_by_name.get("vocab_size") == -1:  # the embedding's rows are counted instead
+        del values_by_name["vocab_size"]
+    multiple, factor = values_by_name.pop("multiple_of", None), values_by_name.pop("ffn_dim_multiplier", None)
+    if (
+        "intermediate_size" not in values_by_name
+        and type(values_by_name.get("hidden_size")) is int
+        and type(multiple) is int
+    ):
+        width = int(8 * values_by_name["hidden_size"] / 3)
         if factor is not None:
             width = int(factor * width)
-        spelled["intermediate_size"] = -(-width // multiple) * multiple
-    spelled.setdefault("rope_theta", 10_000.0)
-    spelled.setdefault("max_position_embeddings", _CONTEXTS.get(spelled["rope_theta"], _OTHER_CONTEXT))
-    if spelled.pop("use_scaled_rope", False):
-        spelled["rope_scaling"] = {
+        values_by_name["intermediate_size"] = -(-width // multiple) * multiple
+    values_by_name.setdefault("rope_theta", 10_000.0)
+    values_by_name.setdefault("max_position_embeddings", _CONTEXTS.get(values_by_name["rope_theta"], _OTHER_CONTEXT))
+    if values_by_name.pop("use_scaled_rope", False):
+        values_by_name["rope_scaling"] = {
             "rope_type": "llama3",
-            # differs between models; older files do not say it
-            "factor": spelled.pop("rope_scaling_factor", None),
+            # differs between models; older files lack it
+            "factor": values_by_name.pop("rope_scaling_factor", None),
             "low_freq_factor": 1.0,
-            "high_freq_factor": spelled.pop("rope_high_freq_factor", 4.0),
+            "high_freq_factor": values_by_name.pop("rope_high_freq_factor", 4.0),
             "original_max_position_embeddings": 8192,
         }
-    return spelled
+    return values_by_name
 
 
 META = Layout(
@@ -68,5 +72,5 @@ META = Layout(
     ignored=(r"rope\.freqs",),
     rope=_parts.LLAMA_ROPE,
     window="limit",
-    spell=_spell,
+    rename_keys=_rename_keys,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families._layout import Sizes, Tensor, Transform
 from pyggml.files.config import Config
-from pyggml.files.weights import Columns, PlusOne, Reordered, Weight
+from pyggml.files.weights import Columns, Elementwise, Reordered, Weight
 
 #: Tables of rotations and masks that older versions of transformers saved with the weights.
 SAVED_TABLES = (r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)", r"(.*\.)?(attn|attention)\.(masked_bias|bias)")
@@ -34,17 +34,17 @@ EXPERT_FACTORS = ATTENTION_FACTORS | {"ffn_gate_exps", "ffn_up_exps", "ffn_down_
 
 
 def paired_queries(weight: Weight, sizes: Sizes) -> Weight:
-    """Puts query rows into the order of the engine's rotation for Llama; see :func:`_paired`."""
+    """Put query rows into the order of the engine's rotation for Llama; see :func:`_paired`."""
     return _paired(weight, sizes.n_head, sizes.head_dim)
 
 
 def paired_keys(weight: Weight, sizes: Sizes) -> Weight:
-    """Does the same with key rows."""
+    """Put key rows into the same order."""
     return _paired(weight, sizes.n_head_kv, sizes.head_dim)
 
 
 def _paired(weight: Weight, n_head: int, head_dim: int) -> Weight:
-    """Puts rows that are rotated together next to each other.
+    """Put rows that are rotated together next to each other.
 
     Hugging Face rotates column j of a head with column j + head_dim / 2; the engine, like Meta, 2j with 2j + 1.
     """
@@ -53,17 +53,17 @@ def _paired(weight: Weight, n_head: int, head_dim: int) -> Weight:
 
 
 def plus_one(weight: Weight, _sizes: Sizes) -> Weight:
-    """Adds 1 to norms that are stored as their difference from 1."""
-    return PlusOne(weight)
+    """Add 1 to norms that are stored as their difference from 1."""
+    return Elementwise(weight, lambda values: values + np.float32(1))
 
 
 def upper_half(weight: Weight, sizes: Sizes) -> Weight:
-    """Keeps the first half of the rows of each expert: the gate, where gate and up projection are one matrix."""
+    """Keep the first half of the rows of each expert: the gate, where gate and up projection are one matrix."""
     return _part(weight, sizes.n_expert, slice(0, 1))
 
 
 def lower_half(weight: Weight, sizes: Sizes) -> Weight:
-    """Keeps the other half."""
+    """Keep the second half: the up projection."""
     return _part(weight, sizes.n_expert, slice(1, 2))
 
 
@@ -72,27 +72,27 @@ def _part(weight: Weight, n_expert: int, halves: slice) -> Weight:
 
 
 def even_rows(weight: Weight, _sizes: Sizes) -> Weight:
-    """Keeps every second row: the gate, where rows of gate and up projection take turns."""
+    """Keep the even rows: the gate, where rows of gate and up projection alternate."""
     return Reordered(weight, np.arange(0, weight.n_rows, 2))
 
 
 def odd_rows(weight: Weight, _sizes: Sizes) -> Weight:
-    """Keeps the other rows."""
+    """Keep the odd rows: the up projection."""
     return Reordered(weight, np.arange(1, weight.n_rows, 2))
 
 
 def even_columns(weight: Weight, _sizes: Sizes) -> Weight:
-    """Does the same with columns, such as those of a stack of biases."""
+    """Keep the even columns, such as the gate's in a stack of biases."""
     return Columns(weight, slice(0, None, 2))
 
 
 def odd_columns(weight: Weight, _sizes: Sizes) -> Weight:
-    """Keeps the other columns."""
+    """Keep the odd columns."""
     return Columns(weight, slice(1, None, 2))
 
 
 def with_bias(tensor: Tensor, when: str | None) -> tuple[Tensor, Tensor]:
-    """Returns a matrix and its bias, which exists if the switch ``when`` is on; None: always."""
+    """Return a matrix and its bias, which exists if the switch ``when`` is on; None: always."""
     bias = Tensor(
         tensor.target.replace(".weight", ".bias"),
         tensor.source.replace(".weight", ".bias"),
@@ -106,7 +106,7 @@ def with_bias(tensor: Tensor, when: str | None) -> tuple[Tensor, Tensor]:
 def attention(
     *, queries: Transform | None = None, keys: Transform | None = None, qkv_bias: str | None, out_bias: str | None
 ) -> tuple[Tensor, ...]:
-    """Returns separate attention projections with the usual names.
+    """Return separate attention projections with the usual names.
 
     Args:
         queries: transform of the query rows.
@@ -127,7 +127,7 @@ def attention(
 def gated_feed_forward(
     bias: str | None = None, *, module: str = "model.layers.{i}.mlp", when: str | None = None
 ) -> tuple[Tensor, ...]:
-    """Returns gate, up and down projections with the usual names."""
+    """Return gate, up and down projections with the usual names."""
     parts = (
         Tensor("blk.{i}.ffn_gate.weight", f"{module}.gate_proj.weight", ("n_ff", "n_embd"), when=when),
         Tensor("blk.{i}.ffn_up.weight", f"{module}.up_proj.weight", ("n_ff", "n_embd"), when=when),
@@ -137,14 +137,14 @@ def gated_feed_forward(
 
 
 def router(source: str) -> Tensor:
-    """Returns the matrix that chooses experts."""
+    """Return the matrix of the router of experts."""
     return Tensor("blk.{i}.ffn_gate_inp.weight", source, ("n_expert", "n_embd"), is_float=True)
 
 
 def experts(
     module: str, *, gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj", n_ff: str = "n_ff_exp"
 ) -> tuple[Tensor, ...]:
-    """Returns gate, up and down projections of experts that are stored one by one, unless another form is on.
+    """Return gate, up and down projections of experts that are stored one by one.
 
     Args:
         module: name of the list of experts.
@@ -170,7 +170,7 @@ def experts(
 
 
 def stacked_experts(module: str, *, n_ff: str = "n_ff_exp", is_transposed: bool = False) -> tuple[Tensor, ...]:
-    """Returns the same for experts that are stored together, gate above up: as transformers 5 has them in memory."""
+    """Return the projections of experts that are stored together, gate above up, as in transformers 5."""
     both = ("n_expert", f"2*{n_ff}", "n_embd")
     parts = (
         Tensor("blk.{i}.ffn_gate_exps.weight", f"{module}.gate_up_proj", both, upper_half),
@@ -181,7 +181,7 @@ def stacked_experts(module: str, *, n_ff: str = "n_ff_exp", is_transposed: bool 
 
 
 def switched_experts(module: str, *, n_ff: str = "n_ff_exp") -> tuple[Tensor, ...]:
-    """Returns the same for experts that are stored together, but gate and up apart: as MLX has them."""
+    """Return the projections of experts that are stored together, with separate gate and up, as in MLX."""
     return tuple(
         Tensor(f"blk.{{i}}.ffn_{name}_exps.weight", f"{module}.{name}_proj.weight", ("n_expert", *shape), when=SWITCHED)
         for name, shape in (("gate", (n_ff, "n_embd")), ("up", (n_ff, "n_embd")), ("down", ("n_embd", n_ff)))
@@ -189,7 +189,7 @@ def switched_experts(module: str, *, n_ff: str = "n_ff_exp") -> tuple[Tensor, ..
 
 
 def shared_expert(module: str, n_ff: str) -> tuple[Tensor, ...]:
-    """Returns gate, up and down projections of the expert that every token takes."""
+    """Return gate, up and down projections of the shared expert."""
     return (
         Tensor("blk.{i}.ffn_gate_shexp.weight", f"{module}.gate_proj.weight", (n_ff, "n_embd")),
         Tensor("blk.{i}.ffn_up_shexp.weight", f"{module}.up_proj.weight", (n_ff, "n_embd")),
@@ -198,13 +198,13 @@ def shared_expert(module: str, n_ff: str) -> tuple[Tensor, ...]:
 
 
 def only_when(switch: str, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """Returns tensors that need a further switch to exist."""
+    """Return tensors that need a further switch to exist."""
     return tuple(replace(each, when=f"{switch} and {each.when}" if each.when else switch) for each in tensors)
 
 
 #: The form of checkpoints that stack the experts.
 STACKED = "stacked experts"
-#: That of checkpoints that MLX has converted.
+#: The form of checkpoints that MLX has converted.
 SWITCHED = "stacks of MLX"
 
 #: The embedding, and the output layer, which shares the embedding's weights in many models.
@@ -222,10 +222,10 @@ NORMS = (
 
 
 def require_unrotated_fourths(config: Config, sizes: Sizes) -> None:
-    """Refuses models whose layers without rotations are others than every fourth, which the engine assumes.
+    """Reject models unless exactly every fourth layer is without rotations, as the engine assumes.
 
     Raises:
-        UnsupportedArchitectureError: they are.
+        UnsupportedArchitectureError: other layers are.
     """
     engine = [int((i + 1) % 4 != 0) for i in range(sizes.n_layer)]
     every = config.integer("no_rope_layer_interval", 4)

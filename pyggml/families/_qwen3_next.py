@@ -11,7 +11,7 @@ from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import _parts, qwen2
 from pyggml.families._layout import Layout, Sizes, Tensor
 from pyggml.files.config import Config
-from pyggml.files.weights import MinusExp, Reordered, Weight
+from pyggml.files.weights import Elementwise, Reordered, Weight
 
 _BLOCK = "model.layers.{i}."
 
@@ -78,7 +78,7 @@ def _gates(weight: Weight, sizes: Sizes) -> Weight:
 
 
 def _minus_exp(weight: Weight, _sizes: Sizes) -> Weight:
-    return MinusExp(weight)
+    return Elementwise(weight, lambda logarithms: -np.exp(logarithms))
 
 
 def _norm(target: str, source: str, width: str = "n_embd", when: str | None = None) -> Tensor:
@@ -136,7 +136,7 @@ QWEN3_NEXT = Layout(
         "norm_topk_prob": (True,),
         **qwen2.EVERY_BLOCK,
     },
-    spell=qwen2.spell_mixture,
+    rename_keys=qwen2.rename_moe_keys,
     switches={"tie_word_embeddings": False},
     blocks={"linear": _is_linear},
     forms={_parts.STACKED: qwen2.EXPERT_FORMS[_parts.STACKED]},  # MLX changes more than the experts

@@ -1,4 +1,4 @@
-"""Finds the tokens that end a generation.
+"""Tokens that end a generation.
 
 The engine treats every token as an end whose text is an end in some model; if the file names none, also the token
 that has the id of another model's end. Such a token may be plain text in this model: `</s>` is an HTML tag in the
@@ -16,19 +16,19 @@ from pyggml.errors import TokenizerError
 from pyggml.families._family import Family
 
 _NAMED_ENDS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
-#: All ends that a Hugging Face directory names, as comma-separated ids: GGUF's own keys only have room for three.
+#: All ends that a Hugging Face directory names, as comma-separated ids: GGUF's own keys hold only three.
 STOP_TOKEN_IDS = "pyggml.stop_token_ids"
 _SPECIAL = TokenAttr.CONTROL | TokenAttr.USER_DEFINED
 
 
 def named_ends(metadata: Mapping[str, object]) -> set[int]:
-    """Returns the ids that a file's metadata names as ends, as text or as numbers."""
+    """Return the ids that a file's metadata names as ends, as text or as numbers."""
     values = [str(metadata.get(key)) for key in _NAMED_ENDS] + str(metadata.get(STOP_TOKEN_IDS)).split(",")
     return {int(value) for value in values if value.isdecimal()}
 
 
 def stop_tokens(model: Model, family: Family) -> dict[int, str]:
-    """Returns id -> text of the tokens that end a generation: the family's in its order, then the others.
+    """Return id -> text of the tokens that end a generation: the family's in its order, then the others.
 
     Raises:
         TokenizerError: there are none.

@@ -1,4 +1,4 @@
-"""Finds out which model of its family a model is."""
+"""Detection of a model's variant within its family."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyggml.families._family import GENERIC, Family, Variant
 
 
 def variant_of(family: Family, names: Iterable[str], template: str, sizes: Mapping[str, object]) -> str:
-    """Returns the title of the variant, or of the family if no variant fits; "" if the family is unknown.
+    """Return the title of the variant, or of the family if no variant fits; "" if the family is unknown.
 
     The strongest sign decides: a name, then the template, then the sizes.
 

@@ -1,4 +1,4 @@
-"""Command-R, Command-R+, Command-R7B, Command A and Aya Expanse: attention and feed-forward layers side by side."""
+"""Command-R, Command-R+, Command-R7B, Command A and Aya Expanse: parallel attention and feed-forward layers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from pyggml.families._family import Family, Variant
 from pyggml.families._layout import Layout, Sizes, Tensor
 from pyggml.files.config import Config
 
-# From this many blocks on, the engine takes a model for Command-R+, which normalises queries and keys.
+# From this many blocks on, the engine assumes Command-R+, which normalises queries and keys.
 _N_LAYER_PLUS = 64
 
 

@@ -13,8 +13,8 @@ from pyggml.files.weights import Reordered, Weight
 _BLOCK = "transformer.h.{i}."
 
 
-def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Renames Falcon's keys to the usual ones, and derives the number of key heads from three keys."""
+def _rename_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rename Falcon's keys to the usual ones, and derive the number of key heads from three keys."""
     renamed = dict(values)
     for ours, theirs in (
         ("n_layer", "num_hidden_layers"),
@@ -37,7 +37,7 @@ def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _ungrouped(weight: Weight, sizes: Sizes) -> Weight:
-    """Puts all queries first, then all keys, then all values; Falcon stores them grouped by key and value head."""
+    """Put all queries first, then all keys, then all values; Falcon stores them grouped by key and value head."""
     n_queries = sizes.n_head // sizes.n_head_kv
     heads = np.arange(sizes.n_qkv).reshape(sizes.n_head_kv, n_queries + 2, sizes.head_dim)
     parts = (heads[:, :n_queries], heads[:, n_queries], heads[:, n_queries + 1])
@@ -92,7 +92,7 @@ FALCON = Layout(
     switches={"tie_word_embeddings": True, "two_norms": False},
     is_head_dim_fixed=True,
     base="transformer.",
-    spell=_spell,
+    rename_keys=_rename_keys,
 )
 
 FAMILY = Family(

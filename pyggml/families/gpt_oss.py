@@ -1,4 +1,4 @@
-"""gpt-oss. It answers in channels: `<|end|>` ends a message, after which the answer goes on in the next channel."""
+"""gpt-oss, which responds in channels: `<|end|>` ends a message, and the response continues in the next channel."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from pyggml.files.config import Config
 
 _BLOCK = "model.layers.{i}."
 _EXPERTS = f"{_BLOCK}mlp.experts."
-_BOTH = ("n_expert", "2*n_ff", "n_embd")  # rows of gate and up projection take turns
+_BOTH = ("n_expert", "2*n_ff", "n_embd")  # rows of gate and up projection alternate
 
 
 def _metadata(_config: Config, sizes: Sizes) -> Mapping[str, Any]:

@@ -10,23 +10,23 @@ from pyggml.families._layout import Layout, Sizes
 from pyggml.files.config import Config
 
 _FEED_FORWARD = "model.layers.{i}.feed_forward"
-# The engine recognises Maverick by its number of experts, and normalises no queries and keys there.
+# The engine recognises Maverick by its number of experts, and skips the normalisation of queries and keys there.
 _N_EXPERT_MAVERICK = 128
 
 
-def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Gives the width of dense blocks its usual name, which here is that of the experts' width."""
+def _rename_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rename the width of dense blocks to the usual key, which Llama 4 uses for the experts' width."""
     names = {"intermediate_size": "moe_intermediate_size", "intermediate_size_mlp": "intermediate_size"}
     return {names.get(key, key): value for key, value in values.items()}
 
 
-def _has_mixture(config: Config, n_layer: int) -> Sequence[bool]:
+def _has_experts(config: Config, n_layer: int) -> Sequence[bool]:
     every = config.integer("interleave_moe_layer_step")
     engine = [(i + 1) % every == 0 for i in range(n_layer)]
     blocks = config.get("moe_layers")
     if blocks is not None and blocks != [i for i in range(n_layer) if engine[i]]:
         raise UnsupportedArchitectureError(
-            f"{config.path}: moe_layers is {blocks!r:.100}; the engine only supports mixtures in each block whose "
+            f"{config.path}: moe_layers is {blocks!r:.100}; the engine only supports an MoE layer in each block whose "
             f"number is a multiple of interleave_moe_layer_step, {every}"
         )
     return engine
@@ -61,9 +61,9 @@ LLAMA4 = Layout(
         _parts.OUTPUT,
         *_parts.NORMS,
         *_parts.attention(qkv_bias=None, out_bias=None),
-        *_parts.gated_feed_forward(module=_FEED_FORWARD, when="no mixture"),
+        *_parts.gated_feed_forward(module=_FEED_FORWARD, when="no moe"),
         *_parts.only_when(
-            "mixture",
+            "moe",
             (
                 _parts.router(f"{_FEED_FORWARD}.router.weight"),
                 *_parts.experts(f"{_FEED_FORWARD}.experts"),
@@ -81,9 +81,9 @@ LLAMA4 = Layout(
         "floor_scale": (8192,),
         "attn_scale": (0.1,),
     },
-    spell=_spell,
+    rename_keys=_rename_keys,
     switches={"tie_word_embeddings": False},
-    blocks={"mixture": _has_mixture},
+    blocks={"moe": _has_experts},
     forms={_parts.STACKED: f"{_FEED_FORWARD}.experts.gate_up_proj"},
     n_expert="num_local_experts",
     sizes=_sizes,

@@ -18,7 +18,7 @@ MISTRAL = replace(
 
 MINISTRAL = replace(MISTRAL, model_types=("ministral",), hf_architectures=("MinistralForCausalLM",), name="Ministral")
 
-#: What transformers assumes of a Ministral 3 that says nothing about its rotations.
+#: The rotations of a Ministral 3 without a description of them, as in transformers.
 _ROTATIONS = {
     "rope_type": "yarn",
     "rope_theta": 1e6,
@@ -30,13 +30,13 @@ _ROTATIONS = {
 }
 
 
-def _completed(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_defaults(values: Mapping[str, Any]) -> Mapping[str, Any]:
     if values.get("model_type") != "ministral3" or values.get("rope_parameters") or values.get("rope_scaling"):
         return values
     return {**values, "rope_parameters": _ROTATIONS}
 
 
-#: Ministral 3, and Mistral Small 3.1 and later, which see: a Mistral or a Ministral 3 is the language model inside.
+#: Ministral 3, and Mistral Small 3.1 and later, multimodal models around a Mistral or a Ministral 3.
 MISTRAL3 = replace(
     MISTRAL,
     architecture="mistral3",
@@ -45,7 +45,7 @@ MISTRAL3 = replace(
     name="Mistral 3 or Ministral 3",
     ignored=(*_parts.SAVED_TABLES, r"(model\.)?(vision_tower|multi_modal_projector)\..*"),
     required={"hidden_act": ("silu",), "model_type": ("mistral", "ministral3")},
-    spell=_completed,
+    rename_keys=_with_defaults,
     rope=_parts.LLAMA_ROPE | {"temperature"},
     text_config="text_config",
     prefixes=_parts.LANGUAGE_MODEL,

@@ -30,7 +30,7 @@ QWEN2 = Layout(
 
 _MIXTURE = "model.layers.{i}.mlp"
 
-#: The mixture of experts of Qwen2, Qwen3 and Qwen3-Next.
+#: The MoE layers of Qwen2, Qwen3 and Qwen3-Next.
 EXPERTS = (
     _parts.router(f"{_MIXTURE}.gate.weight"),
     *_parts.experts(f"{_MIXTURE}.experts"),
@@ -42,24 +42,24 @@ EXPERT_FORMS = {
     _parts.SWITCHED: f"{_MIXTURE}.switch_mlp.gate_proj.weight",
 }
 
-#: An expert that computes every token, and how much of its result is taken.
+#: The shared expert, and the gate of its result.
 SHARED_EXPERT = (
     Tensor("blk.{i}.ffn_gate_inp_shexp.weight", f"{_MIXTURE}.shared_expert_gate.weight", (1, "n_embd")),
     *_parts.shared_expert(f"{_MIXTURE}.shared_expert", "n_ff_shexp"),
 )
 
-#: What the engine demands of all their mixtures: there is one in every block.
+#: Required by the engine: an MoE layer in every block.
 EVERY_BLOCK = {"decoder_sparse_step": (1,), "mlp_only_layers": ([],)}
 
 
-def spell_mixture(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Renames what transformers 5 calls otherwise, and drops a key that means something else for dense models."""
+def rename_moe_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rename the keys of transformers 5, and drop a key that has another meaning for dense models."""
     names = {"num_local_experts": "num_experts"}
     return {names.get(key, key): value for key, value in values.items() if key != "max_window_layers"}
 
 
 def expert_sizes(config: Config) -> Mapping[str, int]:
-    """Reads the widths of experts."""
+    """Read the widths of experts."""
     return {
         "n_ff_exp": config.integer("moe_intermediate_size"),
         "n_ff_shexp": config.integer("shared_expert_intermediate_size"),
@@ -67,7 +67,7 @@ def expert_sizes(config: Config) -> Mapping[str, int]:
 
 
 def shared_expert_metadata(_config: Config, sizes: Sizes) -> Mapping[str, Any]:
-    """Returns the widths of experts as the engine names them."""
+    """Return the widths of experts as the engine names them."""
     return {
         "expert_feed_forward_length": sizes.of("n_ff_exp"),
         "expert_shared_feed_forward_length": sizes.of("n_ff_shexp"),
@@ -90,7 +90,7 @@ QWEN2_MOE = replace(
         *SHARED_EXPERT,
     ),
     required={"hidden_act": ("silu",), "norm_topk_prob": (False,), **EVERY_BLOCK},
-    spell=spell_mixture,
+    rename_keys=rename_moe_keys,
     switches={"tie_word_embeddings": False, "qkv_bias": True},
     forms=EXPERT_FORMS,
     n_expert="num_experts",

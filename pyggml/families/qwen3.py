@@ -57,7 +57,7 @@ QWEN3_MOE = replace(
         *qwen2.EXPERTS,
     ),
     required={**QWEN3.required, "norm_topk_prob": (True,), **qwen2.EVERY_BLOCK},
-    spell=qwen2.spell_mixture,
+    rename_keys=qwen2.rename_moe_keys,
     forms=qwen2.EXPERT_FORMS,
     n_expert="num_experts",
     factors=_parts.EXPERT_FACTORS,

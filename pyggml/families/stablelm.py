@@ -12,8 +12,8 @@ _BLOCK = "model.layers.{i}."
 _NAMES = {"norm_eps": "layer_norm_eps", "rope_pct": "partial_rotary_factor"}
 
 
-def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Renames the keys of the first checkpoints, whose model type is "stablelm_epoch"."""
+def _rename_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rename the keys of the first checkpoints, whose model type is "stablelm_epoch"."""
     if values.get("model_type") == "stablelm":
         return values
     return {_NAMES.get(key, key): value for key, value in values.items()}
@@ -57,7 +57,7 @@ STABLELM = Layout(
     norm="layer",
     norm_eps="layer_norm_eps",
     required={"hidden_act": ("silu",), "rotary_scaling_factor": (1.0, 1)},
-    inert=frozenset({"num_heads"}),  # says num_attention_heads again
+    inert=frozenset({"num_heads"}),  # repeats num_attention_heads
     defaults={"partial_rotary_factor": 0.25, "layer_norm_eps": 1e-5},
     switches={
         "tie_word_embeddings": False,
@@ -66,7 +66,7 @@ STABLELM = Layout(
         "use_parallel_residual": False,
     },
     is_head_dim_fixed=True,
-    spell=_spell,
+    rename_keys=_rename_keys,
 )
 
 FAMILY = Family(

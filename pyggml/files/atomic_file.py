@@ -1,7 +1,7 @@
 """Files that appear under their name only when complete.
 
-Until then they have a temporary name, and their writer holds their lock. So whoever writes in the same directory next
-can tell which of them nobody will complete, because their process was killed, and removes those.
+Until then they have a temporary name, and their writer holds their lock. The next writer in the same directory removes
+the files whose lock is free, because their process was killed.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ _open_files: weakref.WeakSet[PartialFile]
 class PartialFile:
     """An unfinished file, under a temporary name in the target's directory.
 
-    It has a head, then a body of parts written in any order; offsets count from the end of the head. The file is
+    It has a header, then a body of parts written in any order; offsets count from the end of the header. The file is
     removed when it is discarded, garbage-collected, or still open at the end of the process. Use it from one thread at
     a time. File system errors are raised as OSError.
     """
 
-    _let_go: weakref.finalize[..., PartialFile]
+    _finalizer: weakref.finalize[..., PartialFile]
 
     def __init__(self, target: Path) -> None:
-        """Creates an empty file, and removes those that killed processes left in the same directory."""
+        """Create an empty file, and remove those that killed processes left in the same directory."""
         _remove_leftovers(target.parent)
         while not self._create(target):
-            self._let_go()
+            self._finalizer()
 
     def _create(self, target: Path) -> bool:
-        """Creates the file; False: somebody who looked for leftovers has taken it for one, before it had its lock."""
+        """Create the file; False: another process removed it as a leftover, before it had its lock."""
         path = target.parent / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
         descriptors: list[int] = []
-        # Ready before there is a file: the handler of a signal may raise as soon as there is one.
-        self._let_go = weakref.finalize(self, _abandon, descriptors, path, os.getpid())
-        # A bare descriptor: the buffer of a file object would be flushed by a forked child as well.
+        # Created before the file: a signal handler may raise as soon as the file exists.
+        self._finalizer = weakref.finalize(self, _close_and_remove, descriptors, path, os.getpid())
+        # A bare descriptor: a forked child would also flush the buffer of a file object.
         descriptors.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        with contextlib.suppress(locks.NoLocks):  # then leftovers are told by their age
+        with contextlib.suppress(locks.NoLocks):  # then leftovers are recognised by their age
             if not locks.try_lock(descriptors[0]) or not locks.is_at(descriptors[0], path):
                 return False
-        self._own(target, path, descriptors[0])
+        self._attach(target, path, descriptors[0])
         return True
 
-    def begin(self, head: bytes, n_body: int, n_parts: int) -> frozenset[int]:
-        """Writes the head.
+    def begin(self, header: bytes, n_body: int, n_parts: int) -> frozenset[int]:
+        """Write the header.
 
         Args:
-            head: the file up to the body.
+            header: the file up to the body.
             n_body: size of the body.
             n_parts: number of its parts.
 
@@ -65,52 +65,52 @@ class PartialFile:
             The indices of the parts that have already been written.
         """
         del n_parts
-        self._head_size, self._n_body = len(head), n_body
-        write_at(self._descriptor, memoryview(head), 0)
+        self._header_size, self._n_body = len(header), n_body
+        write_at(self._descriptor, memoryview(header), 0)
         return frozenset()
 
     def write(self, offset: int, data: npt.NDArray[Any]) -> None:
-        """Writes a C-contiguous array; gaps read as zeros."""
-        write_at(self._descriptor, data.reshape(-1).view(np.uint8).data, self._head_size + offset)
+        """Write a C-contiguous array; gaps read as zeros."""
+        write_at(self._descriptor, data.reshape(-1).view(np.uint8).data, self._header_size + offset)
 
     def complete(self, part: int) -> None:
-        """Must be called once all data of a part has been written."""
+        """Record that all data of a part has been written."""
 
-    def publish(self, *, is_lasting: bool = True) -> None:
-        """Pads the file with zeros and moves it to the target.
+    def publish(self, *, is_durable: bool = True) -> None:
+        """Pad the file with zeros and move it to the target.
 
-        With ``is_lasting``, waits for the disk, so that the file survives a power cut.
+        With ``is_durable``, wait for the disk, so that the file survives a power failure.
         """
-        os.ftruncate(self._descriptor, self._head_size + self._n_body)
-        if is_lasting:
+        os.ftruncate(self._descriptor, self._header_size + self._n_body)
+        if is_durable:
             os.fsync(self._descriptor)
         self._path.replace(self._target)
-        self._let_go.detach()
+        self._finalizer.detach()
         os.close(self._descriptor)
-        if is_lasting:
+        if is_durable:
             _sync_directory(self._target.parent)
 
     def discard(self) -> None:
-        """Removes the file, unless it has been published. Can be called repeatedly."""
-        self._let_go()
+        """Remove the file, unless it has been published. Can be called repeatedly."""
+        self._finalizer()
 
     @property
     def n_allocated(self) -> int:
         """Bytes that the file takes on disk."""
         return os.fstat(self._descriptor).st_blocks * 512
 
-    def _own(self, target: Path, path: Path, descriptor: int) -> None:
+    def _attach(self, target: Path, path: Path, descriptor: int) -> None:
         self._target, self._path, self._descriptor = target, path, descriptor
-        self._head_size = self._n_body = 0
+        self._header_size = self._n_body = 0
         _open_files.add(self)
 
-    def _leave_to_parent(self) -> None:
-        if self._let_go.detach():
+    def _close_in_child(self) -> None:
+        if self._finalizer.detach():
             os.close(self._descriptor)
 
 
 def write_at(descriptor: int, data: memoryview, offset: int) -> None:
-    """Writes all data, in several system calls if needed: one writes 2 GiB at most."""
+    """Write all data, in several system calls if needed: one writes 2 GiB at most."""
     while data:
         n_written = os.pwrite(descriptor, data, offset)
         data, offset = data[n_written:], offset + n_written
@@ -123,7 +123,7 @@ def _remove_leftovers(directory: Path) -> None:
                 locks.remove(Path(entry.path))
 
 
-def _abandon(descriptors: list[int], path: Path, pid: int) -> None:
+def _close_and_remove(descriptors: list[int], path: Path, pid: int) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
     if os.getpid() == pid:
@@ -131,7 +131,7 @@ def _abandon(descriptors: list[int], path: Path, pid: int) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """Makes a new name in a directory survive a power cut."""
+    """Sync a directory, so that new names in it survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -139,11 +139,11 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _leave_all_to_parent() -> None:
-    """Closes a forked child's copies of its parent's files; a lock is held as long as any copy is open."""
+def _close_all_in_child() -> None:
+    """Close a forked child's copies of its parent's files; a lock is held as long as any copy is open."""
     for file in list(_open_files):
-        file._leave_to_parent()
+        file._close_in_child()
 
 
 _open_files = weakref.WeakSet()
-os.register_at_fork(after_in_child=_leave_all_to_parent)
+os.register_at_fork(after_in_child=_close_all_in_child)

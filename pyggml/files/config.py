@@ -1,7 +1,7 @@
-"""Reads ``config.json`` without ignoring any key that changes what the model computes.
+"""``config.json`` with strict accounting: no key that changes what the model computes is ignored.
 
-Every key is read by name. At the end, :meth:`Config.require_all_known` judges the remaining keys by what the reference
-does with them: those that it computes with are refused, those that it ignores are ignored.
+Every key is read by name. At the end, :meth:`Config.require_all_known` rejects the remaining keys if the reference
+computes with them, and ignores them if the reference does.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
 
 @dataclass(frozen=True)
 class Keys:
-    """What the reference does with the keys of an object.
+    """The keys of an object that the reference computes with or ignores.
 
     Attributes:
-        computes: the keys that its results depend on -> what a missing one means; None: nothing, or it follows from
-            other keys.
+        computes: the keys that its results depend on -> the default; None: no default, or one that follows from other
+            keys.
         inert: the other keys that it knows.
-        is_complete: whether it ignores every other key; otherwise they may mean anything.
+        is_complete: True if it ignores every other key; otherwise their effect is unknown.
     """
 
     computes: Mapping[str, Any] = field(default_factory=dict)
@@ -34,9 +34,11 @@ class Keys:
 class Config:
     """The object in a ``config.json``, or one nested in it.
 
+    A missing key and null mean the default. The readers raise ModelLoadError for a value of another type or range.
+
     Attributes:
         path: the file.
-        values: the raw values; only reading them with the methods below marks a key as known.
+        values: the raw values; only the methods below mark a key as known.
         where: the object's key with a trailing dot; empty at the top level.
         ignored: full names of keys, in this object and those nested in it, that the reference does not know.
     """
@@ -44,13 +46,13 @@ class Config:
     def __init__(
         self, path: Path, values: Mapping[str, Any], where: str = "", ignored: list[str] | None = None
     ) -> None:
-        """Wraps the values.
+        """Wrap the values.
 
         Args:
             path: the file.
             values: the object's values.
             where: the object's key with a trailing dot; empty at the top level.
-            ignored: what to add the ignored keys to; None: a list of its own.
+            ignored: the list that collects ignored keys; None: a new one.
         """
         self.path = path
         self.values: Mapping[str, Any] = MappingProxyType(dict(values))
@@ -59,49 +61,40 @@ class Config:
         self._known: set[str] = set()
 
     def get(self, key: str) -> Any:
-        """The raw value of a key, None if it is missing."""
+        """Return the raw value of a key, None if it is missing."""
         self._known.add(key)
         return self.values.get(key)
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Reads an integer of 1 or more.
-
-        Args:
-            key: the key.
-            default: used if the key is missing or null; None: the key is required.
-
-        Raises:
-            ModelLoadError: the value is missing or something else.
-        """
+        """Read an integer of 1 or more; without a default, the key is required."""
         value = self._or_default(key, default)
         if type(value) is not int or not 1 <= value < 2**31:
             raise self.error(key, "a positive integer")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """Reads a positive number that float32 can hold; arguments and errors as for :meth:`integer`."""
+        """Read a positive number that float32 can hold; without a default, the key is required."""
         value = self._or_default(key, default)
         if type(value) not in (int, float) or not 2.0**-126 <= value < 2.0**127:
             raise self.error(key, "a positive number")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Reads a boolean; a missing key and null mean ``default``.
-
-        Raises:
-            ModelLoadError: the value is something else.
-        """
+        """Read a boolean."""
         value = self._or_default(key, default)
         if type(value) is not bool:
             raise self.error(key, "true or false")
         return value
 
-    def section(self, key: str) -> Config | None:
-        """Reads a nested object, None if it is missing.
+    def strings(self, key: str) -> list[str]:
+        """Read a list of strings, empty if it is missing."""
+        value = self.get(key) or []
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self.error(key, "a list of texts")
+        return value
 
-        Raises:
-            ModelLoadError: the value is something else.
-        """
+    def section(self, key: str) -> Config | None:
+        """Read a nested object, None if it is missing."""
         value = self.get(key)
         if value is None:
             return None
@@ -110,11 +103,11 @@ class Config:
         return Config(self.path, value, f"{self.where}{key}.", self.ignored)
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
-        """The same object with other values, none of which has been read."""
+        """Return the same object with other values, all unread."""
         return Config(self.path, values, self.where, self.ignored)
 
     def require(self, key: str, allowed: tuple[Any, ...]) -> None:
-        """Refuses a value that the engine does not support.
+        """Reject a value that the engine does not support.
 
         Args:
             key: the key.
@@ -127,16 +120,16 @@ class Config:
         if not any(value == each and type(value) is type(each) for each in allowed):
             listed = " or ".join(repr(each) for each in allowed)
             raise UnsupportedArchitectureError(
-                f"{self.path}: {self.where}{key} is {_short(value)}; for this architecture, the engine only supports "
+                f"{self.path}: {self.where}{key} is {value!r:.80}; for this architecture, the engine only supports "
                 f"{listed}"
             )
 
     def require_each(self, key: str, allowed: tuple[str, ...]) -> None:
-        """Does the same for every value of a list, which must exist."""
+        """Apply :meth:`require` to every value of a list, which must exist."""
         for value in self.get(key):
             if value not in allowed:
                 raise UnsupportedArchitectureError(
-                    f"{self.path}: {self.where}{key} has {_short(value)}; the engine only supports "
+                    f"{self.path}: {self.where}{key} has {value!r:.80}; the engine only supports "
                     f"{' and '.join(allowed)}"
                 )
 
@@ -146,10 +139,10 @@ class Config:
         return [key for key in self.values if key not in self._known]
 
     def require_all_known(self, keys: Keys) -> None:
-        """Refuses keys that were not read, but change what the reference computes. Notes those that it ignores.
+        """Reject unread keys that change what the reference computes, and record those that it ignores.
 
         Args:
-            keys: what the reference does with them.
+            keys: the keys that the reference knows.
 
         Raises:
             UnsupportedArchitectureError: there is such a key.
@@ -159,7 +152,7 @@ class Config:
             if key in keys.computes:
                 if not _is_same(value, keys.computes[key]):
                     raise UnsupportedArchitectureError(
-                        f"{self.path}: {self.where}{key} is {_short(value)}, which changes what such a model computes; "
+                        f"{self.path}: {self.where}{key} is {value!r:.80}, which changes what such a model computes; "
                         "pyggml does not support it"
                     )
             elif key in keys.inert or key.startswith("_") or _is_off(value):
@@ -168,15 +161,15 @@ class Config:
                 self.ignored.append(f"{self.where}{key}")
             else:
                 raise UnsupportedArchitectureError(
-                    f"{self.path}: pyggml does not know what {self.where}{key} = {_short(value)} does to this model. "
+                    f"{self.path}: pyggml does not know what {self.where}{key} = {value!r:.80} does to this model. "
                     "If it does not change what the model computes, remove it from a copy of the file"
                 )
 
     def error(self, key: str, expected: str) -> ModelLoadError:
-        """The error to raise for a missing or invalid value."""
+        """Return the error to raise for a missing or invalid value."""
         if self.values.get(key) is None:
             return ModelLoadError(f"{self.path} has no {self.where}{key}; {expected} was expected")
-        return ModelLoadError(f"{self.path}: {self.where}{key} is {_short(self.values[key])}; {expected} was expected")
+        return ModelLoadError(f"{self.path}: {self.where}{key} is {self.values[key]!r:.80}; {expected} was expected")
 
     def _or_default(self, key: str, default: Any) -> Any:
         value = self.get(key)
@@ -184,14 +177,9 @@ class Config:
 
 
 def _is_same(value: object, default: object) -> bool:
-    """Whether a value says no more than a missing one; null says so too, unless it switches something off."""
+    """Check whether a value means the same as a missing one; null does, unless it switches something off."""
     return value == default or (value is None and default is not True)
 
 
 def _is_off(value: object) -> bool:
     return value is not True and value in (None, False, 0, 1, "", [], {})
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,4 +1,4 @@
-"""Checks that a disk has room for a large file, before and while it is written."""
+"""Disk space checks, before and while a large file is written."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pyggml.errors import DiskFullError, InvalidParameterError
 from pyggml.units import bytes_text
 
 #: The errors for a full disk, an exhausted quota and a file that is too large for its file system.
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def target_path(name: str, target: object) -> Path:
-    """The path of a file to write, checked before there is anything to write.
+    """Validate the path of a file to write.
 
     Args:
         name: name of the parameter, for messages.
         target: its value.
 
     Raises:
-        InvalidParameterError: it is not a path, names a directory or is in none, is too long for the file system, or
-            names what is no file: a device or a pipe, which the finished file would replace.
+        InvalidParameterError: it is not a path, is a directory, a device or a pipe, has no parent directory, or is
+            too long for the file system.
     """
     if not is_path(target):
         raise InvalidParameterError(f"{name} must be the path of the file to write, without a NUL, not {shown(target)}")
@@ -58,17 +58,17 @@ def _n_bytes(text: str) -> int:
 
 
 @contextlib.contextmanager
-def room_for(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]:
-    """Wraps code that writes a file.
+def require_disk_space(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]:
+    """Raise DiskFullError if a file does not fit, or if the enclosed code fills the disk.
 
     Args:
         target: the file.
         n_bytes: its size.
-        n_allocated: bytes that an unfinished file already takes.
+        n_allocated: bytes that an unfinished file already occupies.
 
     Raises:
         InvalidParameterError: its directory does not exist.
-        DiskFullError: it will not fit, or the disk became full.
+        DiskFullError: it does not fit, or the disk became full.
     """
     if not target.parent.is_dir():
         raise InvalidParameterError(f"there is no directory {target.parent} to write {target.name} to")
@@ -82,7 +82,7 @@ def room_for(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in DISK_FULL_ERRORS:
             raise
         available = shutil.disk_usage(target.parent).free
         message = f"{target} needs {bytes_text(n_bytes)}, but the disk is full: {error.strerror}"

@@ -1,4 +1,4 @@
-"""Reads JSON from untrusted files, within limits."""
+"""JSON from untrusted files, within limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_BYTES = 256 * 2**20
 
 
 def read_object(file: Path, failure: type[InferError] = ModelLoadError) -> dict[str, Any]:
-    """Reads the JSON object in a file; an empty one if there is no such file.
+    """Read the JSON object in a file; an empty one if there is no such file.
 
     Args:
         file: the file.
@@ -34,9 +34,9 @@ def read_object(file: Path, failure: type[InferError] = ModelLoadError) -> dict[
 
 
 def parse_object(data: bytes, name: str, failure: type[InferError] = ModelLoadError) -> dict[str, Any]:
-    """Parses ``data`` as a JSON object; ``name`` is for messages, the rest as for :func:`read_object`."""
+    """Parse ``data`` as a JSON object; ``name`` is for messages, the rest as for :func:`read_object`."""
     try:
-        with _uncollected():
+        with _gc_disabled():
             content = json.loads(_text(data, name, failure), object_pairs_hook=_object)
     except RecursionError:
         raise failure(f"{name} is not JSON that pyggml reads: it is nested too deeply") from None
@@ -50,13 +50,13 @@ def parse_object(data: bytes, name: str, failure: type[InferError] = ModelLoadEr
 
 
 def read_text(file: Path, failure: type[InferError] = ModelLoadError) -> str | None:
-    """Reads a file's text, None if there is no such file; errors as for :func:`read_object`."""
+    """Read a file's text, None if there is no such file; errors as for :func:`read_object`."""
     data = read_bytes(file, failure)
     return None if data is None else _text(data, str(file), failure)
 
 
 def read_bytes(file: Path, failure: type[InferError] = ModelLoadError) -> bytes | None:
-    """Reads a file's bytes, None if there is no such file; errors as for :func:`read_object`."""
+    """Read a file's bytes, None if there is no such file; errors as for :func:`read_object`."""
     if not os.path.lexists(file):  # a broken link is an error, not an absence
         return None
     with RegularFile(file, failure) as content:
@@ -73,8 +73,8 @@ def _text(data: bytes, name: str, failure: type[InferError]) -> str:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keeps Python's garbage collector from scanning hundreds of thousands of lists without cycles."""
+def _gc_disabled() -> Iterator[None]:
+    """Disable the garbage collector, which would scan hundreds of thousands of lists without cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

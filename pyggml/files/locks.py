@@ -1,7 +1,6 @@
-"""Locks on unfinished files: who holds one writes the file, and it ends with its process in any case.
+"""File locks (flock) of the writers of unfinished files, released at the latest when the process ends.
 
-The lock (flock) belongs to the file, not to its name, so after getting it, check that the name still refers to that
-file.
+A lock belongs to the file, not to its name, so after taking it, check that the name still refers to that file.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ STALE_S = 24 * 3600
 
 
 class NoLocks(Exception):
-    """The file system does not support locks; the message says why."""
+    """The file system does not support locks; the message is the reason."""
 
 
 def try_lock(descriptor: int) -> bool:
-    """Takes the lock if it is free, and returns whether it was.
+    """Try to take the lock, and return whether it was free.
 
     Raises:
         NoLocks: the file system does not support locks.
@@ -35,7 +34,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def _is_free(descriptor: int) -> bool:
-    """Whether nobody is writing the file; without locks, whether it has not been written to for long."""
+    """Check whether no process writes the file; without locks, whether it is stale."""
     try:
         return try_lock(descriptor)
     except NoLocks:
@@ -43,7 +42,7 @@ def _is_free(descriptor: int) -> bool:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether a path still refers to the opened file."""
+    """Check whether a path still refers to the opened file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -51,7 +50,7 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 def remove(path: Path) -> int:
-    """Removes an unfinished file, unless it is being written.
+    """Remove an unfinished file, unless it is being written.
 
     Returns:
         The number of bytes freed; 0 if it was not removed.

@@ -1,4 +1,4 @@
-"""Recognises a model on disk: a GGUF file, a split set of them, or the directory of a checkpoint.
+"""Recognition of a model on disk: a GGUF file, a split set of them, or the directory of a checkpoint.
 
 All knowledge about file names is here. No file is opened except the index of a sharded checkpoint.
 """
@@ -15,31 +15,31 @@ from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundEr
 from pyggml.files.json_file import read_object
 
 Format = Literal["gguf", "huggingface"]
-#: Where the weights are: in one GGUF file or a split set; in ``model.safetensors``, in shards with an index, or in
-#: Meta's ``consolidated.safetensors``; or in no file that pyggml supports.
+#: Storage of the weights: one GGUF file or a split set; ``model.safetensors``, shards with an index, or Meta's
+#: ``consolidated.safetensors``; or no supported file.
 Weights = Literal["gguf", "split", "safetensors", "sharded", "consolidated", "none"]
 
 CONFIG = "config.json"
-#: What Meta and Mistral publish instead.
+#: The configuration file of Meta and Mistral.
 PARAMS = "params.json"
 SINGLE = "model.safetensors"
-#: Lists the shard of each tensor.
+#: The shard of each tensor.
 INDEX = "model.safetensors.index.json"
 CONSOLIDATED = "consolidated.safetensors"
-#: Ids of tokens, and how the model's makers sample.
+#: Token ids, and recommended sampling parameters.
 GENERATION_CONFIG = "generation_config.json"
 #: The files that define a tokenizer, the preferred one first.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 
-# What a LoRA or another adapter has in place of a model.
+# Files of a LoRA or another adapter.
 _ADAPTER = re.compile(r"adapter_(config\.json|model\..*)")
 
 #: The ``quantization_config`` of older checkpoints of NVIDIA.
 QUANTIZATION = "hf_quant_config.json"
 
 _WEIGHTS: dict[str, Weights] = {SINGLE: "safetensors", INDEX: "sharded", CONSOLIDATED: "consolidated"}
-# What an import reads besides the weights.
-_BESIDE = frozenset(
+# Files that an import reads in addition to the weights.
+_COMPANIONS = frozenset(
     {
         CONFIG,
         QUANTIZATION,
@@ -63,8 +63,8 @@ class ModelFiles:
 
     Attributes:
         path: the GGUF file (the first of a split set), or the directory of a checkpoint.
-        format: which of the two it is.
-        weights: where the weights are.
+        format: "gguf" or "huggingface".
+        weights: the storage form of the weights.
         files: the files with the weights; empty for a sharded checkpoint, whose index lists them.
         config: the directory's ``config.json``, or else its ``params.json``, if it has one.
         index: the index of a sharded checkpoint.
@@ -79,7 +79,7 @@ class ModelFiles:
 
 
 def model_at(path: Path) -> ModelFiles:
-    """Returns the model at a path.
+    """Return the model at a path.
 
     Raises:
         ModelNotFoundError: there is nothing at the path.
@@ -107,7 +107,7 @@ def model_at(path: Path) -> ModelFiles:
 
 
 def checkpoint_at(directory: Path) -> ModelFiles:
-    """Returns the checkpoint in a directory, even an incomplete one.
+    """Return the checkpoint in a directory, even an incomplete one.
 
     Raises:
         ModelNotFoundError: there is no such directory.
@@ -126,7 +126,7 @@ def checkpoint_at(directory: Path) -> ModelFiles:
 
 
 def gguf_at(path: Path) -> ModelFiles:
-    """Returns the GGUF file at a path, or the split set that begins with it."""
+    """Return the GGUF file at a path, or the split set that begins with it."""
     names = split_set(path.name)
     if names is None:
         return ModelFiles(path, "gguf", "gguf", (path,))
@@ -134,7 +134,7 @@ def gguf_at(path: Path) -> ModelFiles:
 
 
 def split_set(name: str) -> list[str] | None:
-    """Returns the names of all files in a file's split set, judging by its name; None if it is not split."""
+    """Return the names of all files in a file's split set, judging by its name; None if it is not split."""
     match = _SPLIT.fullmatch(name)
     if match is None:
         return None
@@ -142,18 +142,18 @@ def split_set(name: str) -> list[str] | None:
 
 
 def main_weights(names: Collection[str]) -> str | None:
-    """Returns the weights file, or index, of a checkpoint; None if there is none."""
+    """Return the weights file, or index, of a checkpoint; None if there is none."""
     return next((name for name in _WEIGHTS if name in names), None)
 
 
-def beside_weights(names: Collection[str]) -> list[str]:
-    """Returns the files of a checkpoint that an import reads besides the weights."""
-    wanted = {*_BESIDE, PARAMS} if main_weights(names) == CONSOLIDATED else _BESIDE
+def companion_files(names: Collection[str]) -> list[str]:
+    """Return the files of a checkpoint that an import reads in addition to the weights."""
+    wanted = {*_COMPANIONS, PARAMS} if main_weights(names) == CONSOLIDATED else _COMPANIONS
     return sorted(name for name in names if name in wanted or _TEMPLATES.fullmatch(name))
 
 
 def shards(index: Path) -> dict[str, set[str]]:
-    """Reads an index: name of a file in the same directory -> names of its tensors.
+    """Read an index: name of a file in the same directory -> names of its tensors.
 
     Raises:
         ModelLoadError: it cannot be read, is empty, or names a file in another directory.
@@ -171,8 +171,8 @@ def shards(index: Path) -> dict[str, set[str]]:
     return found
 
 
-def why_no_weights(place: str, names: Collection[str]) -> str | None:
-    """Explains why :func:`main_weights` finds nothing among names; None if they give no clue."""
+def explain_missing_weights(place: str, names: Collection[str]) -> str | None:
+    """Explain why :func:`main_weights` finds nothing among names; None if they give no clue."""
     if any(map(_ADAPTER.fullmatch, names)):
         return (
             f"{place} is an adapter (adapter_config.json), not a model: merge it into the model that it was made for, "
@@ -195,8 +195,8 @@ def why_no_weights(place: str, names: Collection[str]) -> str | None:
 def _checkpoint(directory: Path, names: Collection[str]) -> ModelFiles:
     main = main_weights(names)
     if main is None and any(map(_ADAPTER.fullmatch, names)) and not any(name.endswith(".gguf") for name in names):
-        raise ModelLoadError(why_no_weights(str(directory), names))
-    # Mistral's repositories have both, and each goes with its own names of tensors.
+        raise ModelLoadError(explain_missing_weights(str(directory), names))
+    # Mistral's repositories have both configurations, each with its own tensor names.
     configs = (PARAMS, CONFIG) if main == CONSOLIDATED else (CONFIG, PARAMS)
     config = next((name for name in configs if name in names), None)
     return ModelFiles(

@@ -1,4 +1,4 @@
-"""Opens untrusted files for reading."""
+"""Untrusted files, open for reading."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RegularFile:
     """
 
     def __init__(self, path: Path, failure: type[InferError] = ModelLoadError) -> None:
-        """Opens the file.
+        """Open the file.
 
         Args:
             path: the file's path.
@@ -53,7 +53,7 @@ class RegularFile:
             raise failure(f"{path} is not a file")
 
     def read(self, offset: int, n_bytes: int) -> bytes:
-        """Reads ``n_bytes`` bytes at an offset."""
+        """Read ``n_bytes`` bytes at an offset."""
         parts = []
         while n_bytes:
             part = os.pread(self._descriptor, n_bytes, offset)

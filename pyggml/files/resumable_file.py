@@ -2,13 +2,11 @@
 
 The unfinished file is named after its target; after its body it has a mark for each part:
 
-    head | body | one mark per part
+    header | body | one mark per part
 
-A mark is written once its part is known to be on disk. It depends on the head, so that garbage from a crash is not
-mistaken for one. A file with another head is started over. Publishing cuts the marks off.
-
-The writer holds a lock on the file (flock), which ends with its process in any case. The lock belongs to the file, not
-to its name, so after getting it, check that the name still refers to that file.
+A mark is written once its part is known to be on disk. It depends on the header, so that garbage from a crash is not
+mistaken for one. A file with another header is started over. Publishing truncates the marks. The writer holds a lock on
+the file; see :mod:`pyggml.files.locks`.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ def part_path(target: Path) -> Path:
     return target.with_name(f"{target.name}.part")
 
 
-def claim(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
-    """Returns the unfinished file for ``target``, locked; None if another thread or process has finished it.
+def acquire(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
+    """Return the unfinished file for ``target``, locked; None if another thread or process has finished it.
 
     Args:
         target: the finished file's path.
@@ -48,12 +46,12 @@ def claim(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
     path = part_path(target)
     while not target.exists():
         try:
-            file = _locked(target, path)
+            file = _open_locked(target, path)
         except NoLocks as error:
             logger.warning(
-                "%s does not support locks (%s): writing %s from the start, even if others are writing it too",
+                "%s does not support locks (%s): writing %s from the start, without protection from other writers",
                 target.parent,
-                str(error),  # a record that is kept would keep an error's frames, and the files that these have open
+                str(error),  # a stored log record would keep the error's frames and their open files alive
                 target.name,
             )
             return PartialFile(target)
@@ -68,35 +66,35 @@ def claim(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
 
 
 class ResumableFile(PartialFile):
-    """An unfinished file that is kept when it is discarded."""
+    """An unfinished file that stays on disk when it is discarded."""
 
     def __init__(self, target: Path, path: Path, descriptor: int) -> None:
-        """Takes ownership of a descriptor that holds the lock on the file at ``path``; created by :func:`claim`."""
-        self._own(target, path, descriptor)
+        """Take ownership of a descriptor that holds the lock on the file at ``path``; created by :func:`acquire`."""
+        self._attach(target, path, descriptor)
         self._marks = _Marks(descriptor)
-        self._let_go = weakref.finalize(self, _keep, descriptor, path, self._marks, os.getpid())
+        self._finalizer = weakref.finalize(self, _close_and_keep, descriptor, path, self._marks, os.getpid())
 
-    def begin(self, head: bytes, n_body: int, n_parts: int) -> frozenset[int]:
-        """See :class:`PartialFile`; if the head is the same, the marked parts are returned."""
-        is_same = os.pread(self._descriptor, len(head), 0) == head
+    def begin(self, header: bytes, n_body: int, n_parts: int) -> frozenset[int]:
+        """See :class:`PartialFile`; if the header is the same, return the marked parts."""
+        is_same = os.pread(self._descriptor, len(header), 0) == header
         if not is_same:
             os.ftruncate(self._descriptor, 0)
-            super().begin(head, n_body, n_parts)
-        self._head_size, self._n_body = len(head), n_body
-        return self._marks.begin(head, len(head) + n_body, n_parts)
+            super().begin(header, n_body, n_parts)
+        self._header_size, self._n_body = len(header), n_body
+        return self._marks.begin(header, len(header) + n_body, n_parts)
 
     def complete(self, part: int) -> None:
         """See :class:`PartialFile`."""
         self._marks.add(part)
 
-    def publish(self, *, is_lasting: bool = True) -> None:
-        """See :class:`PartialFile`. Everything is on disk before the marks are cut off, so that little can be lost."""
+    def publish(self, *, is_durable: bool = True) -> None:
+        """See :class:`PartialFile`. Everything is on disk before the marks are truncated."""
         self._marks.flush()
-        super().publish(is_lasting=is_lasting)
+        super().publish(is_durable=is_durable)
 
 
 class _Marks:
-    """Records which parts are on disk.
+    """Marks of the parts that are on disk.
 
     Syncing does not block writing: one sync runs at a time, and marks all parts that were complete when it began.
     """
@@ -109,15 +107,15 @@ class _Marks:
         self._thread: ThreadPoolExecutor | None = None
         self._sync: Future[None] | None = None
 
-    def begin(self, head: bytes, offset: int, n_parts: int) -> frozenset[int]:
-        """Reads the marks, and reserves space for them on disk."""
-        key = hashlib.sha256(head).digest()
+    def begin(self, header: bytes, offset: int, n_parts: int) -> frozenset[int]:
+        """Read the marks, and reserve space for them on disk."""
+        key = hashlib.sha256(header).digest()
         self._offset = offset
         self._marks = [hashlib.blake2b(b"%d" % i, digest_size=_MARK_SIZE, key=key).digest() for i in range(n_parts)]
         found = os.pread(self._descriptor, n_parts * _MARK_SIZE, offset).ljust(n_parts * _MARK_SIZE, b"\0")
         write_at(self._descriptor, memoryview(found), offset)
-        there = [found[i * _MARK_SIZE : (i + 1) * _MARK_SIZE] for i in range(n_parts)]
-        return frozenset(i for i in range(n_parts) if there[i] == self._marks[i])
+        stored = [found[i * _MARK_SIZE : (i + 1) * _MARK_SIZE] for i in range(n_parts)]
+        return frozenset(i for i in range(n_parts) if stored[i] == self._marks[i])
 
     def add(self, part: int) -> None:
         self._complete.append(part)
@@ -131,7 +129,7 @@ class _Marks:
         self._sync = self._thread.submit(self._write, parts)
 
     def flush(self) -> None:
-        """Marks all complete parts."""
+        """Mark all complete parts."""
         if self._thread is not None:
             self._thread.shutdown()
         if self._sync is not None:
@@ -146,7 +144,7 @@ class _Marks:
             write_at(self._descriptor, memoryview(self._marks[part]), self._offset + part * _MARK_SIZE)
 
 
-def _keep(descriptor: int, path: Path, marks: _Marks, pid: int) -> None:
+def _close_and_keep(descriptor: int, path: Path, marks: _Marks, pid: int) -> None:
     if os.getpid() == pid:
         try:
             with contextlib.suppress(OSError):  # for example a full disk; parts without a mark are written again
@@ -158,7 +156,7 @@ def _keep(descriptor: int, path: Path, marks: _Marks, pid: int) -> None:
     os.close(descriptor)
 
 
-def _locked(target: Path, path: Path) -> ResumableFile | None:
+def _open_locked(target: Path, path: Path) -> ResumableFile | None:
     """The file at ``path``, new or left behind, with its lock; None while another holds the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

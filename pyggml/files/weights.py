@@ -1,13 +1,13 @@
 """Matrices of a checkpoint, whose rows are read, rearranged and encoded a few at a time.
 
-A vector is a matrix with one column; a stack of matrices is one matrix with their rows concatenated. Shapes in the file
-are handled elsewhere.
+A vector is a matrix with one column; a stack of matrices is one matrix with their rows concatenated. Shapes in the GGUF
+file are handled by the import plan.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Weight(ABC):
         compact: the same matrix in a smaller type that holds it as well, but that the engine multiplies with rounded
             activations; None if there is none.
         factored: the same matrix in a smaller type, but for :attr:`factors`; None if there is none.
-        factors: what the engine has to multiply with, (n_matrices,), because the type lacks it; None: nothing.
+        factors: factors that the engine has to multiply with, (n_matrices,), because the type lacks them; None: none.
     """
 
     n_rows: int
@@ -62,7 +62,7 @@ class Plain(Weight):
     """An array of numbers."""
 
     def __init__(self, array: npt.NDArray[Any], type: GGMLType, file: tuple[Path, int] | None = None) -> None:
-        """Wraps an array whose first dimension counts the rows; BF16 as its bits.
+        """Wrap an array whose first dimension counts the rows; BF16 as its bits.
 
         Args:
             array: the numbers, with at least one dimension.
@@ -101,7 +101,7 @@ class Reordered(Weight):
     """Rows of another matrix, in another order."""
 
     def __init__(self, source: Weight, order: npt.NDArray[np.intp]) -> None:
-        """Takes the index in ``source`` of each row."""
+        """Take the index in ``source`` of each row."""
         self._source, self._order = source, order
         self.n_rows, self.n_cols, self.type = len(order), source.n_cols, source.type
         self.error, self.factors = source.error, source.factors
@@ -121,7 +121,7 @@ class Stacked(Weight):
     """Matrices of the same width, stacked vertically."""
 
     def __init__(self, parts: Sequence[Weight]) -> None:
-        """Takes them from top to bottom."""
+        """Take them from top to bottom."""
         self._parts = parts
         self.n_rows, self.n_cols = sum(part.n_rows for part in parts), parts[0].n_cols
         types = {part.type for part in parts}
@@ -161,7 +161,7 @@ class Transposed(Weight):
     """A stack of matrices that are stored with rows and columns exchanged."""
 
     def __init__(self, array: npt.NDArray[Any], type: GGMLType) -> None:
-        """Wraps an array of shape (n_matrices, n_cols, rows of a matrix); BF16 as its bits.
+        """Wrap an array of shape (n_matrices, n_cols, rows of a matrix); BF16 as its bits.
 
         Args:
             array: the numbers.
@@ -183,7 +183,7 @@ class Transposed(Weight):
             here = matrices == matrix
             wanted = columns[here]
             first = wanted.min()
-            # Copied in the order of the file first: two to three times as fast as picking numbers out of it one by one.
+            # Copied in the order of the file first: two to three times as fast as gathering single numbers.
             block = np.ascontiguousarray(self._array[matrix, :, first : wanted.max() + 1])
             found[here] = block.T[wanted - first]
         return found
@@ -193,7 +193,7 @@ class Columns(Weight):
     """Some columns of another matrix, whose type has no blocks."""
 
     def __init__(self, source: Weight, columns: slice) -> None:
-        """Takes the columns to keep."""
+        """Take the columns to keep."""
         self._source, self._columns = source, columns
         self.n_rows, self.type = source.n_rows, source.type
         self.n_cols = len(range(source.n_cols)[columns])
@@ -207,38 +207,23 @@ class Columns(Weight):
         return self._source.stored(rows)[:, self._columns]
 
 
-class PlusOne(Weight):
-    """A matrix plus 1, for norms that are stored as their difference from 1."""
+class Elementwise(Weight):
+    """A float32 matrix computed value by value from another matrix."""
 
     type = GGMLType.F32
 
-    def __init__(self, source: Weight) -> None:
-        """Takes the matrix to add 1 to."""
-        self._source = source
+    def __init__(self, source: Weight, function: Callable[[Floats], Floats]) -> None:
+        """Take the other matrix, and the function of its values."""
+        self._source, self._function = source, function
         self.n_rows, self.n_cols = source.n_rows, source.n_cols
 
     def floats(self, rows: Rows) -> Floats:
         """See :class:`Weight`."""
-        return np.add(self._source.floats(rows), 1, dtype=np.float32)
-
-
-class MinusExp(Weight):
-    """The exponential of a matrix, with a minus sign, for decays that are stored as logarithms."""
-
-    type = GGMLType.F32
-
-    def __init__(self, source: Weight) -> None:
-        """Takes the matrix of logarithms."""
-        self._source = source
-        self.n_rows, self.n_cols = source.n_rows, source.n_cols
-
-    def floats(self, rows: Rows) -> Floats:
-        """See :class:`Weight`."""
-        return -np.exp(self._source.floats(rows))
+        return self._function(self._source.floats(rows))
 
 
 def widen(array: npt.NDArray[Any], type: GGMLType) -> Floats:
-    """Converts numbers of an unquantised type to float32: exact except for F64 and large integers."""
+    """Convert numbers of an unquantised type to float32: exact except for F64 and large integers."""
     if type == GGMLType.BF16:
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     floats: Floats = array.astype(np.float32, copy=False)
@@ -246,7 +231,7 @@ def widen(array: npt.NDArray[Any], type: GGMLType) -> Floats:
 
 
 def encode(values: Floats, type: GGMLType, importances: Floats | None = None) -> npt.NDArray[np.generic]:
-    """Encodes floats as a type, using the columns' importances; F32 is not copied.
+    """Encode floats as a type, using the columns' importances; F32 is not copied.
 
     Raises:
         InvalidParameterError: the type cannot hold a value.

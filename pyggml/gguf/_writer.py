@@ -209,7 +209,7 @@ class GGUFWriter(Owner):
             ClosedError: the writer is finished or closed.
         """
         with self._lock.hold():
-            self._begun().publish(is_lasting=False)
+            self._begun().publish(is_durable=False)
             self._is_finished = True
             self._handle = None
 

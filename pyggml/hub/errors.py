@@ -17,7 +17,7 @@ from huggingface_hub.errors import (
 )
 
 from pyggml.errors import DiskFullError, DownloadError, InferError, ModelNotFoundError
-from pyggml.files.disk import NO_ROOM
+from pyggml.files.disk import DISK_FULL_ERRORS
 from pyggml.hub.reference import Reference
 
 #: Advice for a full disk.
@@ -67,8 +67,8 @@ def _translate(error: BaseException, reference: Reference) -> InferError:
 
 def _translate_os_error(error: OSError, reference: Reference) -> InferError:
     cache = constants.HF_HUB_CACHE
-    if error.errno in NO_ROOM:
-        return DiskFullError(f"the disk of {cache} is full, so {reference} could not be downloaded; {DISK_ADVICE}")
+    if error.errno in DISK_FULL_ERRORS:
+        return DiskFullError(f"the disk of {cache} became full while downloading {reference}; {DISK_ADVICE}")
     if error.errno is not None:
         return DownloadError(f"{reference} cannot be stored in {cache}: {error}")
     message = f"the download of {reference} from {constants.ENDPOINT} is damaged: {_first_line(error)}"

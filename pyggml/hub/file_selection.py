@@ -12,11 +12,11 @@ from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.files.model_files import (
     INDEX,
     SINGLE,
-    beside_weights,
+    companion_files,
+    explain_missing_weights,
     main_weights,
     shards,
     split_set,
-    why_no_weights,
 )
 from pyggml.hub.reference import Reference
 
@@ -61,7 +61,7 @@ def choose(reference: Reference, files: Files) -> Choice:
     main = main_weights(files.names)
     if main is not None:
         parts = _shards(reference, files) if main == INDEX else []
-        return Choice((*beside_weights(files.names), main, *parts), None)
+        return Choice((*companion_files(files.names), main, *parts), None)
     return _complete(reference, _only(reference, files.names))
 
 
@@ -141,4 +141,4 @@ def _listed(models: list[list[str]]) -> str:
 
 def _no_model(reference: Reference, names: Collection[str]) -> str:
     message = f"{reference} holds no model: it has no {SINGLE}, no {INDEX} and no GGUF file"
-    return why_no_weights(str(reference), names) or message
+    return explain_missing_weights(str(reference), names) or message

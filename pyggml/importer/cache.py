@@ -34,8 +34,8 @@ from pyggml.importer.convert import (
     write_model,
 )
 from pyggml.importer.encoding import require_outtype
-from pyggml.importer.notes import warnings_about
-from pyggml.importer.plan import place_name, read_config
+from pyggml.importer.notes import conversion_warnings
+from pyggml.importer.plan import directory_name
 
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
 
@@ -47,46 +47,45 @@ def imported(
     tokenizer: object = None,
     accept: Accept | None = None,
 ) -> Path:
-    """Returns the cached GGUF file of a Hugging Face directory, making it first if needed.
+    """Return the cached GGUF file of a Hugging Face directory, converting the directory first if needed.
 
-    If another thread or process is already making it, this waits for the result. An interrupted import is resumed.
+    If another thread or process is already converting it, this waits for the result. An interrupted import is resumed.
 
     Args:
         files: the directory.
         outtype: as for :func:`~pyggml.importer.convert.convert`.
-        progress: called with 0..1 while the file is made, and with 0 while waiting for another maker; returning False
+        progress: called with 0..1 during the conversion, and with 0 while another thread or process converts; returning
+            False stops.
+        tokenizer: the tokenizer the caller will encode with; checked before the conversion.
+        accept: called before the conversion, with a GGUF file that lacks only the weights; if it raises, the import
             stops.
-        tokenizer: the tokenizer the caller will encode with; checked before the file is made.
-        accept: called before the file is made, with a GGUF file that lacks only the weights; if it raises, the import
-            stops there.
 
     Raises:
         TokenizerError, TokenizerNotFoundError: also if ``tokenizer`` does not match this model.
         As :func:`~pyggml.importer.convert.convert`.
     """
     outtype = require_outtype(outtype)
-    read_config(files)  # a missing config.json is reported first, before less helpful errors
     directory = files.path
     path = cache_dir() / _file_name(directory, outtype)
     if not path.exists():
         limit = cache_limit()
         contents = read_contents(files, outtype)
         check_vocabulary(contents, path.name, tokenizer, accept)
-        file = _claim(path, lambda: report_progress(progress, 0.0, directory))
+        file = _acquire(path, lambda: report_progress(progress, 0.0, directory))
         if file is not None:
             _remove_leftovers()
-            _make(file, contents, path, progress)
-            _shrink(limit, keep=path)
+            _write(file, contents, path, progress)
+            _evict(limit, keep=path)
     with contextlib.suppress(OSError):  # the cache may be shared and read-only for this user
         os.utime(path)
     return path
 
 
-def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
-    """The file to write; None if another thread or process has made it meanwhile."""
+def _acquire(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
+    """The file to write; None if another thread or process has written it meanwhile."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return resumable_file.claim(path, waiting)
+        return resumable_file.acquire(path, waiting)
     except InferError:  # some are OSErrors as well
         raise
     except OSError as error:
@@ -96,8 +95,8 @@ def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
         ) from None
 
 
-def _make(file: PartialFile, contents: GGUFContents, path: Path, progress: Progress | None) -> None:
-    for note in warnings_about(contents.plan, contents.types):
+def _write(file: PartialFile, contents: GGUFContents, path: Path, progress: Progress | None) -> None:
+    for note in conversion_warnings(contents.plan, contents.types):
         logger.warning("%s: %s", contents.plan.config.path.parent, note)
     try:
         write_model(contents, path, progress, file=file)
@@ -128,11 +127,11 @@ def _file_name(directory: Path, outtype: str) -> str:
                 status = file.stat()
                 identity.append(f"{file.relative_to(place)} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", place_name(place))[:64]
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", directory_name(place))[:64]
     return f"{readable}-{outtype}-{digest}.gguf"
 
 
-def _shrink(limit: int, keep: Path) -> None:
+def _evict(limit: int, keep: Path) -> None:
     total = 0
     for entry in cache_entries():
         total += entry.n_bytes

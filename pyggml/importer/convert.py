@@ -1,4 +1,4 @@
-"""Converts a Hugging Face directory to a GGUF file, one tensor at a time."""
+"""Convert a Hugging Face directory to a GGUF file, one tensor at a time."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_met
 from pyggml._native.model import TOKENIZER_JSON, Model, Progress
 from pyggml.errors import ModelLoadError
 from pyggml.files.atomic_file import PartialFile
-from pyggml.files.disk import room_for, target_path
+from pyggml.files.disk import require_disk_space, target_path
 from pyggml.files.model_files import ModelFiles, checkpoint_at
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
-from pyggml.importer.notes import notes_on
+from pyggml.importer.notes import conversion_notes
 from pyggml.importer.plan import ImportPlan, as_stored, read_plan
 from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
@@ -80,7 +80,7 @@ def convert(
     n_threads: int | None = None,
     dry_run: bool = False,
 ) -> Conversion:
-    """Converts a Hugging Face directory to a GGUF file. PyTorch is not needed.
+    """Convert a Hugging Face directory to a GGUF file, without PyTorch.
 
     Only a few tensors are in memory at a time. The file is written under a temporary name in the same folder; it gets
     its final name, replacing any existing file, once it is complete. If anything fails, the temporary file is removed.
@@ -89,13 +89,13 @@ def convert(
         hf_dir: a directory with ``config.json``, safetensors and a tokenizer, or a reference to such a repository,
             ``hf:org/repo``.
         out: the file to write.
-        outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any mixture that the engine's
+        outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any type that the engine's
             quantiser supports ("q8_0", "q4_0", "q4_k_m" ...), quantised in the same pass.
         progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor;
             returning False stops.
-        imatrix: importances of the weights, for mixtures: from :func:`pyggml.compute_imatrix`, or a file's path.
+        imatrix: importances of the weights, for quantised types: from :func:`pyggml.compute_imatrix`, or a file's path.
         n_threads: number of encoding threads; None: one per core.
-        dry_run: write nothing, and only return what would be written.
+        dry_run: validate and return the result without writing the file.
 
     Raises:
         ModelNotFoundError: the directory, a file or a tensor is missing.
@@ -113,14 +113,14 @@ def convert(
     check_vocabulary(contents, target.name)
     if dry_run:
         with closing(GGUFWriter(target)) as writer:
-            _declare(writer, contents)
+            _write_header(writer, contents)
             return _report(target, contents, writer.n_bytes)
     return write_model(contents, target, progress, threads)
 
 
 @dataclass(frozen=True)
 class GGUFContents:
-    """Everything to write except the tensors' data, which has not been read yet.
+    """The contents of a GGUF file except the tensors' data, which has not been read yet.
 
     Attributes:
         plan: tensors and metadata.
@@ -138,7 +138,7 @@ class GGUFContents:
 
 
 def read_contents(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | None = None) -> GGUFContents:
-    """Reads a directory and checks that all of it can be converted.
+    """Read a directory and check that all of it can be converted.
 
     Args:
         files: the directory.
@@ -149,14 +149,14 @@ def read_contents(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | N
         InferError: as :func:`convert`.
     """
     plan = as_stored(read_plan(files)) if outtype == "auto" else read_plan(files)
-    _tell_ignored(plan)
+    _log_ignored_keys(plan)
     vocabulary = read_vocabulary(files.path, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
     types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, imatrix)
     return GGUFContents(plan, vocabulary, imatrix, types, file_type)
 
 
-def _tell_ignored(plan: ImportPlan) -> None:
-    """Logs the keys of the configuration that were ignored."""
+def _log_ignored_keys(plan: ImportPlan) -> None:
+    """Log the keys of the configuration that were ignored."""
     if not plan.ignored:
         return
     level, more = logging.INFO, ""
@@ -173,29 +173,29 @@ def write_model(
     n_threads: int | None = None,
     file: PartialFile | None = None,
 ) -> Conversion:
-    """Writes a model.
+    """Write a model.
 
     Args:
-        contents: what to write.
+        contents: the contents to write.
         target: the file.
         progress: as for :func:`convert`.
         n_threads: as for :func:`convert`.
-        file: an unfinished file to continue; tensors it already has are kept. None: start a new one.
+        file: an unfinished file to continue; its complete tensors are not written again. None: a new file.
 
     Raises:
         StoppedError: the progress callback returned False.
         InferError: as :func:`convert`.
     """
     with GGUFWriter(target, file=file) as writer:
-        _declare(writer, contents)
-        with room_for(target, writer.n_bytes, 0 if file is None else file.n_allocated):
+        _write_header(writer, contents)
+        with require_disk_space(target, writer.n_bytes, 0 if file is None else file.n_allocated):
             _write_tensors(writer, contents, n_threads, progress)
             writer.finish()
     return _report(target, contents, target.stat().st_size)
 
 
 def check_vocabulary(contents: GGUFContents, name: str, tokenizer: object = None, accept: Accept | None = None) -> None:
-    """Makes sure before the weights are converted that the file's vocabulary will be accepted.
+    """Check that the file's vocabulary will be accepted, before the weights are converted.
 
     Args:
         contents: what will be written.
@@ -212,7 +212,7 @@ def check_vocabulary(contents: GGUFContents, name: str, tokenizer: object = None
     with tempfile.TemporaryDirectory(prefix="pyggml-") as folder:
         path = Path(folder) / name
         with GGUFWriter(path) as writer:
-            _set(writer, contents)
+            _write_metadata(writer, contents)
         if accept is not None:
             accept(path)
         with Model(path, device="cpu", vocab_only=True) as model:
@@ -223,12 +223,12 @@ def check_vocabulary(contents: GGUFContents, name: str, tokenizer: object = None
 
 
 def checked_threads(n_threads: int | None) -> int | None:
-    """Validates the caller's number of encoding threads."""
+    """Validate the caller's number of encoding threads."""
     return None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
 
 
 def report_progress(progress: Progress | None, fraction: float, directory: Path) -> None:
-    """Reports how far the conversion of a directory is.
+    """Report the progress of a conversion.
 
     Raises:
         StoppedError: the callback returned False.
@@ -237,13 +237,13 @@ def report_progress(progress: Progress | None, fraction: float, directory: Path)
         raise StoppedError(f"converting {directory} was stopped by its progress callback")
 
 
-def _declare(writer: GGUFWriter, contents: GGUFContents) -> None:
-    _set(writer, contents)
+def _write_header(writer: GGUFWriter, contents: GGUFContents) -> None:
+    _write_metadata(writer, contents)
     for tensor, type in zip(contents.plan.tensors, contents.types, strict=True):
         writer.add_tensor(tensor.name, tensor.shape, type)
 
 
-def _set(writer: GGUFWriter, contents: GGUFContents) -> None:
+def _write_metadata(writer: GGUFWriter, contents: GGUFContents) -> None:
     metadata: dict[str, Any] = {
         **contents.plan.metadata,
         "general.file_type": contents.file_type,
@@ -257,13 +257,13 @@ def _set(writer: GGUFWriter, contents: GGUFContents) -> None:
 
 
 def name_for_engine(name: str, vocabulary: Vocabulary) -> str:
-    """A model's name, spelled so that the engine draws no wrong conclusions from it.
+    """Return a model's name in a spelling that the engine does not take for Phi-3's by mistake.
 
-    Where a name has "phi-3", the engine lets special tokens swallow the blanks behind them, and refuses vocabularies
-    without Phi-3's. That suits tokenizers with such tokens, for programs that ignore the carried one.
+    In a model whose name contains "phi-3", the engine strips whitespace after special tokens, and rejects vocabularies
+    other than Phi-3's. The name is kept for tokenizers that do strip it.
     """
     texts: Any = vocabulary.metadata["tokenizer.ggml.tokens"]
-    if vocabulary.swallows_blanks and {"</s>", "<unk>", "<s>", "<|endoftext|>"} <= set(texts):
+    if vocabulary.has_rstrip_tokens and {"</s>", "<unk>", "<s>", "<|endoftext|>"} <= set(texts):
         return name
     return re.sub("(phi)-?(3)", r"\1 \2", name, flags=re.IGNORECASE)
 
@@ -285,12 +285,12 @@ def _write_tensors(writer: GGUFWriter, contents: GGUFContents, threads: int | No
             if tensor.name not in missing:
                 continue
             parts = encoded_parts(tensor, type, executor, contents.imatrix)
-            writer.write_tensor_parts(tensor.name, _whole(parts, plan.checkpoint))
+            writer.write_tensor_parts(tensor.name, _checked_when_read(parts, plan.checkpoint))
             report_progress(progress, float(fraction), plan.config.path.parent)
 
 
-def _whole(parts: Iterable[npt.NDArray[Any]], source: Checkpoint) -> Iterator[npt.NDArray[Any]]:
-    """Yields the parts, and makes sure at the end that they were read from what is there."""
+def _checked_when_read(parts: Iterable[npt.NDArray[Any]], source: Checkpoint) -> Iterator[npt.NDArray[Any]]:
+    """Yield the parts, then check that the files they were read from were complete."""
     yield from parts
     source.require_whole()
 
@@ -304,5 +304,5 @@ def _report(target: Path, contents: GGUFContents, n_bytes: int) -> Conversion:
         types={name: names.count(name) for name in sorted(set(names))},
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
         n_bytes=n_bytes,
-        notes=notes_on(plan, contents.types, contents.vocabulary),
+        notes=conversion_notes(plan, contents.types, contents.vocabulary),
     )

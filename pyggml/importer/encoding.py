@@ -1,4 +1,4 @@
-"""Chooses each tensor's element type and encodes its data on several threads."""
+"""Tensor encoding: each tensor's element type, and its data encoded on several threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CHUNK = 2**20
 
 
 def require_outtype(outtype: object) -> str:
-    """Returns the output type in the engine's spelling.
+    """Return the output type in the engine's spelling.
 
     Raises:
         InvalidParameterError: there is no such output type.
@@ -48,28 +48,28 @@ def choose_types(
     tensors: Sequence[PlannedTensor],
     imatrix: ImportanceMatrix | None = None,
 ) -> tuple[list[GGMLType], int]:
-    """Returns each tensor's element type, and the number that describes them as a whole (``general.file_type``).
+    """Return each tensor's element type, and the ``general.file_type`` of the file.
 
     Raises:
         InvalidParameterError: a type needs importances that were not given.
     """
     if outtype == "auto":
-        types = [_kept(tensor, tensor.weight.type) for tensor in tensors]
+        types = [_stored_type(tensor, tensor.weight.type) for tensor in tensors]
         return types, _file_type(types, tensors)
     if outtype in _PLAIN:
-        return [_kept(tensor, _PLAIN[outtype]) for tensor in tensors], FILE_TYPES[outtype]
+        return [_stored_type(tensor, _PLAIN[outtype]) for tensor in tensors], FILE_TYPES[outtype]
     choices = quantization_mix.types_for_model(
         FILE_TYPES[outtype], layout.architecture, sizes, _unquantized(tensors), imatrix is not None
     )
     require_importances(outtype, choices, tensors, imatrix)
-    types = [_kept(tensor, choice.type) for tensor, choice in zip(tensors, choices, strict=True)]
+    types = [_stored_type(tensor, choice.type) for tensor, choice in zip(tensors, choices, strict=True)]
     return types, FILE_TYPES[outtype]
 
 
 def require_importances(
     outtype: str, choices: Sequence[Choice], tensors: Sequence[PlannedTensor], imatrix: ImportanceMatrix | None
 ) -> None:
-    """Raises InvalidParameterError if a tensor's new type needs importances that were not given."""
+    """Raise InvalidParameterError if a tensor's new type needs importances that were not given."""
     for tensor, choice in zip(tensors, choices, strict=True):
         if choice.needs_imatrix and importances(tensor, imatrix) is None:
             raise InvalidParameterError(
@@ -79,7 +79,7 @@ def require_importances(
 
 
 def importances(tensor: PlannedTensor, imatrix: ImportanceMatrix | None) -> Floats | None:
-    """Returns the importances of a tensor's columns: (n_matrices, n_columns), or None if unknown.
+    """Return the importances of a tensor's columns: (n_matrices, n_columns), or None if unknown.
 
     Raises:
         InvalidParameterError: the importance matrix belongs to another model.
@@ -100,28 +100,30 @@ def importances(tensor: PlannedTensor, imatrix: ImportanceMatrix | None) -> Floa
 def encoded_parts(
     tensor: PlannedTensor, type: GGMLType, executor: Executor, imatrix: ImportanceMatrix | None = None
 ) -> Iterator[npt.NDArray[Any]]:
-    """Yields a tensor's data encoded as a type, a few rows at a time, in order.
+    """Yield a tensor's data encoded as a type, a few rows at a time, in order.
 
     Raises:
         ModelLoadError: the type cannot hold a value; the message names the tensor.
     """
     weight, exact = tensor.weight, tensor.weight.in_type(type)
-    matter = importances(tensor, imatrix) if type.is_quantized and exact is None else None
+    column_importances = importances(tensor, imatrix) if type.is_quantized and exact is None else None
 
     def encoded(block: tuple[int, slice]) -> npt.NDArray[Any]:
         matrix, rows = block
         if exact is not None:
             return exact.stored(rows)
-        return encode(weight.floats(rows), type, None if matter is None else matter[matrix])
+        return encode(weight.floats(rows), type, None if column_importances is None else column_importances[matrix])
 
     try:
-        yield from executor.map(encoded, _blocks(weight, 1 if matter is None else len(matter)))
+        yield from executor.map(
+            encoded, _row_chunks(weight, 1 if column_importances is None else len(column_importances))
+        )
     except InvalidParameterError as error:
         raise ModelLoadError(f"tensor {shown(tensor.name)} cannot be stored as {type.name}: {error}") from None
 
 
-def _blocks(weight: Weight, n_matrices: int) -> Iterator[tuple[int, slice]]:
-    """Yields blocks of rows to encode, each with the index of the stacked matrix that it belongs to."""
+def _row_chunks(weight: Weight, n_matrices: int) -> Iterator[tuple[int, slice]]:
+    """Yield blocks of rows to encode, each with the index of the stacked matrix that it belongs to."""
     step, n_rows = max(_CHUNK // weight.n_cols, 1), weight.n_rows // n_matrices
     for matrix in range(n_matrices):
         for start in range(0, n_rows, step):
@@ -129,21 +131,23 @@ def _blocks(weight: Weight, n_matrices: int) -> Iterator[tuple[int, slice]]:
 
 
 def n_threads(given: int | None) -> int:
-    """The given number of threads, or one for each core that this process may use."""
+    """Return the given number of threads, or one per core that this process may use."""
     if given is not None:
         return given
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _kept(tensor: PlannedTensor, type: GGMLType) -> GGMLType:
-    """F32 for vectors and the like, which the engine multiplies element by element in float32; else the given type."""
+def _stored_type(tensor: PlannedTensor, type: GGMLType) -> GGMLType:
+    """F32 for tensors that the engine multiplies element by element in float32, such as vectors; else the type."""
     return GGMLType.F32 if tensor.is_float else type
 
 
 def _unquantized(tensors: Sequence[PlannedTensor]) -> list[TensorToQuantize]:
-    """The tensors as they would be in a file of unquantised floats, which is what the quantiser's rules expect."""
+    """The tensors with unquantised types, as the quantiser's rules expect."""
     return [
-        TensorToQuantize(t.name, t.shape, _kept(t, GGMLType.F16 if t.weight.type.is_quantized else t.weight.type))
+        TensorToQuantize(
+            t.name, t.shape, _stored_type(t, GGMLType.F16 if t.weight.type.is_quantized else t.weight.type)
+        )
         for t in tensors
     ]
 

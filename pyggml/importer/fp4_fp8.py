@@ -1,4 +1,4 @@
-"""Quantised weights of a checkpoint: floats of 4 and 8 bits with scales.
+"""Weights quantised to floats of 4 and 8 bits with scales.
 
 MXFP4 is copied into the GGUF type of that name. So is NVFP4, where the engine multiplies with the scale of the whole
 tensor, or where that can be made part of the scales of its groups. The others become F16 or BF16.
@@ -27,7 +27,7 @@ class Float8(Weight):
     type = GGMLType.BF16
 
     def __init__(self, array: npt.NDArray[np.uint8], scales: Floats, block: tuple[int, int]) -> None:
-        """Takes the bytes, (n_rows, n_cols), the scales, and how many rows and columns share one.
+        """Take the bytes, (n_rows, n_cols), the scales, and the rows and columns of a block.
 
         Scales have the shape (n_row_blocks, n_col_blocks); the last blocks may be partial.
         """
@@ -47,7 +47,7 @@ class Float4(Weight):
     """4-bit floats with 2 exponent bits (E2M1), times a scale for each group of columns."""
 
     def __init__(self, packed: Bytes, scales: Floats) -> None:
-        """Takes the codes, two to a byte with the first in the low half, and the scales.
+        """Take the codes, two to a byte with the first in the low half, and the scales.
 
         Args:
             packed: (n_rows, n_cols / 2).
@@ -83,11 +83,11 @@ class Float4(Weight):
 class MXFloat4(Float4):
     """MXFP4: groups of 32 whose scales are powers of 2.
 
-    Only the exponents are kept, not the scales as floats: mixtures of experts have gigabytes of them.
+    Only the exponents are in memory, not the scales as floats: MoE models have gigabytes of them.
     """
 
     def __init__(self, packed: Bytes, exponents: Bytes) -> None:
-        """Takes the codes as :class:`Float4`, and the exponents plus 127, (n_rows, n_cols / 32), 252 at most."""
+        """Take the codes as :class:`Float4`, and the exponents plus 127, (n_rows, n_cols / 32), 252 at most."""
         self._packed, self._exponents = packed, exponents
         self.n_rows, self.n_cols = packed.shape[0], packed.shape[1] * 2
         self.type, self.error = GGMLType.MXFP4, 0.0
@@ -103,17 +103,17 @@ class MXFloat4(Float4):
 class NVFloat4(Float4):
     """NVFP4: groups of 16 with 8-bit floats (E4M3) as scales, and a scale for the tensor.
 
-    As with MXFP4, the scales as floats are not kept.
+    As with MXFP4, the scales are not stored as floats.
     """
 
     def __init__(self, packed: Bytes, scales: Bytes, *, factor: float = 1.0, divisor: float = 1.0) -> None:
-        """Takes the codes as :class:`Float4`, and the scales.
+        """Take the codes as :class:`Float4`, and the scales.
 
         Args:
             packed: (n_rows, n_cols / 2).
             scales: (n_rows, n_cols / 16).
-            factor: what the scales are multiplied with, in ModelOpt's form.
-            divisor: what they are divided by, in that of compressed-tensors.
+            factor: factor of the scales, in ModelOpt's format.
+            divisor: divisor of the scales, in the format of compressed-tensors.
         """
         self._packed, self._codes = packed, scales
         self._factor, self._divisor = np.float32(factor), np.float32(divisor)

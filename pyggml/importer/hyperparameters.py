@@ -1,23 +1,86 @@
-"""Reads the sizes of a model, and the switches that decide which tensors it has."""
+"""The hyper-parameters of a model: ``config.json`` as one typed value."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
 from pyggml.families import Layout, Sizes
 from pyggml.files.config import Config
+from pyggml.importer.rope import Rope, read_rope
+from pyggml.importer.sliding_window import Window, read_window
 from pyggml.importer.tensors import Tensors
+from pyggml.importer.transformers_keys import Reference
 
 #: The switch of models that have no output layer.
 NO_OUTPUT = "no output layer"
 
+_EPSILONS = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer_norm_epsilon"}
 
-def read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
-    """Reads them from the configuration, as far as the tensors do not say it more reliably.
 
-    Raises:
-        ModelLoadError: a value is missing or invalid.
-        UnsupportedArchitectureError: the engine does not support the combination.
+@dataclass(frozen=True)
+class Hyperparameters:
+    """The hyper-parameters of a language model.
+
+    Attributes:
+        sizes: the sizes and switches that determine the model's tensors.
+        n_ctx_train: the context length that the configuration states.
+        rope: the rotary position embeddings.
+        window: the sliding window.
+        settings: the other settings, as metadata without the architecture's prefix.
     """
+
+    sizes: Sizes
+    n_ctx_train: int
+    rope: Rope
+    window: Window
+    settings: Mapping[str, Any]
+
+    @property
+    def context_limit(self) -> int | None:
+        """The context length beyond which the engine's results would differ from the model's; None: no limit."""
+        return min(filter(None, (self.rope.context_limit, self.window.context_limit)), default=None)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of a GGUF file, without the architecture's prefix."""
+        sizes, limit = self.sizes, self.context_limit
+        return {
+            "vocab_size": sizes.n_vocab,
+            "context_length": self.n_ctx_train if limit is None else min(self.n_ctx_train, limit),
+            "embedding_length": sizes.n_embd,
+            "block_count": sizes.n_layer,
+            "feed_forward_length": sizes.n_ff,
+            "attention.head_count": sizes.n_head,
+            "attention.head_count_kv": sizes.n_head_kv,
+            "attention.key_length": sizes.head_dim,
+            "attention.value_length": sizes.head_dim,
+            **self.rope.metadata,
+            **self.window.metadata,
+            **self.settings,
+        }
+
+
+def read_hyperparameters(config: Config, layout: Layout, reference: Reference, tensors: Tensors) -> Hyperparameters:
+    """Read the hyper-parameters from a configuration, and those that the tensors state more reliably from them."""
+    sizes = _read_sizes(config, layout, tensors)
+    rope = read_rope(config, layout, sizes, reference)
+    for key, allowed in layout.required.items():
+        config.require(key, allowed)
+    window = read_window(config, layout, sizes)
+    n_ctx_train = config.integer("max_position_embeddings")
+    epsilon = config.number(layout.norm_eps, 1e-6 if layout.norm == "rms" else 1e-5)
+    settings = {_EPSILONS[layout.norm]: epsilon, **({} if layout.extra is None else layout.extra(config, sizes))}
+    if sizes.n_expert:
+        n_expert_used = config.integer("num_experts_per_tok")
+        settings |= {"expert_count": sizes.n_expert, "expert_used_count": n_expert_used}
+    return Hyperparameters(sizes, n_ctx_train, rope, window, settings)
+
+
+def _read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
+    """Read the sizes from the configuration, and those that the tensors state more reliably from them."""
     n_embd, n_head = config.integer("hidden_size"), config.integer("num_attention_heads")
     head_dim = _head_dim(config, layout, n_embd, n_head)
     n_head_kv = config.integer("num_key_value_heads", n_head)
@@ -32,7 +95,7 @@ def read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
     if is_tied and _embedding(layout) not in tensors:  # tools that store shared weights once keep one name or the other
         tensors.rename("lm_head.weight", _embedding(layout))
     is_written = is_tied and "lm_head.weight" in tensors
-    # As in transformers 5: if both weights are stored and differ, they are not tied, whatever the configuration says.
+    # As in transformers 5: if both weights are stored and differ, they are not tied, despite the configuration.
     if is_written and not tensors.is_same("lm_head.weight", _embedding(layout)):
         flags.remove("tie_word_embeddings")
     return Sizes(
@@ -51,9 +114,9 @@ def read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
 
 
 def _lacks_output(layout: Layout, tensors: Tensors) -> bool:
-    """Whether a checkpoint ends before the output layer, as those of models for embeddings do.
+    """Check whether a checkpoint is an embedding model's, without an output layer.
 
-    Their names have no prefix: a whole model without the layer is damaged.
+    Its tensor names have no prefix. A checkpoint with the prefix and without the layer is damaged.
     """
     is_base = _embedding(layout).removeprefix(layout.base) in tensors.checkpoint
     return is_base and "lm_head.weight" not in tensors and "tie_word_embeddings" in layout.switches

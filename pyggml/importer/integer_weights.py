@@ -1,11 +1,11 @@
-"""Quantised weights of a checkpoint: integers with scales.
+"""Weights quantised to integers with scales.
 
 Where a GGUF type has the same form (groups of whole blocks that share a scale), the integers are copied unchanged:
 8 bits without a zero point become Q8_0, and 4 bits Q4_0. These types store their scale as float16; weights whose scales
 do not fit in that become floats.
 
-4 bits with zero points are the same numbers in Q5_0, but become F16 unless Q5_0 is asked for. Models with zero points
-are made for activations of 16 bits, and the engine multiplies whatever is not a float with activations of 8.
+4 bits with zero points are the same numbers in Q5_0, but become F16 unless Q5_0 is requested. Models with zero points
+are made for 16-bit activations, and the engine quantises activations to 8 bits for every quantised weight.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Codes = npt.NDArray[np.int16]
 class Affine(Weight):
     """Integers with a scale and an optional zero point per row and group of columns: (code - zero) * scale.
 
-    Codes are centred, -8 to 7 for 4 bits, whatever offset the checkpoint uses.
+    Codes are centred, -8 to 7 for 4 bits, for any offset in the checkpoint.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Affine(Weight):
         zeros: Codes | None,
         group_of_column: npt.NDArray[np.intp] | None = None,
     ) -> None:
-        """Describes the matrix.
+        """Describe the matrix.
 
         Args:
             n_rows: number of rows.
@@ -79,7 +79,8 @@ class Affine(Weight):
         if not self.type.is_quantized:
             return super().stored(rows)
         codes = self._without_zeros(rows).reshape(-1, self.n_cols // _BLOCK, _BLOCK)
-        scales = _as_bytes(self._scales_of_blocks(self._scales.floats(rows)))
+        halves = np.ascontiguousarray(self._scales_of_blocks(self._scales.floats(rows)), "<f2")
+        scales = halves[..., None].view(np.uint8)
         if self.type == GGMLType.Q8_0:
             parts = [scales, codes.astype(np.int8).view(np.uint8)]
         elif self.type == GGMLType.Q4_0:
@@ -117,11 +118,11 @@ class Affine(Weight):
         return GGMLType.Q5_0 if self._bits == 4 else None
 
 
-class Bytes(Affine):
+class ByteCodes(Affine):
     """Codes of 8 bits, each a byte."""
 
     def __init__(self, array: npt.NDArray[np.int8], scales: Weight, zeros: Codes | None) -> None:
-        """Takes (n_rows, n_cols) codes."""
+        """Take (n_rows, n_cols) codes."""
         self._array = array
         super().__init__(array.shape[0], array.shape[1], 8, scales, zeros)
 
@@ -142,7 +143,7 @@ class PackedAlongColumns(Affine):
         zeros: Codes | None,
         group_of_column: npt.NDArray[np.intp] | None,
     ) -> None:
-        """Takes (n_rows, n_cols * bits / 32) words."""
+        """Take (n_rows, n_cols * bits / 32) words."""
         self._words = words
         super().__init__(len(words), n_cols, bits, scales, zeros, group_of_column)
 
@@ -162,7 +163,7 @@ class PackedAlongRows(Affine):
         zeros: Codes | None,
         group_of_column: npt.NDArray[np.intp] | None,
     ) -> None:
-        """Takes (n_cols * bits / 32, n_rows) words."""
+        """Take (n_cols * bits / 32, n_rows) words."""
         self._words = words
         n_cols = words.shape[0] * 32 // bits
         super().__init__(words.shape[1], n_cols, bits, scales, zeros, group_of_column)
@@ -176,7 +177,7 @@ class Interleaved(Affine):
     """The transposed matrix, with the codes of 8 neighbouring rows in each word, even rows first (AWQ)."""
 
     def __init__(self, words: npt.NDArray[np.int32], scales: Weight, zeros: Codes | None) -> None:
-        """Takes (n_cols, n_rows / 8) words."""
+        """Take (n_cols, n_rows / 8) words."""
         self._words = words
         super().__init__(words.shape[1] * 8, words.shape[0], 4, scales, zeros)
 
@@ -198,14 +199,14 @@ def float_type(scales: Floats, largest: float) -> GGMLType:
 
 
 def unpack(words: npt.NDArray[np.int32], bits: int, n_cols: int) -> Codes:
-    """Unpacks words to centred codes, (n, n_words) -> (n, n_cols), lowest bits first."""
+    """Unpack words to centred codes, (n, n_words) -> (n, n_cols), lowest bits first."""
     shifts = np.arange(0, 32, bits, dtype=np.uint32)
     codes = (words.view(np.uint32)[..., None] >> shifts) & np.uint32(2**bits - 1)
     return _centred(codes.reshape(len(words), -1)[:, :n_cols], bits)
 
 
 def unpack_awq(words: npt.NDArray[np.int32]) -> Codes:
-    """Unpacks words of AWQ to centred codes, (n, n_words) -> (n, 8 * n_words)."""
+    """Unpack words of AWQ to centred codes, (n, n_words) -> (n, 8 * n_words)."""
     codes = (words.view(np.uint32)[..., None] >> _AWQ_SHIFTS) & np.uint32(15)
     return _centred(codes.reshape(len(words), -1), 4)
 
@@ -226,10 +227,6 @@ def _scale_error(scales: Floats) -> float:
 
 
 def _halves(nibbles: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Packs 4-bit codes: the first half of a block in the low halves of its bytes, the second in the high ones."""
+    """Pack 4-bit codes: the first half of a block in the low halves of its bytes, the second in the high ones."""
     packed: npt.NDArray[np.uint8] = nibbles[..., : _BLOCK // 2] | nibbles[..., _BLOCK // 2 :] << np.uint8(4)
     return packed
-
-
-def _as_bytes(scales: Floats) -> npt.NDArray[np.uint8]:
-    return np.ascontiguousarray(scales, "<f2")[..., None].view(np.uint8)

@@ -1,4 +1,4 @@
-"""Finds a model's layout among those that the families declare."""
+"""Lookup of a model's layout among those that the families declare."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from pyggml.files.model_files import PARAMS
 
 
 def layout_of(config: Config) -> Layout:
-    """Returns a model's layout by its ``model_type``, or by its ``architectures`` if it has no model type.
-
-    Raises:
-        UnsupportedArchitectureError: pyggml cannot import this kind of model.
-    """
+    """Return a model's layout by its ``model_type``, or by its ``architectures`` if it has no model type."""
     model_type, architectures = config.get("model_type"), config.get("architectures")
     for layout in LAYOUTS:
         if layout.model_type(model_type) is not None:
@@ -43,7 +39,7 @@ def layout_of(config: Config) -> Layout:
 
 
 def _require_a_language_model(config: Config, layout: Layout, architectures: object) -> None:
-    """Refuses classifiers and the like, whose heads would be dropped. The model type decides among language models."""
+    """Reject models such as classifiers, whose heads would be dropped. The model type decides among language models."""
     if not isinstance(architectures, list) or not architectures:
         return
     alike = [each for each in LAYOUTS if each.tensors == layout.tensors]

@@ -1,4 +1,4 @@
-"""What users should know about an imported model."""
+"""Notes and warnings on an imported model."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pyggml.quant import GGMLType
 from pyggml.units import bytes_text
 
 
-def notes_on(plan: ImportPlan, types: Sequence[GGMLType], vocabulary: Vocabulary) -> tuple[str, ...]:
-    """Returns all there is to say about a model whose tensors become these types."""
+def conversion_notes(plan: ImportPlan, types: Sequence[GGMLType], vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Return all notes on a model whose tensors become these types."""
     return (
         *plan.notes,
-        *_losses(plan, types),
-        *_growth(plan, types),
-        *_differences(vocabulary),
+        *_rounding_note(plan, types),
+        *_size_note(plan, types),
+        *_tokenizer_note(vocabulary),
         *vocabulary.notes,
     )
 
 
-def warnings_about(plan: ImportPlan, types: Sequence[GGMLType]) -> tuple[str, ...]:
-    """Returns what is worth a warning even to those who did not ask for a report."""
-    return (*plan.notes, *_growth(plan, types))
+def conversion_warnings(plan: ImportPlan, types: Sequence[GGMLType]) -> tuple[str, ...]:
+    """Return the notes that are logged as warnings during an import."""
+    return (*plan.notes, *_size_note(plan, types))
 
 
-def _losses(plan: ImportPlan, types: Sequence[GGMLType]) -> tuple[str, ...]:
-    """A note on quantised weights that no type holds exactly."""
+def _rounding_note(plan: ImportPlan, types: Sequence[GGMLType]) -> tuple[str, ...]:
+    """A note on quantised weights that no type represents exactly."""
     exact = (tensor.weight.in_type(type) for tensor, type in zip(plan.tensors, types, strict=True))
     errors = [weight.error for weight in exact if weight is not None and weight.error]
     if not errors:
@@ -39,8 +39,8 @@ def _losses(plan: ImportPlan, types: Sequence[GGMLType]) -> tuple[str, ...]:
     )
 
 
-def _growth(plan: ImportPlan, types: Sequence[GGMLType]) -> tuple[str, ...]:
-    """A note on weights that are floats for the sake of accuracy, and what they would be otherwise."""
+def _size_note(plan: ImportPlan, types: Sequence[GGMLType]) -> tuple[str, ...]:
+    """A note on weights that become floats for accuracy, with the size of the smaller alternative."""
     grown = [
         (quant.nbytes(type, tensor.shape), tensor.weight.compact, tensor.shape)
         for tensor, type in zip(plan.tensors, types, strict=True)
@@ -58,7 +58,7 @@ def _growth(plan: ImportPlan, types: Sequence[GGMLType]) -> tuple[str, ...]:
     )
 
 
-def _differences(vocabulary: Vocabulary) -> tuple[str, ...]:
+def _tokenizer_note(vocabulary: Vocabulary) -> tuple[str, ...]:
     if vocabulary.difference is None:
         return ()
     return (

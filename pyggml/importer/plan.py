@@ -1,4 +1,4 @@
-"""Plans the contents of a GGUF file from a Hugging Face directory, before any tensor data is read."""
+"""Plan of an import: the contents of a GGUF file, before any tensor data is read."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ from pyggml.files.config import Config
 from pyggml.files.json_file import read_object
 from pyggml.files.model_files import CONFIG, PARAMS, QUANTIZATION, ModelFiles
 from pyggml.files.weights import Plain, Stacked, Weight
-from pyggml.importer.hyperparameters import NO_OUTPUT, read_sizes
+from pyggml.importer.hyperparameters import NO_OUTPUT, Hyperparameters, read_hyperparameters
 from pyggml.importer.layouts import layout_of
-from pyggml.importer.recommended_sampling import read_sampling
-from pyggml.importer.rope import Rope, read_rope
+from pyggml.importer.recommended_sampling import RecommendedSampling, read_sampling
 from pyggml.importer.safetensors import Checkpoint
-from pyggml.importer.schemes import IGNORED, scheme_of
-from pyggml.importer.sliding_window import read_window
+from pyggml.importer.schemes import IGNORED, Scheme, scheme_of
 from pyggml.importer.tensors import Tensors
 from pyggml.importer.transformers_keys import language_model_of
 from pyggml.quant import GGMLType
@@ -44,7 +42,7 @@ class PlannedTensor:
         name: its name in the GGUF file.
         shape: its shape, columns last.
         weight: its data.
-        is_float: whether every output type keeps it as F32.
+        is_float: True if every output type keeps it as F32.
     """
 
     name: str
@@ -55,7 +53,7 @@ class PlannedTensor:
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """What to write, except the vocabulary and the tensors' types.
+    """The contents of a GGUF file, except the vocabulary and the tensors' types.
 
     Attributes:
         layout: the model's layout.
@@ -64,7 +62,7 @@ class ImportPlan:
         metadata: all metadata except the vocabulary.
         tensors: the tensors in the order of writing.
         checkpoint: the source of the tensors.
-        notes: what users should know about the model in the engine.
+        notes: differences between the model and the engine's results that users should know.
         ignored: keys of the configuration that were ignored, because transformers does not know them.
         has_own_code: whether Python code comes with the model, which transformers can run instead of its own.
     """
@@ -81,22 +79,16 @@ class ImportPlan:
 
 
 _NO_OUTPUT = (
-    "the checkpoint ends before the output layer, as those of models for embeddings do: the model embeds texts, but "
-    "what it would generate means nothing"
+    "the checkpoint has no output layer, as usual for embedding models: the model embeds texts, but "
+    "generates meaningless text"
 )
 
 #: Called with the kind of problem ("tensor", "leftover" for unused tensors, or "setting") and the error.
-Found = Callable[[str, InferError], None]
+OnProblem = Callable[[str, InferError], None]
 
 
-def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Tensors] = Tensors) -> ImportPlan:
-    """Reads a directory and checks that all of it can be converted.
-
-    Args:
-        files: the directory.
-        found: called with each problem with a tensor or a setting, which is then left out. None: the first problem is
-            raised.
-        tensors_of: the class that reads the tensors.
+def read_plan(files: ModelFiles) -> ImportPlan:
+    """Read a directory and check that all of it can be converted.
 
     Raises:
         ModelNotFoundError: a file or a tensor is missing.
@@ -104,29 +96,58 @@ def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Te
         UnsupportedArchitectureError: the engine cannot run this model correctly.
     """
     config = read_config(files)
-    layout = layout_of(config)
+    return plan_import(config, layout_of(config), scheme_of(config), Checkpoint(files), read_sampling(files.path))
+
+
+def plan_import(
+    config: Config,
+    layout: Layout,
+    scheme: Scheme | None,
+    checkpoint: Checkpoint,
+    sampling: RecommendedSampling,
+    on_problem: OnProblem | None = None,
+    tensors_of: type[Tensors] = Tensors,
+) -> ImportPlan:
+    """Plan the import of a directory whose files have been read.
+
+    Args:
+        config: the directory's configuration.
+        layout: the layout of the checkpoint.
+        scheme: the quantization of the weights; None: none, unless the language model's section names one.
+        checkpoint: the headers of the weights.
+        sampling: the recommended sampling parameters.
+        on_problem: called with each problem of a tensor or a setting, which is then left out. None: raise the first.
+        tensors_of: the class that reads the tensors.
+
+    Raises:
+        InferError: as :func:`read_plan`.
+    """
     has_own_code = bool(config.get("auto_map"))
-    scheme = scheme_of(config)
     config, reference = language_model_of(config, layout)
     # In a multimodal model, some tools write quantization_config around the language model's section, and some into it.
-    tensors = tensors_of(Checkpoint(files), layout.renamed, scheme or scheme_of(config))
-    sizes = read_sizes(config, layout, tensors)
-    rope = read_rope(config, layout, sizes, reference)
-    sampling, sampling_notes = read_sampling(files.path)
-    metadata = _metadata(files.path, config, layout, sizes, rope) | sampling
-    planned = list(_planned(layout, sizes, tensors, rope, found))
-    with _found("setting", found):
+    tensors = tensors_of(checkpoint, layout.renamed, scheme or scheme_of(config))
+    hyperparameters = read_hyperparameters(config, layout, reference, tensors)
+    with _reporting_to("setting", on_problem):
         config.require_all_known(reference.keys)
-    with _found("leftover", found):
+    planned = list(_plan_tensors(layout, hyperparameters, tensors, on_problem))
+    with _reporting_to("leftover", on_problem):
         _require_all_used(tensors, layout)
-    source = tensors.checkpoint
-    ignored = tuple(config.ignored)
-    notes = (*rope.notes, *([_NO_OUTPUT] if NO_OUTPUT in sizes.flags else []), *sampling_notes)
-    return ImportPlan(layout, config, sizes, metadata, planned, source, notes, ignored, has_own_code)
+    sizes = hyperparameters.sizes
+    return ImportPlan(
+        layout=layout,
+        config=config,
+        sizes=sizes,
+        metadata=_metadata(_name(config), layout, hyperparameters) | sampling.metadata,
+        tensors=planned,
+        checkpoint=checkpoint,
+        notes=(*hyperparameters.rope.notes, *([_NO_OUTPUT] if NO_OUTPUT in sizes.flags else []), *sampling.notes),
+        ignored=tuple(config.ignored),
+        has_own_code=has_own_code,
+    )
 
 
 def as_stored(plan: ImportPlan) -> ImportPlan:
-    """The plan for weights as the checkpoint stores them: with tensors for the factors that their types lack."""
+    """Return the plan for weights as the checkpoint stores them, with tensors for the factors that their types lack."""
     tensors: list[PlannedTensor] = []
     for tensor in plan.tensors:
         stem, factored = tensor.name.removesuffix(".weight"), tensor.weight.factored
@@ -140,19 +161,19 @@ def as_stored(plan: ImportPlan) -> ImportPlan:
 
 
 @contextlib.contextmanager
-def _found(what: str, found: Found | None) -> Iterator[None]:
+def _reporting_to(what: str, on_problem: OnProblem | None) -> Iterator[None]:
     try:
         yield
     except InferError as error:
-        if found is None:
+        if on_problem is None:
             raise
-        found(what, error)
+        on_problem(what, error)
 
 
 def read_config(files: ModelFiles) -> Config:
-    """Reads a directory's ``config.json``, or its ``params.json``, whose file name then serves as the model type.
+    """Read a directory's ``config.json``, or its ``params.json`` with the file name as the model type.
 
-    A ``quantization_config`` that stands in a file of its own is part of the result.
+    The result includes a ``quantization_config`` from a separate file.
 
     Raises:
         ModelNotFoundError: the directory has neither.
@@ -169,63 +190,41 @@ def read_config(files: ModelFiles) -> Config:
     return Config(files.config, values)
 
 
-def _metadata(directory: Path, config: Config, layout: Layout, sizes: Sizes, rope: Rope) -> dict[str, Any]:
-    for key, allowed in layout.required.items():
-        config.require(key, allowed)
-    window = read_window(config, layout, sizes)
-    n_ctx = config.integer("max_position_embeddings")
-    limits = [limit for limit in (rope.context_limit, window.context_limit) if limit is not None]
-    own: dict[str, Any] = {
-        "vocab_size": sizes.n_vocab,
-        "context_length": min([n_ctx, *limits]),
-        "embedding_length": sizes.n_embd,
-        "block_count": sizes.n_layer,
-        "feed_forward_length": sizes.n_ff,
-        "attention.head_count": sizes.n_head,
-        "attention.head_count_kv": sizes.n_head_kv,
-        "attention.key_length": sizes.head_dim,
-        "attention.value_length": sizes.head_dim,
-        _EPSILONS[layout.norm]: config.number(layout.norm_eps, 1e-6 if layout.norm == "rms" else 1e-5),
-        **rope.metadata,
-        **window.metadata,
-        **({} if layout.extra is None else layout.extra(config, sizes)),
-    }
-    if sizes.n_expert:
-        own |= {"expert_count": sizes.n_expert, "expert_used_count": config.integer("num_experts_per_tok")}
+def _metadata(name: str, layout: Layout, hyperparameters: Hyperparameters) -> dict[str, Any]:
+    """All metadata except the vocabulary and the recommended sampling."""
+    context_limit = hyperparameters.context_limit
     return {
         "general.architecture": layout.architecture,
         "general.type": "model",
-        "general.name": _name(directory, config),
+        "general.name": name,
         "general.quantization_version": 2,
-        **{f"{layout.architecture}.{key}": value for key, value in own.items()},
-        **({CONTEXT_LIMIT: min(limits)} if limits else {}),
+        **{f"{layout.architecture}.{key}": value for key, value in hyperparameters.metadata.items()},
+        **({} if context_limit is None else {CONTEXT_LIMIT: context_limit}),
     }
 
 
-_EPSILONS = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer_norm_epsilon"}
-
-
-def _name(directory: Path, config: Config) -> str:
+def _name(config: Config) -> str:
     """The model's name from its configuration, or from its directory."""
     given = config.values.get("_name_or_path")
     if isinstance(given, str) and given.strip("./"):
         return Path(given).name
-    return place_name(directory)
+    return directory_name(config.path.parent)
 
 
-def place_name(directory: Path) -> str:
-    """A directory's name; in the cache of huggingface_hub that is the repository's, not the commit's."""
+def directory_name(directory: Path) -> str:
+    """Return a directory's name; in the cache of huggingface_hub, the repository's instead of the commit's."""
     path = directory.resolve()
     if path.parent.name == "snapshots":
         return path.parent.parent.name.split("--")[-1]
     return path.name
 
 
-def _planned(
-    layout: Layout, sizes: Sizes, tensors: Tensors, rope: Rope, found: Found | None
+def _plan_tensors(
+    layout: Layout, hyperparameters: Hyperparameters, tensors: Tensors, on_problem: OnProblem | None
 ) -> Iterator[PlannedTensor]:
     """The tensors outside the blocks, then those of each block: the order that other converters use."""
-    for name, factors in rope.tensors.items():
+    sizes = hyperparameters.sizes
+    for name, factors in hyperparameters.rope.tensors.items():
         yield PlannedTensor(name, factors.shape, Plain(factors, GGMLType.F32), True)
     outside = [tensor for tensor in layout.tensors if "{i}" not in tensor.target]
     inside = [tensor for tensor in layout.tensors if "{i}" in tensor.target]
@@ -233,7 +232,7 @@ def _planned(
         ((tensor, 0) for tensor in outside), ((tensor, i) for i in range(sizes.n_layer) for tensor in inside)
     ):
         if tensor.exists(sizes, i):
-            with _found("tensor", found):
+            with _reporting_to("tensor", on_problem):
                 yield _plan_tensor(tensor, sizes, tensors, i)
 
 

@@ -1,10 +1,10 @@
-"""Translates the sampling that ``generation_config.json`` recommends to GGUF metadata."""
+"""Recommended sampling parameters: ``generation_config.json`` as GGUF metadata."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,11 +26,23 @@ _TEMPERATURE_FIRST = ("penalties", "dry", "top_n_sigma", "temperature", "top_k",
 _INTEGERS = frozenset({"top_k", "penalty_last_n"})
 
 
-def read_sampling(directory: Path) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Returns the metadata, and notes on values that cannot be used.
+class RecommendedSampling(NamedTuple):
+    """The sampling parameters that a directory recommends.
 
-    ``do_sample: false`` is greedy, as in transformers. Where ``do_sample`` is missing, other values count: somebody
-    wrote them. The defaults of transformers, such as a top_k of 50, are nobody's recommendation.
+    Attributes:
+        metadata: the parameters as GGUF metadata.
+        notes: values that cannot be used.
+    """
+
+    metadata: dict[str, object]
+    notes: tuple[str, ...]
+
+
+def read_sampling(directory: Path) -> RecommendedSampling:
+    """Read a directory's recommended sampling parameters.
+
+    ``do_sample: false`` is greedy, as in transformers. Without ``do_sample``, the other values in the file count,
+    because its author set them; the defaults of transformers, such as a top_k of 50, do not.
     """
     content: dict[str, Any] = {}
     with contextlib.suppress(InferError):  # a damaged file is reported with the tokenizer, which needs it
@@ -45,14 +57,17 @@ def read_sampling(directory: Path) -> tuple[dict[str, object], tuple[str, ...]]:
         choosing.setdefault("temp", 1.0)
     if penalty:
         penalty["penalty_last_n"] = WHOLE_CONTEXT
-    metadata: dict[str, object] = {f"{PREFIX}{key}": _stored(key, value) for key, value in (choosing | penalty).items()}
+    metadata: dict[str, object] = {
+        f"{PREFIX}{key}": np.int32(value) if key in _INTEGERS else np.float32(value)
+        for key, value in (choosing | penalty).items()
+    }
     if choosing.get("temp", 1.0) not in (0.0, 1.0) and choosing.keys() & _AFTER_TEMPERATURE:
         metadata[PREFIX + SEQUENCE] = ";".join(_TEMPERATURE_FIRST)
-    return metadata, tuple(f"{GENERATION_CONFIG}: {note}" for note in notes)
+    return RecommendedSampling(metadata, tuple(f"{GENERATION_CONFIG}: {note}" for note in notes))
 
 
 def _read(content: dict[str, Any], keys: dict[str, str], notes: list[str]) -> dict[str, float]:
-    """Key of GGUF -> value, of those that are there and make sense."""
+    """GGUF key -> value, for the valid values in the file."""
     found: dict[str, float] = {}
     for name, key in keys.items():
         value = content.get(name)
@@ -69,7 +84,3 @@ def _in_32_bits(value: float) -> float:
     if not abs(value) < 2.0**127:
         raise InvalidParameterError(f"GGUF files cannot hold {shown(value)}")
     return value
-
-
-def _stored(key: str, value: float) -> object:
-    return np.int32(value) if key in _INTEGERS else np.float32(value)

@@ -1,4 +1,4 @@
-"""Rotary position embeddings: translates ``config.json`` to the engine's metadata, or refuses.
+"""Rotary position embeddings: translation of ``config.json`` to the engine's metadata.
 
 ``transformers`` 5 writes ``rope_parameters``, 4 wrote ``rope_scaling`` and ``rope_theta``; both are read. The formulas
 are those of the papers as ``transformers`` implements them (modeling_rope_utils.py): a frequency per pair of columns,
@@ -36,7 +36,7 @@ class Rope:
         tensors: float32 vectors by name.
         context_limit: the context length beyond which the engine would rotate differently from the model; None: no
             limit.
-        notes: what users should know about them.
+        notes: differences that users should know.
     """
 
     metadata: dict[str, Any]
@@ -46,12 +46,7 @@ class Rope:
 
 
 def read_rope(config: Config, layout: Layout, sizes: Sizes, reference: Reference) -> Rope:
-    """Reads a model's rotations.
-
-    Raises:
-        UnsupportedArchitectureError: the engine has no such rotations for this architecture.
-        ModelLoadError: a value is invalid.
-    """
+    """Read a model's rotations."""
     parameters = _Parameters.read(config, layout)
     local = parameters.local
     rope = _scaled(parameters, layout, sizes)
@@ -160,13 +155,13 @@ def _scaled(parameters: _Parameters, layout: Layout, sizes: Sizes) -> Rope:
 
 
 def _scale_scores(rope: Rope, factor: float) -> None:
-    """Multiplies attention scores, by way of the factor on rotated values, which queries and keys both have."""
+    """Scale attention scores through the factor on the rotated queries and keys."""
     if not math.isclose(factor, 1.0):
         rope.metadata[_FACTOR] = rope.metadata.get(_FACTOR, 1.0) * math.sqrt(factor)
 
 
 def _grow_queries(rope: Rope, parameters: _Parameters, layout: Layout) -> None:
-    """Queries grow with the logarithm of how often their position exceeds the original context."""
+    """Scale queries with the logarithm of their position relative to the original context."""
     if "temperature" not in layout.rope:
         raise UnsupportedArchitectureError(
             f"{parameters.section.path}: the engine does not support llama_4_scaling_beta for {layout.name} models"
@@ -224,7 +219,7 @@ def _yarn(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -> No
 
 _ROUNDED = (
     "the engine rounds the bounds between fast and slow rotations (yarn) to whole columns, which this model does not: "
-    "its logits differ from those of transformers, the more the longer the text"
+    "its logits differ from those of transformers, increasingly so for longer texts"
 )
 
 
@@ -244,7 +239,7 @@ def _yarn_attention(section: Config, factor: float) -> float:
 
 
 def _yarn_kept(parameters: _Parameters, n_rot: int, fast: float, slow: float, truncate: bool) -> Factors:
-    """How much of each plain frequency is kept: 1 for fast rotations, 0 for slow ones."""
+    """The fraction of each plain frequency that is kept: 1 for fast rotations, 0 for slow ones."""
 
     def dimension(n_turns: float) -> float:
         length = parameters.n_ctx_original / (n_turns * 2 * math.pi)

@@ -1,4 +1,4 @@
-"""Reads checkpoints in safetensors files, single or sharded, as memory maps.
+"""Checkpoints in safetensors files, single or sharded, read through memory maps.
 
 A file consists of the length of its header (8 bytes, little-endian), the header (JSON: tensor name -> dtype, shape and
 the begin and end of its bytes), and the bytes of all tensors without overlaps or gaps:
@@ -22,7 +22,7 @@ from pyggml._core.checks import shown
 from pyggml._core.mapped_file import MappedFile
 from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.files.json_file import MAX_BYTES, parse_object
-from pyggml.files.model_files import INDEX, SINGLE, ModelFiles, shards, why_no_weights
+from pyggml.files.model_files import INDEX, SINGLE, ModelFiles, explain_missing_weights, shards
 from pyggml.files.regular_file import RegularFile
 
 _MAX_DIMENSIONS = 8
@@ -52,8 +52,8 @@ DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
 )
 
 
-class CutShortError(ModelLoadError):
-    """A file is shorter than its header says."""
+class TruncatedFileError(ModelLoadError):
+    """A file is shorter than its header implies."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class StoredTensor:
 class Checkpoint(Mapping[str, StoredTensor]):
     """All tensors of a checkpoint by name. Thread-safe for reading.
 
-    An index is only asked for the names of files, as transformers does: published ones also list weights that were not
-    stored because they are shared, or lack tensors. If two files hold a tensor, it says which one counts.
+    An index only gives the names of the files, as in transformers: published ones also list weights that were not
+    stored because they are shared, or lack tensors. If two files hold a tensor, the index decides which one counts.
 
     Do not truncate the files while arrays from them are in use: reading bytes that are no longer on disk kills the
     process.
@@ -91,7 +91,7 @@ class Checkpoint(Mapping[str, StoredTensor]):
     """
 
     def __init__(self, model: ModelFiles) -> None:
-        """Checks the headers of all files; no data is read.
+        """Check the headers of all files; no data is read.
 
         Raises:
             ModelNotFoundError: there is no checkpoint, or a shard is missing.
@@ -99,7 +99,7 @@ class Checkpoint(Mapping[str, StoredTensor]):
         """
         if model.weights == "none":
             names = [file.name for file in model.path.iterdir()]
-            reason = why_no_weights(str(model.path), names)
+            reason = explain_missing_weights(str(model.path), names)
             raise ModelNotFoundError(reason or f"{model.path} has neither {SINGLE} nor {INDEX}")
         listed = {} if model.index is None else shards(model.index)
         self.files = model.files or tuple(model.path / name for name in sorted(listed))
@@ -113,7 +113,7 @@ class Checkpoint(Mapping[str, StoredTensor]):
         self._maps: dict[Path, MappedFile] = {}
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
-        """Returns a tensor's data: a read-only view of the mapped file, with the dtype from :data:`DTYPES`.
+        """Return a tensor's data: a read-only view of the mapped file, with the dtype from :data:`DTYPES`.
 
         Raises:
             KeyError: there is no such tensor.
@@ -128,22 +128,22 @@ class Checkpoint(Mapping[str, StoredTensor]):
         return raw.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
 
     def require_whole(self) -> None:
-        """To be called after arrays were read, and before what was read is believed.
+        """Check that the files were complete while arrays were read. Call it before using these arrays.
 
         Raises:
-            ModelLoadError: a file was cut short, or could not be read; zeros were read in place of what is missing.
+            ModelLoadError: a file was truncated, or could not be read; missing bytes were read as zeros.
         """
         for mapped in self._maps.values():
             mapped.require_whole()
 
     def no_tensor(self, name: str) -> ModelNotFoundError:
-        """The error to raise for a tensor that is needed and not there."""
+        """Return the error to raise for a missing tensor."""
         if name in self._listed:
-            where = f"{self._index} lists tensor {_short(name)} in {self._listed[name]}, which does not have it"
+            where = f"{self._index} lists tensor {name!r:.80} in {self._listed[name]}, which does not have it"
             return ModelNotFoundError(where)
         first, *others = self.files
         where = f"none of the {len(self.files)} files of {first.parent}" if others else str(first)
-        return ModelNotFoundError(f"{where} has no tensor {_short(name)}")
+        return ModelNotFoundError(f"{where} has no tensor {name!r:.80}")
 
     @cached_property
     def nbytes(self) -> int:
@@ -200,21 +200,21 @@ def _header(file: RegularFile) -> bytes:
             f"{MAX_BYTES}"
         )
     if n > file.size - 8:
-        raise CutShortError(f"{file.path} is cut short: its header needs {n} bytes, but the file has {file.size}")
+        raise TruncatedFileError(f"{file.path} is cut short: its header needs {n} bytes, but the file has {file.size}")
     return file.read(8, n)
 
 
 def _tensor(path: Path, data_offset: int, name: str, entry: object) -> StoredTensor:
-    where = f"{path}: tensor {_short(name)}"
+    where = f"{path}: tensor {name!r:.80}"
     if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
         raise ModelLoadError(f"{where} lacks dtype, shape or data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise ModelLoadError(f"{where} is of type {_short(dtype)}; pyggml reads {', '.join(DTYPES)}")
+        raise ModelLoadError(f"{where} is of type {dtype!r:.80}; pyggml reads {', '.join(DTYPES)}")
     if not _are_sizes(shape) or len(shape) > _MAX_DIMENSIONS:
-        raise ModelLoadError(f"{where} has an invalid shape: {_short(shape)}")
+        raise ModelLoadError(f"{where} has an invalid shape: {shape!r:.80}")
     if not _are_sizes(offsets) or len(offsets) != 2:
-        raise ModelLoadError(f"{where}: data_offsets is {_short(offsets)}; two offsets were expected")
+        raise ModelLoadError(f"{where}: data_offsets is {offsets!r:.80}; two offsets were expected")
     begin, end = offsets
     expected = math.prod(shape) * DTYPES[dtype].itemsize
     if end - begin != expected:
@@ -239,10 +239,5 @@ def _require_gapless(path: Path, tensors: list[StoredTensor], data_offset: int, 
         end, previous = tensor.offset + tensor.nbytes, f"tensor {shown(tensor.name)}"
     if end != data_offset + n_data:
         is_cut = end > data_offset + n_data
-        flaw, kind = ("is cut short", CutShortError) if is_cut else ("has bytes that no tensor uses", ModelLoadError)
+        flaw, kind = ("is cut short", TruncatedFileError) if is_cut else ("has bytes without a tensor", ModelLoadError)
         raise kind(f"{path} {flaw}: its tensors end at byte {end}, the file at {data_offset + n_data}")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,4 +1,4 @@
-"""Sliding windows: translates ``config.json`` to the engine's metadata, or limits the context to the window."""
+"""Sliding windows: translation of ``config.json`` to the engine's metadata, or to a context limit."""
 
 from __future__ import annotations
 
@@ -25,16 +25,11 @@ class Window:
 
 
 def read_window(config: Config, layout: Layout, sizes: Sizes) -> Window:
-    """Reads a model's sliding window.
-
-    Raises:
-        UnsupportedArchitectureError: the engine has no such attention.
-        ModelLoadError: a value is invalid.
-    """
+    """Read a model's sliding window."""
     if layout.window == "none":
         types = config.values.get("layer_types")
         if isinstance(types, list) and all(each == "full_attention" for each in types):
-            config.get("layer_types")  # which says what every layer is anyway
+            config.get("layer_types")  # mark as known: these layers are the default
         return Window({})
     has_window = _layers_with_window(config, sizes)
     if not any(has_window):

@@ -1,4 +1,4 @@
-"""A checkpoint's tensors as weights under the names that layouts use, and which of them remained unused."""
+"""A checkpoint's tensors as weights, under the names that layouts use, with a record of unused tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pyggml.errors import ModelLoadError
 from pyggml.files.weights import Plain, Transposed, Weight
 from pyggml.importer.safetensors import Checkpoint, StoredTensor
-from pyggml.importer.schemes import SIGNS, Module, Role, Scheme
+from pyggml.importer.schemes import METHOD_TENSORS, Module, Role, Scheme
 from pyggml.quant import GGMLType
 
 # No model is this wide; a larger tensor named "bias" is something else.
@@ -26,16 +26,16 @@ class WrongShapeError(ModelLoadError):
 
 
 class Tensors:
-    """Weights by name. Remembers which were read, so that unused tensors can be reported."""
+    """Weights by name, with a record of those that were read."""
 
     def __init__(self, checkpoint: Checkpoint, prefixes: Mapping[str, str], scheme: Scheme | None) -> None:
-        """Takes a checkpoint, prefixes of names -> their replacements, and how the weights are quantised."""
+        """Take a checkpoint, prefixes of names -> their replacements, and the quantisation scheme."""
         self.checkpoint = checkpoint
         self._scheme = scheme
         self._stored_names: dict[str, str] = {}
         for name in checkpoint:
             renamed = _renamed(name, prefixes)
-            # Two tensors of one name are none of the model's: the second stays unused, so that it is reported.
+            # A second tensor of the same name stays unused, and is reported.
             self._stored_names[name if renamed in self._stored_names else renamed] = name
         self._stored_modules = {
             name.rpartition(".")[0]: stored.rpartition(".")[0] for name, stored in self._stored_names.items()
@@ -46,7 +46,7 @@ class Tensors:
         return name in self._stored_names
 
     def rename(self, name: str, new: str) -> None:
-        """Lets a tensor have another name, if it is stored."""
+        """Rename a tensor, if it is stored."""
         if name in self._stored_names:
             stored = self._stored_names[new] = self._stored_names.pop(name)
             self._stored_modules[new.rpartition(".")[0]] = stored.rpartition(".")[0]
@@ -54,17 +54,17 @@ class Tensors:
     def weight(
         self, name: str, shape: tuple[int, ...], role: Role = "linear", *, is_transposed: bool = False
     ) -> Weight:
-        """Returns a weight of the expected shape.
+        """Return a weight of the expected shape.
 
         Args:
             name: the tensor's name, as layouts use it.
             shape: the weight's shape, columns last.
-            role: what it is for.
+            role: its purpose.
             is_transposed: whether a float tensor is stored with rows and columns exchanged; quantised ones never are.
 
         Raises:
             ModelNotFoundError: the checkpoint has no such tensor.
-            ModelLoadError: it has another shape, is neither float nor quantised in a known way, or contradicts the
+            ModelLoadError: it has another shape, is neither float nor quantised by a known method, or contradicts the
                 configuration.
         """
         if self._scheme is not None and len(shape) >= 2:
@@ -81,21 +81,21 @@ class Tensors:
         return Plain(array.reshape(-1, shape[-1]) if len(shape) > 2 else array, type, (stored.path, stored.offset))
 
     def _require_float(self, name: str) -> None:
-        """Refuses a weight in the form of a method that the configuration does not name."""
+        """Reject a weight in the form of a method that the configuration does not name."""
         if name in self and self.stored(name).dtype in _TYPES:
             return
         module = self.module(name, "linear")
-        sign = next((sign for sign in SIGNS if module.has(sign)), None)
-        if sign is not None:
+        suffix = next((suffix for suffix in METHOD_TENSORS if module.has(suffix)), None)
+        if suffix is not None:
             raise module.error(
-                f"{sign} is stored, as {SIGNS[sign]} does it, but config.json does not say that this module is "
-                "quantised so. Download both again from one place, or take the model that it was made from"
+                f"{suffix} is stored, as in {METHOD_TENSORS[suffix]}, but by config.json this module is not "
+                "quantised in this way. Download both again from one source, or use the original model"
             )
         if name in self:
             stored = self.stored(name)
             raise ModelLoadError(
-                f"{stored.path}: tensor {stored.name!r:.100} is of type {stored.dtype}, and nothing says how it is "
-                f"quantised; unquantised types are {', '.join(_TYPES)}"
+                f"{stored.path}: tensor {stored.name!r:.100} is of type {stored.dtype}, but config.json does not name "
+                f"a quantisation method; unquantised types are {', '.join(_TYPES)}"
             )
 
     def module(self, name: str, role: Role) -> Module:
@@ -105,7 +105,7 @@ class Tensors:
         return _Module(self, prefix, role, (self._stored_modules.get(ours, ours), ours))
 
     def stored(self, name: str) -> StoredTensor:
-        """Returns a tensor's place in its file, and marks it as used.
+        """Return a tensor's location in its file, and mark it as used.
 
         Raises:
             ModelNotFoundError: there is no such tensor.
@@ -125,7 +125,7 @@ class Tensors:
         return (*self.stored(name).shape, 0)[0]
 
     def is_same(self, name: str, other: str) -> bool:
-        """Whether two tensors hold the same bytes; marks the first as used if they do."""
+        """Compare the bytes of two tensors; if they are the same, mark the first as used."""
         first, second = (self._stored_names.get(each) for each in (name, other))
         if first is None or second is None:
             return False
@@ -136,7 +136,7 @@ class Tensors:
         return same
 
     def unused(self) -> list[str]:
-        """Names of unused tensors, except biases that are all zero, which some tools write."""
+        """Name of unused tensors, except biases that are all zero, which some tools write."""
         left = [name for name in self._stored_names if name not in self._used]
         return [name for name in left if not (name.endswith(".bias") and self._is_zero(name))]
 
@@ -175,7 +175,7 @@ class _Module:
 
 
 def require_shape(stored: StoredTensor, shape: tuple[int, ...]) -> None:
-    """Raises WrongShapeError if a tensor's shape contradicts the configuration."""
+    """Raise WrongShapeError if a tensor's shape contradicts the configuration."""
     if stored.shape != shape:
         raise WrongShapeError(
             f"{stored.path}: tensor {stored.name!r:.100} has shape {stored.shape}; by config.json it must be {shape}"
@@ -183,7 +183,7 @@ def require_shape(stored: StoredTensor, shape: tuple[int, ...]) -> None:
 
 
 def _have_same_bits(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
-    """Compares in chunks, so that large arrays need no extra memory; stops at the first difference."""
+    """Compare in chunks, so that large arrays need no extra memory; stops at the first difference."""
     first, second = _bits(one), _bits(other)
     if first.size != second.size:
         return False

@@ -1,4 +1,4 @@
-"""What transformers, the reference of every import, does with the keys of a configuration."""
+"""The keys of a configuration that transformers, the reference of every import, computes with or ignores."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ DATA = Path(__file__).with_name("config_keys.json")
 
 @dataclass(frozen=True)
 class Reference:
-    """What transformers does with the keys of a ``model_type``.
+    """The keys that transformers reads for a ``model_type``.
 
     Attributes:
         keys: the keys of the configuration.
-        rope: those of every description of rotations in it.
-        rope_kinds: by kind of rotation, the keys that are read besides.
+        rope: the keys of every description of rotations in it.
+        rope_kinds: kind of rotation -> the additional keys.
         aliases: other names of keys.
         text: in a multimodal model, the ``model_type`` of the language model.
-        is_text_fixed: whether it has that even if the configuration says another.
+        is_text_fixed: True if the configuration cannot change that type.
     """
 
     keys: Keys
@@ -38,7 +38,7 @@ class Reference:
 
     @property
     def is_of_text(self) -> bool:
-        """Whether it is that of a language model which transformers has."""
+        """True for a language model that transformers implements."""
         return self.text is None and self.keys.is_complete
 
     def rope_keys(self, kind: str) -> Keys:
@@ -48,7 +48,7 @@ class Reference:
 
 
 def reference_of(layout: Layout, model_type: object) -> Reference:
-    """Returns the reference of a model.
+    """Return the reference of a model.
 
     Args:
         layout: the model's layout.
@@ -73,42 +73,44 @@ def reference_of(layout: Layout, model_type: object) -> Reference:
 
 
 def language_model_of(config: Config, layout: Layout) -> tuple[Config, Reference]:
-    """Returns the part of a configuration that describes the language model, with the usual keys and all defaults.
+    """Return the part of a configuration that describes the language model, with the usual keys and all defaults.
 
     A null is a value to transformers, not a missing key, except where only true and false make sense.
 
     Raises:
-        UnsupportedArchitectureError: around it there is a key that changes what the model computes.
+        UnsupportedArchitectureError: a key of the outer configuration changes what the model computes.
         ModelLoadError: the part is no object.
     """
-    reference, around = reference_of(layout, config.get("model_type")), dict[str, Any]()
+    reference, outer = reference_of(layout, config.get("model_type")), dict[str, Any]()
     if layout.text_config is not None and layout.text_config in config.values:
         section = config.section(layout.text_config)
         if section is None:
             raise config.error(layout.text_config, "an object")
-        around = _said_around(config, reference)
+        outer = _outer_settings(config, reference)
         config.require_all_known(reference.keys)
         config = section
     if reference.text is not None:
         given = None if reference.is_text_fixed else config.values.get("model_type")
         inner = reference_of(layout, given)
         reference = inner if inner.is_of_text else reference_of(layout, reference.text)
-    values = {key: value for key, value in reference.keys.computes.items() if value is not None and key not in _SAID}
+    values = {
+        key: value for key, value in reference.keys.computes.items() if value is not None and key not in _REQUIRED
+    }
     renamed = {reference.aliases.get(key, key): value for key, value in config.values.items()}
     values |= {key: value for key, value in renamed.items() if value is not None or type(values.get(key)) is not bool}
-    spelled = values if layout.spell is None else layout.spell(values)
-    return config.with_values({**layout.defaults, **spelled, **around}), reference
+    spelled = values if layout.rename_keys is None else layout.rename_keys(values)
+    return config.with_values({**layout.defaults, **spelled, **outer}), reference
 
 
-def _said_around(config: Config, reference: Reference) -> dict[str, Any]:
-    """What the whole model's configuration says instead of the language model's: whether weights are tied."""
+def _outer_settings(config: Config, reference: Reference) -> dict[str, Any]:
+    """Return the settings that the outer configuration decides for the language model: tied weights."""
     key = "tie_word_embeddings"
     value = config.get(key) if key in config.values else reference.keys.computes.get(key)
     return {} if value is None else {key: value}
 
 
-#: Without these a file is broken, although transformers would take the sizes of some model for them.
-_SAID = frozenset({"hidden_size", "intermediate_size", "num_hidden_layers"})
+#: Keys without defaults: without them a file is broken, although transformers has defaults for them.
+_REQUIRED = frozenset({"hidden_size", "intermediate_size", "num_hidden_layers"})
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_met
 from pyggml._native.model import Progress
 from pyggml._native.quantization_mix import Choice, TensorToQuantize
 from pyggml.errors import InvalidParameterError, ModelLoadError
-from pyggml.files.disk import room_for, target_path
+from pyggml.files.disk import require_disk_space, target_path
 from pyggml.files.model_files import gguf_at
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.importer import Conversion
@@ -96,7 +96,7 @@ def quantize(
                 return _report(target, source, types, matrix, writer.n_bytes)
         with GGUFWriter(target) as writer:
             _write_header(writer, source, types, name, matrix)
-            with room_for(target, writer.n_bytes):
+            with require_disk_space(target, writer.n_bytes):
                 _write_data(writer, source, types, matrix, threads, progress)
                 writer.finish()
         return _report(target, source, types, matrix, target.stat().st_size)

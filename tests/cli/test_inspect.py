@@ -67,7 +67,7 @@ def test_a_model_without_a_template(tmp_path: Path) -> None:
 def test_the_picture_shows_where_the_bytes_are() -> None:
     report = library.inspect()
     out = called("inspect", SHIPPED_MODEL, env={"COLUMNS": "100"}).out
-    shown = BAR.findall("\n".join(lines(out, "Where the bytes are")))
+    shown = BAR.findall("\n".join(lines(out, "Size by component")))
     assert [name for name, *_ in shown] == [part.name for part in report.parts]
     for (_, percent, _, bar), part in zip(shown, report.parts, strict=True):
         share = part.n_bytes / report.n_bytes

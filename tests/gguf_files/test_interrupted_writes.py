@@ -76,7 +76,7 @@ def test_a_fork_does_not_keep_what_its_parent_leaves(tmp_path: Path) -> None:
     theirs.close()
     ours.recv(1)  # the child is there
     os.close(file._descriptor)  # as if this process were gone
-    file._let_go.detach()
+    file._finalizer.detach()
     write_one(tmp_path / "ours.gguf")
     ours.close()
     os.waitpid(child, 0)

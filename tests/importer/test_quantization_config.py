@@ -155,10 +155,10 @@ WRONG: dict[str, tuple[Format, Mapping[str, Any], str]] = {
     "no configuration": (
         FORMATS["gptq"],
         {},
-        "qweight is stored, as GPTQ or AWQ does it, but config.json does not say",
+        "qweight is stored, as in GPTQ or AWQ, but by config.json this module is not",
     ),
-    "no configuration for mlx": (FORMATS["mlx"], {}, "scales is stored, as MLX does it"),
-    "no configuration for bitsandbytes": (FORMATS["bitsandbytes"], {}, "weight.absmax is stored, as bitsandbytes does"),
+    "no configuration for mlx": (FORMATS["mlx"], {}, "scales is stored, as in MLX"),
+    "no configuration for bitsandbytes": (FORMATS["bitsandbytes"], {}, "weight.absmax is stored, as in bitsandbytes"),
     "awq for gptq": (FORMATS["gptq"], FORMATS["awq"].config, r"qweight' has shape \(8, 64\); by config.json"),
     "gptq in other groups": (
         FORMATS["gptq"],

@@ -120,7 +120,7 @@ BROKEN_FILES: dict[str, tuple[bytes, str]] = {
     "hole": (checkpoints.file(entries(odd=None), BODY), "'b' leaves a gap after tensor 'a'"),
     "hole at the start": (checkpoints.file(entries(a=None), BODY), "'odd' leaves a gap after the header"),
     "cut in the data": (checkpoints.file(entries(), BODY[:-1]), "is cut short"),
-    "more data": (checkpoints.file(entries(), BODY + b"\0"), "has bytes that no tensor uses"),
+    "more data": (checkpoints.file(entries(), BODY + b"\0"), "has bytes without a tensor"),
 }
 
 

@@ -132,8 +132,8 @@ def test_a_pre_tokenizer_is_recognised_by_what_it_does(tmp_path: Path, name: str
     assert differing(vocabulary, tmp_path, 500) == []
 
 
-@pytest.mark.parametrize("entry", pre_tokenizers._KNOWN, ids=lambda entry: f"{entry.name}-{entry.inexact is None}")
-def test_the_engine_cuts_as_the_table_says(tmp_path: Path, entry: pre_tokenizers._Known) -> None:
+@pytest.mark.parametrize("entry", pre_tokenizers._KNOWN, ids=lambda entry: f"{entry.name}-{entry.difference is None}")
+def test_the_engine_cuts_as_the_table_says(tmp_path: Path, entry: pre_tokenizers._KnownPreTokenizer) -> None:
     """Each name stands for these expressions, exactly where nothing else is noted."""
     steps = [step.removeprefix("bytes:") for step in entry.steps]
     at = next((i for i, step in enumerate(entry.steps) if step.startswith("bytes:")), len(steps))
@@ -142,8 +142,8 @@ def test_the_engine_cuts_as_the_table_says(tmp_path: Path, entry: pre_tokenizers
     tokenizer["model"]["ignore_merges"] = entry.ignores_merges
     vocabulary = read_vocabulary(write(tmp_path, tokenizer), CONFIG)
     assert vocabulary.metadata["tokenizer.ggml.pre"] == entry.name
-    assert (vocabulary.difference is None) == (entry.inexact is None)
-    if entry.inexact is None:
+    assert (vocabulary.difference is None) == (entry.difference is None)
+    if entry.difference is None:
         assert differing(vocabulary, tmp_path, 300) == []
 
 
@@ -549,7 +549,7 @@ def test_added_tokens_beyond_the_embedding_are_left_out(tmp_path: Path) -> None:
     tokenizer["added_tokens"] += [{**tokenizer["added_tokens"][0], "id": n, "content": "<image>", "rstrip": True}]
     vocabulary = read_vocabulary(write(tmp_path, tokenizer), {**CONFIG, "vocab_size": n})
     assert vocabulary.n_tokens == n
-    assert vocabulary.notes == ("1 added tokens have no place in the model's embedding and were left out: '<image>'",)
+    assert vocabulary.notes == ("1 added tokens have no row in the model's embedding and were left out: '<image>'",)
     assert vocabulary.difference is None
 
 
@@ -751,7 +751,7 @@ def test_an_embedding_that_cannot_be(tmp_path: Path, size: object, message: str)
 
 
 def test_no_end_of_text(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="says which token ends a text: looked for eos_token in"):
+    with pytest.raises(TokenizerError, match="names the token that ends a text: looked for eos_token in"):
         read_vocabulary(write(tmp_path, small.byte_level(_GPT2)), {})
 
 

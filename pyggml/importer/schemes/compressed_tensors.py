@@ -1,4 +1,4 @@
-"""Reads weights quantised with the compressed-tensors library."""
+"""Weights quantised with the compressed-tensors library."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pyggml.files.config import Config
 from pyggml.files.weights import Weight
 from pyggml.importer import integer_weights
 from pyggml.importer.fp4_fp8 import E4M3, MXFloat4, NVFloat4
-from pyggml.importer.integer_weights import Bytes, Codes, PackedAlongColumns
+from pyggml.importer.integer_weights import ByteCodes, Codes, PackedAlongColumns
 from pyggml.importer.schemes.config_groups import FORMATS, ConfigGroups, Group
 from pyggml.importer.schemes.float8 import float8
 from pyggml.importer.schemes.module import (
     FLOATS,
     Module,
     Scheme,
-    finite,
     group_of_column,
-    not_quantized,
+    not_quantized_error,
+    read_finite,
     scale_shape,
     scales_of,
 )
@@ -36,12 +36,7 @@ class CompressedTensors(Scheme):
     """Modules in groups, each with its own kind of codes."""
 
     def __init__(self, config: Config) -> None:
-        """Reads a ``quantization_config``.
-
-        Raises:
-            ModelLoadError: something in it is invalid.
-            UnsupportedArchitectureError: pyggml does not support something in it.
-        """
+        """Read a ``quantization_config``."""
         _require_plain_extras(config)
         self._groups = ConfigGroups(config)
 
@@ -61,7 +56,7 @@ class CompressedTensors(Scheme):
         if codes is None:
             if module.role == "other":  # routers have a class of their own in some versions of transformers
                 return None
-            raise not_quantized(module, str(group))
+            raise not_quantized_error(module, str(group))
         if group.format is not None and FORMATS[group.format] != codes:
             raise module.error(
                 f"{codes} holds the codes, but by config.json {group.name} is stored as {group.format!r}, which keeps "
@@ -80,11 +75,7 @@ class CompressedTensors(Scheme):
 
 
 def _require_plain_extras(config: Config) -> None:
-    """Refuses what the library can do to a model besides quantising it.
-
-    Raises:
-        UnsupportedArchitectureError: it does something else.
-    """
+    """Reject sparsity and transforms, which the library supports in addition to quantisation."""
     sparsity = config.section("sparsity_config")
     if sparsity is not None and sparsity.get("format") not in (None, "dense"):
         raise UnsupportedArchitectureError(
@@ -100,7 +91,7 @@ def _require_plain_extras(config: Config) -> None:
         applied = (groups.section(name) or Config(config.path, {})).get("apply")
         for each in applied if isinstance(applied, list) else []:
             location = each.get("location") if isinstance(each, dict) else None
-            if not str(location).startswith("weight_"):  # those of weights are already part of them
+            if not str(location).startswith("weight_"):  # weights are stored transformed
                 raise UnsupportedArchitectureError(
                     f"{config.path}: transform_config.{name:.40} rotates the {location!r:.40} of modules while the "
                     "model computes, which the engine does not"
@@ -125,8 +116,8 @@ def _integers(module: Module, shape: Shape, group: Group, stored: str) -> Weight
     scales = scales_of(module, "weight_scale", shape, *_scale_shapes(shape, group))
     if stored == "weight":
         if module.dtype("weight") != "I8":
-            raise not_quantized(module, str(group))
-        return Bytes(module.array("weight", shape, ("I8",)), scales, _zeros(module, shape, group))
+            raise not_quantized_error(module, str(group))
+        return ByteCodes(module.array("weight", shape, ("I8",)), scales, _zeros(module, shape, group))
     n_rows, n_cols = shape
     stated = module.array("weight_shape", (2,), ("I64", "I32"))
     if tuple(stated.tolist()) != shape:
@@ -171,7 +162,7 @@ def _floats(module: Module, shape: Shape, group: Group) -> Weight:
     if group.is_float4:
         return _float4(module, shape, group)
     if module.dtype("weight") != "F8_E4M3":
-        raise not_quantized(module, str(group))
+        raise not_quantized_error(module, str(group))
     if group.strategy == "tensor":
         return float8(module, shape, "weight_scale", shape, scalar=True)
     n_cols = shape[1] if group.strategy == "channel" else group.group_size
@@ -189,8 +180,8 @@ def _float4(module: Module, shape: Shape, group: Group) -> Weight:
         return MXFloat4(packed, exponents_of(module, "weight_scale", found))
     scales = module.array("weight_scale", found, ("F8_E4M3",))
     divisor = float(
-        finite(module, "weight_global_scale", scale_shape(module, "weight_global_scale", shape, (1,), ())).item()
+        read_finite(module, "weight_global_scale", scale_shape(module, "weight_global_scale", shape, (1,), ())).item()
     )
     if abs(divisor) < _SMALLEST_DIVISOR or not np.isfinite(E4M3[scales]).all():
-        raise module.error("weight_scale holds NaN, or weight_global_scale is as good as 0")
+        raise module.error("weight_scale holds NaN, or weight_global_scale is too close to 0")
     return NVFloat4(packed, scales, divisor=divisor)

@@ -1,8 +1,8 @@
-"""Which modules of a compressed-tensors checkpoint are quantised, and how: ``config_groups`` and ``ignore``.
+"""Quantised modules of a compressed-tensors checkpoint: ``config_groups`` and ``ignore``.
 
 A module belongs to the group of the most specific target that matches it, as in the compressed-tensors library: its
 name comes before patterns of names, and these before its class. Of several patterns, the first in alphabetical order
-counts, wherever it stands.
+counts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FLOAT4 = {"tensor_group": 16, "group": 32}
 
 @dataclass(frozen=True)
 class Group:
-    """How the modules of a group are quantised.
+    """The quantisation of a group of modules.
 
     Attributes:
         name: its key in ``config_groups``.
@@ -53,7 +53,7 @@ class Group:
             a further scale for the tensor) or "block" (of rows and columns).
         group_size: columns of a group.
         block: rows and columns of a block.
-        is_symmetric: whether there are no zero points.
+        is_symmetric: True if there are no zero points.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Group:
 
     @property
     def is_float4(self) -> bool:
-        """Whether its codes are 4-bit floats."""
+        """True if its codes are 4-bit floats."""
         return (self.type, self.bits) == ("float", 4)
 
     def __str__(self) -> str:
@@ -76,36 +76,31 @@ class Group:
 
 
 class ConfigGroups:
-    """Finds the group of a module."""
+    """Lookup of a module's group."""
 
     def __init__(self, config: Config) -> None:
-        """Reads a ``quantization_config``.
-
-        Raises:
-            ModelLoadError: something in it is invalid.
-            UnsupportedArchitectureError: pyggml does not support a format, or a kind of number.
-        """
-        self._ignored = _Targets(dict.fromkeys(_targets(config, "ignore")), config)
+        """Read a ``quantization_config``."""
+        self._ignored = _Targets(dict.fromkeys(config.strings("ignore")), config)
         groups: dict[str, Group | None] = {}
         sections = config.section("config_groups") or Config(config.path, {})
         for name in sections.values:
             section = sections.section(name) or Config(config.path, {})
-            groups |= dict.fromkeys(_targets(section, "targets"), _group(section, name))
+            groups |= dict.fromkeys(section.strings("targets"), _group(section, name))
         self._groups, self._targets = groups, _Targets(groups, config)
         _require_format(config, is_quantized=any(groups.values()))
 
     def group_of(self, module: Module) -> Group | None:
-        """Returns the group that a module belongs to; None if it is not quantised."""
+        """Return the group that a module belongs to; None if it is not quantised."""
         target = None if self.is_ignored(module) else self._targets.matching(module)
         return None if target is None else self._groups[target]
 
     def is_ignored(self, module: Module) -> bool:
-        """Whether the list of modules to leave alone has it."""
+        """Check whether ``ignore`` lists a module."""
         return self._ignored.matching(module) is not None
 
 
 class _Targets:
-    """What modules are called: names, classes, and patterns of names."""
+    """Targets of a group: names of modules, classes, and patterns of names."""
 
     def __init__(self, texts: Collection[str], config: Config) -> None:
         self._texts = texts
@@ -124,13 +119,6 @@ class _Targets:
         return kind if kind in self._texts else None
 
 
-def _targets(config: Config, key: str) -> list[str]:
-    listed = config.get(key) or []
-    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-        raise config.error(key, "a list of texts")
-    return listed
-
-
 def _require_format(config: Config, *, is_quantized: bool) -> None:
     format = config.get("format")
     if format is not None and format not in (*FORMATS, _MIXED) and (is_quantized or format != _DENSE):
@@ -141,7 +129,7 @@ def _require_format(config: Config, *, is_quantized: bool) -> None:
 
 
 def _group(section: Config, name: str) -> Group | None:
-    """Reads a group; None if its weights are not quantised."""
+    """Read a group; None if its weights are not quantised."""
     weights = section.section("weights")
     if weights is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads 8-bit floats with scales: the method "fp8", and a part of compressed-tensors."""
+"""8-bit floats with scales: the method "fp8", and a part of compressed-tensors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyggml.importer.schemes.module import (
     FLOATS,
     Module,
     Scheme,
-    exceptions,
-    finite,
     is_exception,
-    not_quantized,
+    not_quantized_error,
+    read_exceptions,
+    read_finite,
     scale_shape,
 )
 
-#: Types of scales that are nothing but an exponent (E8M0).
+#: Types of scales that consist of an exponent (E8M0).
 _EXPONENTS = ("U8", "F8_E8M0")
 
 
@@ -28,18 +28,14 @@ class Fp8(Scheme):
     """Weights as transformers' fine-grained FP8, the older AutoFP8 and FBGEMM store them."""
 
     def __init__(self, config: Config) -> None:
-        """Reads a ``quantization_config``.
-
-        Raises:
-            ModelLoadError: something in it is invalid.
-        """
+        """Read a ``quantization_config``."""
         block = config.get("weight_block_size")
         if block is not None and not (
             isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
         ):
             raise config.error("weight_block_size", "two positive sizes")
         self._block: tuple[int, int] | None = None if block is None else (block[0], block[1])
-        self._exceptions = exceptions(config, "modules_to_not_convert") + exceptions(config, "ignored_layers")
+        self._exceptions = read_exceptions(config, "modules_to_not_convert") + read_exceptions(config, "ignored_layers")
 
     def settings(self, module: Module) -> Hashable:
         """See :class:`Scheme`."""
@@ -50,7 +46,7 @@ class Fp8(Scheme):
         if module.has("_scale_inv"):
             raise module.error(
                 "_scale_inv is stored: experts stacked as 8-bit floats, which pyggml cannot read. Download a model "
-                "that stores them one by one, or the one that it was made from"
+                "that stores them separately, or the original model"
             )
         if len(shape) != 2:
             return None
@@ -59,7 +55,7 @@ class Fp8(Scheme):
         if is_stored:
             return self._read(module, shape, suffix or "weight_scale_inv")
         if module.role == "linear" and not is_exception(module, self._exceptions):
-            raise not_quantized(module, "8-bit floats with scales (fp8)")
+            raise not_quantized_error(module, "8-bit floats with scales (fp8)")
         return None
 
     def _read(self, module: Module, shape: tuple[int, ...], suffix: str) -> Weight:
@@ -74,7 +70,7 @@ class Fp8(Scheme):
 def float8(
     module: Module, shape: tuple[int, ...], suffix: str, block: tuple[int, ...], *, scalar: bool = False
 ) -> Weight:
-    """Reads a weight of 8-bit floats.
+    """Read a weight of 8-bit floats.
 
     Args:
         module: the module.
@@ -82,10 +78,6 @@ def float8(
         suffix: the name of its scales.
         block: rows and columns that share a scale.
         scalar: whether the only scale may be stored with fewer dimensions.
-
-    Raises:
-        ModelNotFoundError: a tensor is missing.
-        ModelLoadError: a tensor is broken.
     """
     n_blocks = (-(-shape[0] // block[0]), -(-shape[1] // block[1]))
     shorter = ((), (1,)) if scalar else ((n_blocks[0],),) if n_blocks[1] == 1 else ()
@@ -96,7 +88,7 @@ def float8(
 
 def _scales(module: Module, suffix: str, shape: tuple[int, ...]) -> Floats:
     if module.dtype(suffix) not in _EXPONENTS:
-        return finite(module, suffix, shape)
+        return read_finite(module, suffix, shape)
     exponents = module.array(suffix, shape, _EXPONENTS)
     if (exponents == 255).any():
         raise module.error(f"{suffix} holds NaN scales")

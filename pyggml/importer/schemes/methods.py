@@ -1,4 +1,4 @@
-"""The methods of quantisation by name: those that are imported, and what to do about the others."""
+"""Quantisation methods by name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _OTHERS = {
 
 
 def scheme_of(config: Config) -> Scheme | None:
-    """Returns how a model's weights are quantised; None if they are not.
+    """Return the quantisation scheme of a model's weights; None if they are not quantised.
 
     Raises:
         ModelLoadError: the configuration is invalid.
@@ -85,13 +85,10 @@ def _method(section: Config) -> str:
 
 def _refusal(section: Config, method: str) -> str:
     title = _OTHERS.get(method, repr(method))
-    bits = section.values.get("bits") or _bits_of_bitsandbytes(section)
+    values = section.values
+    bits = values.get("bits") or (4 if values.get("load_in_4bit") else 8 if values.get("load_in_8bit") else None)
     return (
         f"{section.path}: the weights are quantised{f' to {bits} bits' if bits else ''} with {title:.80}, which pyggml "
         "cannot read. Download the model that they were made from (the model's page names it), or a GGUF file of it. "
         f"Of quantised checkpoints, pyggml imports {', '.join(_METHODS)}"
     )
-
-
-def _bits_of_bitsandbytes(section: Config) -> int | None:
-    return 4 if section.values.get("load_in_4bit") else 8 if section.values.get("load_in_8bit") else None

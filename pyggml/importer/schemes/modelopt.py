@@ -1,4 +1,4 @@
-"""Reads weights quantised with NVIDIA's ModelOpt: 8-bit floats, and NVFP4 under other names."""
+"""Weights quantised with NVIDIA's ModelOpt: 8-bit floats, and NVFP4 with its own tensor names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyggml.files.config import Config
 from pyggml.files.weights import Weight
 from pyggml.importer.fp4_fp8 import E4M3, NVFloat4
 from pyggml.importer.schemes.float8 import float8
-from pyggml.importer.schemes.module import Module, Scheme, finite, scale_shape
+from pyggml.importer.schemes.module import Module, Scheme, read_finite, scale_shape
 
 _GROUP = 16
 #: Of the scale of a tensor: the largest weights times it are still float32.
@@ -24,11 +24,7 @@ class ModelOpt(Scheme):
     """Modules of 8-bit floats, of NVFP4 and of plain numbers; their tensors show which is which."""
 
     def __init__(self, config: Config) -> None:
-        """Reads a ``quantization_config``.
-
-        Raises:
-            UnsupportedArchitectureError: pyggml does not support the algorithm.
-        """
+        """Read a ``quantization_config``."""
         algorithm = config.get("quant_algo")
         if algorithm not in _SUPPORTED:
             raise UnsupportedArchitectureError(
@@ -58,7 +54,7 @@ def _nvfp4(module: Module, shape: tuple[int, ...]) -> Weight:
         raise module.error(f"{n_cols} columns cannot be divided into groups of {_GROUP}")
     packed = module.array("weight", (n_rows, n_cols // 2), ("U8",))
     scales = module.array("weight_scale", (n_rows, n_cols // _GROUP), ("F8_E4M3",))
-    factor = finite(module, "weight_scale_2", scale_shape(module, "weight_scale_2", shape, (), (1,))).item()
+    factor = read_finite(module, "weight_scale_2", scale_shape(module, "weight_scale_2", shape, (), (1,))).item()
     if abs(factor) > _LARGEST_FACTOR or not np.isfinite(E4M3[scales]).all():
         raise module.error("weight_scale holds NaN, or weight_scale_2 is too large")
     return NVFloat4(packed, scales, factor=factor)

@@ -1,4 +1,4 @@
-"""One linear layer's tensors, and what all methods of quantisation share in reading them."""
+"""The tensors of a linear layer, and helpers shared by all quantisation methods."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pyggml.quant import GGMLType
 
 FLOATS = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 
-#: Tensors for quantised activations and KV caches, which the engine does its own way.
+#: Tensors for quantised activations and KV caches, which the engine quantises in its own way.
 IGNORED = (
     r".*\.((input|output|activation|act|prob_output|kv|q|k|v)_scale|(input|output|q|k|v)_zero_point"
     r"|input_global_scale|input_scale_ub)"
 )
 
-#: Tensors by which methods of quantisation are known -> these methods.
-SIGNS = {
+#: Tensors that reveal a quantisation method -> the method.
+METHOD_TENSORS = {
     "qweight": "GPTQ or AWQ",
     "weight_packed": "compressed-tensors",
     "weight_scale_inv": "FP8",
@@ -37,8 +37,8 @@ SIGNS = {
     "weight_scale": "compressed-tensors or FP8",
 }
 
-#: What a weight is for: "linear" is a projection in a block, "output" the one after the last, "other" a router of
-#: experts and whatever is no matrix.
+#: The purpose of a weight: "linear" is a projection in a block, "output" the one after the last, "other" a router of
+#: experts, or not a matrix.
 Role = Literal["linear", "output", "embedding", "other"]
 
 
@@ -46,15 +46,15 @@ class Module(Protocol):
     """The tensors of one layer.
 
     Attributes:
-        role: what it is for.
-        names: its name in the checkpoint, and the one without what a multimodal model puts around its language model.
+        role: its purpose.
+        names: its name in the checkpoint, and its name in the language model alone.
     """
 
     role: Role
     names: tuple[str, ...]
 
     def has(self, suffix: str) -> bool:
-        """Whether it has the tensor ``suffix``, such as "weight"."""
+        """Check whether the module has the tensor ``suffix``, such as "weight"."""
 
     def dtype(self, suffix: str) -> str:
         """The type of that tensor.
@@ -79,11 +79,11 @@ class Module(Protocol):
 
 
 class Scheme(ABC):
-    """How a model's weights are quantised."""
+    """A quantisation scheme of a model's weights."""
 
     @abstractmethod
     def weight(self, module: Module, shape: tuple[int, ...]) -> Weight | None:
-        """Reads a module's weight; None if it is not quantised.
+        """Read a module's weight; None if it is not quantised.
 
         Raises:
             ModelNotFoundError: a tensor is missing.
@@ -92,58 +92,51 @@ class Scheme(ABC):
 
     @abstractmethod
     def settings(self, module: Module) -> Hashable:
-        """What the configuration says about this module alone.
+        """Return the configuration of this module alone.
 
         Modules with the same settings, and with tensors of the same types and shapes, are read alike.
         """
 
 
-def not_quantized(module: Module, said: str) -> ModelLoadError:
-    """The error for a module that the configuration calls quantised, and that is stored as plain numbers.
+def not_quantized_error(module: Module, expected: str) -> ModelLoadError:
+    """Return the error for a module that is quantised according to the configuration, but stored as plain numbers.
 
     Args:
         module: the module.
-        said: what the configuration says.
+        expected: the numbers according to the configuration.
     """
     return module.error(
-        f"weight holds {module.dtype('weight')} numbers, but by config.json they are {said}. If the weights are not "
-        "quantised, remove quantization_config from a copy of config.json; if they are, download them again"
+        f"weight holds {module.dtype('weight')} numbers, but by config.json they are {expected}. If the weights are "
+        "not quantised, remove quantization_config from a copy of config.json; if they are, download them again"
     )
 
 
 def scales_of(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tuple[int, ...]) -> Weight:
-    """Reads scales as a matrix, (n_rows, n_groups).
+    """Read scales as a matrix, (n_rows, n_groups).
 
     Args:
         module: the module.
         suffix: the tensor's name.
         shape: the weight's shape.
         allowed: the shapes that the tensor may have, first the usual one.
-
-    Raises:
-        ModelLoadError: they have another shape, or some are not finite.
     """
     found = scale_shape(module, suffix, shape, *allowed)
     n_groups = found[1] if len(found) == 2 else 1
-    finite(module, suffix, found)
+    read_finite(module, suffix, found)
     stored = module.array(suffix, found, tuple(FLOATS)).reshape(-1, n_groups)
     return Plain(np.broadcast_to(stored, (shape[0], n_groups)), FLOATS[module.dtype(suffix)])
 
 
 def scale_shape(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape of scales or zero points; arguments and errors as for :func:`scales_of`."""
+    """Return the shape of scales or zero points; arguments and errors as for :func:`scales_of`."""
     found = module.shape(suffix)
     if found not in allowed:
         raise module.error(f"{suffix} has shape {found}; for a weight of shape {shape}, {allowed[0]} was expected")
     return found
 
 
-def finite(module: Module, suffix: str, shape: tuple[int, ...]) -> Floats:
-    """Reads floats that must be finite.
-
-    Raises:
-        ModelLoadError: they are not, or are no floats.
-    """
+def read_finite(module: Module, suffix: str, shape: tuple[int, ...]) -> Floats:
+    """Read floats that must be finite."""
     raw = module.array(suffix, shape, tuple(FLOATS))
     floats = widen(raw, FLOATS[module.dtype(suffix)])
     if not np.isfinite(floats).all():
@@ -152,11 +145,7 @@ def finite(module: Module, suffix: str, shape: tuple[int, ...]) -> Floats:
 
 
 def group_of_column(module: Module, suffix: str, n_cols: int, n_groups: int) -> npt.NDArray[np.intp] | None:
-    """The group of each column; None if groups are consecutive runs of equal length.
-
-    Raises:
-        ModelLoadError: there is no such group.
-    """
+    """The group of each column; None if groups are consecutive runs of equal length."""
     if not module.has(suffix):
         return None
     groups = module.array(suffix, (n_cols,), ("I32", "I64")).astype(np.intp)
@@ -166,29 +155,18 @@ def group_of_column(module: Module, suffix: str, n_cols: int, n_groups: int) -> 
     return None if np.array_equal(groups, in_runs) else groups
 
 
-def exceptions(config: Config, key: str) -> tuple[re.Pattern[str], ...]:
-    """Reads a list of modules that are not quantised: parts of their names, or patterns of their beginnings.
-
-    Raises:
-        ModelLoadError: it is no such list.
-    """
-    listed = config.get(key) or []
-    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-        raise config.error(key, "a list of texts")
-    return tuple(pattern(config, key, rf"(?:{each})|.*{re.escape(each)}") for each in listed)
+def read_exceptions(config: Config, key: str) -> tuple[re.Pattern[str], ...]:
+    """Read a list of modules that are not quantised, as parts of names or patterns of prefixes."""
+    return tuple(pattern(config, key, rf"(?:{each})|.*{re.escape(each)}") for each in config.strings(key))
 
 
 def is_exception(module: Module, listed: Sequence[re.Pattern[str]]) -> bool:
-    """Whether a list of :func:`exceptions` has a module."""
+    """Check whether a list of :func:`read_exceptions` contains a module."""
     return any(each.match(name) for each in listed for name in module.names)
 
 
 def pattern(config: Config, key: str, text: str) -> re.Pattern[str]:
-    """Compiles a regular expression of the configuration.
-
-    Raises:
-        ModelLoadError: it is invalid.
-    """
+    """Compile a regular expression of the configuration."""
     try:
         return re.compile(text)
     except re.error as error:

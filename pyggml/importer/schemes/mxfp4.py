@@ -1,4 +1,4 @@
-"""Reads MXFP4, a part of compressed-tensors, and gpt-oss's own form of it."""
+"""MXFP4: a part of compressed-tensors, and gpt-oss's form of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pyggml.files.config import Config
 from pyggml.files.weights import Weight
 from pyggml.importer.fp4_fp8 import MXFloat4
-from pyggml.importer.schemes.module import Module, Scheme, exceptions, is_exception
+from pyggml.importer.schemes.module import Module, Scheme, is_exception, read_exceptions
 
 _BLOCK = 32
 #: Plus 127: times the largest 4-bit float, 6, it is still a float32.
@@ -22,12 +22,8 @@ class Mxfp4(Scheme):
     """Stacks of experts as gpt-oss is published: "<name>_blocks" and "<name>_scales"; all other weights are floats."""
 
     def __init__(self, config: Config) -> None:
-        """Reads a ``quantization_config``.
-
-        Raises:
-            ModelLoadError: something in it is invalid.
-        """
-        self._exceptions = exceptions(config, "modules_to_not_convert")
+        """Read a ``quantization_config``."""
+        self._exceptions = read_exceptions(config, "modules_to_not_convert")
 
     def settings(self, module: Module) -> Hashable:
         """See :class:`Scheme`."""
@@ -54,12 +50,7 @@ class Mxfp4(Scheme):
 
 
 def exponents_of(module: Module, suffix: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Reads the exponents of scales, as bytes.
-
-    Raises:
-        ModelNotFoundError: there is no such tensor.
-        ModelLoadError: it has another shape or type, or some are NaN or too large.
-    """
+    """Read the exponents of scales, as bytes."""
     exponents = module.array(suffix, shape, ("U8", "F8_E8M0"))
     if np.max(exponents, initial=0) > _LARGEST_EXPONENT:
         raise module.error(f"{suffix} holds scales that are NaN or too large for float32")

@@ -1,4 +1,4 @@
-"""Reads integers packed into 32-bit words by GPTQ and AWQ, and by AutoRound in their forms."""
+"""Integers packed into 32-bit words by GPTQ, AWQ and AutoRound."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pyggml.importer.schemes.module import (
     FLOATS,
     Module,
     Scheme,
-    exceptions,
-    finite,
     group_of_column,
-    not_quantized,
+    not_quantized_error,
     pattern,
+    read_exceptions,
+    read_finite,
 )
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How a module is packed: bits of a code, and columns that share a scale (None: all of a row)."""
+    """Packing of a module: bits of a code, and columns that share a scale (None: all of a row)."""
 
     bits: int
     group_size: int | None
@@ -42,7 +42,7 @@ class Packed(Scheme):
     """A method that packs the projections of all blocks."""
 
     def __init__(self, method: str, usual: Packing, rules: Rules) -> None:
-        """Takes the method's name in messages, the usual packing, and what is packed otherwise or not at all."""
+        """Take the method's name in messages, the default packing, and the rules for other modules."""
         self._method, self._usual, self._rules = method, usual, rules
 
     def settings(self, module: Module) -> Hashable:
@@ -62,12 +62,12 @@ class Packed(Scheme):
                 )
             return self.read(module, shape, packing)
         if packing is not None and module.role == "linear":
-            raise not_quantized(module, f"{packing.bits}-bit integers ({self._method})")
+            raise not_quantized_error(module, f"{packing.bits}-bit integers ({self._method})")
         return None
 
     @abstractmethod
     def read(self, module: Module, shape: tuple[int, ...], packing: Packing) -> Weight:
-        """Reads a packed weight."""
+        """Read a packed weight."""
 
     def _packing(self, module: Module) -> Packing | None:
         for names, packing in self._rules:
@@ -80,7 +80,7 @@ class Gptq(Packed):
     """The transposed matrix, with codes of a column in each word."""
 
     def __init__(self, method: str, usual: Packing, rules: Rules, *, minus: int) -> None:
-        """As :class:`Packed`; ``minus`` is what the layout subtracts from zero points before it stores them."""
+        """As :class:`Packed`; ``minus`` is the offset that the layout subtracts from stored zero points."""
         super().__init__(method, usual, rules)
         self._minus = minus
 
@@ -109,12 +109,7 @@ class Awq(Packed):
 
 
 def gptq(config: Config) -> Scheme:
-    """Reads the configuration of GPTQ.
-
-    Raises:
-        ModelLoadError: something in it is invalid.
-        UnsupportedArchitectureError: pyggml does not support something in it.
-    """
+    """Read the configuration of GPTQ."""
     layout = config.get("checkpoint_format") or "gptq"
     if layout not in ("gptq", "gptq_v2"):
         raise UnsupportedArchitectureError(
@@ -126,7 +121,7 @@ def gptq(config: Config) -> Scheme:
 
 
 def awq(config: Config) -> Scheme:
-    """Reads the configuration of AWQ; errors as for :func:`gptq`."""
+    """Read the configuration of AWQ; errors as for :func:`gptq`."""
     version = str(config.get("version") or config.get("format") or "gemm").lower()
     bits = config.integer("bits", 4)
     if bits != 4 or version != "gemm":
@@ -134,11 +129,11 @@ def awq(config: Config) -> Scheme:
             f"{config.path}: AWQ weights have {bits} bits in the layout {version!r:.80}; pyggml imports only 4 bits in "
             "the layout 'gemm'"
         )
-    return Awq("awq", _packing(config, "AWQ", (4,)), [(each, None) for each in exceptions(config, _UNPACKED)])
+    return Awq("awq", _packing(config, "AWQ", (4,)), [(each, None) for each in read_exceptions(config, _UNPACKED)])
 
 
 def auto_round(config: Config) -> Scheme:
-    """Reads the configuration of AutoRound; errors as for :func:`gptq`."""
+    """Read the configuration of AutoRound; errors as for :func:`gptq`."""
     form = str(config.get("packing_format"))
     usual = _packing(config, "AutoRound", (4, 8))
     rules = _extra_rules(config, usual)
@@ -208,5 +203,5 @@ def _scales(module: Module, shape: tuple[int, ...], packing: Packing) -> Weight:
             f"scales have shape {found}; by config.json there are {packing.bits}-bit codes in groups of "
             f"{packing.group_size or n_cols}, so for a weight of shape {shape} it must be {(n_groups, n_rows)}"
         )
-    finite(module, "scales", found)
+    read_finite(module, "scales", found)
     return Transposed(module.array("scales", found, tuple(FLOATS))[None], FLOATS[module.dtype("scales")])

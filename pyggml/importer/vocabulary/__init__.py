@@ -1,4 +1,8 @@
-"""Translates the tokenizer of a Hugging Face directory to GGUF metadata."""
+"""Translation of the tokenizer of a Hugging Face directory to GGUF metadata.
+
+All readers in this package raise TokenizerError if a file is damaged, or needs what the engine does not support; the
+message names the file and the location in it.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +30,9 @@ from pyggml.importer.vocabulary import (
 from pyggml.importer.vocabulary import special_tokens as _special_tokens
 from pyggml.importer.vocabulary.added_tokens import AddedToken
 from pyggml.importer.vocabulary.chat_templates import chat_templates
-from pyggml.importer.vocabulary.post_processors import Surroundings, surroundings
+from pyggml.importer.vocabulary.post_processors import BoundaryTokens, boundary_tokens
 from pyggml.importer.vocabulary.special_tokens import SpecialTokens, named_text, special_tokens
-from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, TokenTable
-from pyggml.importer.vocabulary.tokenization import Cut
+from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, Tokenization, TokenTable
 from pyggml.tokenizer.files import TokenizerDirectory, read_directory
 from pyggml.tokenizer.sentencepiece import Algorithm, SentencePieceModel
 
@@ -43,24 +46,24 @@ class Vocabulary:
             :meth:`pyggml.gguf.GGUFWriter.set` takes them.
         n_tokens: number of tokens, including those that only pad the embedding.
         end_ids: the tokens that the directory's files name as ends of a text, ascending.
-        difference: why the engine would cut some texts differently, so that the metadata have the checkpoint's own
-            tokenizer too, which encodes; None: it cuts every text the same.
-        swallows_blanks: whether there are tokens that swallow the blanks behind them.
+        difference: why the engine would tokenise some texts differently, so that the metadata include the checkpoint's
+            own tokenizer, which pyggml encodes with; None: there is no difference.
+        has_rstrip_tokens: True if some tokens strip the whitespace after them.
         tokenizer_file: the file that the tokenizer was read from.
-        notes: for the report: tokens that were dropped or made up.
+        notes: for the report: dropped tokens, and fillers.
     """
 
     metadata: Mapping[str, object]
     n_tokens: int
     end_ids: tuple[int, ...]
     difference: str | None
-    swallows_blanks: bool
+    has_rstrip_tokens: bool
     tokenizer_file: Path
     notes: tuple[str, ...]
 
 
 def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
-    """Reads a directory's tokenizer as written by transformers 4 or 5.
+    """Read a directory's tokenizer as written by transformers 4 or 5.
 
     Args:
         directory: a directory with a ``tokenizer.json`` or a SentencePiece ``tokenizer.model``, and related files.
@@ -69,35 +72,35 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
 
     Raises:
         TokenizerNotFoundError: there is no tokenizer. It is also a FileNotFoundError.
-        TokenizerError: it is damaged, or needs what the engine does not support; names the file and the place in it.
+        TokenizerError: it is damaged or not supported.
     """
     files = read_directory(directory, config)
     added = added_tokens.added_tokens(files)
-    cut = _cut(files, added)
+    tokenization = _read_tokenization(files, added)
     n_vocab = _vocab_size(config, directory)
-    cut.tokens.require_whole(str(files.tokenizer_file))
-    roles = find_roles(files, added, cut.tokens, n_vocab)
-    kept = [token for token in added if token.text in cut.tokens.ids]
-    tokens = _fitted(cut.tokens, n_vocab, files)
+    tokenization.tokens.require_whole(str(files.tokenizer_file))
+    roles = find_roles(files, added, tokenization.tokens, n_vocab)
+    kept = [token for token in added if token.text in tokenization.tokens.ids]
+    tokens = _fitted(tokenization.tokens, n_vocab, files)
     differences = [
-        *cut.differences,
+        *tokenization.differences,
         *added_tokens.differences(kept),
-        *_special_tokens.differences(cut.tokens),
+        *_special_tokens.differences(tokenization.tokens),
     ]
     return Vocabulary(
         metadata={
-            "tokenizer.ggml.model": cut.model,
+            "tokenizer.ggml.model": tokenization.model,
             "tokenizer.ggml.pre": "default",
-            **_columns(tokens, cut.has_scores),
-            **cut.metadata,
+            **_columns(tokens, tokenization.has_scores),
+            **tokenization.metadata,
             **roles.metadata,
             **chat_templates(files),
-            **({TOKENIZER_JSON: embedded.tokenizer_json(files, cut.tokens, kept)} if differences else {}),
+            **({TOKENIZER_JSON: embedded.tokenizer_json(files, tokenization.tokens, kept)} if differences else {}),
         },
         n_tokens=len(tokens),
         end_ids=roles.special.ends,
         difference=_shown("; ".join(differences)) or None,
-        swallows_blanks=any("rstrip" in token.rules for token in kept),
+        has_rstrip_tokens=any("rstrip" in token.rules for token in kept),
         tokenizer_file=files.tokenizer_file,
         notes=tuple(_notes(roles.dropped, tokens)),
     )
@@ -105,16 +108,16 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Roles:
-    """Which tokens have special roles.
+    """The tokens with special roles.
 
     Attributes:
         special: their ids.
-        around: the tokens put around a text.
+        boundary: the tokens before and after a text.
         dropped: added tokens beyond the model's embedding.
     """
 
     special: SpecialTokens
-    around: Surroundings
+    boundary: BoundaryTokens
     dropped: list[AddedToken]
 
     @property
@@ -123,55 +126,55 @@ class Roles:
         return {
             **self.special.metadata,
             STOP_TOKEN_IDS: ",".join(map(str, self.special.ends)),
-            "tokenizer.ggml.add_bos_token": self.around.before is not None,
-            "tokenizer.ggml.add_eos_token": self.around.after is not None,
+            "tokenizer.ggml.add_bos_token": self.boundary.before is not None,
+            "tokenizer.ggml.add_eos_token": self.boundary.after is not None,
         }
 
 
 def find_roles(files: TokenizerDirectory, added: list[AddedToken], tokens: TokenTable, n_vocab: int | None) -> Roles:
-    """Adds the added tokens to the table and finds the tokens with special roles.
+    """Add the added tokens to the table, and find the tokens with special roles.
 
     Raises:
-        TokenizerError: a file is damaged, or no file says which token ends a text.
+        TokenizerError: a file is damaged, or no file names the token that ends a text.
     """
     dropped = added_tokens.add_to(tokens, added, n_vocab)
-    given = _given_by_model(files)
-    around = surroundings(files, *(_text(part, given, tokens, files) for part in ("bos", "eos")))
-    return Roles(special_tokens(files, tokens, given, _around_ids(around, tokens, files)), around, dropped)
+    given = _roles_of_model(files)
+    boundary = boundary_tokens(files, *(_text(part, given, tokens, files) for part in ("bos", "eos")))
+    return Roles(special_tokens(files, tokens, given, _boundary_ids(boundary, tokens, files)), boundary, dropped)
 
 
-def _cut(files: TokenizerDirectory, added: list[AddedToken]) -> Cut:
+def _read_tokenization(files: TokenizerDirectory, added: list[AddedToken]) -> Tokenization:
     where = str(files.tokenizer_file)
     try:
         if files.sentencepiece is not None:
-            return _cut_of_model(files.sentencepiece, added, where)
-        return _cut_of_json(files, added, where)
+            return _read_model(files.sentencepiece, added, where)
+        return _read_json(files, added, where)
     except TokenizerError as error:
         raise TokenizerError(str(error) if where in str(error) else f"{where}: {error}") from None
 
 
-def _cut_of_json(files: TokenizerDirectory, added: list[AddedToken], where: str) -> Cut:
+def _read_json(files: TokenizerDirectory, added: list[AddedToken], where: str) -> Tokenization:
     tokenizer = files.tokenizer_json
     kind = tokenizer["model"].get("type") or ("BPE" if "merges" in tokenizer["model"] else None)
     if kind == "BPE" and byte_level.is_byte_level(tokenizer):
-        return byte_level.cut(tokenizer, added, where)
+        return byte_level.read_json(tokenizer, added, where)
     if kind == "BPE" and sentencepiece_bpe.uses_sentencepiece_spaces(tokenizer):
-        return sentencepiece_bpe.cut(tokenizer, added, where)
+        return sentencepiece_bpe.read_json(tokenizer, added, where)
     if kind == "Unigram":
-        return unigram.cut(tokenizer, where)
+        return unigram.read_json(tokenizer, where)
     if kind == "WordPiece":
-        return word_piece.cut(tokenizer, added, where)
+        return word_piece.read_json(tokenizer, added, where)
     if str(kind) in unsupported_models.KINDS:
         special = {*added_tokens.special_texts(files), *(token.text for token in added)}
-        return unsupported_models.cut(tokenizer, special, where)
+        return unsupported_models.read_json(tokenizer, special, where)
     raise TokenizerError(f"this kind of tokenizer is not supported: {shown(kind)}")
 
 
-def _cut_of_model(model: SentencePieceModel, added: list[AddedToken], where: str) -> Cut:
+def _read_model(model: SentencePieceModel, added: list[AddedToken], where: str) -> Tokenization:
     if model.algorithm is Algorithm.BPE and not model.space_is_suffix:
-        return sentencepiece_bpe.cut_model(model, added, where)
+        return sentencepiece_bpe.read_model(model, added, where)
     if model.algorithm is Algorithm.UNIGRAM and not model.space_is_suffix:
-        return unigram.cut_model(model, where)
+        return unigram.read_model(model, where)
     suffix = " with spaces after words" if model.space_is_suffix else ""
     raise TokenizerError(f"this kind of SentencePiece model is not supported: {model.algorithm.name}{suffix}")
 
@@ -185,7 +188,7 @@ def _vocab_size(config: Mapping[str, Any], directory: Path) -> int | None:
     return size
 
 
-def _given_by_model(files: TokenizerDirectory) -> dict[str, int]:
+def _roles_of_model(files: TokenizerDirectory) -> dict[str, int]:
     """The roles that a ``tokenizer.model`` itself assigns."""
     model = files.sentencepiece
     if model is None:
@@ -200,10 +203,10 @@ def _text(part: str, given: Mapping[str, int], tokens: TokenTable, files: Tokeni
     return tokens.by_id[given[part]].text if named is None and part in given else named
 
 
-def _around_ids(around: Surroundings, tokens: TokenTable, files: TokenizerDirectory) -> dict[str, int]:
-    """The tokens around a text by the engine's roles: BOS before it, EOS after it."""
+def _boundary_ids(boundary: BoundaryTokens, tokens: TokenTable, files: TokenizerDirectory) -> dict[str, int]:
+    """The tokens before and after a text by the engine's roles: BOS before it, EOS after it."""
     ids: dict[str, int] = {}
-    for part, text in (("bos", around.before), ("eos", around.after)):
+    for part, text in (("bos", boundary.before), ("eos", boundary.after)):
         if text is not None and text not in tokens.ids:
             raise TokenizerError(
                 f"{files.tokenizer_file}: the post-processor adds {text!r:.80}, which is not in the vocabulary"
@@ -241,7 +244,7 @@ def _shown(text: str) -> str:
 def _notes(dropped: list[AddedToken], tokens: list[Token]) -> Iterable[str]:
     if dropped:
         names = ", ".join(repr(token.text) for token in dropped[:3])
-        yield f"{len(dropped)} added tokens have no place in the model's embedding and were left out: {names}"
+        yield f"{len(dropped)} added tokens have no row in the model's embedding and were left out: {names}"
     n_fillers = sum(token.type is TokenType.UNUSED for token in tokens)
     if n_fillers:
         yield f"{n_fillers} rows of the model's embedding have no token and were given unused ones"

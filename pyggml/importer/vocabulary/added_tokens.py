@@ -1,4 +1,4 @@
-"""Added tokens, which are found in a text before it is tokenised: chat tokens, and white space in some vocabularies."""
+"""Added tokens, which are matched in a text before it is tokenised: chat tokens, in some vocabularies white space."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class AddedToken:
     Attributes:
         id: its id.
         text: its text, which is matched literally.
-        is_special: whether it is ignored in text that must be taken literally.
-        is_normalized: whether it is matched after the text has been normalised.
+        is_special: True if it is not matched in literal text.
+        is_normalized: True if it is matched in the normalised text.
         rules: options for matching it, such as "lstrip".
-        where: its place in the files, for messages.
+        where: its location in the files, for messages.
     """
 
     id: Any
@@ -43,11 +43,7 @@ class AddedToken:
 
 
 def added_tokens(files: TokenizerDirectory) -> list[AddedToken]:
-    """Returns all added tokens; if several files name one, the first wins, ``tokenizer.json`` before all.
-
-    Raises:
-        TokenizerError: a file is damaged; the message names the place.
-    """
+    """Return all added tokens; if several files name one, the first wins, ``tokenizer.json`` before all."""
     found: dict[str, AddedToken] = {}
     for token in _named(files):
         found.setdefault(token.text, token)
@@ -91,7 +87,7 @@ def _added(token_id: object, token: object, where: str) -> AddedToken:
 
 
 def special_texts(files: TokenizerDirectory) -> Iterator[str]:
-    """Yields the texts of tokens with special roles, from the files beside the tokenizer."""
+    """Yield the texts of tokens with special roles, from the settings files."""
     for source in (files.tokenizer_config, files.special_tokens):
         for key, value in source.items():
             if key.endswith("_token"):
@@ -101,13 +97,13 @@ def special_texts(files: TokenizerDirectory) -> Iterator[str]:
 
 
 def text_of(token: object) -> str | None:
-    """The text of a token that a file gives as a string or an object."""
+    """Return the text of a token that a file gives as a string or an object."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 
 
 def add_to(table: TokenTable, tokens: Sequence[AddedToken], n_vocab: int | None) -> list[AddedToken]:
-    """Adds tokens to the table, except those beyond the model's embedding.
+    """Add tokens to the table, except those beyond the model's embedding.
 
     Args:
         table: the tokenizer's other tokens.
@@ -116,9 +112,6 @@ def add_to(table: TokenTable, tokens: Sequence[AddedToken], n_vocab: int | None)
 
     Returns:
         The tokens that were left out.
-
-    Raises:
-        TokenizerError: an id is invalid or belongs to another token.
     """
     dropped: list[AddedToken] = []
     for token in tokens:
@@ -133,7 +126,7 @@ def add_to(table: TokenTable, tokens: Sequence[AddedToken], n_vocab: int | None)
 
 
 def differences(tokens: Sequence[AddedToken]) -> Iterator[str]:
-    """Yields what the engine does differently when it looks for these tokens in a text."""
+    """Yield the engine's differences in matching these tokens."""
     ruled = [token for token in tokens if token.rules]
     if ruled:
         names = ", ".join(repr(token.text) for token in ruled[:3])

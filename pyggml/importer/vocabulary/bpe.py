@@ -15,11 +15,7 @@ _UNSUPPORTED = ("continuing_subword_prefix", "end_of_word_suffix")
 
 
 def tokens_of(model: Mapping[str, Any], where: str) -> TokenTable:
-    """Reads the vocabulary.
-
-    Raises:
-        TokenizerError: it is damaged, or the model uses an option that the engine does not support.
-    """
+    """Read the vocabulary."""
     require_no_dropout(model, where)
     for option in _UNSUPPORTED:
         if model.get(option):
@@ -32,11 +28,7 @@ def tokens_of(model: Mapping[str, Any], where: str) -> TokenTable:
 
 
 def require_no_dropout(model: Mapping[str, Any], where: str) -> None:
-    """Refuses a tokenizer that leaves out merges at random.
-
-    Raises:
-        TokenizerError: it does.
-    """
+    """Reject a tokenizer that drops merges at random."""
     if model.get("dropout"):
         raise TokenizerError(
             f'{where}["dropout"] is {model["dropout"]!r:.80}, so that the same text has other ids each time: set it to '
@@ -45,11 +37,7 @@ def require_no_dropout(model: Mapping[str, Any], where: str) -> None:
 
 
 def merges_of(model: Mapping[str, Any], tokens: TokenTable, where: str) -> list[Merge]:
-    """Reads the merges, best first; older files write them as text, newer ones as pairs.
-
-    Raises:
-        TokenizerError: they are damaged, or a merge's parts or result are not tokens.
-    """
+    """Read the merges, best first; older files write them as text, newer ones as pairs."""
     place = f'{where}["merges"]'
     listed = model.get("merges")
     if not isinstance(listed, list) or len(listed) > _MAX_MERGES:

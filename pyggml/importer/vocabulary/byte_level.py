@@ -10,9 +10,8 @@ from pyggml._core.checks import shown
 from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.added_tokens import AddedToken
 from pyggml.importer.vocabulary.bpe import Merge, merges_of, tokens_of
-from pyggml.importer.vocabulary.pre_tokenizers import flattened, word_cut
-from pyggml.importer.vocabulary.token_table import TokenTable
-from pyggml.importer.vocabulary.tokenization import Cut
+from pyggml.importer.vocabulary.pre_tokenizers import find_pre_tokenizer, flattened
+from pyggml.importer.vocabulary.token_table import Tokenization, TokenTable
 from pyggml.tokenizer.token_bytes import byte_level_alphabet
 
 _BYTE = {byte: character for character, byte in byte_level_alphabet().items()}
@@ -26,7 +25,7 @@ _AFTER_LONG_S = re.compile(f"(^|Å)¿[A-Za-z{re.escape(''.join(_BYTE[byte] for b
 
 
 def is_byte_level(tokenizer: Mapping[str, Any]) -> bool:
-    """Whether a BPE tokenizer spells its tokens in the alphabet of bytes."""
+    """Check whether a BPE tokenizer is byte-level."""
     steps = [
         *flattened(tokenizer.get("pre_tokenizer"), "pretokenizers"),
         *flattened(tokenizer.get("decoder"), "decoders"),
@@ -34,38 +33,29 @@ def is_byte_level(tokenizer: Mapping[str, Any]) -> bool:
     return any(step.get("type") == "ByteLevel" for step in steps)
 
 
-def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Cut:
-    """Reads a byte-level tokenizer.
-
-    Args:
-        tokenizer: the content of ``tokenizer.json``.
-        added: its added tokens.
-        where: the file, for messages.
-
-    Raises:
-        TokenizerError: it is damaged, or needs what the engine does not support.
-    """
+def read_json(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Tokenization:
+    """Read a byte-level tokenizer."""
     model, place = tokenizer["model"], f'{where}: "model"'
     tokens = tokens_of(model, place)
     merges = merges_of(model, tokens, place)
-    words = word_cut(tokenizer)
-    return Cut(
+    words = find_pre_tokenizer(tokenizer)
+    return Tokenization(
         model="gpt2",
         tokens=tokens,
         metadata={
             "tokenizer.ggml.pre": words.name,
-            "tokenizer.ggml.merges": [_line(merge, i, place) for i, merge in enumerate(merges)],
+            "tokenizer.ggml.merges": [_merge_line(merge, i, place) for i, merge in enumerate(merges)],
             "tokenizer.ggml.add_space_prefix": False,
         },
         differences=[
             *_normalizers(tokenizer),
-            *filter(None, [words.inexact]),
+            *filter(None, [words.difference]),
             *_differences(model, tokens, merges, added),
         ],
     )
 
 
-def _line(merge: Merge, index: int, place: str) -> str:
+def _merge_line(merge: Merge, index: int, place: str) -> str:
     if any(" " in half or "\n" in half for half in merge):
         raise TokenizerError(f'{place}["merges"][{index}] holds white space, which byte-level tokens cannot: {merge}')
     return " ".join(merge)
@@ -94,5 +84,5 @@ def _differences(
 
 
 def _may_be_a_word(text: str) -> bool:
-    """Whether a text may be one word after splitting: letters with an optional leading sign, or only signs."""
+    """Check whether a text may be one word after splitting: letters with an optional leading sign, or only signs."""
     return text[1:].isalpha() or text.isalpha() or not any(map(str.isalnum, text))

@@ -1,4 +1,4 @@
-"""Finds chat templates in all the places where versions of transformers put them."""
+"""Chat templates, from all files in which versions of transformers store them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ _MAX_NAMED = 100
 
 
 def chat_templates(files: TokenizerDirectory) -> dict[str, object]:
-    """Returns the metadata of the default template and of the named ones; the newest kind of file takes precedence.
-
-    Raises:
-        TokenizerError: a file is damaged.
-    """
+    """Return the metadata of the default template and of the named ones; the newest kind of file takes precedence."""
     templates: dict[str, str] = {}
     for name, text in _all(files):
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):

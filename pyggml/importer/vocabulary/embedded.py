@@ -1,8 +1,8 @@
-"""The checkpoint's own tokenizer, to travel inside the GGUF file: a ``tokenizer.json`` that needs no other file.
+"""The checkpoint's own tokenizer for the GGUF file: a self-contained ``tokenizer.json``.
 
-It is written where the engine would cut some texts differently. What transformers reads from the files beside the
-tokenizer is merged in: added tokens with their rules, and tokens with special roles. Tokens beyond the model's
-embedding are left out.
+It is written if the engine would tokenise some texts differently. It includes what transformers reads from the other
+tokenizer files: added tokens with their rules, and tokens with special roles. Tokens beyond the model's embedding are
+left out.
 """
 
 from __future__ import annotations
@@ -24,15 +24,12 @@ _SPECIAL = frozenset({TokenType.CONTROL, TokenType.UNKNOWN})
 
 
 def tokenizer_json(files: TokenizerDirectory, tokens: TokenTable, added: Sequence[AddedToken]) -> str:
-    """Returns the whole tokenizer as JSON, without white space.
+    """Return the whole tokenizer as JSON, without white space.
 
     Args:
         files: the directory's files.
         tokens: the finished vocabulary.
         added: the added tokens that are in it.
-
-    Raises:
-        TokenizerError: a SentencePiece model that has no such form, or text that is not UTF-8.
     """
     if files.sentencepiece is None:
         content = dict(files.tokenizer_json)
@@ -44,7 +41,8 @@ def tokenizer_json(files: TokenizerDirectory, tokens: TokenTable, added: Sequenc
     others = {token.text: _entry(token) for token in added if token.text not in known}
     for token_id, token in tokens.by_id.items():
         if token.type in _SPECIAL and token.text not in known:
-            others.setdefault(token.text, _special(token_id, token))
+            role = AddedToken(token_id, token.text, is_special=True, is_normalized=False, rules=(), where="")
+            others.setdefault(token.text, _entry(role))  # as transformers adds it
     content["added_tokens"] = [*listed, *sorted(others.values(), key=lambda token: int(token["id"]))]
     try:
         whole = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
@@ -55,14 +53,14 @@ def tokenizer_json(files: TokenizerDirectory, tokens: TokenTable, added: Sequenc
 
 
 def _with_all_pieces(model: SentencePieceModel, tokens: TokenTable) -> SentencePieceModel:
-    """The model with the tokens that other files add, and with pieces that no text can hold where ids have gaps."""
+    """The model with the tokens of the other files, and with unmatchable pieces in the gaps between ids."""
     ids = range(max(tokens.by_id) + 1)
     present = [tokens.by_id.get(i) or Token(f"\0{i}", TokenType.UNUSED) for i in ids]
     return replace(model, pieces=tuple(Piece(token.text, token.score, token.type) for token in present))
 
 
 def _with_rules(listed: Sequence[Mapping[str, Any]], added: Sequence[AddedToken]) -> Iterator[dict[str, Any]]:
-    """The entries of added tokens with the rules that only the files beside a ``tokenizer.model`` give."""
+    """The entries of added tokens, with rules from the settings files of a ``tokenizer.model``."""
     rules = {token.text: token.rules for token in added}
     for token in listed:
         yield {**token, **dict.fromkeys(rules.get(token["content"], ()), True)}
@@ -76,8 +74,3 @@ def _entry(token: AddedToken) -> dict[str, Any]:
         "normalized": token.is_normalized,
         "special": token.is_special,
     }
-
-
-def _special(token_id: int, token: Token) -> dict[str, Any]:
-    """A token with a role that no list of added tokens has, as transformers adds it."""
-    return _entry(AddedToken(token_id, token.text, is_special=True, is_normalized=False, rules=(), where=""))

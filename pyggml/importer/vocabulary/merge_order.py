@@ -1,4 +1,4 @@
-"""Checks whether joining neighbours by their token's score gives the same result as following a list of merges.
+"""Comparison of two BPE merge orders: by token score, and by a list of merges.
 
 For SentencePiece vocabularies, the engine joins by scores, ``tokenizers`` by merges. The two agree if every pair that
 the engine may join is a merge, and if all merges that make the same token are adjacent in the list: then a score is as
@@ -17,13 +17,13 @@ from pyggml._core.checks import shown
 Merge = tuple[str, str]
 
 _MAX_WORK = 10**9  # a hundred times that of the largest known vocabulary
-_MAX_RUN = 100  # the longest run tokens have about thirty characters; a longer run is cut into these
+_MAX_RUN = 100  # the longest run tokens have about thirty characters; a longer run is split into these
 
 
 def differences(
     texts: Collection[str], normal: Collection[str], ranks: Mapping[Merge, int] | None = None
 ) -> Iterator[str]:
-    """Yields the first difference between the two, if any.
+    """Yield the first difference between the two, if any.
 
     Args:
         texts: the texts of all tokens.
@@ -84,11 +84,11 @@ def _runs_agree(character: str, by_token: Mapping[str, list[int]], ranks: Mappin
         if left + right in by_token:
             by_merge[len(left), len(right)] = rank
             by_score[len(left), len(right)] = min(by_token[left + right])
-    return all(_joined(n, by_merge.get) == _joined(n, by_score.get) for n in range(2, _MAX_RUN + 1))
+    return all(_merged_lengths(n, by_merge.get) == _merged_lengths(n, by_score.get) for n in range(2, _MAX_RUN + 1))
 
 
-def _joined(n_characters: int, rank_of: Callable[[tuple[int, int]], int | None]) -> list[int]:
-    """The lengths of the pieces that a run of one character is cut into."""
+def _merged_lengths(n_characters: int, rank_of: Callable[[tuple[int, int]], int | None]) -> list[int]:
+    """The lengths of the tokens that a run of one character is split into."""
     lengths = [1] * n_characters
     while True:
         pairs = zip(lengths, lengths[1:], range(n_characters), strict=False)

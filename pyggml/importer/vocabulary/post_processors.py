@@ -1,4 +1,4 @@
-"""The tokens that a tokenizer puts before and after a text."""
+"""The tokens that a tokenizer adds before and after a text."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _BEGIN_WITH_BOS = ("Llama", "CodeLlama", "Gemma")
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """The tokens around a text, by their texts.
+class BoundaryTokens:
+    """Texts of the tokens before and after a text.
 
     Attributes:
         before: the token before the text, or None.
@@ -27,50 +27,47 @@ class Surroundings:
     after: str | None = None
 
 
-def surroundings(files: TokenizerDirectory, bos: str | None, eos: str | None) -> Surroundings:
-    """Returns the tokens around a text: as the settings say, or else as the post-processor does it.
+def boundary_tokens(files: TokenizerDirectory, bos: str | None, eos: str | None) -> BoundaryTokens:
+    """Return the tokens before and after a text, by the settings or else by the post-processor.
 
     Args:
         files: the tokenizer's files.
         bos: the text of the token that begins texts, if the files name it.
         eos: the text of the token that ends texts, if the files name it.
-
-    Raises:
-        TokenizerError: the file is damaged, or asks for more tokens than the engine can add.
     """
     settings = files.tokenizer_config
     found = _post_processor(files)
     if found is None:
         name = str(settings.get("tokenizer_class", "" if files.tokenizer_json else "Llama"))
         begins = name.removesuffix("Fast").removesuffix("Tokenizer") in _BEGIN_WITH_BOS
-        found = Surroundings(bos if begins else None)
-    return Surroundings(
+        found = BoundaryTokens(bos if begins else None)
+    return BoundaryTokens(
         _by_setting(settings.get("add_bos_token"), found.before, bos),
         _by_setting(settings.get("add_eos_token"), found.after, eos),
     )
 
 
 def _by_setting(setting: object, otherwise: str | None, token: str | None) -> str | None:
-    """The token that a setting asks for; if it is on, the post-processor's choice of token takes precedence."""
+    """The token that a setting switches on or off; the post-processor's choice of token takes precedence."""
     if isinstance(setting, bool):
         return (otherwise or token) if setting else None
     return otherwise
 
 
-def _post_processor(files: TokenizerDirectory) -> Surroundings | None:
-    """The tokens that the post-processor puts around a text; None if it adds none."""
+def _post_processor(files: TokenizerDirectory) -> BoundaryTokens | None:
+    """The tokens that the post-processor adds to a text; None if it adds none."""
     where = f'{files.path / "tokenizer.json"}: "post_processor"'
     for step in flattened(files.tokenizer_json.get("post_processor"), "processors"):
         if step.get("type") == "TemplateProcessing":
             return _template(step, where)
         if step.get("type") in ("BertProcessing", "RobertaProcessing"):
-            return Surroundings(_first(step.get("cls"), where), _first(step.get("sep"), where))
+            return BoundaryTokens(_first(step.get("cls"), where), _first(step.get("sep"), where))
         if step.get("type") != "ByteLevel":
             raise TokenizerError(f"{where}: the type {step.get('type')!r:.80} is not supported")
     return None
 
 
-def _template(step: Mapping[str, Any], where: str) -> Surroundings:
+def _template(step: Mapping[str, Any], where: str) -> BoundaryTokens:
     single = step.get("single")
     if not isinstance(single, list):
         raise TokenizerError(f'{where}: a list was expected as "single", not {single!r:.100}')
@@ -88,7 +85,7 @@ def _template(step: Mapping[str, Any], where: str) -> Surroundings:
         raise TokenizerError(
             f"{where} puts {before} before a text and {after} after it; the engine can add one token on each side"
         )
-    return Surroundings(*(side[0] if side else None for side in (before, after)))
+    return BoundaryTokens(*(side[0] if side else None for side in (before, after)))
 
 
 def _first(pair: object, where: str) -> str:

@@ -1,8 +1,8 @@
-r"""Finds the engine's name for how a ``tokenizer.json`` with a byte-level vocabulary splits text into words.
+r"""The engine's name for the pre-tokenizer of a byte-level ``tokenizer.json``.
 
-The engine's ways of splitting are built in, under names (``tokenizer.ggml.pre``). This module lists the regular
-expressions behind each name, as tokenizers write them. A tokenizer is recognised by what its pre-tokenizer does, never
-by its model's name. If the engine's own expression splits some texts differently, the entry says which.
+The engine's pre-tokenizers are built in, under names (``tokenizer.ggml.pre``). This module lists the regular
+expressions behind each name, as tokenizers write them. A pre-tokenizer is recognised by its expressions, never by the
+model's name. If the engine's own expression splits some texts differently, the entry names them.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from pyggml.importer.vocabulary.regex_spelling import canonical
 
 
 @dataclass(frozen=True)
-class WordCut:
-    """How the engine splits text into words.
+class PreTokenizer:
+    """A pre-tokenizer of the engine, which splits text into words.
 
     Attributes:
         name: its name, for ``tokenizer.ggml.pre``.
-        inexact: None, or why the engine splits some texts differently from the tokenizer.
+        difference: why the engine splits some texts differently from the tokenizer; None: it does not.
     """
 
     name: str
-    inexact: str | None = None
+    difference: str | None = None
 
 
 @dataclass(frozen=True)
-class _Known:
-    """One of the engine's ways of splitting.
+class _KnownPreTokenizer:
+    """A pre-tokenizer of the engine, by its expressions.
 
     Attributes:
         name: its name, for ``tokenizer.ggml.pre``.
-        steps: expressions, each of which splits the pieces of the one before.
-        ignores_merges: whether a word that is a token is taken whole, without merges.
-        inexact: what the engine splits differently.
+        steps: expressions, each of which splits the matches of the previous one.
+        ignores_merges: True if a word that is a token is not merged.
+        difference: the texts that the engine splits differently.
     """
 
     name: str
     steps: tuple[str, ...]
     ignores_merges: bool = False
-    inexact: str | None = None
+    difference: str | None = None
 
 
 # --- the expressions, as tokenizers write them ----------------------------------------------------------------
@@ -77,31 +77,31 @@ _LINE_SEPARATORS = "blanks before a Unicode line separator"
 
 # Several names may stand for the same steps; the first one is used, so the best-known name comes first.
 _KNOWN = (
-    _Known("gpt-2", (_GPT2,)),
-    _Known("starcoder", (_DIGIT, _GPT2)),
-    _Known("llama-bpe", (_LLAMA3,), ignores_merges=True),
-    _Known("dbrx", (_LLAMA3,)),
-    _Known("qwen2", (_QWEN2,)),
-    _Known("qwen35", (_QWEN35,)),
-    _Known("tekken", (_TEKKEN,), ignores_merges=True, inexact=_MARKS),
-    _Known("granite-embed-multi-97m", (_GPT4O,), ignores_merges=True),
-    _Known("gpt-4o", (_GPT4O,), inexact=_MARKS),
-    _Known("deepseek-v3", (_DIGITS_BY_3, _CJK, _DEEPSEEK3)),
-    _Known(
+    _KnownPreTokenizer("gpt-2", (_GPT2,)),
+    _KnownPreTokenizer("starcoder", (_DIGIT, _GPT2)),
+    _KnownPreTokenizer("llama-bpe", (_LLAMA3,), ignores_merges=True),
+    _KnownPreTokenizer("dbrx", (_LLAMA3,)),
+    _KnownPreTokenizer("qwen2", (_QWEN2,)),
+    _KnownPreTokenizer("qwen35", (_QWEN35,)),
+    _KnownPreTokenizer("tekken", (_TEKKEN,), ignores_merges=True, difference=_MARKS),
+    _KnownPreTokenizer("granite-embed-multi-97m", (_GPT4O,), ignores_merges=True),
+    _KnownPreTokenizer("gpt-4o", (_GPT4O,), difference=_MARKS),
+    _KnownPreTokenizer("deepseek-v3", (_DIGITS_BY_3, _CJK, _DEEPSEEK3)),
+    _KnownPreTokenizer(
         "deepseek-coder",
         (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", _DIGIT),
-        inexact=_LINE_SEPARATORS,
+        difference=_LINE_SEPARATORS,
     ),
-    _Known("falcon", (f"{_PUNCTUATION}+", _GPT2, "[0-9][0-9][0-9]")),
-    _Known(
+    _KnownPreTokenizer("falcon", (f"{_PUNCTUATION}+", _GPT2, "[0-9][0-9][0-9]")),
+    _KnownPreTokenizer(
         "falcon",
         (f"{_PUNCTUATION}+", _GPT2, f"bytes:{_DIGITS}", "bytes:[0-9][0-9][0-9]"),
-        inexact="characters whose bytes are taken for digits",
+        difference="characters whose bytes are taken for digits",
     ),
-    _Known("falcon", (f"{_PUNCTUATION}+", _GPT2, "bytes:[0-9][0-9][0-9]")),
-    _Known("viking", (r" ?[^(\s|.,!?…。，、।۔،)]+", _DIGIT)),
-    _Known("bloom", (r" ?[^(\s|.,!?…。，、।۔،)]+",)),
-    _Known(
+    _KnownPreTokenizer("falcon", (f"{_PUNCTUATION}+", _GPT2, "bytes:[0-9][0-9][0-9]")),
+    _KnownPreTokenizer("viking", (r" ?[^(\s|.,!?…。，、।۔،)]+", _DIGIT)),
+    _KnownPreTokenizer("bloom", (r" ?[^(\s|.,!?…。，、।۔،)]+",)),
+    _KnownPreTokenizer(
         "jais-2",
         (
             rf"{_CASELESS}|{_WORD}|\p{{N}}{{1,3}}|{_SIGNS}|\s*[\r\n]+|"
@@ -109,18 +109,20 @@ _KNOWN = (
             r"\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
         ),
     ),
-    _Known(
+    _KnownPreTokenizer(
         "bailingmoe",
         (
             r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|"
             r"\s+(?!\S)|\s+",
         ),
     ),
-    _Known("seed-coder", (rf"{_CASELESS}|{_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_BLANKS}",)),
-    _Known("ufakzeka", (rf"{_WORD}|\p{{N}}|{_SIGNS}|{_BLANKS}",)),
-    _Known("minicpm5", (_DIGITS_BY_3, rf"{_CASELESS}|{_WORD}|\p{{N}}+|{_SIGNS}|{_BLANKS}"), ignores_merges=True),
-    _Known("laguna", (r"[^\n]+|[\n]+", _QWEN2)),
-    _Known(
+    _KnownPreTokenizer("seed-coder", (rf"{_CASELESS}|{_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_BLANKS}",)),
+    _KnownPreTokenizer("ufakzeka", (rf"{_WORD}|\p{{N}}|{_SIGNS}|{_BLANKS}",)),
+    _KnownPreTokenizer(
+        "minicpm5", (_DIGITS_BY_3, rf"{_CASELESS}|{_WORD}|\p{{N}}+|{_SIGNS}|{_BLANKS}"), ignores_merges=True
+    ),
+    _KnownPreTokenizer("laguna", (r"[^\n]+|[\n]+", _QWEN2)),
+    _KnownPreTokenizer(
         "exaone-moe",
         (
             rf"{_CASELESS}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}|"
@@ -130,39 +132,37 @@ _KNOWN = (
 )
 
 
-def word_cut(tokenizer: Mapping[str, Any]) -> WordCut:
-    """Returns the engine's closest match for a tokenizer's way of splitting text into words.
+def find_pre_tokenizer(tokenizer: Mapping[str, Any]) -> PreTokenizer:
+    """Return the engine's closest match for a pre-tokenizer.
 
     Args:
         tokenizer: the content of a byte-level ``tokenizer.json``.
-
-    Raises:
-        TokenizerError: its pre-tokenizer is damaged.
     """
     steps = tuple(_steps(tokenizer.get("pre_tokenizer")))
     ignores_merges = bool(tokenizer["model"].get("ignore_merges"))
     known = [entry for entry in _known() if entry.steps == steps]
     for entry in known:
         if entry.ignores_merges == ignores_merges:
-            return WordCut(entry.name, entry.inexact and f"the engine splits {entry.inexact} differently")
+            return PreTokenizer(entry.name, entry.difference and f"the engine splits {entry.difference} differently")
     if known:
-        return WordCut(
+        return PreTokenizer(
             known[0].name, f"the engine supports its pre-tokenizer only with ignore_merges {not ignores_merges}"
         )
-    return WordCut("gpt-2", f"the engine does not support its pre-tokenizer: {_shown(steps)}")
+    listed = " then ".join(step[:200] for step in steps) or "none"
+    return PreTokenizer("gpt-2", f"the engine does not support its pre-tokenizer: {listed}")
 
 
 @cache
-def _known() -> tuple[_Known, ...]:
+def _known() -> tuple[_KnownPreTokenizer, ...]:
     return tuple(
-        _Known(entry.name, tuple(map(_canonical_step, entry.steps)), entry.ignores_merges, entry.inexact)
+        _KnownPreTokenizer(entry.name, tuple(map(_canonical_step, entry.steps)), entry.ignores_merges, entry.difference)
         for entry in _KNOWN
     )
 
 
 @cache
 def _covering() -> frozenset[str]:
-    """Expressions that match every character, so that it does not matter what happens to unmatched ones."""
+    """Expressions that match every character, so that the treatment of unmatched ones is irrelevant."""
     return frozenset(map(canonical, (_GPT2, _LLAMA3, _QWEN2, _QWEN35, _TEKKEN, _GPT4O)))
 
 
@@ -206,19 +206,12 @@ def _split(part: Mapping[str, Any]) -> str:
     return f"Split({expression!r:.100}, {behavior}{', inverted' if inverted else ''})"
 
 
-def _shown(steps: tuple[str, ...]) -> str:
-    return " then ".join(step[:200] for step in steps) or "none"
-
-
 def flattened(part: object, members: str) -> Iterator[Mapping[str, Any]]:
-    """Yields the steps of a normalizer, pre-tokenizer, decoder or post-processor, in order.
+    """Yield the steps of a normalizer, pre-tokenizer, decoder or post-processor, in order.
 
     Args:
         part: that part of a ``tokenizer.json``; None has no steps.
         members: the key of a Sequence's steps.
-
-    Raises:
-        TokenizerError: the part is damaged.
     """
     if part is None:
         return

@@ -24,7 +24,7 @@ _SPECIAL = frozenset("\\^$.|?*+()[]{}-&")
 
 _LONG_NAMES = {"Letter": "L", "Number": "N", "Punctuation": "P", "Symbol": "S", "Mark": "M"}
 
-# The blank before a word, which "\s+(?!\S)" leaves over, becomes a piece of its own with or without "\s+".
+# The blank before a word, which "\s+(?!\S)" leaves over, becomes a match of its own with or without "\s+".
 _BLANKS, _LAST_BLANK = r"\s+(?!\S)", r"\s+"
 # The blanks before a line end include earlier line ends.
 _LINE_END, _LINE_ENDS = r"\s*[\n\r]", r"\s*[\n\r]+"
@@ -35,7 +35,7 @@ class _UnknownSyntaxError(Exception):
 
 
 def canonical(expression: str) -> str:
-    """Returns the expression in its canonical spelling, or unchanged if its syntax is unknown."""
+    """Return the expression in its canonical spelling, or unchanged if its syntax is unknown."""
     try:
         alternatives = _Parser(expression).parse()
     except _UnknownSyntaxError:
@@ -47,7 +47,7 @@ def canonical(expression: str) -> str:
 
 
 class _Parser:
-    """Parses an expression from left to right and rewrites it."""
+    """A parser that rewrites an expression from left to right."""
 
     def __init__(self, expression: str) -> None:
         if len(expression) > _MAX_CHARACTERS:
@@ -72,7 +72,7 @@ class _Parser:
             self._at += 1
 
     def _sequence(self) -> Sequence[str]:
-        """What stands between two bars; a lone group is replaced by its alternatives."""
+        """The items between two bars; a lone group is replaced by its alternatives."""
         items: list[str] = []
         lone: list[str] | None = None
         while self._next() not in ("", "|", ")"):

@@ -15,8 +15,7 @@ from pyggml.importer.vocabulary import merge_order
 from pyggml.importer.vocabulary.added_tokens import AddedToken
 from pyggml.importer.vocabulary.bpe import Merge, merges_of, tokens_of
 from pyggml.importer.vocabulary.pre_tokenizers import flattened
-from pyggml.importer.vocabulary.token_table import Token, TokenTable
-from pyggml.importer.vocabulary.tokenization import Cut
+from pyggml.importer.vocabulary.token_table import Token, Tokenization, TokenTable
 from pyggml.tokenizer.sentencepiece import SentencePieceModel
 
 SPACE = "▁"
@@ -26,28 +25,19 @@ BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
 
 
 def uses_sentencepiece_spaces(tokenizer: Mapping[str, Any]) -> bool:
-    """Whether spaces become ``▁`` before a text is tokenised."""
+    """Check whether spaces become ``▁`` before a text is tokenised."""
     steps = [*_normalizers(tokenizer), *_pre_tokenizers(tokenizer)]
     return any(_replaces_spaces(step) or step.get("type") == "Metaspace" for step in steps)
 
 
-def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Cut:
-    """Reads such a tokenizer from a ``tokenizer.json``.
-
-    Args:
-        tokenizer: the file's content.
-        added: its added tokens.
-        where: the file, for messages.
-
-    Raises:
-        TokenizerError: it is damaged, or needs what the engine does not support.
-    """
+def read_json(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Tokenization:
+    """Read such a tokenizer from a ``tokenizer.json``."""
     model, place = tokenizer["model"], f'{where}: "model"'
     listed = tokens_of(model, place)
     merges = merges_of(model, listed, place)
     ranks = {merge: rank for rank, merge in enumerate(merges)}
     tokens = _scored(listed, merges, model.get("unk_token"))
-    return Cut(
+    return Tokenization(
         model="llama",
         tokens=tokens,
         metadata={"tokenizer.ggml.add_space_prefix": _has_prefix(tokenizer)},
@@ -61,18 +51,14 @@ def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -
     )
 
 
-def cut_model(model: SentencePieceModel, added: Sequence[AddedToken], where: str) -> Cut:
-    """Reads such a tokenizer from a ``tokenizer.model``.
-
-    Raises:
-        TokenizerError: it is damaged.
-    """
+def read_model(model: SentencePieceModel, added: Sequence[AddedToken], where: str) -> Tokenization:
+    """Read such a tokenizer from a ``tokenizer.model``."""
     tokens = TokenTable()
     for i, piece in enumerate(model.pieces):
         # User-defined pieces are matched in the original text, which has spaces.
         text = piece.text.replace(SPACE, " ") if piece.type is TokenType.USER_DEFINED else piece.text
         tokens.add(i, Token(text, piece.type, piece.score), where)
-    return Cut(
+    return Tokenization(
         model="llama",
         tokens=tokens,
         metadata={"tokenizer.ggml.add_space_prefix": model.add_dummy_prefix},
@@ -126,7 +112,7 @@ def _prepend_scheme(step: Mapping[str, Any]) -> str:
 
 
 def _has_prefix(tokenizer: Mapping[str, Any]) -> bool:
-    """Whether a space is prepended to each text."""
+    """Check whether a space is prepended to each text."""
     if any(map(_prepends_space, _normalizers(tokenizer))):
         return True
     metaspaces = [step for step in _pre_tokenizers(tokenizer) if step.get("type") == "Metaspace"]
@@ -134,7 +120,7 @@ def _has_prefix(tokenizer: Mapping[str, Any]) -> bool:
 
 
 def _text_differences(tokenizer: Mapping[str, Any], tokens: TokenTable, added: Sequence[AddedToken]) -> Iterator[str]:
-    """What the tokenizer does to a text before tokenising it, but the engine does not."""
+    """Steps of the tokenizer before tokenisation that the engine lacks."""
     normalizers = _normalizers(tokenizer)
     others = [step for step in normalizers if not _replaces_spaces(step) and not _prepends_space(step)]
     if others:

@@ -1,4 +1,4 @@
-"""Finds the special tokens (BOS, EOS, end of turn, padding, unknown ...) in all the files that name them."""
+"""Special tokens (BOS, EOS, end of turn, padding, unknown ...), from all files that name them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TURN_ENDS = (
 )
 _MESSAGE_ENDS = ("<|eom_id|>",)
 
-# Tokens that the engine treats as special by their text, whatever the file says: ends, and fill-in-the-middle markers.
+# Tokens that the engine treats as special by their text, despite their type: ends, and fill-in-the-middle markers.
 _ENGINE_SPECIAL = """
     <|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|>
     </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|>
@@ -61,7 +61,7 @@ ENGINE_PLAIN = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrai
 
 
 class NoEndError(TokenizerError):
-    """No file says which token ends a text."""
+    """No file names the token that ends a text."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class SpecialTokens:
 
 
 def named_text(files: TokenizerDirectory, part: str) -> str | None:
-    """Returns the text of the token with a role, from the files that give texts rather than ids."""
+    """Return the text of the token with a role, from the files that give texts rather than ids."""
     for source in (files.tokenizer_config, files.special_tokens):
         text = text_of(source.get(f"{part}_token"))
         if text:
@@ -92,23 +92,20 @@ def named_text(files: TokenizerDirectory, part: str) -> str | None:
 
 
 def special_tokens(
-    files: TokenizerDirectory, tokens: TokenTable, given: Mapping[str, int], around: Mapping[str, int]
+    files: TokenizerDirectory, tokens: TokenTable, given: Mapping[str, int], boundary: Mapping[str, int]
 ) -> SpecialTokens:
-    """Finds the special tokens.
+    """Find the special tokens.
 
     Args:
         files: the directory's files.
         tokens: the vocabulary.
         given: role -> id from the tokenizer itself; anything else takes precedence.
-        around: role -> id of the tokens put around a text; these take precedence over everything else.
-
-    Raises:
-        TokenizerError: a file gives an invalid id, or no file names a token that ends a text.
+        boundary: role -> id of the tokens before and after a text; these take precedence over everything else.
     """
     by_text = {part: tokens.ids[text] for part in _NAMED if (text := named_text(files, part)) in tokens.ids}
     by_id = {part: listed[0] for part in _NAMED if (listed := _listed(files, part, tokens))}
-    _mark_special(tokens, [*by_text.values(), *around.values()])
-    ids = {**given, **by_id, **by_text, **around}
+    _mark_special(tokens, [*by_text.values(), *boundary.values()])
+    ids = {**given, **by_id, **by_text, **boundary}
     if "eos" not in ids and "sep" in ids:
         ids["eos"] = ids["sep"]  # BERT's texts end with it
     ends = {*_listed(files, "eos", tokens), *([ids["eos"]] if "eos" in ids else [])}
@@ -118,8 +115,9 @@ def special_tokens(
             ids[part] = found
     if "eos" not in ids:
         raise NoEndError(
-            f"no file in {files.path} says which token ends a text: looked for eos_token in tokenizer_config.json and "
-            "special_tokens_map.json, and eos_token_id in generation_config.json and config.json"
+            f"no file in {files.path} names the token that ends a text: looked for eos_token in "
+            "tokenizer_config.json and special_tokens_map.json, and eos_token_id in generation_config.json and "
+            "config.json"
         )
     # Without this key, the engine would assume some other model's token.
     ids.setdefault("bos", ids["eos"])
@@ -127,7 +125,7 @@ def special_tokens(
 
 
 def differences(tokens: TokenTable) -> Iterator[str]:
-    """Yields the first token that the engine treats differently from the tokenizer, if any."""
+    """Yield the first token that the engine treats differently from the tokenizer, if any."""
     for text, token_id in tokens.ids.items():
         type = tokens.by_id[token_id].type
         if (text in ENGINE_SPECIAL and type is not TokenType.CONTROL) or (
@@ -160,7 +158,7 @@ def _ids(source: Json, part: str, file: Path) -> list[int]:
 
 
 def _mark_special(tokens: TokenTable, ids: Iterable[int]) -> None:
-    """Marks tokens with special roles as control tokens, whatever the vocabulary says."""
+    """Mark tokens with special roles as control tokens, despite their type in the vocabulary."""
     for token_id in ids:
         token = tokens.by_id[token_id]
         if token.type is TokenType.NORMAL:

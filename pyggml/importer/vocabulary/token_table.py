@@ -41,15 +41,12 @@ class TokenTable:
     ids: dict[str, int] = field(default_factory=dict)
 
     def add(self, token_id: object, token: Token, where: str) -> None:
-        """Adds a token, or updates the one with the same id and text.
+        """Add a token, or update the one with the same id and text.
 
         Args:
             token_id: its id.
             token: the token.
-            where: its place in the files, for messages.
-
-        Raises:
-            TokenizerError: the id is invalid or taken, the text has another id, or the text is unusable.
+            where: its location in the files, for messages.
         """
         if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < MAX_TOKENS:
             raise TokenizerError(
@@ -67,11 +64,7 @@ class TokenTable:
         self.by_id[token_id] = token
 
     def require_whole(self, where: str) -> None:
-        """Checks that ids run from 0 without gaps.
-
-        Raises:
-            TokenizerError: there is a gap, or no token at all.
-        """
+        """Check that ids run from 0 without gaps."""
         if not self.by_id:
             raise TokenizerError(f"{where}: the vocabulary is empty")
         missing = next((i for i in range(len(self.by_id)) if i not in self.by_id), None)
@@ -79,7 +72,7 @@ class TokenTable:
             raise TokenizerError(f"{where}: no token has the id {missing}, although ids go up to {max(self.by_id)}")
 
     def fitted(self, n_tokens: int) -> list[Token]:
-        """Returns one token per row of the model's embedding, with unused ones in the gaps."""
+        """Return one token per row of the model's embedding, with unused ones in the gaps."""
         return [self.by_id.get(i) or Token(self._filler(i), TokenType.UNUSED) for i in range(n_tokens)]
 
     def _filler(self, token_id: int) -> str:
@@ -89,12 +82,27 @@ class TokenTable:
         return text
 
 
-def texts_by_id(vocab: object, where: str) -> Iterator[tuple[str, object]]:
-    """Yields texts and ids from the "vocab" of a BPE or WordPiece model.
+@dataclass
+class Tokenization:
+    """The engine's tokenisation of texts.
 
-    Raises:
-        TokenizerError: it is not an object, or too large.
+    Attributes:
+        model: the kind of tokenizer, for ``tokenizer.ggml.model``.
+        tokens: the tokens, without added ones.
+        metadata: further keys, such as merges.
+        has_scores: whether the tokens' scores are meaningful.
+        differences: the engine's differences from the tokenizer, each a clause.
     """
+
+    model: str
+    tokens: TokenTable
+    metadata: dict[str, object] = field(default_factory=dict)
+    has_scores: bool = False
+    differences: list[str] = field(default_factory=list)
+
+
+def texts_by_id(vocab: object, where: str) -> Iterator[tuple[str, object]]:
+    """Yield texts and ids from the "vocab" of a BPE or WordPiece model."""
     if not isinstance(vocab, dict):
         raise TokenizerError(f"{where}: an object was expected, not {vocab!r:.100}")
     if len(vocab) > MAX_TOKENS:
@@ -109,7 +117,7 @@ def _require_storable(text: str, where: str) -> None:
     if len(text) > _MAX_CHARACTERS:
         raise TokenizerError(f"{where}: a token has {len(text)} characters; pyggml reads at most {_MAX_CHARACTERS}")
     if "\0" in text:
-        raise TokenizerError(f"{where}: the token {text!r:.80} holds a NUL, at which the engine would cut it")
+        raise TokenizerError(f"{where}: the token {text!r:.80} holds a NUL, at which the engine would truncate it")
     try:
         text.encode()
     except UnicodeEncodeError:

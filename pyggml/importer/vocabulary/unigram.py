@@ -1,4 +1,4 @@
-"""Unigram models, as in T5 and XLM-R: a text is cut so that the product of its tokens' probabilities is maximal."""
+"""Unigram models, as in T5 and XLM-R: a text is split so that the product of its tokens' probabilities is maximal."""
 
 from __future__ import annotations
 
@@ -12,20 +12,15 @@ import numpy as np
 from pyggml._native.vocab import TokenType
 from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.pre_tokenizers import flattened
-from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, TokenTable
-from pyggml.importer.vocabulary.tokenization import Cut
+from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, Tokenization, TokenTable
 from pyggml.tokenizer.sentencepiece import SentencePieceModel
 
-# Engine and tokenizer both find the most probable cut, but break ties and normalise text differently.
+# Engine and tokenizer both find the most probable split, but break ties and normalise text differently.
 _DIFFERENCE = "the engine normalises text for Unigram models in its own way"
 
 
-def cut(tokenizer: Mapping[str, Any], where: str) -> Cut:
-    """Reads such a tokenizer from a ``tokenizer.json``.
-
-    Raises:
-        TokenizerError: it is damaged.
-    """
+def read_json(tokenizer: Mapping[str, Any], where: str) -> Tokenization:
+    """Read such a tokenizer from a ``tokenizer.json``."""
     model, place = tokenizer["model"], f'{where}: "model"["vocab"]'
     listed = model.get("vocab")
     if not isinstance(listed, list) or len(listed) > MAX_TOKENS:
@@ -35,26 +30,22 @@ def cut(tokenizer: Mapping[str, Any], where: str) -> Cut:
         text, score = _entry(entry, f"{place}[{i}]")
         type = TokenType.UNKNOWN if i == model.get("unk_id") else TokenType.NORMAL
         tokens.add(i, Token(text, type, score), f"{place}[{i}]")
-    return _cut(tokens, _charsmap(tokenizer, where))
+    return _tokenization(tokens, _charsmap(tokenizer, where))
 
 
-def cut_model(model: SentencePieceModel, where: str) -> Cut:
-    """Reads such a tokenizer from a ``tokenizer.model``.
-
-    Raises:
-        TokenizerError: it is damaged.
-    """
+def read_model(model: SentencePieceModel, where: str) -> Tokenization:
+    """Read such a tokenizer from a ``tokenizer.model``."""
     tokens = TokenTable()
     for i, piece in enumerate(model.pieces):
         tokens.add(i, Token(piece.text, piece.type, piece.score), where)
-    return _cut(tokens, model.precompiled_charsmap)
+    return _tokenization(tokens, model.precompiled_charsmap)
 
 
-def _cut(tokens: TokenTable, charsmap: bytes) -> Cut:
+def _tokenization(tokens: TokenTable, charsmap: bytes) -> Tokenization:
     metadata: dict[str, object] = {"tokenizer.ggml.add_space_prefix": True}
     if charsmap:
         metadata["tokenizer.ggml.precompiled_charsmap"] = np.frombuffer(charsmap, np.uint8)
-    return Cut("t5", tokens, metadata, has_scores=True, differences=[_DIFFERENCE])
+    return Tokenization("t5", tokens, metadata, has_scores=True, differences=[_DIFFERENCE])
 
 
 def _entry(entry: object, place: str) -> tuple[str, float]:

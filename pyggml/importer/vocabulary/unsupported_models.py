@@ -1,4 +1,4 @@
-"""Tokenizers of a kind that the engine does not have: whole words, and BPE over characters.
+"""Tokenizer models that the engine lacks: whole words, and BPE over characters.
 
 Only the checkpoint's own tokenizer can encode for them. The engine gets their tokens spelled as SentencePiece's, so
 that it decodes them and finds the special ones.
@@ -12,23 +12,19 @@ from typing import Any
 from pyggml._native.vocab import TokenType
 from pyggml.importer.vocabulary.bpe import require_no_dropout
 from pyggml.importer.vocabulary.sentencepiece_bpe import BYTES, SPACE
-from pyggml.importer.vocabulary.token_table import Token, TokenTable, texts_by_id
-from pyggml.importer.vocabulary.tokenization import Cut
+from pyggml.importer.vocabulary.token_table import Token, Tokenization, TokenTable, texts_by_id
 from pyggml.tokenizer.token_bytes import bytes_of_tokens
 
 KINDS = frozenset({"BPE", "WordLevel"})
 
 
-def cut(tokenizer: Mapping[str, Any], literal: Collection[str], where: str) -> Cut:
-    """Reads such a tokenizer from a ``tokenizer.json``.
+def read_json(tokenizer: Mapping[str, Any], literal: Collection[str], where: str) -> Tokenization:
+    """Read such a tokenizer from a ``tokenizer.json``.
 
     Args:
         tokenizer: the file's content.
         literal: tokens that other files and settings name, which keep their spelling.
         where: the file, for messages.
-
-    Raises:
-        TokenizerError: it is damaged, or its tokens have no bytes of their own.
     """
     model, place = tokenizer["model"], f'{where}: "model"["vocab"]'
     require_no_dropout(model, f'{where}: "model"')
@@ -43,7 +39,9 @@ def cut(tokenizer: Mapping[str, Any], literal: Collection[str], where: str) -> C
     metadata: dict[str, object] = {"tokenizer.ggml.add_space_prefix": False}
     if isinstance(unknown, str) and unknown in tokens.ids:
         metadata["tokenizer.ggml.unknown_token_id"] = tokens.ids[unknown]
-    return Cut("llama", tokens, metadata, differences=[f"the engine has no tokenizer of this kind: {_kind(model)}"])
+    return Tokenization(
+        "llama", tokens, metadata, differences=[f"the engine has no tokenizer of this kind: {_kind(model)}"]
+    )
 
 
 def _spelled(piece: str) -> Token:

@@ -1,4 +1,4 @@
-"""WordPiece, as in BERT: each word is cut into the longest token that begins it, then the longest that follows, etc."""
+"""WordPiece, as in BERT: each word is split greedily into the longest tokens."""
 
 from __future__ import annotations
 
@@ -7,26 +7,21 @@ from typing import Any
 
 from pyggml.importer.vocabulary.added_tokens import AddedToken
 from pyggml.importer.vocabulary.pre_tokenizers import flattened
-from pyggml.importer.vocabulary.token_table import Token, TokenTable, texts_by_id
-from pyggml.importer.vocabulary.tokenization import Cut
+from pyggml.importer.vocabulary.token_table import Token, Tokenization, TokenTable, texts_by_id
 
 _WORD_BEGINS = "▁"
 _DIFFERENCE = "the engine normalises text for WordPiece in its own way"
 
 
-def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Cut:
-    """Reads such a tokenizer from a ``tokenizer.json``.
-
-    Raises:
-        TokenizerError: it is damaged.
-    """
+def read_json(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Tokenization:
+    """Read such a tokenizer from a ``tokenizer.json``."""
     model, place = tokenizer["model"], f'{where}: "model"["vocab"]'
     continues = str(model.get("continuing_subword_prefix", "##"))
     special = {token.text for token in added}
     tokens = TokenTable()
     for text, token_id in texts_by_id(model.get("vocab"), place):
         tokens.add(token_id, Token(text if text in special else _spelled(text, continues)), place)
-    return Cut("bert", tokens, _normalizer(tokenizer), differences=[_DIFFERENCE])
+    return Tokenization("bert", tokens, _normalizer(tokenizer), differences=[_DIFFERENCE])
 
 
 def _spelled(text: str, continues: str) -> str:
