@@ -13,7 +13,7 @@ from pyggml.server.settings.sources import Given, from_text
 
 if TYPE_CHECKING:
     from pyggml.server.app import create_app, settings_of
-    from pyggml.server.http.proxy import Forwarded, Relay, answers
+    from pyggml.server.http.worker_proxy import Forwarded, Relay, answers
     from pyggml.server.observability.logs import configure_logs
     from pyggml.server.serve import run
 
@@ -40,7 +40,7 @@ __all__ = [
 # What needs packages of the extra. The rest does without, so that the command's help does.
 _OF_THE_EXTRA = {
     **dict.fromkeys(("create_app", "settings_of"), "pyggml.server.app"),
-    **dict.fromkeys(("Forwarded", "Relay", "answers"), "pyggml.server.http.proxy"),
+    **dict.fromkeys(("Forwarded", "Relay", "answers"), "pyggml.server.http.worker_proxy"),
     "configure_logs": "pyggml.server.observability.logs",
     "run": "pyggml.server.serve",
 }

@@ -24,17 +24,17 @@ import pyggml
 from pyggml.server.http import web_page
 from pyggml.server.http.access_control import Guard
 from pyggml.server.http.errors import ClientGone, Failure
-from pyggml.server.http.headers import refusal, request_id, with_request_id
 from pyggml.server.http.openapi import describing
 from pyggml.server.http.request import Call
-from pyggml.server.protocols.anthropic import ANTHROPIC
+from pyggml.server.http.request_id import refusal, request_id, with_request_id
+from pyggml.server.protocols.anthropic.messages import ANTHROPIC
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
 from pyggml.server.protocols.llama_server import TEXT
+from pyggml.server.protocols.metrics_endpoint import METRICS
 from pyggml.server.protocols.ollama import OLLAMA
 from pyggml.server.protocols.openai import OPENAI
-from pyggml.server.protocols.prometheus import METRICS
-from pyggml.server.protocols.responses import RESPONSES
+from pyggml.server.protocols.responses.create_response import RESPONSES
 from pyggml.server.settings.options import ModelSpec, Settings
 from pyggml.server.worker import Worker
 

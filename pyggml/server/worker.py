@@ -12,8 +12,8 @@ from pyggml.server.http.errors import STOPPING, Failure, RequestError
 from pyggml.server.models.pool import Models
 from pyggml.server.observability import tracing
 from pyggml.server.observability.logs import Logs
-from pyggml.server.observability.metrics import Metrics
 from pyggml.server.observability.observer import Observers
+from pyggml.server.observability.prometheus_metrics import Metrics
 from pyggml.server.settings.options import Settings
 
 if TYPE_CHECKING:

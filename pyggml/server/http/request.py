@@ -28,11 +28,11 @@ from pyggml import (
     QueueFullError,
 )
 from pyggml.server.http import errors
+from pyggml.server.http.concurrency_limit import queue_full
 from pyggml.server.http.errors import STOPPING, ClientGone, Failure, RequestError, failure_of, without_folders
 from pyggml.server.http.generation import Generation
-from pyggml.server.http.headers import refusal, request_id, with_request_id
-from pyggml.server.http.queue_limits import queue_full
 from pyggml.server.http.request_body import read_body, require_reasonable
+from pyggml.server.http.request_id import refusal, request_id, with_request_id
 from pyggml.server.http.request_outcome import Course
 from pyggml.server.http.streaming import PING, Pieces, framed, lined, watched
 from pyggml.server.observability.observer import Answer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyggml
 from pyggml.server.models.catalogue import Kind, Offer
-from pyggml.server.models.served_model import Served
+from pyggml.server.models.loaded_model import Served
 
 
 @dataclass(frozen=True)

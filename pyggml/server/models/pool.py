@@ -9,12 +9,12 @@ import time
 from collections.abc import AsyncIterator
 
 import pyggml
+from pyggml.server.http.concurrency_limit import Places
 from pyggml.server.http.errors import Failure, RequestError, without_folders, without_paths
-from pyggml.server.http.queue_limits import Places
 from pyggml.server.models.catalogue import DEFAULT, Catalogue, Offer
-from pyggml.server.models.lifecycle import Loader, Slot, places
+from pyggml.server.models.loaded_model import Served, served
+from pyggml.server.models.loader import Loader, Slot, places
 from pyggml.server.models.model_info import Facts, ModelInfo
-from pyggml.server.models.served_model import Served, served
 from pyggml.server.observability.observer import Observer
 from pyggml.server.settings.options import Settings
 

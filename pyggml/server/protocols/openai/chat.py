@@ -14,9 +14,18 @@ from pyggml.server.http.request import Call
 from pyggml.server.protocols.endpoint import EVENTS, Endpoint, Event
 from pyggml.server.protocols.openai import legacy
 from pyggml.server.protocols.openai.errors import invalid, unsupported
+from pyggml.server.protocols.openai.generation_request import Generating, TokenLimit
+from pyggml.server.protocols.openai.generation_response import (
+    DONE,
+    Answer,
+    envelope,
+    pieces,
+    respond,
+    timings,
+    usage,
+    whole,
+)
 from pyggml.server.protocols.openai.messages import in_our_form
-from pyggml.server.protocols.openai.requests import Generating, TokenLimit
-from pyggml.server.protocols.openai.responses import DONE, Answer, envelope, pieces, respond, timings, usage, whole
 
 Json = dict[str, Any]
 

@@ -15,8 +15,17 @@ from pyggml.server.http.request import Call
 from pyggml.server.models.pool import Served
 from pyggml.server.protocols.endpoint import EVENTS, Endpoint, Event
 from pyggml.server.protocols.openai.errors import invalid, unsupported
-from pyggml.server.protocols.openai.requests import Generating
-from pyggml.server.protocols.openai.responses import DONE, Answer, envelope, pieces, respond, timings, usage, whole
+from pyggml.server.protocols.openai.generation_request import Generating
+from pyggml.server.protocols.openai.generation_response import (
+    DONE,
+    Answer,
+    envelope,
+    pieces,
+    respond,
+    timings,
+    usage,
+    whole,
+)
 
 Json = dict[str, Any]
 

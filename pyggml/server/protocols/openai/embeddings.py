@@ -17,7 +17,7 @@ from pyggml.server.protocols.embedding_vectors import Vectors, shortened
 from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.openai.completions import Texts, as_list
 from pyggml.server.protocols.openai.errors import invalid
-from pyggml.server.protocols.openai.requests import ModelName
+from pyggml.server.protocols.openai.generation_request import ModelName
 
 
 class Embed(Body):

@@ -14,7 +14,7 @@ from pyggml.server.models.pool import DEFAULT
 from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.openai.completions import MAX_TEXTS
 from pyggml.server.protocols.openai.embeddings import PromptUsage
-from pyggml.server.protocols.openai.requests import ModelName
+from pyggml.server.protocols.openai.generation_request import ModelName
 
 
 class Document(Body):

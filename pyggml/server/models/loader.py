@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeVar
 import pyggml
 from pyggml.memory.estimate import estimate
 from pyggml.options import MemoryOptions, fields_of
-from pyggml.server.http.queue_limits import Places
+from pyggml.server.http.concurrency_limit import Places
 from pyggml.server.models.catalogue import Offer
+from pyggml.server.models.loaded_model import Served, load, served
 from pyggml.server.models.memory_budget import Held, Room
-from pyggml.server.models.served_model import Served, load, served
 from pyggml.server.observability.observer import Observer
 from pyggml.server.settings.options import Settings
 
@@ -229,7 +229,7 @@ class Loader:
 
 async def _in_own_thread(function: Callable[..., T], *args: Any) -> T:
     """Calls something that may take hours: of the loop's threads there are only a few, which requests need."""
-    thread = ThreadPoolExecutor(1, "pyggml.server.models.lifecycle")
+    thread = ThreadPoolExecutor(1, "pyggml.server.models.loader")
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, function, *args)
     finally:

@@ -12,7 +12,7 @@ import pyggml
 from pyggml.server.http.errors import RETRY_AFTER_S, RequestError, failure_of
 
 if TYPE_CHECKING:
-    from pyggml.server.models.served_model import Served
+    from pyggml.server.models.loaded_model import Served
 
 _LONGEST_RETRY_S = 60
 

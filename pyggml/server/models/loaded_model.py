@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyggml
-from pyggml.server.http.queue_limits import Places
+from pyggml.server.http.concurrency_limit import Places
 from pyggml.server.protocols.sampling_fields import N_SEEDS
 from pyggml.server.settings.options import Settings
 

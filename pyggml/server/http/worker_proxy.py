@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyggml.server.app import own_path, protocol_at
 from pyggml.server.http.errors import ClientGone, Failure, RequestError, failure_of
-from pyggml.server.http.headers import refusal, request_id, with_request_id
 from pyggml.server.http.request_body import LONG_BYTES, received
+from pyggml.server.http.request_id import refusal, request_id, with_request_id
 from pyggml.server.http.streaming import framed, lined, watched
 from pyggml.server.models.catalogue import DEFAULT, Catalogue
 from pyggml.server.protocols.endpoint import EVENTS, LINES, Protocol
