@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from pyggml.server.app import PROTOCOLS, create_app
-from pyggml.server.http.errors import without_paths
+from pyggml.server.http.errors import strip_paths
 from pyggml.server.protocols.endpoint import Endpoint
 
 KEYS = ("sk-first", "sk-second")
@@ -95,7 +95,7 @@ def test_every_endpoint_that_is_not_open_needs_a_key(locked: servers.Running) ->
 
 def test_keys_are_in_no_text_about_the_settings(locked: servers.Running) -> None:
     assert "sk-" not in repr(locked.worker.settings)
-    assert "sk-" not in repr(vars(locked.worker.keys))
+    assert "sk-" not in repr(vars(locked.worker.api_keys))
 
 
 # --- hosts and origins ----------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def unbounded_in(schema: Any, place: str = "") -> Iterator[str]:
     ],
 )
 def test_paths_are_left_out_of_messages(message: str, expected: str) -> None:
-    assert without_paths(message) == expected
+    assert strip_paths(message) == expected
 
 
 def test_what_is_not_there_is_said_in_json(server: servers.Running) -> None:

@@ -19,7 +19,7 @@ from several_models import NEED, PATIENCE_S, SMALL, Diary, answer, copied, opene
 
 import pyggml
 from pyggml.server import ModelSpec, create_app
-from pyggml.server.models.pool import DEFAULT, Models
+from pyggml.server.models.pool import DEFAULT, ModelPool
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_the_least_recently_used_makes_room(copies: list[Path]) -> None:
                 assert diary.lines == ["+a", "+b", "-b", "+c"]
                 await answer(offered, "b")
                 assert diary.lines[4:] == ["-a", "+b"]
-                assert offered.why_not_ready() is None  # the first can come back
+                assert offered.not_ready_reason() is None  # the first can come back
 
     run(main)
 
@@ -143,7 +143,7 @@ def test_so_many_wait_for_a_model_and_no_more(copies: list[Path]) -> None:
     run(main)
 
 
-async def _served(offered: Models, name: str) -> str:
+async def _served(offered: ModelPool, name: str) -> str:
     async with offered.lease(name) as served:
         return served.name
 
@@ -177,11 +177,11 @@ def test_a_full_queue_says_when_to_come_back(copies: list[Path]) -> None:
             # What the engine does not queue has places of its own.
             assert client.post("/tokenize", json={"content": "Once"}).status_code == 200
             (served,) = app.state.worker.models.loaded
-            with served.beside.place(), served.beside.place():
+            with served.concurrency.slot(), served.concurrency.slot():
                 for path, body in (("/tokenize", {"content": "Once"}), ("/v1/embeddings", {"input": "Once"})):
                     refused = client.post(path, json={"model": DEFAULT, **body})
                     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
-        assert served.beside.n_taken == 0
+        assert served.concurrency.n_taken == 0
         assert client.post("/v1/embeddings", json={"model": DEFAULT, "input": "Once"}).status_code == 200
 
 

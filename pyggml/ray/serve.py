@@ -23,7 +23,16 @@ import pyggml
 from pyggml.options import LoadOptions, fields_of
 from pyggml.ray.hosts import STRATEGY, Hosts, Lent, lent_by
 from pyggml.ray.routing import Mark, marks
-from pyggml.server import Forwarded, ModelSpec, Relay, Settings, answers, configure_logs, create_app, settings_of
+from pyggml.server import (
+    ForwardedRequest,
+    ModelSpec,
+    Settings,
+    WorkerProxy,
+    configure_logs,
+    create_app,
+    run_forwarded,
+    settings_of,
+)
 
 Pieces = Sequence[MutableMapping[str, Any]]
 
@@ -79,7 +88,7 @@ def deployment(
             raise pyggml.InvalidParameterError(
                 f"an open model cannot go to other processes: name its file, {spec.source.model.path}"
             )
-    names = Relay(settings, _to_nobody).names
+    names = WorkerProxy(settings, _to_nobody).names
     replicas = {}
     for index, (name, spec) in enumerate(zip(names, specs, strict=True)):
         own = ServedModel(**{**vars(spec), "name": name})
@@ -140,10 +149,10 @@ class _Ingress:
         self._settings = settings
         self._replicas = {name: handle.options(stream=True) for name, handle in replicas.items()}
 
-    def __serve_build_asgi_app__(self) -> Relay:
-        return Relay(self._settings, self._send_on)
+    def __serve_build_asgi_app__(self) -> WorkerProxy:
+        return WorkerProxy(self._settings, self._send_on)
 
-    async def _send_on(self, request: Forwarded, fields: Mapping[str, Any]) -> AsyncGenerator[Pieces, None]:
+    async def _send_on(self, request: ForwardedRequest, fields: Mapping[str, Any]) -> AsyncGenerator[Pieces, None]:
         answer = self._replicas[request.model].answer
         beginning = marks(fields)
         for n_left in reversed(range(_N_TRIES)):
@@ -163,7 +172,7 @@ class _Ingress:
                 pieces.cancel()  # of what has ended, nothing
 
 
-async def _to_nobody(request: Forwarded, fields: Mapping[str, Any]) -> AsyncGenerator[Pieces, None]:
+async def _to_nobody(request: ForwardedRequest, fields: Mapping[str, Any]) -> AsyncGenerator[Pieces, None]:
     """Stands for replicas where only the models' names are asked for."""
     del request, fields
     raise pyggml.ClosedError("there is no replica")
@@ -189,10 +198,10 @@ class _Replica:
             await self._open.aclose()
             raise
 
-    async def answer(self, request: Forwarded, beginning: tuple[Mark, ...]) -> AsyncIterator[Pieces]:
+    async def answer(self, request: ForwardedRequest, beginning: tuple[Mark, ...]) -> AsyncIterator[Pieces]:
         """Answers a request; ``beginning`` is for the router that has chosen this replica."""
         del beginning
-        async with contextlib.aclosing(answers(self._app, request)) as pieces:
+        async with contextlib.aclosing(run_forwarded(self._app, request)) as pieces:
             async for piece in pieces:
                 yield piece
 

@@ -1,4 +1,4 @@
-"""How much may wait, and for how long: what the engine's own queue does not count."""
+"""Limits on concurrent and waiting requests outside the engine's own queue."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyggml
-from pyggml.server.http.errors import RETRY_AFTER_S, RequestError, failure_of
+from pyggml.server.http.errors import RETRY_AFTER_S, RequestError, failure_from
 
 if TYPE_CHECKING:
-    from pyggml.server.models.loaded_model import Served
+    from pyggml.server.models.loaded_model import LoadedModel
 
-_LONGEST_RETRY_S = 60
+_MAX_RETRY_S = 60
 
 
-class Places:
-    """A number of places for requests, some of which work while the others wait.
+class ConcurrencyLimit:
+    """A limit on the number of requests that run or wait at the same time.
 
     Attributes:
-        limit: how many there are; None: any number.
-        n_taken: how many are taken.
+        limit: number of slots; None: unlimited.
+        n_taken: number of slots taken.
     """
 
     def __init__(self, limit: int | None) -> None:
-        """Makes them."""
         self.limit = limit
         self.n_taken = 0
 
     @contextlib.contextmanager
-    def place(self) -> Iterator[None]:
-        """Holds a place for one request.
+    def slot(self) -> Iterator[None]:
+        """Hold a slot for one request.
 
         Raises:
-            QueueFullError: there is none.
+            QueueFullError: all slots are taken.
         """
         if self.limit is not None and self.n_taken >= self.limit:
-            raise pyggml.QueueFullError(f"{self.n_taken} requests are waiting already: try again later")
+            raise pyggml.QueueFullError(f"{self.n_taken} requests are already waiting: try again later")
         self.n_taken += 1
         try:
             yield
@@ -46,15 +45,15 @@ class Places:
             self.n_taken -= 1
 
 
-def queue_full(served: Served, error: pyggml.QueueFullError) -> RequestError:
-    """The refusal of a request for which the queue has no room, which says when there may be some."""
-    return RequestError(replace(failure_of(error), retry_after_s=retry_after_s(served)))
+def queue_full(model: LoadedModel, error: pyggml.QueueFullError) -> RequestError:
+    """Return the error for a full queue, with an estimate of when to retry."""
+    return RequestError(replace(failure_from(error), retry_after_s=_retry_after_s(model)))
 
 
-def retry_after_s(served: Served) -> int:
-    """Seconds until those that wait now have probably been served, from what requests have taken so far."""
-    stats = served.stats()
+def _retry_after_s(model: LoadedModel) -> int:
+    """Estimate the seconds until the queued requests have been served, from the time of finished ones."""
+    stats = model.stats()
     if stats is None or not stats.n_finished:
         return RETRY_AFTER_S
-    each_s = (stats.prefill_s + stats.decode_s) / stats.n_finished  # of the engine, which computes several together
-    return min(max(math.ceil(stats.n_queued * each_s), RETRY_AFTER_S), _LONGEST_RETRY_S)
+    request_s = (stats.prefill_s + stats.decode_s) / stats.n_finished  # engine time, which concurrent requests share
+    return min(max(math.ceil(stats.n_queued * request_s), RETRY_AFTER_S), _MAX_RETRY_S)

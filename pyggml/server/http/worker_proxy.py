@@ -1,7 +1,7 @@
-"""Between clients and workers in other processes, each of which has one of the models that are offered.
+"""Proxy between clients and workers in other processes, each of which serves one of the models.
 
-:class:`Relay` takes a request, finds the model that it names, and sends its answer on as it comes. :func:`answers` has
-an application answer the request at the other end. What carries requests from one to the other is the caller's.
+:class:`WorkerProxy` reads a request, finds the model that it names, and forwards the response as it arrives.
+:func:`run_forwarded` runs an application on a forwarded request in the worker. The caller supplies the transport.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pyggml.server.app import own_path, protocol_at
-from pyggml.server.http.errors import ClientGone, Failure, RequestError, failure_of
-from pyggml.server.http.request_body import LONG_BYTES, received
-from pyggml.server.http.request_id import refusal, request_id, with_request_id
-from pyggml.server.http.streaming import framed, lined, watched
+from pyggml.server.app import nearest_protocol, path_in_app
+from pyggml.server.http.disconnects import ClientDisconnectedError, cancel_on_disconnect
+from pyggml.server.http.errors import Failure, RequestError, error_response, failure_from
+from pyggml.server.http.request_body import LONG_BYTES, read_bytes
+from pyggml.server.http.request_id import request_id, with_request_id
+from pyggml.server.http.sse import EVENTS, LINES, format_event, format_line
 from pyggml.server.models.catalogue import DEFAULT, Catalogue
-from pyggml.server.protocols.endpoint import EVENTS, LINES, Protocol
+from pyggml.server.protocols.endpoint import Protocol
 from pyggml.server.settings.options import Settings
 
 _log = logging.getLogger("pyggml.server")
 
-# What an application may know of a connection; the rest of a scope belongs to the process that accepted it.
+# The forwarded part of a scope; the rest belongs to the process that accepted the connection.
 _ADDRESS = ("server", "client", "scheme", "root_path", "path", "raw_path", "query_string")
 _SCOPE = frozenset(("type", "asgi", "http_version", "method", "headers", *_ADDRESS))
-# What an application has to clean up with after its client has left.
-_LAST_WORDS_S = 5.0
+# Seconds for an application to clean up after its client has disconnected.
+_CLEANUP_S = 5.0
 
 
 @dataclass(frozen=True)
-class Forwarded:
-    """A request on its way to a worker. Can be pickled.
+class ForwardedRequest:
+    """A request to a worker. Can be pickled.
 
     Attributes:
         model: the model's own name.
@@ -51,159 +52,159 @@ class Forwarded:
     body: bytes
 
 
-#: Carries a request to a worker, and yields the ASGI messages of its answer. The second argument is the body's JSON
-#: object; {}: there is none. What cannot be carried raises an InferError.
-SendOn = Callable[[Forwarded, Mapping[str, Any]], AsyncGenerator[Sequence[Message], None]]
+#: Sends a request to a worker, and yields the ASGI messages of its response. The second argument is the body's JSON
+#: object; {}: it has none. If the worker cannot be reached, it raises an InferError.
+Forward = Callable[[ForwardedRequest, Mapping[str, Any]], AsyncGenerator[Sequence[Message], None]]
 
 
-class Relay:
-    """An ASGI application that has others answer."""
+class WorkerProxy:
+    """An ASGI application that forwards requests to workers."""
 
-    def __init__(self, settings: Settings, send_on: SendOn) -> None:
-        """Opens nothing.
+    def __init__(self, settings: Settings, forward: Forward) -> None:
+        """Set up the proxy; it opens nothing.
 
         Args:
-            settings: the models that are offered, and how much of a body is read.
-            send_on: carries requests to workers.
+            settings: the models, and the limits on bodies.
+            forward: sends requests to workers.
 
         Raises:
             InvalidParameterError: two models have the same name.
         """
         self._settings = settings
         self._catalogue = Catalogue(settings.models)
-        self._send_on = send_on
+        self._forward = forward
 
     @property
     def names(self) -> list[str]:
-        """What ``Forwarded.model`` may be, the default first, in the order of the settings' models."""
+        """Values of ``ForwardedRequest.model``, in the order of the settings' models; the first is the default."""
         return self._catalogue.names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request, or says what was wrong in the words of its protocol."""
+        """Respond to a request; errors are in the format of its protocol."""
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _run_lifespan(receive, send)
         elif scope["type"] == "http":
-            answer = _Answer(scope, send)
+            response = _ProxiedResponse(scope, send)
             try:
-                await self._answered(Request(scope, receive), answer)
-            except ClientGone:
+                await self._respond(Request(scope, receive), response)
+            except ClientDisconnectedError:
                 return
             except Exception as error:
-                await answer.fail(error)
+                await response.fail(error)
 
-    async def _answered(self, request: Request, answer: _Answer) -> None:
-        body = await received(request, self._settings.max_body_bytes, self._settings.body_timeout)
+    async def _respond(self, request: Request, response: _ProxiedResponse) -> None:
+        body = await read_bytes(request, self._settings.max_body_bytes, self._settings.body_timeout)
         fields = await asyncio.to_thread(_fields, body) if len(body) >= LONG_BYTES else _fields(body)
         scope = {name: value for name, value in request.scope.items() if name in _SCOPE}
-        pieces = self._send_on(Forwarded(self._model(fields), scope, body), fields)
-        await watched(answer.send_all(pieces), request.receive)
+        batches = self._forward(ForwardedRequest(self._model(fields), scope, body), fields)
+        await cancel_on_disconnect(response.send_all(batches), request.receive)
 
     def _model(self, fields: Mapping[str, Any]) -> str:
         name = fields.get("model")
         try:
             return self._catalogue.find(name if isinstance(name, str) else DEFAULT).name
-        except RequestError:  # which the default's worker refuses as it refuses all that is wrong
-            return self._catalogue.first.name
+        except RequestError:  # the default model's worker responds with the error
+            return self._catalogue.default.name
 
 
-class _Answer:
-    """The answer to one request, as far as it has been sent."""
+class _ProxiedResponse:
+    """The response to one request, as far as it has been sent."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
         self._send = send
-        self._type: str | None = None  # None: nothing has been sent
+        self._content_type: str | None = None  # None: nothing has been sent
 
-    async def send_all(self, pieces: AsyncGenerator[Sequence[Message], None]) -> None:
-        async with aclosing(pieces):
-            async for messages in pieces:
+    async def send_all(self, batches: AsyncGenerator[Sequence[Message], None]) -> None:
+        async with aclosing(batches):
+            async for messages in batches:
                 for message in messages:
                     if message["type"] == "http.response.start":
-                        self._type = Headers(raw=message["headers"]).get("content-type", "")
+                        self._content_type = Headers(raw=message["headers"]).get("content-type", "")
                     await self._send(message)
 
     async def fail(self, error: Exception) -> None:
-        """Says what went wrong: with a status, or as the end of a stream; otherwise breaks the answer off."""
+        """Report an error with a status, or at the end of a stream; otherwise abort the response."""
         name = request_id(Headers(scope=self._scope))
-        failure = replace(failure_of(error), request_id=name)
+        failure = replace(failure_from(error), request_id=name)
         if failure.status >= 500:
-            _log.error("request %s: %s", name, str(error))  # an error would keep what its traceback passes
-        protocol = protocol_at(own_path(self._scope))
-        if self._type is None:
-            response = with_request_id(refusal(protocol, failure), name)
-            await response(self._scope, _nothing, self._send)
-        elif (last := _last_piece(protocol, failure, self._type)) is not None:
+            _log.error("request %s: %s", name, str(error))  # the error itself would keep its traceback's frames alive
+        protocol = nearest_protocol(path_in_app(self._scope))
+        if self._content_type is None:
+            response = with_request_id(error_response(protocol, failure), name)
+            await response(self._scope, _receive_disconnect, self._send)
+        elif (last := _last_chunk(protocol, failure, self._content_type)) is not None:
             await self._send({"type": "http.response.body", "body": last, "more_body": False})
         else:
             raise error
 
 
-def _last_piece(protocol: Protocol, failure: Failure, content_type: str) -> bytes | None:
-    """What ends a stream of this type that fails; None: nothing can."""
+def _last_chunk(protocol: Protocol, failure: Failure, content_type: str) -> bytes | None:
+    """Return the last chunk of a stream that fails; None: responses of this type have none."""
     if content_type.startswith(EVENTS):
-        return framed(protocol.last_event(failure))
-    return lined(protocol.error_body(failure)) if content_type.startswith(LINES) else None
+        return format_event(protocol.last_event(failure))
+    return format_line(protocol.error_body(failure)) if content_type.startswith(LINES) else None
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:
     try:
         fields = json.loads(body) if body else None
-    except (ValueError, RecursionError):  # which the worker refuses in its own words
+    except (ValueError, RecursionError):  # the worker responds with the error
         return {}
     return fields if isinstance(fields, dict) else {}
 
 
-async def _live(receive: Receive, send: Send) -> None:
-    """Takes part in the protocol of applications that have something to open and close."""
+async def _run_lifespan(receive: Receive, send: Send) -> None:
+    """Follow ASGI's lifespan protocol with nothing to open or close."""
     while (event := (await receive())["type"]) != "lifespan.shutdown":
         await send({"type": f"{event}.complete"})
     await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _nothing() -> Message:
+async def _receive_disconnect() -> Message:
     return {"type": "http.disconnect"}
 
 
-# --- the other end ------------------------------------------------------------------------------------------------
+# --- in the worker ------------------------------------------------------------------------------------------------
 
 
-async def answers(app: ASGIApp, request: Forwarded) -> AsyncGenerator[Sequence[Message], None]:
-    """Has an application answer a request, and yields what it sends: all that is there, whenever there is something.
+async def run_forwarded(app: ASGIApp, request: ForwardedRequest) -> AsyncGenerator[Sequence[Message], None]:
+    """Run an application on a forwarded request, and yield the ASGI messages that it sends, in batches.
 
-    The head of an answer comes together with its first piece, so that a request whose worker is lost before that can
-    still go to another. Closing the iterator is the client's leaving.
+    The headers of a response come with its first chunk, so that the request can be sent to another worker if this one
+    crashes before. Closing the iterator means that the client has disconnected.
 
     Args:
-        app: what :func:`~pyggml.server.create_app` makes, whose lifespan has begun.
+        app: an application of :func:`~pyggml.server.create_app`, whose lifespan has begun.
         request: the request.
     """
     sent: list[Message] = []
-    news, gone = asyncio.Event(), asyncio.Event()
+    has_messages, is_closed = asyncio.Event(), asyncio.Event()
     body = iter([{"type": "http.request", "body": request.body, "more_body": False}])
 
     async def receive() -> Message:
         for message in body:
             return message
-        await gone.wait()
+        await is_closed.wait()
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
         sent.append(message)
         if message["type"] != "http.response.start":
-            news.set()
+            has_messages.set()
 
     running = asyncio.ensure_future(app(dict(request.scope), receive, send))
-    running.add_done_callback(lambda _: news.set())
+    running.add_done_callback(lambda _: has_messages.set())
     try:
         while sent or not running.done():
-            await news.wait()
-            news.clear()
+            await has_messages.wait()
+            has_messages.clear()
             ready, sent = sent, []
             if ready:
                 yield ready
         running.result()
     finally:
-        gone.set()
-        await asyncio.wait((running,), timeout=_LAST_WORDS_S)
+        is_closed.set()
+        await asyncio.wait((running,), timeout=_CLEANUP_S)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A model as requests see it, and how it is loaded for them."""
+"""A loaded model, as requests use it."""
 
 from __future__ import annotations
 
@@ -10,43 +10,64 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyggml
-from pyggml.server.http.concurrency_limit import Places
+from pyggml.server.http.concurrency_limit import ConcurrencyLimit
 from pyggml.server.protocols.sampling_fields import N_SEEDS
 from pyggml.server.settings.options import Settings
 
 
 @dataclass(frozen=True)
-class Served:
-    """A model that is loaded, as requests see it.
+class LoadedModel:
+    """A loaded model, as requests use it.
 
     Attributes:
-        name: what answers call it.
+        name: its name in responses.
         llm: the model.
-        defaults: the sampling parameters of requests that say nothing else.
-        beside: for requests that use it without its engine, which has a queue of its own.
-        memory: what it takes, as it was planned; None: others loaded it.
-        created: when it was loaded, in seconds since 1970.
+        defaults: the default sampling parameters.
+        concurrency: limit on the requests that use it without its engine, which has its own queue.
+        memory: its memory estimate; None: it was opened before the server.
+        created: time of loading, in seconds since 1970.
     """
 
     name: str
     llm: pyggml.LLM
     defaults: pyggml.SamplingParams
-    beside: Places
+    concurrency: ConcurrencyLimit
     memory: pyggml.MemoryEstimate | None = None
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def choices(self, given: Mapping[str, Any], n: int, settings: Settings) -> list[pyggml.SamplingParams]:
-        """The sampling parameters of a request's choices, whose seeds count up from the given one.
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        llm: pyggml.LLM,
+        sampling: Mapping[str, Any],
+        max_requests: int | None,
+        memory: pyggml.MemoryEstimate | None = None,
+    ) -> LoadedModel:
+        """Wrap an open model.
 
         Args:
-            given: the fields that the request sets.
+            name: its name in responses.
+            llm: the model.
+            sampling: fields of SamplingParams, which override those that the model's authors recommend.
+            max_requests: limit on the requests that use it without its engine; None: no limit.
+            memory: its memory estimate.
+        """
+        defaults = replace(llm.recommended_sampling or pyggml.SamplingParams(), max_tokens=llm.n_ctx)
+        return cls(name, llm, replace(defaults, **sampling), ConcurrencyLimit(max_requests), memory)
+
+    def sampling_params(self, overrides: Mapping[str, Any], n: int, settings: Settings) -> list[pyggml.SamplingParams]:
+        """Return the sampling parameters of a request's choices; each choice has the next seed.
+
+        Args:
+            overrides: the fields that the request sets.
             n: number of choices.
-            settings: with the server's limits, which bound what a request asks for.
+            settings: the server's settings, which limit max_tokens and timeout_s.
 
         Raises:
-            InvalidParameterError: one of them is invalid.
+            InvalidParameterError: a field is invalid.
         """
-        params = replace(self.defaults, **given)
+        params = replace(self.defaults, **overrides)
         limits = [limit for limit in (params.timeout_s, settings.request_timeout) if limit is not None]
         max_tokens = min(params.max_tokens, settings.max_tokens_limit or params.max_tokens)
         params = replace(params, timeout_s=min(limits, default=None), max_tokens=max_tokens)
@@ -55,41 +76,21 @@ class Served:
         return [replace(params, seed=(params.seed + index) % N_SEEDS) for index in range(n)]
 
     def stats(self) -> pyggml.EngineStats | None:
-        """The engine's counters; None: it has none, as it does not generate, or it was unloaded a moment ago."""
+        """Return the engine's counters; None: an embedding model has no engine, or it was just unloaded."""
         try:
             return self.llm.stats()
         except (pyggml.UnsupportedArchitectureError, pyggml.ClosedError):
             return None
 
 
-def served(
-    name: str,
-    llm: pyggml.LLM,
-    sampling: Mapping[str, Any],
-    n_places: int | None,
-    memory: pyggml.MemoryEstimate | None = None,
-) -> Served:
-    """Offers an open model.
-
-    Args:
-        name: what answers call it.
-        llm: the model.
-        sampling: fields of SamplingParams, over those that the model's makers recommend.
-        n_places: number of requests that may use it without its engine, or wait to; None: no limit.
-        memory: what it takes.
-    """
-    defaults = replace(llm.recommended_sampling or pyggml.SamplingParams(), max_tokens=llm.n_ctx)
-    return Served(name, llm, replace(defaults, **sampling), Places(n_places), memory)
-
-
-def load(source: str | os.PathLike[str] | None, options: Mapping[str, Any], given_up: threading.Event) -> pyggml.LLM:
-    """Loads a model, unless it is given up meanwhile, which another thread may say at any time.
+def load(source: str | os.PathLike[str] | None, options: Mapping[str, Any], cancelled: threading.Event) -> pyggml.LLM:
+    """Load a model, unless another thread sets ``cancelled`` meanwhile.
 
     Raises:
-        InferError: as :func:`pyggml.load`; ModelLoadError, if it is given up.
+        InferError: as :func:`pyggml.load`; ModelLoadError, if it is cancelled.
     """
-    llm = pyggml.load(source, **options, progress=lambda _: not given_up.is_set())
-    if given_up.is_set():
+    llm = pyggml.load(source, **options, progress=lambda _: not cancelled.is_set())
+    if cancelled.is_set():
         llm.close()
-        raise pyggml.ModelLoadError("nobody waits for the model any more")
+        raise pyggml.ModelLoadError("loading was cancelled: no request waits for the model")
     return llm

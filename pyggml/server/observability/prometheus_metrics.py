@@ -1,6 +1,6 @@
-"""The server's figures for Prometheus. docs/reference/server-metrics.md describes each of them.
+"""Prometheus metrics of the server, documented in docs/reference/server-metrics.md.
 
-Nothing here costs anything per token: a call is counted when it ends, and the engines are asked when somebody looks.
+They cost nothing per token: a request is counted when it ends, and the engines' counters are read on collection.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from prometheus_client.registry import Collector
 
 import pyggml
 from pyggml.server.observability.engine_metrics import EngineMetrics
-from pyggml.server.observability.observer import Answer, Ended, Observer
+from pyggml.server.observability.observer import Observer
 from pyggml.system import build_info
 
 if TYPE_CHECKING:
     from starlette.types import Scope
 
     from pyggml.server.http.errors import Failure
-    from pyggml.server.http.request import Call
-    from pyggml.server.models.pool import Served
+    from pyggml.server.http.request import ServerRequest
+    from pyggml.server.http.request_outcome import GeneratedChoice
+    from pyggml.server.models.pool import LoadedModel
 
-# Seconds. A small model on a GPU answers within a millisecond, a long prompt on a CPU takes minutes.
+# Buckets in seconds: a small model on a GPU responds within a millisecond, a long prompt on a CPU takes minutes.
 _WAITS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _GAPS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1)
 _LOADS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
@@ -45,142 +46,141 @@ _SPEEDS = (0.5, 1, 2, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 75
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
-# Seconds between two looks at how late the event loop is.
-_LOOK_S = 0.5
+# Seconds between two measurements of the event loop's delay.
+_MEASURE_S = 0.5
 
 
 class Metrics(Observer):
-    """Counts what the calls of one server do, and asks its engines how they are.
+    """Metrics of the server and of its engines.
 
-    No label has a value that a client could choose: routes are those of the endpoints, and models those that are
-    offered; for anything else they are "".
+    Clients cannot choose values of labels: routes are those of the endpoints, and models those of the server; for
+    anything else they are "".
     """
 
-    def __init__(self, loaded: Callable[[], Sequence[Served]]) -> None:
-        """Begins to count.
+    def __init__(self, loaded: Callable[[], Sequence[LoadedModel]]) -> None:
+        """Register the metrics.
 
         Args:
-            loaded: the models that are loaded at the moment, from any thread.
+            loaded: returns the loaded models, from any thread.
         """
         self._registry = registry = CollectorRegistry()
 
-        def counter(name: str, about: str, *labels: str) -> Counter:
-            return Counter(f"pyggml_{name}", about, labels, registry=registry)
+        def counter(name: str, documentation: str, *labels: str) -> Counter:
+            return Counter(f"pyggml_{name}", documentation, labels, registry=registry)
 
-        def histogram(name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
-            return Histogram(f"pyggml_{name}", about, labels, buckets=buckets, registry=registry)
+        def histogram(name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            return Histogram(f"pyggml_{name}", documentation, labels, buckets=buckets, registry=registry)
 
         self._requests = counter(
             "requests", "Requests that have ended.", "method", "route", "protocol", "model", "status", "outcome"
         )
-        self._in_flight = Gauge(
-            "pyggml_requests_in_flight", "Requests that are being answered.", ["route"], registry=registry
-        )
+        self._in_flight = Gauge("pyggml_requests_in_flight", "Requests in progress.", ["route"], registry=registry)
         self._durations = histogram(
-            "request_duration_seconds", "From a request's arrival to its answer's end.", _WAITS, "route", "model"
+            "request_duration_seconds", "From a request's arrival to its response's end.", _WAITS, "route", "model"
         )
         self._first_tokens = histogram(
             "time_to_first_token_seconds", "From a request's arrival to its first token.", _WAITS, "model"
         )
-        self._queues = histogram("queue_wait_seconds", "Waiting for the engine to begin.", _WAITS, "model")
-        self._prefills = histogram("prefill_seconds", "Reading the prompt.", _WAITS, "model")
+        self._queues = histogram("queue_wait_seconds", "Time in the engine's queue.", _WAITS, "model")
+        self._prefills = histogram("prefill_seconds", "Prefill time.", _WAITS, "model")
         self._gaps = histogram(
-            "inter_token_latency_seconds", "Time between two tokens, on average over an answer.", _GAPS, "model"
+            "inter_token_latency_seconds", "Mean time between two tokens of a generation.", _GAPS, "model"
         )
         self._speeds = histogram(
-            "tokens_per_second", "Tokens per second, on average over an answer after its first token.", _SPEEDS, "model"
+            "tokens_per_second", "Mean tokens per second of a generation after its first token.", _SPEEDS, "model"
         )
-        self._generations = counter("generations", "Answers that have ended.", "model", "finish_reason")
-        self._prompt_tokens = counter("prompt_tokens", "Tokens of prompts, cached ones included.", "model")
-        self._cached_tokens = counter("cached_tokens", "Tokens of prompts that the cache had.", "model")
-        self._generated_tokens = counter("generated_tokens", "Tokens of answers.", "model")
-        self._loads = counter("model_loads", "Models loaded, or not.", "model", "outcome")
-        self._load_times = histogram("model_load_seconds", "Loading a model.", _LOADS, "model")
+        self._generations = counter("generations", "Generations that have ended.", "model", "finish_reason")
+        self._prompt_tokens = counter("prompt_tokens", "Prompt tokens, including cached ones.", "model")
+        self._cached_tokens = counter("cached_tokens", "Prompt tokens found in the prefix cache.", "model")
+        self._generated_tokens = counter("generated_tokens", "Generated tokens.", "model")
+        self._loads = counter("model_loads", "Attempts to load a model.", "model", "outcome")
+        self._load_times = histogram("model_load_seconds", "Time to load a model.", _LOADS, "model")
         self._unloads = counter("model_unloads", "Models unloaded.", "model")
-        self._delays = histogram("event_loop_delay_seconds", "How late the event loop is.", _DELAYS)
+        self._delays = histogram("event_loop_delay_seconds", "Delay of the event loop.", _DELAYS)
 
-        self._of_models = (
+        self._model_metrics = (
             *(self._first_tokens, self._queues, self._prefills, self._gaps, self._speeds),
             *(self._prompt_tokens, self._cached_tokens, self._generated_tokens, self._unloads),
         )
         build = {"version": pyggml.__version__, "engine": build_info().engine}
-        Info("pyggml_build", "What is running.", registry=registry).info(build)
+        Info("pyggml_build", "Versions of pyggml and of the engine.", registry=registry).info(build)
         registry.register(EngineMetrics(loaded))
-        for of_the_process in (ProcessCollector, PlatformCollector, GCCollector):
-            of_the_process(registry=registry)
+        for process_collector in (ProcessCollector, PlatformCollector, GCCollector):
+            process_collector(registry=registry)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """All figures, as text.
+        """Return all metrics as text.
 
         Args:
-            accept: the header of that name: OpenMetrics or Prometheus' own format.
+            accept: the Accept header: OpenMetrics or Prometheus' own format.
 
         Returns:
             The text, and its content type.
         """
         encoder, content_type = choose_encoder(accept)
-        return encoder(_WithoutBirthdays(self._registry)), content_type
+        return encoder(_WithoutCreationTimes(self._registry)), content_type
 
-    async def watch_loop(self) -> None:
-        """Measures how late the event loop is, now and then, until it is cancelled."""
+    async def monitor_event_loop(self) -> None:
+        """Measure the delay of the event loop periodically, until it is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            due_s = loop.time() + _LOOK_S
-            await asyncio.sleep(_LOOK_S)
+            due_s = loop.time() + _MEASURE_S
+            await asyncio.sleep(_MEASURE_S)
             self._delays.observe(max(0.0, loop.time() - due_s))
 
-    def call_began(self, call: Call) -> None:
-        """Counts it as in flight."""
-        self._in_flight.labels(call.endpoint.path).inc()
+    def request_started(self, request: ServerRequest) -> None:
+        """Count the request as in flight."""
+        self._in_flight.labels(request.endpoint.path).inc()
 
-    def call_ended(self, call: Call, ended: Ended) -> None:
-        """Counts it, and what was generated for it."""
-        model, endpoint = call.served.name if call.served else "", call.endpoint
+    def request_ended(self, request: ServerRequest) -> None:
+        """Count the request and its generations."""
+        outcome, endpoint, protocol = request.outcome, request.endpoint, request.protocol
+        model = request.model.name if request.model else ""
         self._in_flight.labels(endpoint.path).dec()
-        self._durations.labels(endpoint.path, model).observe(ended.duration_s)
-        status = "" if ended.status is None else str(ended.status)
-        self._requests.labels(endpoint.method, endpoint.path, call.protocol.name, model, status, ended.outcome).inc()
-        for answer in ended.answers:
-            self._answered(answer)
+        self._durations.labels(endpoint.path, model).observe(outcome.duration_s)
+        status = "" if outcome.status is None else str(outcome.status)
+        self._requests.labels(endpoint.method, endpoint.path, protocol.name, model, status, outcome.name).inc()
+        for choice in outcome.choices:
+            self._count_generation(choice)
 
-    def refused(self, scope: Scope, failure: Failure) -> None:
-        """Counts it."""
+    def request_refused(self, scope: Scope, failure: Failure) -> None:
+        """Count the request."""
         method = scope["method"] if scope["method"] in _METHODS else ""
         outcome = "server_error" if failure.status >= 500 else "client_error"
         self._requests.labels(method, "", "", "", str(failure.status), outcome).inc()
 
     def model_loaded(self, name: str, seconds: float) -> None:
-        """Counts it. Its series begin at 0, so that Prometheus sees their first step."""
-        for each in self._of_models:
+        """Count the load. The model's series start at 0, so that Prometheus sees their first increase."""
+        for each in self._model_metrics:
             each.labels(name)
         self._loads.labels(name, "ok").inc()
         self._load_times.labels(name).observe(seconds)
 
     def model_failed(self, name: str, error: Exception) -> None:  # noqa: ARG002
-        """Counts it."""
+        """Count the failed load."""
         self._loads.labels(name, "error").inc()
 
     def model_unloaded(self, name: str) -> None:
-        """Counts it."""
+        """Count the unload."""
         self._unloads.labels(name).inc()
 
-    def _answered(self, answer: Answer) -> None:
-        model, completion, timings = answer.model, answer.completion, answer.completion.timings
+    def _count_generation(self, choice: GeneratedChoice) -> None:
+        model, completion, timings = choice.model, choice.completion, choice.completion.timings
         self._generations.labels(model, completion.finish_reason).inc()
         self._prompt_tokens.labels(model).inc(completion.prompt_tokens)
         self._cached_tokens.labels(model).inc(completion.cached_tokens)
         self._generated_tokens.labels(model).inc(len(completion.token_ids))
-        if answer.ttft_s is not None:
+        if choice.ttft_s is not None:
             self._queues.labels(model).observe(timings.queue_s)
             self._prefills.labels(model).observe(timings.prefill_s)
-            self._first_tokens.labels(model).observe(answer.ttft_s)
+            self._first_tokens.labels(model).observe(choice.ttft_s)
         if timings.itl_s > 0:
             self._gaps.labels(model).observe(timings.itl_s)
             self._speeds.labels(model).observe(timings.tokens_per_s)
 
 
-class _WithoutBirthdays(Collector):
-    """A registry without the time at which each series began: a third more to read that nobody plots."""
+class _WithoutCreationTimes(Collector):
+    """A registry without the creation times of series, which would be a third of the output."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API."""
+"""``/v1/messages``: Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -8,43 +8,46 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from pyggml.server.http.errors import Failure
-from pyggml.server.http.request import Call
+from pyggml.server.http.generation import submit_chat
+from pyggml.server.http.request import ServerRequest
+from pyggml.server.http.sse import EVENTS, Event
+from pyggml.server.http.streaming import stream_events
 from pyggml.server.protocols.anthropic.requests import Conversation, CreateMessage
 from pyggml.server.protocols.anthropic.responses import Message, events, message
-from pyggml.server.protocols.endpoint import EVENTS, Endpoint, Event, Protocol
+from pyggml.server.protocols.endpoint import Endpoint, Protocol
 
 
 class TokenCount(BaseModel):
-    """How many tokens a conversation is."""
+    """Number of tokens of a conversation."""
 
     input_tokens: int
 
 
-async def messages(call: Call, body: CreateMessage) -> Response:
-    """Answers a conversation, at once or in events."""
-    body.require_nothing_else()
-    served = await call.model(body.model)
-    conversation = await call.prepared(body.library_messages)
-    generation = await call.chat(served, conversation, body.sampling(), **body.options(conversation))
+async def messages(request: ServerRequest, body: CreateMessage) -> Response:
+    """Respond to a conversation."""
+    body.require_supported()
+    model = await request.lease_model(body.model)
+    chat = await request.run_in_thread_if_long(body.to_chat)
+    generation = await submit_chat(request, model, chat)
     if body.stream:
-        return call.events(events(call.id, body, generation))
-    [done] = await call.finish(generation)
-    return JSONResponse(message(call.id, body, served.name, done))
+        return stream_events(request, events(request.id, body, generation))
+    [completion] = await request.cancel_on_disconnect(generation.finish())
+    return JSONResponse(message(request.id, body, model.name, completion))
 
 
-async def count_tokens(call: Call, body: Conversation) -> Response:
-    """Counts the tokens of a conversation, as an answer to it would."""
-    body.require_nothing_else()
-    llm = (await call.model(body.model)).llm
+async def count_tokens(request: ServerRequest, body: Conversation) -> Response:
+    """Count the tokens of a conversation, as a response to it would."""
+    body.require_supported()
+    llm = (await request.lease_model(body.model)).llm
 
     def count() -> int:
         conversation = body.library_messages()
         return len(llm.tokenize_chat(conversation, json_schema=body.json_schema, **body.options(conversation)))
 
-    return JSONResponse({"input_tokens": await call.aside(count)})
+    return JSONResponse({"input_tokens": await request.run_in_thread(count)})
 
 
-# Others are api_error from 500 on, and invalid_request_error before.
+# Other statuses are api_error from 500 on, and invalid_request_error below.
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -67,7 +70,7 @@ def _error_body(failure: Failure) -> dict[str, Any]:
 ANTHROPIC = Protocol(
     "anthropic",
     (
-        Endpoint("POST", "/v1/messages", messages, "Answer a conversation", CreateMessage, Message, EVENTS),
+        Endpoint("POST", "/v1/messages", messages, "Respond to a conversation", CreateMessage, Message, EVENTS),
         Endpoint(
             "POST",
             "/v1/messages/count_tokens",

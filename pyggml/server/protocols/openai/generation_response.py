@@ -1,4 +1,4 @@
-"""What the answers of chats and completions have in common."""
+"""Common parts of the responses of chats and completions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from starlette.responses import JSONResponse, Response
 
 from pyggml import ChatCompletion, Chunk, Completion
 from pyggml.server.http.generation import Generation
-from pyggml.server.http.request import Call
-from pyggml.server.protocols.endpoint import Event
+from pyggml.server.http.request import ServerRequest
+from pyggml.server.http.sse import Event
+from pyggml.server.protocols.openai.generation_request import GenerationRequest
 
-#: The last event of a stream.
-DONE = Event("[DONE]")
+Json = dict[str, Any]
 
 
 class CachedTokens(BaseModel):
-    """How many tokens of a prompt need not be computed."""
+    """Number of prompt tokens found in the prefix cache."""
 
     cached_tokens: int
 
@@ -32,8 +32,8 @@ class Usage(BaseModel):
     prompt_tokens_details: CachedTokens
 
 
-class Answer(BaseModel):
-    """An answer, or several."""
+class GenerationResponse(BaseModel):
+    """One or more choices."""
 
     id: str
     created: int
@@ -42,49 +42,56 @@ class Answer(BaseModel):
     usage: Usage
 
 
-def pieces(chunk: Chunk, form: dict[str, Any], nothing: dict[str, Any]) -> Iterator[Event]:
-    """The events of a chunk. How the answer ended comes after its last text, in a chunk of its own, as OpenAI sends it.
-
-    Args:
-        chunk: the chunk.
-        form: its form.
-        nothing: what a choice has in place of news: an empty delta or text.
-    """
-    choice = form["choices"][0]
-    reason = choice["finish_reason"]
-    if chunk.logprobs or any(choice[name] for name in nothing):
-        choice["finish_reason"] = None
-        yield Event.of(form)
-    if reason is not None:
-        end = {**choice, **nothing, "logprobs": None, "finish_reason": reason}
-        yield Event.of({**form, "choices": [end]})
-
-
-def envelope(call: Call, generation: Generation[Any, Any], prefix: str) -> dict[str, Any]:
-    """What all chunks of an answer share, as :meth:`Completion.to_dict` takes it."""
+def common_fields(request_id: str, generation: Generation[Any, Any], prefix: str) -> Json:
+    """Return the common fields of all chunks of a response, as :meth:`Completion.to_dict` takes them."""
     return {
-        "id": f"{prefix}-{call.id}",
-        "model": generation.served.name,
+        "id": f"{prefix}-{request_id}",
+        "model": generation.model.name,
         "created": generation.created,
-        "tokenizer": generation.served.llm.tokenizer,
+        "tokenizer": generation.model.llm.tokenizer,
     }
 
 
-def whole(completions: Sequence[Completion], n: int, about: dict[str, Any]) -> dict[str, Any]:
-    """The object of a finished answer with all its choices.
+def chunk_events(chunk: Chunk, form: Json, empty: Json) -> Iterator[Event]:
+    """Yield the events of a chunk. As in OpenAI's API, the finish reason comes in a separate event after the text.
+
+    Args:
+        chunk: the chunk.
+        form: its JSON object.
+        empty: the empty fields of a choice, such as an empty delta.
+    """
+    choice = form["choices"][0]
+    reason = choice["finish_reason"]
+    if chunk.logprobs or any(choice[name] for name in empty):
+        choice["finish_reason"] = None
+        yield Event.of(form)
+    if reason is not None:
+        end = {**choice, **empty, "logprobs": None, "finish_reason": reason}
+        yield Event.of({**form, "choices": [end]})
+
+
+def last_events(form: Json, completions: Sequence[Completion], body: GenerationRequest) -> Iterator[Event]:
+    """Yield the last events of a stream: the usage, if it is requested, and OpenAI's end marker."""
+    if body.wants_usage:
+        yield Event.of(form | {"choices": [], "usage": usage(completions, body.n_choices), **timings(completions)})
+    yield Event("[DONE]")
+
+
+def completion(completions: Sequence[Completion], n: int, common: Json) -> Json:
+    """Return the whole response with all choices.
 
     Args:
         completions: the choices, those of the first prompt first.
         n: number of choices of each prompt.
-        about: its :func:`envelope`.
+        common: its :func:`common_fields`.
     """
-    forms = [each.to_dict("openai", index=index, **about) for index, each in enumerate(completions)]
+    forms = [each.to_dict("openai", index=index, **common) for index, each in enumerate(completions)]
     choices = [form["choices"][0] for form in forms]
     return {**forms[0], "choices": choices, "usage": usage(completions, n), **timings(completions)}
 
 
-def usage(completions: Sequence[Completion], n: int) -> dict[str, Any]:
-    """The numbers of tokens, in which the prompt of several choices counts once."""
+def usage(completions: Sequence[Completion], n: int) -> Json:
+    """Return the numbers of tokens. The prompt of several choices counts once."""
     prompts = [completions[first : first + n] for first in range(0, len(completions), n)]
     n_prompt = sum(choices[0].prompt_tokens for choices in prompts)
     n_generated = sum(len(each.token_ids) for each in completions)
@@ -98,33 +105,34 @@ def usage(completions: Sequence[Completion], n: int) -> dict[str, Any]:
     }
 
 
-def timings(completions: Sequence[Completion]) -> dict[str, Any]:
-    """How long an answer took, under llama-server's names; nothing for several choices, which share their time."""
+def timings(completions: Sequence[Completion]) -> Json:
+    """Return llama-server's timings; nothing for several choices, which share their time."""
     if len(completions) > 1:
         return {}
-    took = completions[0].timings
-    n_prompt, n_predicted = took.computed_tokens, took.generated_tokens
+    times = completions[0].timings
+    n_prompt, n_predicted = times.computed_tokens, times.generated_tokens
     return {
         "timings": {
             "cache_n": completions[0].cached_tokens,
             "prompt_n": n_prompt,
-            "prompt_ms": 1000 * took.prefill_s,
-            "prompt_per_token_ms": 1000 * took.prefill_s / n_prompt if n_prompt else 0.0,
-            "prompt_per_second": n_prompt / took.prefill_s if took.prefill_s else 0.0,
+            "prompt_ms": 1000 * times.prefill_s,
+            "prompt_per_token_ms": 1000 * times.prefill_s / n_prompt if n_prompt else 0.0,
+            "prompt_per_second": n_prompt / times.prefill_s if times.prefill_s else 0.0,
             "predicted_n": n_predicted,
-            "predicted_ms": 1000 * took.decode_s,
-            "predicted_per_token_ms": 1000 * took.itl_s,
-            "predicted_per_second": took.tokens_per_s,
+            "predicted_ms": 1000 * times.decode_s,
+            "predicted_per_token_ms": 1000 * times.itl_s,
+            "predicted_per_second": times.tokens_per_s,
         }
     }
 
 
-async def respond(
-    call: Call, completions: Sequence[Completion | ChatCompletion], make: Callable[[], dict[str, Any]]
+async def json_response(
+    request: ServerRequest, completions: Sequence[Completion | ChatCompletion], make: Callable[[], Json]
 ) -> Response:
-    """Sends an object that ``make()`` makes: beside the event loop if it has logprobs, or may repeat a long prompt."""
+    """Return a response made in a thread if it has logprobs or may repeat a long prompt."""
 
-    def response() -> Response:
+    def encode() -> Response:
         return JSONResponse(make())
 
-    return await (call.prepared if completions[0].logprobs is None else call.aside)(response)
+    run = request.run_in_thread_if_long if completions[0].logprobs is None else request.run_in_thread
+    return await run(encode)
