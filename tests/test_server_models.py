@@ -77,7 +77,7 @@ def test_a_model_is_called_after_its_file_or_repository(source: str | None, name
     ],
 )
 def test_two_of_one_name_are_refused_at_once(specs: tuple[ModelSpec, ...]) -> None:
-    with pytest.raises(pyggml.InvalidParameterError, match=r"would both be called .*another name"):
+    with pytest.raises(pyggml.InvalidParameterError, match=r"have the same name .*another name"):
         create_app(Settings(models=specs))
 
 
@@ -214,7 +214,7 @@ def test_a_file_that_is_gone_says_nothing_of_its_neighbours(copies: list[Path]) 
                 await offered.start()  # whoever starts it is told everything
         async with opened(copies) as offered:
             failure = (await refusal(offered, "b")).failure
-            assert (failure.status, failure.message) == (503, "the model 'b' cannot be loaded: its file is not there")
+            assert (failure.status, failure.message) == (503, "the model 'b' cannot be loaded: its file does not exist")
 
     run(main)
 

@@ -54,7 +54,7 @@ def test_a_model_that_never_fits_is_refused_and_the_others_stay(copies: list[Pat
             failure = (await refusal(offered, "b")).failure
             assert (failure.status, failure.code) == (503, "out_of_memory")
             assert "needs" in failure.message
-            assert f"models may take {2 * NEED / 1e6:.1f} MB together: raise max_memory" in failure.message
+            assert f"max_memory is {2 * NEED / 1e6:.1f} MB: raise it" in failure.message
             assert (await answer(offered, "a"))[0] == "a"
             assert diary.lines == ["+a", "!b: OutOfMemoryError"]
 
@@ -72,7 +72,7 @@ def test_what_the_machine_has_no_room_for_is_refused(copies: list[Path]) -> None
             beside = (await refusal(offered, "b")).failure
             for failure in (alone, beside):
                 assert (failure.status, failure.code) == (503, "out_of_memory")
-                assert "besides" in failure.message
+                assert "in addition to" in failure.message
             assert (await answer(offered, "a"))[0] == "a"
             assert diary.lines == ["!b: OutOfMemoryError", "+a", "!b: OutOfMemoryError"]
 
@@ -124,7 +124,7 @@ def test_who_finds_no_room_in_time_is_told_what_is_in_use(copies: list[Path]) ->
                 failure = (await refusal(offered, "b")).failure
                 assert (failure.status, failure.kind, failure.retry_after_s) == (503, "unavailable", 10)
                 assert "'a' (" in failure.message
-                assert f"models may take {(NEED + 1000) / 1e6:.1f} MB together" in failure.message
+                assert f"max_memory is {(NEED + 1000) / 1e6:.1f} MB" in failure.message
                 assert (await served.llm.agenerate("Once", max_tokens=2)).token_ids  # it was never unloaded
                 assert (await answer(offered, "a"))[0] == "a"  # and others may use it again
             assert (await answer(offered, "b"))[0] == "b"
