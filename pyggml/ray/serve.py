@@ -23,7 +23,16 @@ import pyggml
 from pyggml.options import LoadOptions, fields_of
 from pyggml.ray.hosts import STRATEGY, Hosts, RemoteDevices, export_devices
 from pyggml.ray.routing import PrefixHash, prefix_hashes
-from pyggml.server import Forwarded, ModelSpec, Relay, Settings, answers, configure_logs, create_app, settings_of
+from pyggml.server import (
+    ForwardedRequest,
+    ModelSpec,
+    Settings,
+    WorkerProxy,
+    configure_logs,
+    create_app,
+    run_forwarded,
+    settings_of,
+)
 
 AsgiMessages = Sequence[MutableMapping[str, Any]]
 
@@ -79,7 +88,7 @@ def deployment(
             raise pyggml.InvalidParameterError(
                 f"an open model cannot be sent to other processes: name its file, {spec.source.model.path}"
             )
-    names = Relay(settings, _no_replica).names
+    names = WorkerProxy(settings, _no_replica).names
     replicas = {}
     for index, (name, spec) in enumerate(zip(names, specs, strict=True)):
         own = ServedModel(**{**vars(spec), "name": name})
@@ -138,10 +147,12 @@ class _Ingress:
         self._settings = settings
         self._replicas = {name: handle.options(stream=True) for name, handle in replicas.items()}
 
-    def __serve_build_asgi_app__(self) -> Relay:
-        return Relay(self._settings, self._forward)
+    def __serve_build_asgi_app__(self) -> WorkerProxy:
+        return WorkerProxy(self._settings, self._forward)
 
-    async def _forward(self, request: Forwarded, fields: Mapping[str, Any]) -> AsyncGenerator[AsgiMessages, None]:
+    async def _forward(
+        self, request: ForwardedRequest, fields: Mapping[str, Any]
+    ) -> AsyncGenerator[AsgiMessages, None]:
         respond = self._replicas[request.model].respond
         hashes = prefix_hashes(fields)
         for n_left in reversed(range(_N_ATTEMPTS)):
@@ -161,8 +172,8 @@ class _Ingress:
                 response.cancel()  # no effect on a finished response
 
 
-async def _no_replica(request: Forwarded, fields: Mapping[str, Any]) -> AsyncGenerator[AsgiMessages, None]:
-    """Stand in for the replicas of a relay that only names the models."""
+async def _no_replica(request: ForwardedRequest, fields: Mapping[str, Any]) -> AsyncGenerator[AsgiMessages, None]:
+    """Stand in for the replicas of a proxy that only names the models."""
     del request, fields
     raise pyggml.ClosedError("there is no replica")
     yield ()
@@ -187,10 +198,10 @@ class _Replica:
             await self._exit_stack.aclose()
             raise
 
-    async def respond(self, request: Forwarded, hashes: tuple[PrefixHash, ...]) -> AsyncIterator[AsgiMessages]:
+    async def respond(self, request: ForwardedRequest, hashes: tuple[PrefixHash, ...]) -> AsyncIterator[AsgiMessages]:
         """Stream the response to a request; ``hashes`` are for the router, which has chosen this replica."""
         del hashes
-        async with contextlib.aclosing(answers(self._app, request)) as response:
+        async with contextlib.aclosing(run_forwarded(self._app, request)) as response:
             async for messages in response:
                 yield messages
 

@@ -1,4 +1,4 @@
-"""The HTTP worker: the engine for programs that speak HTTP. Needs the packages of the extra ``server``."""
+"""The HTTP server. It needs the packages of the extra ``server``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyggml.server.settings.tables import PartialSettings, parse_text
 
 if TYPE_CHECKING:
     from pyggml.server.app import create_app, settings_of
-    from pyggml.server.http.proxy import Forwarded, Relay, answers
+    from pyggml.server.http.worker_proxy import ForwardedRequest, WorkerProxy, run_forwarded
     from pyggml.server.observability.logs import configure_logs
     from pyggml.server.serve import run
 
@@ -21,12 +21,11 @@ __all__ = [
     "LOADING",
     "LOAD_DEFAULTS",
     "SERVING",
-    "Forwarded",
+    "ForwardedRequest",
     "ModelSpec",
     "PartialSettings",
-    "Relay",
     "Settings",
-    "answers",
+    "WorkerProxy",
     "configure_logs",
     "create_app",
     "foreign_variable_hints",
@@ -34,26 +33,28 @@ __all__ = [
     "parse_text",
     "read_settings",
     "run",
+    "run_forwarded",
     "settings_of",
 ]
 
-# What needs packages of the extra. The rest does without, so that the command's help does.
-_OF_THE_EXTRA = {
+# Names that need packages of the extra. They are imported on first use, so that the command's help works without it.
+_LAZY = {
     **dict.fromkeys(("create_app", "settings_of"), "pyggml.server.app"),
-    **dict.fromkeys(("Forwarded", "Relay", "answers"), "pyggml.server.http.proxy"),
+    **dict.fromkeys(("ForwardedRequest", "WorkerProxy", "run_forwarded"), "pyggml.server.http.worker_proxy"),
     "configure_logs": "pyggml.server.observability.logs",
     "run": "pyggml.server.serve",
 }
+_OLD_NAMES = {"Forwarded": "ForwardedRequest", "Relay": "WorkerProxy", "answers": "run_forwarded"}
 
 
-if not TYPE_CHECKING:  # a type checker would take every name for one of these
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Imports what needs the extra on first use."""
-        if name not in _OF_THE_EXTRA:
+        name = _OLD_NAMES.get(name, name)
+        if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
-            return getattr(importlib.import_module(_OF_THE_EXTRA[name]), name)
+            return getattr(importlib.import_module(_LAZY[name]), name)
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("pyggml"):
                 raise

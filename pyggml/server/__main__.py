@@ -1,4 +1,4 @@
-"""``python -m pyggml.server``: the command ``pyggml serve``."""
+"""``python -m pyggml.server``: the same as ``pyggml serve``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ASGI application, made of the protocols."""
+"""The ASGI application: middleware, and the routes of all protocols."""
 
 from __future__ import annotations
 
@@ -22,38 +22,39 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import pyggml
 from pyggml.server.http import web_page
-from pyggml.server.http.access_control import Guard
-from pyggml.server.http.errors import ClientGone, Failure
-from pyggml.server.http.headers import refusal, request_id, with_request_id
-from pyggml.server.http.openapi import describing
-from pyggml.server.http.request import Call
-from pyggml.server.protocols.anthropic import ANTHROPIC
+from pyggml.server.http.access_control import HostOriginMiddleware
+from pyggml.server.http.disconnects import ClientDisconnectedError
+from pyggml.server.http.errors import Failure, error_response
+from pyggml.server.http.openapi import openapi_protocol
+from pyggml.server.http.request import ServerRequest
+from pyggml.server.http.request_id import request_id, with_request_id
+from pyggml.server.protocols.anthropic.messages import ANTHROPIC
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
-from pyggml.server.protocols.llama_server import TEXT
+from pyggml.server.protocols.llama_server import LLAMA_SERVER
+from pyggml.server.protocols.metrics_endpoint import METRICS
 from pyggml.server.protocols.ollama import OLLAMA
 from pyggml.server.protocols.openai import OPENAI
-from pyggml.server.protocols.prometheus import METRICS
-from pyggml.server.protocols.responses import RESPONSES
+from pyggml.server.protocols.responses.create_response import RESPONSES
 from pyggml.server.settings.options import ModelSpec, Settings
 from pyggml.server.worker import Worker
 
-#: What is served: a path or a reference, an open model, or one of these with a name and options of its own.
+#: A model to serve: a path or a reference, an open model, or one of these with its own name and options.
 Model = str | os.PathLike[str] | pyggml.LLM | ModelSpec
 
-#: Every language, in the order of the documentation.
-PROTOCOLS: tuple[Protocol, ...] = (OPENAI, RESPONSES, ANTHROPIC, OLLAMA, EXECUTE, TEXT, METRICS)
+#: All protocols, in the order of the documentation.
+PROTOCOLS: tuple[Protocol, ...] = (OPENAI, RESPONSES, ANTHROPIC, OLLAMA, EXECUTE, LLAMA_SERVER, METRICS)
 
 
 def create_app(serves: Settings | Model | Sequence[Model] | None = None, **options: Any) -> Starlette:
-    """The server as an ASGI application, to run or to mount in another.
+    """Return the server as an ASGI application, to run or to mount in another one.
 
-    Its lifespan loads the first model, and closes all of them. Where no lifespan runs, as that of an application that
-    is mounted in another, the first request loads its model; to close them, enter ``app.router.lifespan_context(app)``
-    in the lifespan of the other.
+    Its lifespan loads the first model, and closes all models. A mounted application's lifespan does not run: then the
+    first request loads its model. To close models, enter ``app.router.lifespan_context(app)`` in the lifespan of the
+    outer application.
 
     Args:
-        serves: what it serves and how; or only what, in which case options say how: a file, a directory, a reference,
+        serves: the settings; or only the models, with the settings in ``options``: a file, a directory, a reference,
             an open model, which stays open, or several of these. None: the model that ships with pyggml.
         **options: fields of :class:`~pyggml.server.settings.options.Settings`.
 
@@ -64,8 +65,8 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     worker = Worker(settings)
     routes = web_page.routes() if settings.page else []
     routes += [
-        Route(endpoint.path, _Answering(worker, protocol, endpoint), methods=[endpoint.method])
-        for protocol in (*PROTOCOLS, describing(PROTOCOLS))
+        Route(endpoint.path, _EndpointApp(worker, protocol, endpoint), methods=[endpoint.method])
+        for protocol in (*PROTOCOLS, openapi_protocol(PROTOCOLS))
         for endpoint in protocol.endpoints
     ]
 
@@ -76,20 +77,22 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
 
     def refuse(scope: Scope, failure: Failure) -> Response:
         failure = replace(failure, request_id=request_id(Headers(scope=scope)))
-        worker.observer.refused(scope, failure)
-        return with_request_id(refusal(protocol_at(own_path(scope)), failure), failure.request_id)
+        worker.observer.request_refused(scope, failure)
+        return with_request_id(error_response(nearest_protocol(path_in_app(scope)), failure), failure.request_id)
 
-    async def unknown(request: Request, error: Exception) -> Response:
+    async def not_found(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         headers = error.headers or {}
-        message = _unknown(request.scope, headers.get("Allow", ""))
+        message = _not_found_message(request.scope, headers.get("Allow", ""))
         response = refuse(request.scope, Failure(error.status_code, "not_found", message, "unknown_url"))
         response.headers.update(headers)
         return response
 
     middleware = [
-        Middleware(_Readable, refuse=refuse),
-        Middleware(Guard, allowed_hosts=settings.allowed_hosts, origins=settings.cors_origins, refuse=refuse),
+        Middleware(_QueryMiddleware, refuse=refuse),
+        Middleware(
+            HostOriginMiddleware, allowed_hosts=settings.allowed_hosts, origins=settings.cors_origins, refuse=refuse
+        ),
     ]
     if settings.cors_origins:
         origins = settings.cors_origins
@@ -100,14 +103,14 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
         routes=routes,
         lifespan=lifespan,
         middleware=middleware,
-        exception_handlers={404: unknown, 405: unknown},
+        exception_handlers={404: not_found, 405: not_found},
     )
     app.state.worker = worker
     return app
 
 
-class _Readable:
-    """Refuses queries of which Starlette could make no URL, as it does to redirect to a path without a slash."""
+class _QueryMiddleware:
+    """Refuses queries that are not UTF-8. Starlette could not redirect them to a path without a trailing slash."""
 
     def __init__(self, app: ASGIApp, *, refuse: Callable[[Scope, Failure], Response]) -> None:
         self._app = app
@@ -117,13 +120,13 @@ class _Readable:
         try:
             scope.get("query_string", b"").decode()
         except UnicodeDecodeError:
-            message = "the query of the URL is not UTF-8: write its bytes as %XX"
+            message = "the query of the URL is not UTF-8: percent-encode it"
             await self._refuse(scope, Failure(400, "invalid", message, "invalid_query"))(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
 
-class _Answering:
+class _EndpointApp:
     """An endpoint as an ASGI application."""
 
     def __init__(self, worker: Worker, protocol: Protocol, endpoint: Endpoint) -> None:
@@ -132,46 +135,47 @@ class _Answering:
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with Call(self._worker, self._protocol, self._endpoint, Request(scope, receive)) as call:
+        async with ServerRequest(self._worker, self._protocol, self._endpoint, Request(scope, receive)) as request:
             try:
-                response = await call.answer()
-            except ClientGone:
+                response = await request.respond()
+            except ClientDisconnectedError:
                 return
-            with contextlib.suppress(OSError):  # by which servers may say that the client has left
+            with contextlib.suppress(OSError):  # some servers raise it after a client disconnect
                 await response(scope, receive, send)
 
 
 _PATHS = [endpoint.path for protocol in PROTOCOLS for endpoint in protocol.endpoints if "{" not in endpoint.path]
-_LONGEST_MISTAKE = 100
+# Longer paths get no suggestion, which would take long to compute.
+_MAX_TYPO_LENGTH = 100
 
 
-def _unknown(scope: Scope, allowed: str) -> str:
-    """What to say of a path that is not there, or has other methods: ``allowed``."""
+def _not_found_message(scope: Scope, allowed: str) -> str:
+    """Return the message for an unknown path, or for a wrong method of a path that has the methods ``allowed``."""
     if allowed:
         methods = sorted({*allowed.split(", ")} - {"HEAD"})
-        return f"there is no {scope['method']} at {scope['path']}: it takes {' or '.join(methods)}"
-    path = own_path(scope)
-    near = difflib.get_close_matches(path, _PATHS, n=1, cutoff=0.8) if len(path) <= _LONGEST_MISTAKE else []
-    way_out = f"did you mean {scope.get('root_path', '')}{near[0]}?" if near else "/openapi.json lists what there is"
-    return f"there is nothing at {scope['path']}; {way_out}"
+        return f"{scope['path']} does not support {scope['method']}: use {' or '.join(methods)}"
+    path = path_in_app(scope)
+    near = difflib.get_close_matches(path, _PATHS, n=1, cutoff=0.8) if len(path) <= _MAX_TYPO_LENGTH else []
+    way_out = f"did you mean {scope.get('root_path', '')}{near[0]}?" if near else "/openapi.json lists all paths"
+    return f"there is no path {scope['path']}; {way_out}"
 
 
-def own_path(scope: Scope) -> str:
-    """The path of a request within this application, which may be mounted in another."""
+def path_in_app(scope: Scope) -> str:
+    """Return the path of a request within this application, which may be mounted in another one."""
     return f"/{scope['path'].removeprefix(scope.get('root_path', '')).lstrip('/')}"
 
 
-def protocol_at(path: str) -> Protocol:
-    """The protocol that has the paths most like this one."""
+def nearest_protocol(path: str) -> Protocol:
+    """Return the protocol whose paths share the longest prefix with this one."""
 
-    def likeness(protocol: Protocol) -> int:
+    def prefix_length(protocol: Protocol) -> int:
         return max(len(commonpath((endpoint.path, path))) for endpoint in protocol.endpoints)
 
-    return max(PROTOCOLS, key=likeness)
+    return max(PROTOCOLS, key=prefix_length)
 
 
 def settings_of(serves: Settings | Model | Sequence[Model] | None, options: Mapping[str, Any]) -> Settings:
-    """The arguments of :func:`create_app` as one value.
+    """Return the arguments of :func:`create_app` as settings.
 
     Raises:
         InvalidParameterError: an option is invalid.

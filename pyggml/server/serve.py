@@ -1,4 +1,4 @@
-"""Runs the server: uvicorn on a socket, from the first model's loading to the last request's end."""
+"""Run the server: uvicorn on a socket, with graceful shutdown."""
 
 from __future__ import annotations
 
@@ -24,72 +24,72 @@ from pyggml.server.worker import Worker
 
 
 def run(app: Starlette, settings: Settings, listening: Callable[[str], None]) -> None:
-    """Serves until SIGTERM or SIGINT, and then until running requests have ended.
+    """Serve until SIGTERM or SIGINT, and then until running requests have ended.
 
     Args:
-        app: what :func:`~pyggml.server.create_app` makes.
-        settings: where it listens, and its limits.
+        app: an application of :func:`~pyggml.server.create_app`.
+        settings: the address and the limits.
         listening: called with the URL once connections are accepted.
 
     Raises:
-        InvalidParameterError: the address cannot be listened on.
+        InvalidParameterError: the address cannot be used.
         InferError: the first model cannot be loaded.
-        KeyboardInterrupt: SIGINT ended it.
-        SystemExit: with 143, SIGTERM ended it.
+        KeyboardInterrupt: after SIGINT.
+        SystemExit: with 143, after SIGTERM.
     """
     configure_logs(settings)
-    bound = _bound(settings)
+    bound = _bind(settings)
     with bound:
-        told_by = asyncio.run(_served(app, settings, bound, listening))
-    if told_by:
-        signal.raise_signal(told_by)
+        stop_signal = asyncio.run(_serve(app, settings, bound, listening))
+    if stop_signal:
+        signal.raise_signal(stop_signal)
 
 
-async def _served(app: Starlette, settings: Settings, bound: socket.socket, listening: Callable[[str], None]) -> int:
-    """Serves; returns the signal that ended it."""
+async def _serve(app: Starlette, settings: Settings, bound: socket.socket, listening: Callable[[str], None]) -> int:
+    """Serve; return the signal that stopped the server."""
     _raise_descriptor_limit()
     async with app.router.lifespan_context(app):
         server = Server(app, settings, lambda: listening(_url_of(bound)))
         await server.serve([bound])
-    return server.told_by
+    return server.stop_signal
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which ends by draining, and closes connections that wait too long for their clients.
+    """uvicorn's server with graceful shutdown and connection limits.
 
-    A first signal lets requests that run end, within a limit, while new ones hear that the server is stopping; a
-    second one ends the process at once.
+    The first signal starts draining: running requests may finish within a timeout, and new ones get status 503. The
+    second signal ends the process at once.
 
     Attributes:
-        told_by: the signal that told it to end; 0: none.
+        stop_signal: the signal that stopped the server; 0: none.
     """
 
     def __init__(self, app: Starlette, settings: Settings, listening: Callable[[], None] = lambda: None) -> None:
-        """Opens nothing yet.
+        """Set up the server; it opens nothing yet.
 
         Args:
-            app: what :func:`~pyggml.server.create_app` makes, whose lifespan has begun.
-            settings: its limits.
+            app: an application of :func:`~pyggml.server.create_app`, whose lifespan has begun.
+            settings: the limits.
             listening: called once connections are accepted.
         """
         super().__init__(_config(app, settings))
-        self.told_by = 0
+        self.stop_signal = 0
         self._worker: Worker = app.state.worker
         self._drain_timeout = settings.drain_timeout
         self._draining: asyncio.Task[None] | None = None
         self._listening = listening
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Begins to drain; the second time, ends."""
-        if self.told_by:
+        """Start draining; the second time, exit."""
+        if self.stop_signal:
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
-            os._exit(128 + sig)  # process 1, as in a container, outlives signals of its own
-        self.told_by = sig
+            os._exit(128 + sig)  # process 1, as in a container, ignores its own signals
+        self.stop_signal = sig
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Takes what a terminal sends when it is closed as well, unless nohup has it ignored."""
+        """Also handle SIGHUP, sent when a terminal is closed, unless nohup ignores it."""
         with super().capture_signals():
             before = signal.getsignal(signal.SIGHUP)
             if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
@@ -102,15 +102,15 @@ class Server(uvicorn.Server):
                 signal.signal(signal.SIGHUP, before)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts to listen."""
+        """Start listening."""
         await super().startup(sockets)
         self._listening()
 
     async def on_tick(self, counter: int) -> bool:
-        """Looks after connections, ten times a second. Returns whether to close everything."""
+        """Check connections and draining, ten times a second. Return True to shut down."""
         if counter % _TICKS_PER_SWEEP == 0:
             sweep(self.server_state.connections, asyncio.get_running_loop().time())
-        if self.told_by and self._draining is None:
+        if self.stop_signal and self._draining is None:
             self._draining = asyncio.create_task(self._worker.drain(self._drain_timeout))
         if self._draining is not None and self._draining.done():
             self._draining.result()
@@ -118,32 +118,32 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Closes everything: what answers are still on their way has a moment to get there."""
+        """Close all connections, after a moment for clients to read the rest of their responses."""
         await super().shutdown(sockets)
         close_all(self.server_state.connections)
 
 
 # uvicorn's loop ticks ten times a second.
 _TICKS_PER_SWEEP = 5
-# What clients get, in seconds, to read the rest of their answers.
+# Seconds for clients to read the rest of their responses.
 _LAST_READS_S = 2
 
 
 def _config(app: Starlette, settings: Settings) -> uvicorn.Config:
     limits = Limits(
         max_connections=min(settings.max_connections, _descriptors_for_connections()),
-        max_head_bytes=settings.max_header_bytes,
-        head_s=settings.header_timeout,
+        max_header_bytes=settings.max_header_bytes,
+        header_s=settings.header_timeout,
         keep_alive_s=settings.keep_alive_timeout,
         send_s=settings.send_timeout,
     )
     return uvicorn.Config(
         app,
-        lifespan="off",  # whose errors it would log with a stack and keep
+        lifespan="off",  # uvicorn would log its errors with a stack trace and not raise them
         http=connection_class(limits),
         h11_max_incomplete_event_size=settings.max_header_bytes,
         log_config=None,
-        log_level="error",  # a line for each request that is no HTTP would let anybody fill a disk
+        log_level="error",  # warnings of malformed requests would let clients fill the disk
         access_log=False,
         ws="none",
         proxy_headers=False,
@@ -154,12 +154,12 @@ def _config(app: Starlette, settings: Settings) -> uvicorn.Config:
     )
 
 
-# What models, logs and threads have open.
+# File descriptors of models, logs and threads.
 _OTHER_DESCRIPTORS = 64
 
 
 def _descriptors_for_connections() -> int:
-    """How many of the descriptors that the process may have open are for connections."""
+    """Return the number of file descriptors available for connections."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -167,23 +167,23 @@ def _descriptors_for_connections() -> int:
 
 
 def _raise_descriptor_limit() -> None:
-    """Allows as many descriptors as the system allows: many systems begin with 1024 for programs that use select()."""
+    """Raise the limit on file descriptors to the hard limit; the default is often 1024, for programs using select()."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # macOS says unlimited, and means less
+    with contextlib.suppress(ValueError, OSError):  # macOS reports unlimited, but accepts less
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-# It is in use, or only root may use it.
-_OF_THE_PORT = (errno.EADDRINUSE, errno.EACCES)
+# The port is in use, or reserved for root.
+_PORT_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 
 
-def _bound(settings: Settings) -> socket.socket:
-    """A socket with the address of the settings.
+def _bind(settings: Settings) -> socket.socket:
+    """Return a socket bound to the address of the settings.
 
     Raises:
-        InvalidParameterError: it is in use, may not be used or is not this machine's.
+        InvalidParameterError: the address is in use, reserved, or not an address of this machine.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -197,7 +197,7 @@ def _bound(settings: Settings) -> socket.socket:
             bound.close()
             raise
     except OSError as error:
-        way_out = "; --port N chooses another one, and --port 0 any that is free" if error.errno in _OF_THE_PORT else ""
+        way_out = "; choose one with --port N, or any free one with --port 0" if error.errno in _PORT_ERRORS else ""
         raise pyggml.InvalidParameterError(
             f"cannot listen on port {settings.port} of {settings.host}: {error.strerror}{way_out}"
         ) from None

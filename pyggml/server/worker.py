@@ -1,4 +1,4 @@
-"""The server's state, which its endpoints share."""
+"""State of the server, shared by its endpoints."""
 
 from __future__ import annotations
 
@@ -7,161 +7,161 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from pyggml.server.http.access_control import Keys
+from pyggml.server.http.access_control import ApiKeys
 from pyggml.server.http.errors import STOPPING, Failure, RequestError
-from pyggml.server.models.pool import Models
+from pyggml.server.models.pool import ModelPool
 from pyggml.server.observability import tracing
 from pyggml.server.observability.logs import Logs
-from pyggml.server.observability.metrics import Metrics
 from pyggml.server.observability.observer import Observers
+from pyggml.server.observability.prometheus_metrics import Metrics
 from pyggml.server.settings.options import Settings
 
 if TYPE_CHECKING:
-    from pyggml.server.http.request import Call
+    from pyggml.server.http.request import ServerRequest
 
 
 class Jobs:
-    """The running calls that others may cancel, by the names that their clients gave them."""
+    """The running requests that other requests may cancel, by the IDs that their clients chose."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, Call] = {}
+        self._requests: dict[str, ServerRequest] = {}
 
-    def enter(self, job_id: str, call: Call) -> None:
-        """Adds a call.
+    def add(self, job_id: str, request: ServerRequest) -> None:
+        """Add a request.
 
         Raises:
-            RequestError: 409, there is one of that name.
+            RequestError: 409, a running job has this ID.
         """
-        if job_id in self._calls:
-            message = f"a job {job_id!r} is running: choose another job_id, or cancel that one"
+        if job_id in self._requests:
+            message = f"job_id {job_id!r} belongs to a running job: choose another one, or cancel that job"
             raise RequestError(Failure(409, "invalid", message, "job_exists", "job_id"))
-        self._calls[job_id] = call
+        self._requests[job_id] = request
 
-    def leave(self, job_id: str) -> None:
-        """Forgets a call that has ended."""
-        del self._calls[job_id]
+    def remove(self, job_id: str) -> None:
+        """Remove a request that has ended."""
+        del self._requests[job_id]
 
     def cancel(self, job_id: str) -> bool:
-        """Ends what a call has started soon. Returns whether there is such a call."""
-        call = self._calls.get(job_id)
-        if call is not None:
-            call.cancel()
-        return call is not None
+        """Cancel a request. Return False if there is no such job."""
+        request = self._requests.get(job_id)
+        if request is not None:
+            request.cancel()
+        return request is not None
 
 
-class Calls:
-    """The running calls."""
+class RunningRequests:
+    """The running requests, for a graceful shutdown."""
 
     def __init__(self) -> None:
-        self._running: set[Call] = set()
-        self._are_over: asyncio.Event | None = None
+        self._requests: set[ServerRequest] = set()
+        self._is_empty: asyncio.Event | None = None
 
     def __len__(self) -> int:
-        return len(self._running)
+        return len(self._requests)
 
-    def enter(self, call: Call) -> None:
-        """Adds a call."""
-        self._running.add(call)
+    def add(self, request: ServerRequest) -> None:
+        """Add a request."""
+        self._requests.add(request)
 
-    def leave(self, call: Call) -> None:
-        """Forgets a call that has ended."""
-        self._running.discard(call)
-        if self._are_over is not None and not self._running:
-            self._are_over.set()
+    def remove(self, request: ServerRequest) -> None:
+        """Remove a request that has ended."""
+        self._requests.discard(request)
+        if self._is_empty is not None and not self._requests:
+            self._is_empty.set()
 
-    async def over(self, limit_s: float) -> bool:
-        """Waits until none is running, but no longer than ``limit_s`` seconds. Returns whether none is."""
-        self._are_over = asyncio.Event()
-        if not self._running:
-            self._are_over.set()
+    async def wait_until_empty(self, timeout_s: float) -> bool:
+        """Wait until no request is running. Return False after a timeout."""
+        self._is_empty = asyncio.Event()
+        if not self._requests:
+            self._is_empty.set()
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._are_over.wait(), limit_s)
-        return not self._running
+            await asyncio.wait_for(self._is_empty.wait(), timeout_s)
+        return not self._requests
 
     def stop(self) -> None:
-        """Has those answer at once that have not begun to."""
-        for call in list(self._running):
-            call.stop()
+        """Respond with 503 to all requests whose response has not begun."""
+        for request in list(self._requests):
+            request.stop()
 
     def cancel(self) -> None:
-        """Ends what they have started soon; their answers then end as cancelled."""
-        for call in list(self._running):
-            call.cancel()
+        """Cancel all generations."""
+        for request in list(self._requests):
+            request.cancel()
 
 
 class Worker:
-    """Models, and those who watch.
+    """State of the server.
 
     Attributes:
-        settings: what the server was told.
-        models: the models that it offers.
-        keys: lets requests in.
-        calls: what is running.
-        jobs: the calls that others may cancel.
-        metrics: counts what happens.
-        observer: hears of every call.
-        is_draining: whether it ends soon, and takes nothing new.
+        settings: the settings.
+        models: the models.
+        api_keys: the accepted API keys.
+        running_requests: the running requests.
+        jobs: the requests that other requests may cancel.
+        metrics: the Prometheus metrics.
+        observer: receives all events.
+        is_draining: True during shutdown, when new requests are refused.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics(lambda: self.models.loaded)
         self.observer = Observers([self.metrics, Logs(settings.log_prompts), *tracing.observers()])
-        self.models = Models(settings, self.observer)
-        self.keys = Keys(settings.read_api_keys())
-        self.calls = Calls()
+        self.models = ModelPool(settings, self.observer)
+        self.api_keys = ApiKeys(settings.read_api_keys())
+        self.running_requests = RunningRequests()
         self.jobs = Jobs()
         self.is_draining = False
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Loads the models that are loaded from the start, and closes everything at the end.
+        """Load the models that the settings load at startup; close everything on exit.
 
         Raises:
             InferError: the first model cannot be loaded.
         """
-        watching = asyncio.create_task(self.metrics.watch_loop())
+        loop_monitor = asyncio.create_task(self.metrics.monitor_event_loop())
         try:
             await self.models.start()
             yield
         finally:
-            watching.cancel()
+            loop_monitor.cancel()
             try:
                 await self.models.aclose()
             finally:
                 self.observer.close()
 
-    def admit(self, call: Call) -> None:
-        """Lets a call in.
+    def admit(self, request: ServerRequest) -> None:
+        """Check the API key, and add the request to the running ones.
 
         Raises:
-            RequestError: 401, it needs a key; 503, the server is stopping.
+            RequestError: 401, the API key is missing or wrong; 503, the server is stopping.
         """
-        if call.endpoint.is_open:
+        if request.endpoint.is_open:
             return
-        self.keys.check(call.request.headers)
+        self.api_keys.check(request.http.headers)
         if self.is_draining:
             raise RequestError(STOPPING)
-        self.calls.enter(call)
+        self.running_requests.add(request)
 
-    def why_not_ready(self) -> str | None:
-        """Why a request would have to wait or be refused; None: it would not."""
-        return STOPPING.message if self.is_draining else self.models.why_not_ready()
+    def not_ready_reason(self) -> str | None:
+        """Return why a request would have to wait or would be refused; None: the server is ready."""
+        return STOPPING.message if self.is_draining else self.models.not_ready_reason()
 
-    async def drain(self, limit_s: float) -> None:
-        """Takes nothing new, lets what runs end, and after a limit ends it; every call gets an answer.
+    async def drain(self, timeout_s: float) -> None:
+        """Refuse new requests and wait for running ones; after a timeout, end them with a response.
 
         Args:
-            limit_s: seconds that calls have to end by themselves.
+            timeout_s: seconds for running requests to finish.
         """
         self.is_draining = True
-        if await self.calls.over(limit_s):
+        if await self.running_requests.wait_until_empty(timeout_s):
             return
-        self.calls.stop()
-        await self.models.aclose()  # which streams hear of
-        self.calls.cancel()  # those with models that the program around the server keeps open
-        await self.calls.over(_LAST_WORDS_S)
+        self.running_requests.stop()
+        await self.models.aclose()  # ends the streams of the models that it closes
+        self.running_requests.cancel()  # models opened by the embedding program stay open
+        await self.running_requests.wait_until_empty(_CANCEL_S)
 
 
-# What calls need to say that they were ended.
-_LAST_WORDS_S = 2.0
+# Seconds for cancelled requests to send the end of their responses.
+_CANCEL_S = 2.0

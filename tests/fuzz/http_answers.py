@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 from pyggml.server.app import PROTOCOLS
 from pyggml.server.http.errors import Failure, Problem
-from pyggml.server.protocols.endpoint import EVENTS, LINES, Protocol
+from pyggml.server.http.sse import EVENTS, LINES
+from pyggml.server.protocols.endpoint import Protocol
 
 #: What may come from 500 on: a probe, a queue or a limit of time that says so; never a failure of the server.
 TEMPORARY = (503, 504)

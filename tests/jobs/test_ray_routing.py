@@ -20,7 +20,7 @@ from support.servers.remote_servers import until
 
 import pyggml
 from pyggml.ray.routing import PrefixIndex, prefix_hashes
-from pyggml.server import Forwarded, ModelSpec, Relay, Settings, answers, create_app
+from pyggml.server import ForwardedRequest, ModelSpec, Settings, WorkerProxy, create_app, run_forwarded
 
 QUESTION = {"role": "user", "content": "What colour is the sky?"}
 
@@ -121,18 +121,18 @@ class Here:
     def __init__(self, model: Path | None = None) -> None:
         self.llm = pyggml.load(model, n_ctx=None if model is None else 8192)
         self.app = create_app(self.llm)
-        self.requests: list[Forwarded] = []
+        self.requests: list[ForwardedRequest] = []
         self.fails_after: int | None = None
         self.fails_with: Exception = pyggml.HostLostError("the replica at 10.0.0.1 is lost")
 
     async def send_on(
-        self, request: Forwarded, fields: Mapping[str, Any]
+        self, request: ForwardedRequest, fields: Mapping[str, Any]
     ) -> AsyncGenerator[Sequence[Mapping[str, Any]], None]:
         del fields
         self.requests.append(request)
         request = pickle.loads(pickle.dumps(request))
         n_pieces = 0
-        pieces = answers(self.app, request)
+        pieces = run_forwarded(self.app, request)
         try:
             while self.fails_after != n_pieces:
                 yield pickle.loads(pickle.dumps(await anext(pieces)))
@@ -146,7 +146,7 @@ class Here:
 
 @contextmanager
 def relayed(here: Here, **options: Any) -> Iterator[str]:
-    with here.llm, servers.serving(Relay(Settings(**options), here.send_on)) as url:  # type: ignore[arg-type]
+    with here.llm, servers.serving(WorkerProxy(Settings(**options), here.send_on)) as url:  # type: ignore[arg-type]
         yield url
 
 
@@ -212,15 +212,15 @@ def test_a_client_that_leaves_frees_the_replica(talker: Path) -> None:
         with httpx.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
             lines = answer.iter_lines()  # kept: the connection would close with it
             next(lines)
-            assert until(lambda: len(here.app.state.worker.calls) == 1)
-        assert until(lambda: not len(here.app.state.worker.calls))
+            assert until(lambda: len(here.app.state.worker.running_requests) == 1)
+        assert until(lambda: not len(here.app.state.worker.running_requests))
 
 
 def test_each_model_is_found_by_all_of_its_names() -> None:
     found: list[str] = []
 
     async def send_on(
-        request: Forwarded, fields: Mapping[str, Any]
+        request: ForwardedRequest, fields: Mapping[str, Any]
     ) -> AsyncGenerator[Sequence[Mapping[str, Any]], None]:
         del fields
         found.append(request.model)
@@ -228,7 +228,7 @@ def test_each_model_is_found_by_all_of_its_names() -> None:
         yield ()
 
     models = (ModelSpec(name="one"), ModelSpec(name="two", aliases=("zwei",)))
-    relay = Relay(Settings(models=models), send_on)  # type: ignore[arg-type]
+    relay = WorkerProxy(Settings(models=models), send_on)  # type: ignore[arg-type]
     with servers.serving(relay) as url:  # type: ignore[arg-type]
         for name in ("one", "two", "zwei", "two:latest", "default", None, "three", 4):
             assert httpx.post(f"{url}/v1/completions", json={"model": name, "prompt": "A"}).status_code == 503
@@ -247,7 +247,9 @@ def test_the_head_of_an_answer_comes_with_its_first_piece() -> None:
         await send({"type": "http.response.body", "body": b"3", "more_body": False})
 
     async def answered() -> list[list[str]]:
-        return [[each["type"] for each in piece] async for piece in answers(slow, Forwarded("m", {}, b"body"))]
+        return [
+            [each["type"] for each in piece] async for piece in run_forwarded(slow, ForwardedRequest("m", {}, b"body"))
+        ]
 
     pieces = asyncio.run(answered())
     assert [len(piece) for piece in pieces] == [3, 1]

@@ -32,7 +32,7 @@ def on_a_cluster(what: str, folder: Path) -> dict[str, Any]:
 @needs_ray
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own, when it is imported
 def test_what_cannot_be_served_is_refused_before_anything_starts() -> None:
-    with pytest.raises(pyggml.InvalidParameterError, match="would both be called"):
+    with pytest.raises(pyggml.InvalidParameterError, match="have the same name"):
         pyggml.ray.deployment(["a/model.gguf", "b/model.gguf"])
     with pyggml.load(n_ctx=128) as llm, pytest.raises(pyggml.InvalidParameterError, match="name its file"):
         pyggml.ray.deployment([llm])  # type: ignore[list-item]

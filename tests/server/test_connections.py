@@ -231,7 +231,7 @@ def test_who_leaves_frees_what_it_had(sent: bytes, delay_s: float, server: serve
             end(client)
     assert until(lambda: is_free(server) and not server.server.server_state.connections)
     assert until(lambda: n_descriptors() <= before)
-    assert until(lambda: not server.worker.calls)
+    assert until(lambda: not server.worker.running_requests)
 
 
 def _reset(client: socket.socket) -> None:
@@ -361,4 +361,4 @@ def test_clients_that_hang_and_leave_cost_the_others_no_token() -> None:
             llm = server.worker.models.loaded[0].llm
             assert llm.detokenize(ids).strip() == text.strip()
         assert until(lambda: is_free(server) and not server.server.server_state.connections)
-        assert until(lambda: not server.worker.calls)
+        assert until(lambda: not server.worker.running_requests)

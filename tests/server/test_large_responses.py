@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pyggml.server.http.large_responses import long_answer, sliced
+from pyggml.server.http.large_responses import in_slices, large_json_response
 
 
 @pytest.mark.parametrize("items", [[], [1], ["é", None, [1.5]], list(range(10_000)), [{"id": i} for i in range(5000)]])
 @pytest.mark.parametrize("others", [{}, {"object": "list", "usage": {"total_tokens": 3}}])
 def test_it_is_the_json_of_the_whole(items: list[Any], others: dict[str, Any]) -> None:
-    answer = long_answer("items", sliced(items), **others)
+    answer = large_json_response("items", in_slices(items), **others)
     assert json.loads(bytes(answer.body)) == {"items": items, **others}
     assert answer.headers["content-type"] == "application/json"
 
@@ -35,7 +35,7 @@ def test_other_threads_have_their_turns_meanwhile() -> None:
     thread.start()
     try:
         before = n_turns
-        long_answer("tokens", sliced(rows))
+        large_json_response("tokens", in_slices(rows))
         assert n_turns - before >= 5
     finally:
         is_done.set()

@@ -13,7 +13,7 @@ import pytest
 from support.servers import servers
 
 import pyggml.server
-from pyggml.server.observability.logs import JSONFormatter, Repeated, TextFormatter
+from pyggml.server.observability.logs import JSONFormatter, RepeatFilter, TextFormatter
 
 SECRET = "Once upon a midnight dreary"
 
@@ -146,7 +146,7 @@ def test_a_failure_has_its_stack_once_and_the_client_none(log: Lines) -> None:
     def fail() -> str:
         raise RuntimeError("the disk is on fire in /srv/models")
 
-    app.state.worker.models.why_not_ready = fail
+    app.state.worker.models.not_ready_reason = fail
     with servers.serving(app) as url:
         answer = httpx.get(f"{url}/ready", headers={"x-request-id": "broken"})
         assert answer.status_code == 500
@@ -191,6 +191,6 @@ def test_what_the_engine_repeats_is_logged_once() -> None:
     def record(text: str, **extra: Any) -> logging.LogRecord:
         return logging.makeLogRecord({"msg": text, **extra})
 
-    is_new = Repeated().filter
+    is_new = RepeatFilter().filter
     assert [is_new(record(text)) for text in "aaba"] == [True, False, True, True]
     assert [is_new(record("request", fields={"event": "request"})) for _ in range(2)] == [True, True]

@@ -19,7 +19,7 @@ from support.servers.several_models import NEED, PATIENCE_S, SMALL, Diary, answe
 
 import pyggml
 from pyggml.server import ModelSpec, create_app
-from pyggml.server.models.pool import DEFAULT, Models
+from pyggml.server.models.pool import DEFAULT, ModelPool
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_the_least_recently_used_makes_room(copies: list[Path]) -> None:
                 assert diary.lines == ["+a", "+b", "-b", "+c"]
                 await answer(offered, "b")
                 assert diary.lines[4:] == ["-a", "+b"]
-                assert offered.why_not_ready() is None  # the first can come back
+                assert offered.not_ready_reason() is None  # the first can come back
 
     run(main)
 
@@ -54,7 +54,7 @@ def test_a_model_that_never_fits_is_refused_and_the_others_stay(copies: list[Pat
             failure = (await refusal(offered, "b")).failure
             assert (failure.status, failure.code) == (503, "out_of_memory")
             assert "needs" in failure.message
-            assert f"models may take {2 * NEED / 1e6:.1f} MB together: raise max_memory" in failure.message
+            assert f"max_memory is {2 * NEED / 1e6:.1f} MB: raise it" in failure.message
             assert (await answer(offered, "a"))[0] == "a"
             assert diary.lines == ["+a", "!b: OutOfMemoryError"]
 
@@ -72,7 +72,7 @@ def test_what_the_machine_has_no_room_for_is_refused(copies: list[Path]) -> None
             beside = (await refusal(offered, "b")).failure
             for failure in (alone, beside):
                 assert (failure.status, failure.code) == (503, "out_of_memory")
-                assert "besides" in failure.message
+                assert "in addition to" in failure.message
             assert (await answer(offered, "a"))[0] == "a"
             assert diary.lines == ["!b: OutOfMemoryError", "+a", "!b: OutOfMemoryError"]
 
@@ -124,7 +124,7 @@ def test_who_finds_no_room_in_time_is_told_what_is_in_use(copies: list[Path]) ->
                 failure = (await refusal(offered, "b")).failure
                 assert (failure.status, failure.kind, failure.retry_after_s) == (503, "unavailable", 10)
                 assert "'a' (" in failure.message
-                assert f"models may take {(NEED + 1000) / 1e6:.1f} MB together" in failure.message
+                assert f"max_memory is {(NEED + 1000) / 1e6:.1f} MB" in failure.message
                 assert (await served.llm.agenerate("Once", max_tokens=2)).token_ids  # it was never unloaded
                 assert (await answer(offered, "a"))[0] == "a"  # and others may use it again
             assert (await answer(offered, "b"))[0] == "b"
@@ -143,7 +143,7 @@ def test_so_many_wait_for_a_model_and_no_more(copies: list[Path]) -> None:
     run(main)
 
 
-async def _served(offered: Models, name: str) -> str:
+async def _served(offered: ModelPool, name: str) -> str:
     async with offered.lease(name) as served:
         return served.name
 
@@ -177,11 +177,11 @@ def test_a_full_queue_says_when_to_come_back(copies: list[Path]) -> None:
             # What the engine does not queue has places of its own.
             assert client.post("/tokenize", json={"content": "Once"}).status_code == 200
             (served,) = app.state.worker.models.loaded
-            with served.beside.place(), served.beside.place():
+            with served.concurrency.slot(), served.concurrency.slot():
                 for path, body in (("/tokenize", {"content": "Once"}), ("/v1/embeddings", {"input": "Once"})):
                     refused = client.post(path, json={"model": DEFAULT, **body})
                     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
-        assert served.beside.n_taken == 0
+        assert served.concurrency.n_taken == 0
         assert client.post("/v1/embeddings", json={"model": DEFAULT, "input": "Once"}).status_code == 200
 
 

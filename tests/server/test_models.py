@@ -22,7 +22,7 @@ from support.servers.several_models import NEED, PATIENCE_S, SMALL, Diary, answe
 import pyggml
 from pyggml.server import ModelSpec, Settings, create_app
 from pyggml.server.http.errors import RequestError
-from pyggml.server.models.pool import DEFAULT, Models
+from pyggml.server.models.pool import DEFAULT, ModelPool
 from pyggml.server.observability.observer import Observer
 
 
@@ -64,7 +64,7 @@ def test_models_are_found_by_their_names(copies: list[Path]) -> None:
     ],
 )
 def test_a_model_is_called_after_its_file_or_repository(source: str | None, name: str) -> None:
-    assert Models(Settings(models=(ModelSpec(source),)), Observer()).names == [name]
+    assert ModelPool(Settings(models=(ModelSpec(source),)), Observer()).names == [name]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_model_is_called_after_its_file_or_repository(source: str | None, name
     ],
 )
 def test_two_of_one_name_are_refused_at_once(specs: tuple[ModelSpec, ...]) -> None:
-    with pytest.raises(pyggml.InvalidParameterError, match=r"would both be called .*another name"):
+    with pytest.raises(pyggml.InvalidParameterError, match=r"have the same name .*another name"):
         create_app(Settings(models=specs))
 
 
@@ -88,10 +88,10 @@ def test_the_first_is_loaded_at_the_start_and_the_others_when_asked_for(copies: 
     async def main() -> None:
         diary = Diary()
         async with opened(copies, diary) as offered:
-            assert offered.why_not_ready() == "the model is being loaded"  # whoever asks begins to load it
+            assert offered.not_ready_reason() == "the model is being loaded"  # whoever asks begins to load it
             await offered.start()
             assert diary.lines == ["+a"]
-            assert offered.why_not_ready() is None
+            assert offered.not_ready_reason() is None
             assert await answer(offered, "c") == ("c", (await answer(offered, DEFAULT))[1])
             assert diary.lines == ["+a", "+c"]
         assert diary.lines == ["+a", "+c", "-a", "-c"]
@@ -142,7 +142,7 @@ def test_a_load_goes_on_when_everybody_has_left(copies: list[Path]) -> None:
         diary = Diary()
         async with opened(copies, diary) as offered:
             task = asyncio.create_task(answer(offered, "a"))
-            while offered._slots[offered._catalogue.first].stage != "load":
+            while offered._states[offered._catalogue.default].stage != "load":
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait({task})
@@ -165,14 +165,14 @@ def test_it_closes_while_it_loads(copies: list[Path]) -> None:
 
 
 def test_a_model_works_in_one_loop_after_another(copies: list[Path]) -> None:
-    offered = Models(Settings(models=tuple(map(ModelSpec, copies)), load=SMALL, max_loaded_models=1), Observer())
+    offered = ModelPool(Settings(models=tuple(map(ModelSpec, copies)), load=SMALL, max_loaded_models=1), Observer())
     for _ in range(3):
         found = run(lambda: _all(offered, "abcabc"))
         assert [name for name, _ in found] == list("abcabc")
     asyncio.run(offered.aclose())
 
 
-async def _all(offered: Models, names: str) -> list[tuple[str, str]]:
+async def _all(offered: ModelPool, names: str) -> list[tuple[str, str]]:
     return await asyncio.gather(*(answer(offered, name) for name in names))
 
 
@@ -214,7 +214,7 @@ def test_a_file_that_is_gone_says_nothing_of_its_neighbours(copies: list[Path]) 
                 await offered.start()  # whoever starts it is told everything
         async with opened(copies) as offered:
             failure = (await refusal(offered, "b")).failure
-            assert (failure.status, failure.message) == (503, "the model 'b' cannot be loaded: its file is not there")
+            assert (failure.status, failure.message) == (503, "the model 'b' cannot be loaded: its file does not exist")
 
     run(main)
 

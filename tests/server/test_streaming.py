@@ -18,15 +18,15 @@ from starlette.types import Message
 from support.servers.servers import serving
 
 import pyggml.server
-from pyggml.server.http.streaming import PING, Pieces, framed
-from pyggml.server.protocols.endpoint import Event
+from pyggml.server.http.sse import PING, Event, format_event
+from pyggml.server.http.streaming import StreamingBody
 
 Make = Callable[[], AsyncGenerator[bytes, None]]
 
 
 def app(make: Make, ping_s: float = 0.0) -> Starlette:
     async def answer(request: Request) -> Response:  # noqa: ARG001
-        return Pieces(make(), "text/event-stream", PING if ping_s else b"", ping_s)
+        return StreamingBody(make(), "text/event-stream", PING if ping_s else b"", ping_s)
 
     return Starlette(routes=[Route("/", answer)])
 
@@ -34,9 +34,9 @@ def app(make: Make, ping_s: float = 0.0) -> Starlette:
 def test_pieces_come_in_order_and_silence_is_broken() -> None:
     async def pieces() -> AsyncGenerator[bytes, None]:
         for number in range(3):
-            yield framed(Event(str(number)))
+            yield format_event(Event(str(number)))
         await asyncio.sleep(0.4)
-        yield framed(Event("last", "named"))
+        yield format_event(Event("last", "named"))
 
     with serving(app(pieces, ping_s=0.1)) as url:
         answer = httpx.get(url)
@@ -93,7 +93,7 @@ def test_a_server_that_raises_for_a_client_that_left_closes_the_generator() -> N
         if message["type"] == "http.response.body":
             raise OSError
 
-    asyncio.run(Pieces(pieces(), "text/plain")({"type": "http"}, receive, send))
+    asyncio.run(StreamingBody(pieces(), "text/plain")({"type": "http"}, receive, send))
     assert closed
 
 
@@ -152,7 +152,7 @@ def test_a_server_that_raises_once_the_client_has_left(stream: bool) -> None:
         async with app.router.lifespan_context(app):
             await app(scope, receive, send)
             assert n_sent == 2
-            assert len(worker.calls) == 0
+            assert len(worker.running_requests) == 0
             stats = worker.models.loaded[0].llm.stats
             while stats().n_running:
                 await asyncio.sleep(0.01)

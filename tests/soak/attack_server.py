@@ -65,7 +65,7 @@ def held(worker: Any) -> dict[str, int]:
         "cpu_ms": round(time.process_time() * 1000),
         "running": stats.n_running,
         "queued": stats.n_queued,
-        "calls": len(worker.calls),
+        "calls": len(worker.running_requests),
         "handles": sum(lib.pyg_live_handles(kind) for kind in range(lib.PYG_HANDLE_KINDS)),
         "threads": int(status["Threads"]),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),

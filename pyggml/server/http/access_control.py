@@ -1,4 +1,4 @@
-"""Who may use the server: keys, the Host header, and pages of other origins."""
+"""Access control: API keys, and the Host and Origin headers."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from pyggml.server.http.errors import Failure, RequestError
 ANY = "*"
 
 
-class Keys:
-    """The keys that let requests in. No comparison takes longer the more of a key is right."""
+class ApiKeys:
+    """The accepted API keys, compared in constant time."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = [_digest(key) for key in keys]
 
     @property
-    def are_needed(self) -> bool:
-        """Whether there are any."""
+    def are_required(self) -> bool:
+        """True if there are any."""
         return bool(self._digests)
 
     def check(self, headers: Headers) -> None:
-        """Requires one of the keys, if there are any, as OpenAI's or as Anthropic's clients send them.
+        """Require one of the keys, if there are any, in the header of OpenAI's or Anthropic's clients.
 
         Raises:
-            RequestError: 401, there is none, or a wrong one.
+            RequestError: 401, the key is missing or wrong.
         """
         if not self._digests:
             return
@@ -42,16 +42,15 @@ class Keys:
         digest = _digest(given)
         if not sum(hmac.compare_digest(digest, each) for each in self._digests):
             wrong = "the API key is wrong" if given else "this server needs an API key"
-            message = f"{wrong}: send one in the header Authorization, as Bearer KEY, or in x-api-key"
+            message = f"{wrong}: send it in the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'"
             raise RequestError(Failure(401, "authentication", message, "invalid_api_key"))
 
 
-class Guard:
-    """Refuses requests by the Host and Origin headers, around an ASGI application.
+class HostOriginMiddleware:
+    """ASGI middleware that checks the Host and Origin headers.
 
-    A page of somebody else's can have its own name point to this machine, and then speak to a server on loopback as if
-    it came from there (DNS rebinding); but it cannot choose the name that the browser sends. Nor can it hide its origin
-    when it sends a request whose answer it may not read.
+    By DNS rebinding, a foreign web page can reach a server on loopback under the page's own name, but it cannot change
+    the Host header that the browser sends, nor the Origin header of a cross-origin request.
     """
 
     def __init__(
@@ -62,13 +61,13 @@ class Guard:
         origins: Sequence[str],
         refuse: Callable[[Scope, Failure], Response],
     ) -> None:
-        """Wraps an application.
+        """Wrap an application.
 
         Args:
             app: the application.
             allowed_hosts: names without ports, as in ``Settings``.
-            origins: origins that may use the server all the same.
-            refuse: says what was wrong with a request in the words of its protocol.
+            origins: origins that are allowed in addition.
+            refuse: makes the error response in the protocol of the request.
         """
         self._app = app
         self._allowed = frozenset(host.lower() for host in allowed_hosts)
@@ -76,7 +75,7 @@ class Guard:
         self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, or refuses it."""
+        """Forward the request, or respond with 403."""
         if scope["type"] != "http" or (refusal := self._refusal(scope)) is None:
             await self._app(scope, receive, send)
             return
@@ -84,7 +83,7 @@ class Guard:
         await self._refuse(scope, failure)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
-        """Why a request is refused; None: it is not."""
+        """Return why the request is refused; None: it is allowed."""
         if ANY in self._allowed:
             return None
         reaches_loopback = is_loopback((scope.get("server") or ("",))[0])
@@ -93,12 +92,12 @@ class Guard:
         for name, value in scope["headers"]:
             if name == b"host" and not self._is_allowed(_host_of("//" + value.decode("latin-1")), reaches_loopback):
                 host = value.decode("latin-1")
-                return f"this server is not called {host!r:.200}: its option allowed_hosts says what it may be called"
+                return f"the Host header {host!r:.200} is not allowed: add it to the server's option allowed_hosts"
             if name == b"origin":
                 origin = value.decode("latin-1").lower()
                 is_known = ANY in self._origins or origin in self._origins
                 if not is_known and not self._is_allowed(_host_of(origin), reaches_loopback):
-                    return f"pages of {origin!r:.200} may not use this server: its option cors_origins says which may"
+                    return f"the origin {origin!r:.200} is not allowed: add it to the server's option cors_origins"
         return None
 
     def _is_allowed(self, host: str | None, reaches_loopback: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Names and addresses of this machine."""
+"""Loopback names and addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address reaches this machine alone."""
+    """Return True if a host name or address reaches only this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -1,7 +1,7 @@
-"""Connections that wait for their clients: how long they may, and who goes first when there are too many.
+"""Connection limits: timeouts for slow clients, and eviction of the longest-waiting connections.
 
-uvicorn gives a client all the time in the world to send a request's head, or to read an answer. What is added here
-uses attributes of its protocols that it does not document: pyproject.toml says in which versions they are there.
+uvicorn has no timeout for sending a request's headers or for reading a response. The limits here use undocumented
+attributes of its protocols; pyproject.toml pins the versions that have them.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from typing import TYPE_CHECKING, Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# Who is refused a body that is too large may send this much longer, so that it has a chance to read why.
+# Seconds for which a client whose body was refused may go on sending, so that it can read the response.
 _LINGER_S = 2.0
-# Making room looks at every connection, so it makes room for several.
-_SHARE_TO_CLOSE = 0.05
+# Eviction looks at every connection, so it closes several at once.
+_EVICTED_SHARE = 0.05
 
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What connections may do.
+    """Connection limits.
 
     Attributes:
-        max_connections: how many there may be.
-        max_head_bytes: size of the largest head of a request.
-        head_s: seconds within which a request's head must have come.
-        keep_alive_s: seconds that a connection may wait for its next request.
-        send_s: seconds after which a client that reads nothing is cut off.
+        max_connections: maximum number of connections.
+        max_header_bytes: maximum size of a request's headers.
+        header_s: seconds within which a request's headers must arrive.
+        keep_alive_s: seconds for which a connection may wait for its next request.
+        send_s: seconds after which a client that reads nothing is disconnected.
     """
 
     max_connections: int
-    max_head_bytes: int
-    head_s: float
+    max_header_bytes: int
+    header_s: float
     keep_alive_s: float
     send_s: float
 
 
 class Connection(asyncio.Protocol):
-    """What is added to uvicorn's protocols. Costs nothing per request: :func:`sweep` looks now and then."""
+    """Mixin for uvicorn's protocols. Costs nothing per request: :func:`sweep` checks connections periodically."""
 
     limits: Limits
 
@@ -61,39 +61,39 @@ class Connection(asyncio.Protocol):
     _unsent_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins a connection, in place of others if there are too many."""
+        """Accept a connection; at the limit, evict others."""
         super().connection_made(transport)
         self._since = self.loop.time()
-        if len(self.connections) > self.limits.max_connections and not self._make_room():
+        if len(self.connections) > self.limits.max_connections and not self._evict_waiting():
             self.transport.write(_FULL)
             self.transport.close()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is in progress; a part of a head may have come."""
+        """True if no request is in progress; a part of its headers may have arrived."""
         return self.cycle is None or self.cycle.response_complete
 
     def check(self, now: float) -> None:
-        """Closes the connection if its client takes too long."""
+        """Close the connection if its client takes too long."""
         if self._has_stalled(now):
             self.transport.abort()
         elif not self.is_idle:
             self._last_cycle = None
         elif self.cycle is not None and self._last_cycle is not self.cycle:
             self._last_cycle, self._since = self.cycle, now
-        elif now - self._since > self._patience_s:
+        elif now - self._since > self._idle_timeout_s:
             self.transport.close()
 
     @property
-    def _patience_s(self) -> float:
+    def _idle_timeout_s(self) -> float:
         if self.cycle is None:
-            return self.limits.head_s
-        return _LINGER_S if self.cycle.more_body else self.limits.keep_alive_s + self.limits.head_s
+            return self.limits.header_s
+        return _LINGER_S if self.cycle.more_body else self.limits.keep_alive_s + self.limits.header_s
 
     def _has_stalled(self, now: float) -> bool:
-        """Whether the client has read nothing for too long of what waits for it."""
+        """Return True if the client has not read from the write buffer for too long."""
         unsent = self.transport.get_write_buffer_size()
-        # While more is written, that grows although the client reads.
+        # While the server writes, the buffer may grow although the client reads.
         if not unsent or not (self.flow.write_paused or self.is_idle):
             self._unsent = 0
         elif not self._unsent or unsent < self._unsent:
@@ -102,11 +102,11 @@ class Connection(asyncio.Protocol):
             return now - self._unsent_since > self.limits.send_s
         return False
 
-    def _make_room(self) -> bool:
-        """Closes the connections that have waited longest for their clients. Returns whether there were any."""
+    def _evict_waiting(self) -> bool:
+        """Close the connections that have waited longest for their clients. Return False if there are none."""
         waiting = [each for each in self.connections if each is not self and each._waits_for_client]
         waiting.sort(key=lambda each: each._since)
-        for each in waiting[: 1 + int(len(waiting) * _SHARE_TO_CLOSE)]:
+        for each in waiting[: 1 + int(len(waiting) * _EVICTED_SHARE)]:
             self.connections.discard(each)
             each.transport.abort()
         return bool(waiting)
@@ -117,10 +117,10 @@ class Connection(asyncio.Protocol):
 
 
 class _H11Connection(Connection, H11Protocol):
-    """Parsed in Python, which bounds heads itself."""
+    """Connection with h11, a parser in Python, which limits headers itself."""
 
     def send_400_response(self, msg: str) -> None:
-        """Says that a request is no HTTP. One that is in progress has then lost its client, as nothing can follow."""
+        """Respond to malformed HTTP. A request in progress sees its client disconnect."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         self.transport.close()
@@ -134,43 +134,43 @@ def _httptools() -> type[Connection]:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class HttpToolsConnection(Connection, HttpToolsProtocol):
-        """Parsed in C, which takes heads of any size."""
+        """Connection with httptools, a parser in C, which does not limit headers."""
 
-        _head_bytes = 0
+        _header_bytes = 0
 
         def data_received(self, data: bytes) -> None:
-            """Refuses a head that is too large."""
+            """Refuse headers that are too large."""
             before = self.cycle
             if self.is_idle:
-                self._head_bytes += len(data)
-                if self._head_bytes > self.limits.max_head_bytes and b"\r\n\r\n" not in data:
-                    self.send_400_response("The request's head is too large.")
+                self._header_bytes += len(data)
+                if self._header_bytes > self.limits.max_header_bytes and b"\r\n\r\n" not in data:
+                    self.send_400_response("The request's headers are too large.")
                     return
             super().data_received(data)
             if self.cycle is not before:
-                self._head_bytes = 0
+                self._header_bytes = 0
 
     return HttpToolsConnection
 
 
 def connection_class(limits: Limits) -> type[asyncio.Protocol]:
-    """The protocol of uvicorn, by httptools where it is installed, with limits."""
+    """Return uvicorn's protocol class with limits, using httptools if it is installed."""
     base = _httptools() if importlib.util.find_spec("httptools") else _H11Connection
     return type("LimitedConnection", (base,), {"limits": limits})
 
 
 def sweep(connections: Collection[Any], now: float) -> None:
-    """Closes the connections whose clients take too long.
+    """Close the connections whose clients take too long.
 
     Args:
         connections: all connections of the server.
-        now: the loop's time.
+        now: the event loop's time.
     """
     for connection in list(connections):
         connection.check(now)
 
 
 def close_all(connections: Collection[Any]) -> None:
-    """Closes all connections, in the middle of their answers too."""
+    """Close all connections, also in the middle of responses."""
     for connection in list(connections):
         connection.transport.abort()

@@ -1,4 +1,4 @@
-"""What went wrong with a request, without stacks and paths: the one table of statuses."""
+"""Errors of requests, and their mapping to HTTP statuses. Messages carry no stack traces and no paths."""
 
 from __future__ import annotations
 
@@ -8,29 +8,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
+from starlette.responses import JSONResponse, Response
 
 import pyggml
+from pyggml.server.protocols.endpoint import Protocol
 
 
 class RequestError(Exception):
-    """A request that cannot be served, with its own status; what a protocol or a guard refuses."""
+    """An invalid or refused request, with its HTTP status."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
 
 
-class ClientGone(Exception):
-    """The client has gone away; nobody reads an answer any more."""
-
-
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with one field of a body.
+    """A validation error in one field of a body.
 
     Attributes:
-        field: its name, with dots and indices where it is inside others.
-        message: what is wrong.
+        field: path of the field, such as "messages.0.role".
+        message: the error.
     """
 
     field: str
@@ -39,18 +37,18 @@ class Problem:
 
 @dataclass(frozen=True)
 class Failure:
-    """A request that failed, for protocols to put in their words.
+    """A failed request, which each protocol formats in its own way.
 
     Attributes:
         status: HTTP status.
         kind: "invalid", "authentication", "not_found", "too_large", "overloaded", "timeout", "unavailable" or
             "internal".
-        message: what was wrong and the way out, for people.
-        code: a word for programs, such as "context_length_exceeded"; "" if there is none.
-        param: the field that is wrong; "" if none or several.
-        problems: what is wrong with each field, for bodies that do not validate.
-        retry_after_s: when to try again; None: no advice.
-        request_id: names the request in logs and answers; "" as long as nobody has said whose failure it is.
+        message: the error and how to fix it.
+        code: machine-readable code, such as "context_length_exceeded"; "": none.
+        param: the invalid field; "": none or several.
+        problems: the validation errors of a body.
+        retry_after_s: seconds after which to retry; None: unknown.
+        request_id: ID of the request in logs and responses; "": not set yet.
     """
 
     status: int
@@ -63,7 +61,7 @@ class Failure:
     request_id: str = ""
 
     def __post_init__(self) -> None:
-        """Shortens messages that quote what a client sent, however much that was."""
+        """Shorten messages that quote long values of the client."""
         if len(self.message) > _MAX_MESSAGE:
             object.__setattr__(self, "message", f"{self.message[:_MAX_MESSAGE]}...")
 
@@ -72,8 +70,8 @@ _MAX_MESSAGE = 4000
 _MAX_PROBLEMS = 20
 _MAX_NAME = 200
 
-# The first class that fits; subclasses stand before their bases.
-_KINDS: tuple[tuple[type[BaseException], int, str, str], ...] = (
+# The first matching class counts: subclasses come before their bases.
+_STATUSES: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (pyggml.ContextOverflowError, 400, "invalid", "context_length_exceeded"),
     (pyggml.QueueFullError, 429, "overloaded", "queue_full"),
     (pyggml.RequestTimeout, 504, "timeout", "timeout"),
@@ -93,26 +91,26 @@ _KINDS: tuple[tuple[type[BaseException], int, str, str], ...] = (
 
 
 def invalid(message: str, param: str = "", code: str = "invalid_value") -> RequestError:
-    """What is raised for a request that asks for what cannot be.
+    """Return the error for an invalid request, with status 400.
 
     Args:
-        message: what is wrong, and the way out.
-        param: the field that is wrong; "" if none or several.
-        code: a word for programs.
+        message: the error and how to fix it.
+        param: the invalid field; "": none or several.
+        code: machine-readable code.
     """
     return RequestError(Failure(400, "invalid", message, code, param))
 
 
-#: Seconds after which a full queue may have room.
+#: Seconds after which to retry when the queue is full.
 RETRY_AFTER_S = 1
 
 
-#: What requests hear that come, or still run, when the server ends.
+#: The failure of requests that arrive, or still run, during shutdown.
 STOPPING = Failure(
     503, "unavailable", "the server is stopping: send the request again a little later", "stopping", retry_after_s=5
 )
 
-# Clients need not know which hosts there are; the log names the one that is lost.
+# The log names the lost host; clients need not know it.
 _HOST_LOST = Failure(
     503,
     "unavailable",
@@ -129,16 +127,16 @@ _ENGINE_LOST = Failure(
     retry_after_s=5,
 )
 
-# What clients did not send, and so may quote where the server keeps its files.
-_OF_THE_SERVER = ("not_found", "unavailable", "internal")
+# Kinds of failures whose messages may contain paths of the server's files.
+_SERVER_KINDS = ("not_found", "unavailable", "internal")
 
-# A path, in quotes or not, up to its last part.
+# A path up to its last component, quoted and unquoted.
 _QUOTED_PATH = re.compile(r"""(['"`])(?:~|\.{0,2})/(?:(?:(?!\1).)*/)?(?=(?:(?!\1).)+\1)""")
 _PATH = re.compile(r"""(?<![\w/.:~'"`])(?:~|\.{0,2})/(?:[^\s'"`/:,;()]+/)*""")
 
 
-def failure_of(error: BaseException) -> Failure:
-    """The failure that an exception means."""
+def failure_from(error: BaseException) -> Failure:
+    """Return the failure for an exception."""
     if isinstance(error, RequestError):
         return error.failure
     if isinstance(error, ValidationError):
@@ -147,15 +145,27 @@ def failure_of(error: BaseException) -> Failure:
         return _HOST_LOST
     if isinstance(error, pyggml.EngineLostError):
         return _ENGINE_LOST
-    for cls, status, kind, code in _KINDS:
+    for cls, status, kind, code in _STATUSES:
         if isinstance(error, cls):
-            message = without_paths(str(error)) if kind in _OF_THE_SERVER else str(error)
+            message = strip_paths(str(error)) if kind in _SERVER_KINDS else str(error)
             return Failure(status, kind, message, code, retry_after_s=RETRY_AFTER_S if status == 429 else None)
-    return Failure(500, "internal", "the server failed; its log says how", "internal_error")
+    return Failure(500, "internal", "internal server error; see the server's log", "internal_error")
 
 
-def without_folders(message: str, *paths: str | os.PathLike[str]) -> str:
-    """A message that names these files without the folders that they are in."""
+def error_response(protocol: Protocol, failure: Failure) -> Response:
+    """Return a failure as a response in a protocol's format."""
+    headers = {}
+    if failure.retry_after_s is not None:
+        headers["Retry-After"] = str(failure.retry_after_s)
+    if failure.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if failure.code == STOPPING.code:
+        headers["Connection"] = "close"
+    return JSONResponse(protocol.error_body(failure), failure.status, headers=headers)
+
+
+def strip_folders(message: str, *paths: str | os.PathLike[str]) -> str:
+    """Remove the folders of these files from a message."""
     for path in paths:
         for folder in (Path(path).absolute().parent, Path(path).parent):
             if folder.name:
@@ -163,22 +173,21 @@ def without_folders(message: str, *paths: str | os.PathLike[str]) -> str:
     return message
 
 
-def without_paths(message: str) -> str:
-    """A message that names files without saying where they are."""
+def strip_paths(message: str) -> str:
+    """Reduce all paths in a message to their last components."""
     return _PATH.sub("", _QUOTED_PATH.sub(r"\1", message))
 
 
 def _invalid_body(error: ValidationError) -> Failure:
-    found = error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_PROBLEMS]
     messages: dict[str, list[str]] = {}
-    for each in found:
+    for each in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_PROBLEMS]:
         messages.setdefault(".".join(_name(part) for part in each["loc"] if not _is_type(part)), []).append(each["msg"])
     problems = tuple(Problem(name, ", or: ".join(dict.fromkeys(each))) for name, each in messages.items())
     message = "; ".join(f"{each.field}: {each.message}" if each.field else each.message for each in problems)
     return Failure(400, "invalid", message, param=problems[0].field if len(problems) == 1 else "", problems=problems)
 
 
-# Of a field that takes several types, pydantic reports each with what is wrong for it.
+# For a field with several types, pydantic reports an error per type, with the type in the location.
 _TYPE = re.compile(r"str|int|float|bool|none|[\w-]+\[.*\]")
 
 
@@ -187,5 +196,5 @@ def _is_type(part: int | str) -> bool:
 
 
 def _name(part: int | str) -> str:
-    """A part of a field's place: a name of ours, an index, or a key of the client's, however long."""
+    """Return one component of a field's path; a client's key may be long and is cut."""
     return f"{part!s:.{_MAX_NAME}}"

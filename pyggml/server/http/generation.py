@@ -1,34 +1,158 @@
-"""A generation that a request asked for: one or more choices, computed together."""
+"""Generations: submit a request's prompts to the engine, and read the results."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pyggml import AsyncChatStream, AsyncStream, ChatChunk, ChatCompletion, Chunk, Completion
+from pyggml import (
+    AsyncChatStream,
+    AsyncStream,
+    ChatChunk,
+    ChatCompletion,
+    Chunk,
+    Completion,
+    Message,
+    QueueFullError,
+)
+from pyggml.server.http import errors
+from pyggml.server.http.concurrency_limit import queue_full
+from pyggml.server.http.request_body import require_tractable
 
 if TYPE_CHECKING:
-    from pyggml.server.models.pool import Served
+    from pyggml.server.http.request import ServerRequest
+    from pyggml.server.models.pool import LoadedModel
+    from pyggml.server.settings.options import Settings
 
-S = TypeVar("S", AsyncStream, AsyncChatStream)
 C = TypeVar("C", Chunk, ChatChunk)
 D = TypeVar("D", Completion, ChatCompletion)
 
 
-class Generation(Generic[C, D]):
-    """The choices of one request, numbered from 0: an asynchronous iterator of (number, chunk).
+@dataclass(frozen=True)
+class ChatInput:
+    """A parsed chat request, in the library's terms.
 
     Attributes:
-        served: the model that answers.
-        created: when it was asked for, in seconds since 1970.
+        messages: as for :meth:`pyggml.LLM.chat`.
+        sampling: the fields of SamplingParams that the request sets.
+        options: the other parameters of :meth:`pyggml.LLM.chat`.
+        n: number of choices.
     """
 
-    def __init__(self, served: Served, streams: Sequence[AsyncStream] | Sequence[AsyncChatStream]) -> None:
-        """Keeps streams that have not been submitted."""
-        self.served = served
+    messages: Sequence[Message]
+    sampling: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    n: int = 1
+
+
+async def submit_chat(
+    request: ServerRequest, model: LoadedModel, chat: ChatInput
+) -> Generation[ChatChunk, ChatCompletion]:
+    """Submit a conversation to the engine.
+
+    Raises:
+        InferError: as :meth:`pyggml.LLM.chat`.
+        ClientDisconnectedError: the client disconnected.
+    """
+    settings = request.worker.settings
+    _require_at_most("messages", len(chat.messages), settings.max_messages)
+    if request.has_long_body:
+        texts, options = _texts(chat.messages), {**chat.sampling, **chat.options}
+        await request.run_in_thread(require_tractable, model.llm.n_ctx, texts, options)
+    _require_at_most("choices", chat.n, _max_choices(model, settings))
+
+    def make_streams() -> list[AsyncChatStream]:
+        params = model.sampling_params(chat.sampling, chat.n, settings)
+        return [model.llm.astream_chat(chat.messages, params=each, **chat.options) for each in params]
+
+    return await _submit(request, model, make_streams)
+
+
+async def submit_prompts(
+    request: ServerRequest,
+    model: LoadedModel,
+    prompts: Sequence[str | Sequence[int]],
+    sampling: Mapping[str, Any],
+    n: int = 1,
+) -> Generation[Chunk, Completion]:
+    """Submit prompts to the engine, each a text or token IDs.
+
+    Args:
+        request: the request.
+        model: the model.
+        prompts: the prompts; the choices of the first come first.
+        sampling: the fields of SamplingParams that the request sets.
+        n: number of choices for each prompt.
+
+    Raises:
+        InferError: as :meth:`pyggml.LLM.generate`.
+        ClientDisconnectedError: the client disconnected.
+    """
+    settings = request.worker.settings
+    _require_at_most("choices", n * len(prompts), _max_choices(model, settings))
+    if request.has_long_body:
+        await request.run_in_thread(require_tractable, model.llm.n_ctx, prompts, sampling)
+
+    def make_streams() -> list[AsyncStream]:
+        params = model.sampling_params(sampling, n, settings)
+        return [model.llm.astream(prompt, each, parse_special=True) for prompt in prompts for each in params]
+
+    return await _submit(request, model, make_streams)
+
+
+async def _submit(
+    request: ServerRequest,
+    model: LoadedModel,
+    make_streams: Callable[[], Sequence[AsyncStream] | Sequence[AsyncChatStream]],
+) -> Generation[Any, Any]:
+    """Make streams, which validates and tokenizes prompts, and submit them."""
+    generation: Generation[Any, Any] = Generation(model, await request.run_in_thread_if_long(make_streams))
+    request.cleanup.push_async_callback(generation.aclose)
+    try:
+        await request.cancel_on_disconnect(generation.submit())
+    except QueueFullError as error:
+        raise queue_full(model, error) from error
+    request.add_generation(generation)
+    return generation
+
+
+def _require_at_most(what: str, number: int, limit: int) -> None:
+    if number > limit:
+        message = f"{number} {what} exceed the limit of {limit} {what} per request"
+        raise errors.invalid(message, code=f"too_many_{what}")
+
+
+def _max_choices(model: LoadedModel, settings: Settings) -> int:
+    """Return the maximum number of choices of a request: at most what the queue can hold."""
+    queue_size = model.concurrency.limit
+    return settings.max_choices if queue_size is None else min(settings.max_choices, queue_size)
+
+
+def _texts(messages: Sequence[Message]) -> Iterator[object]:
+    """Yield the contents of messages that have not been validated yet."""
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, list):
+            yield from (part.get("text") for part in content if isinstance(part, dict))
+        else:
+            yield content
+
+
+class Generation(Generic[C, D]):
+    """The choices of one request, computed together: an asynchronous iterator of (index, chunk).
+
+    Attributes:
+        model: the model.
+        created: time of creation, in seconds since 1970.
+    """
+
+    def __init__(self, model: LoadedModel, streams: Sequence[AsyncStream] | Sequence[AsyncChatStream]) -> None:
+        """Wrap streams that have not been submitted."""
+        self.model = model
         self.created = int(time.time())
         self._streams: Sequence[AsyncStream | AsyncChatStream] = streams
         self._open = AsyncExitStack()
@@ -38,7 +162,7 @@ class Generation(Generic[C, D]):
         return len(self._streams)
 
     async def submit(self) -> None:
-        """Submits all choices, or none.
+        """Submit all choices, or none.
 
         Raises:
             InferError: as :meth:`pyggml.LLM.chat`.
@@ -49,7 +173,7 @@ class Generation(Generic[C, D]):
             self._open = submitted.pop_all()
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, C]]:
-        """Yields the chunks of all choices as they come."""
+        """Yield the chunks of all choices as they come."""
         if len(self._streams) == 1:
             async for chunk in self._streams[0]:
                 yield 0, chunk  # type: ignore[misc]
@@ -58,37 +182,37 @@ class Generation(Generic[C, D]):
             yield pair  # type: ignore[misc]
 
     async def finish(self) -> list[D]:
-        """Runs to the end, and returns the whole choices."""
+        """Wait for the end, and return the completed choices."""
         await asyncio.gather(*(stream.finish() for stream in self._streams))
         return self.completions
 
     @property
     def completions(self) -> list[D]:
-        """The whole choices, once all have ended, which :meth:`aclose` sees to."""
+        """The completed choices; available once all have ended or :meth:`aclose` has been called."""
         return [stream.completion for stream in self._streams]  # type: ignore[misc]
 
     @property
     def prompt_tokens(self) -> int:
-        """Length of the first prompt in tokens, once a chunk of its first choice has come."""
+        """Length of the first prompt in tokens, available from the first chunk on."""
         return self._streams[0].prompt_tokens
 
     @property
     def cached_tokens(self) -> int:
-        """Number of that prompt's tokens that came from the cache, likewise."""
+        """Number of its tokens found in the prefix cache, available from the first chunk on."""
         return self._streams[0].cached_tokens
 
     @property
     def submitted_s(self) -> list[float | None]:
-        """When the engine had each choice, by :func:`time.monotonic`; None: never."""
+        """Time of submission of each choice, by :func:`time.monotonic`; None: never submitted."""
         return [stream.submitted_s for stream in self._streams]
 
     def cancel(self) -> None:
-        """Ends all choices soon; their last chunks then have ``finish_reason="cancelled"``."""
+        """Cancel all choices; their last chunks have ``finish_reason="cancelled"``."""
         for stream in self._streams:
             stream.cancel()
 
     async def aclose(self) -> None:
-        """Cancels what is still running. Does not wait for the engine."""
+        """Cancel all running choices, without waiting for the engine."""
         await self._open.aclose()
 
 

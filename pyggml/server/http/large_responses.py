@@ -1,4 +1,4 @@
-"""Answers with a long list, which are written beside the event loop without holding it up."""
+"""Responses with a long list, encoded in a thread without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from pyggml.server.protocols.endpoint import as_json
+from pyggml.server.http.sse import as_json
 
 T = TypeVar("T")
 
-# Numbers or small objects that are written within a few milliseconds.
+# Numbers or small objects, encoded within a few milliseconds.
 _SLICE = 4096
 
 
-def long_answer(name: str, slices: Iterable[list[Any]], **others: Any) -> Response:
-    """A JSON object with a long list.
+def large_json_response(name: str, slices: Iterable[list[Any]], **others: Any) -> Response:
+    """Return a response with a JSON object that has a long list.
 
-    json.dumps() of a whole list keeps every other thread waiting until it is done, since it is one call of C.
+    json.dumps() of the whole list would hold the GIL until it is done.
 
     Args:
-        name: what the object calls the list.
-        slices: the parts of the list, each of which is made and written within a few milliseconds.
-        **others: what else is in the object.
+        name: key of the list.
+        slices: the slices of the list, each made and encoded within a few milliseconds.
+        **others: the other fields of the object.
     """
-    parts = b",".join(as_json(each).encode()[1:-1] for each in slices if each)
+    items = b",".join(as_json(each).encode()[1:-1] for each in slices if each)
     rest = as_json(others).encode()[1:]
     return Response(
-        b"{%b:[%b]%b%b" % (as_json(name).encode(), parts, b"," if others else b"", rest), media_type="application/json"
+        b"{%b:[%b]%b%b" % (as_json(name).encode(), items, b"," if others else b"", rest), media_type="application/json"
     )
 
 
-def sliced(items: list[T]) -> Iterator[list[T]]:
-    """The items of a long list, a slice at a time."""
+def in_slices(items: list[T]) -> Iterator[list[T]]:
+    """Yield the items of a long list in slices."""
     for start in range(0, len(items), _SLICE):
         yield items[start : start + _SLICE]

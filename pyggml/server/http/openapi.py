@@ -1,9 +1,9 @@
-"""The OpenAPI document, made of what the protocols declare."""
+"""The OpenAPI document, generated from the protocols' endpoints."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
@@ -11,34 +11,34 @@ from starlette.responses import JSONResponse, Response
 
 import pyggml
 from pyggml.server.http.errors import Failure, Problem
-from pyggml.server.http.request import Call
+from pyggml.server.http.request import ServerRequest
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
-_KEYS = {
+_SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
 
-
 _TYPES = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string"}
 
-# Two that differ in all that failures may leave out, from which the schema of a protocol's errors is made.
-_FAILURES = (
+# Examples with and without the optional parts, from which the schema of a protocol's errors is derived.
+_EXAMPLE_FAILURES = (
     Failure(400, "invalid", "message", "code", "param", (Problem("field", "message"),)),
     Failure(500, "internal", "message"),
 )
 
 
-def describing(protocols: Sequence[Protocol]) -> Protocol:
-    """The protocol that tells clients of the others: ``/openapi.json``."""
+def openapi_protocol(protocols: Sequence[Protocol]) -> Protocol:
+    """Return the protocol with ``/openapi.json``, which describes ``protocols`` and itself."""
 
-    async def openapi(call: Call, body: None) -> Response:  # noqa: ARG001
-        prefix = call.request.scope.get("root_path", "")
-        needs_key = call.worker.keys.are_needed
-        return await call.aside(lambda: JSONResponse(document([*protocols, itself], prefix, needs_key=needs_key)))
+    async def openapi(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+        prefix = request.http.scope.get("root_path", "")
+        needs_key = request.worker.api_keys.are_required
+        described = [*protocols, itself]
+        return await request.run_in_thread(lambda: JSONResponse(document(described, prefix, needs_key=needs_key)))
 
     itself = Protocol(
         "openapi",
@@ -49,17 +49,17 @@ def describing(protocols: Sequence[Protocol]) -> Protocol:
 
 
 def document(protocols: Sequence[Protocol], prefix: str = "", *, needs_key: bool = False) -> dict[str, Any]:
-    """The OpenAPI document of some protocols, version 3.1.
+    """Return the OpenAPI 3.1 document of some protocols.
 
     Args:
-        protocols: the protocols; of endpoints with the same path and method, only the first is there.
-        prefix: path under which the server is.
-        needs_key: whether requests need a key.
+        protocols: the protocols; of endpoints with the same path and method, only the first is included.
+        prefix: path at which the server is mounted.
+        needs_key: True if requests need an API key.
     """
     paths: dict[str, Any] = {}
     components: dict[str, Any] = {}
     for protocol in protocols:
-        described = _Described(protocol, needs_key=needs_key)
+        described = _ProtocolDocument(protocol, needs_key=needs_key)
         components |= described.schemas
         for endpoint in protocol.endpoints:
             operations = paths.setdefault(_PARAMETER.sub(r"{\1}", endpoint.path), {})
@@ -70,60 +70,58 @@ def document(protocols: Sequence[Protocol], prefix: str = "", *, needs_key: bool
         "servers": [{"url": prefix or "/"}],
         "tags": [{"name": protocol.name} for protocol in protocols],
         "paths": paths,
-        "components": {"schemas": components, **({"securitySchemes": _KEYS} if needs_key else {})},
+        "components": {"schemas": components, **({"securitySchemes": _SECURITY_SCHEMES} if needs_key else {})},
     }
 
 
-class _Described:
-    """One protocol in the terms of OpenAPI.
+class _ProtocolDocument:
+    """OpenAPI schemas and operations of one protocol.
 
     Attributes:
-        schemas: its schemas, by the names that others refer to them by.
+        schemas: the schemas by name.
     """
 
     def __init__(self, protocol: Protocol, *, needs_key: bool) -> None:
         self._protocol = protocol
         self._needs_key = needs_key
         self._error = f"{protocol.name}.Error"
-        models: list[tuple[Any, JsonSchemaMode]] = [*_models(protocol)]
+        models: list[tuple[Any, JsonSchemaMode]] = [
+            (model, "validation")
+            for endpoint in protocol.endpoints
+            for model in (endpoint.body, endpoint.response)
+            if model is not None
+        ]
         self._refs, defined = models_json_schema(models, ref_template=f"#/components/schemas/{protocol.name}.{{model}}")
         self.schemas = {f"{protocol.name}.{name}": schema for name, schema in defined.get("$defs", {}).items()}
-        self.schemas[self._error] = _schema_of(*map(protocol.error_body, _FAILURES))
+        self.schemas[self._error] = _schema_of(*map(protocol.error_body, _EXAMPLE_FAILURES))
 
     def operation(self, endpoint: Endpoint) -> dict[str, Any]:
-        """An endpoint as an operation."""
-        found: dict[str, Any] = {
+        """Return the operation of an endpoint."""
+        operation: dict[str, Any] = {
             "tags": [self._protocol.name],
             "summary": endpoint.summary,
             "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}{endpoint.path}").strip("_"),
             "responses": self._responses(endpoint),
         }
         if parameters := _PARAMETER.findall(endpoint.path):
-            found["parameters"] = [
+            operation["parameters"] = [
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in parameters
             ]
         if endpoint.body is not None:
             content = _json(self._refs[endpoint.body, "validation"])
-            found["requestBody"] = {"required": True, "content": content}
+            operation["requestBody"] = {"required": True, "content": content}
         if self._needs_key and not endpoint.is_open:
-            found["security"] = [{name: []} for name in _KEYS]
-        return found
+            operation["security"] = [{name: []} for name in _SECURITY_SCHEMES]
+        return operation
 
     def _responses(self, endpoint: Endpoint) -> dict[str, Any]:
-        content = {} if endpoint.answer is None else _json(self._refs[endpoint.answer, "validation"])
-        if endpoint.events is not None:
-            content.setdefault(endpoint.events, {})
-        answer = {"description": "The answer", **({"content": content} if content else {})}
-        error = {"description": "What went wrong", "content": _json({"$ref": f"#/components/schemas/{self._error}"})}
-        statuses = {str(status): answer for status in (200, *endpoint.also)}
+        content = {} if endpoint.response is None else _json(self._refs[endpoint.response, "validation"])
+        if endpoint.stream_type is not None:
+            content.setdefault(endpoint.stream_type, {})
+        success = {"description": "The response", **({"content": content} if content else {})}
+        error = {"description": "The error", "content": _json({"$ref": f"#/components/schemas/{self._error}"})}
+        statuses = {str(status): success for status in (200, *endpoint.other_statuses)}
         return {**statuses, "4XX": error, "5XX": error}
-
-
-def _models(protocol: Protocol) -> Iterator[tuple[Any, JsonSchemaMode]]:
-    for endpoint in protocol.endpoints:
-        for model in (endpoint.body, endpoint.answer):
-            if model is not None:
-                yield model, "validation"
 
 
 def _json(schema: Any) -> dict[str, Any]:
@@ -131,7 +129,7 @@ def _json(schema: Any) -> dict[str, Any]:
 
 
 def _schema_of(*examples: Any) -> dict[str, Any]:
-    """The schema of what looks like the examples: what only some have is optional, and lists may be empty."""
+    """Return the schema of the examples. Fields that only some have are optional, and lists may be empty."""
     if isinstance(examples[0], dict):
         names = list(dict.fromkeys(name for each in examples for name in each))
         return {

@@ -1,46 +1,72 @@
-"""How the answer of a call goes, and what that comes to once the call has ended."""
+"""Outcome of a request, for metrics, logs and traces."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+from pyggml import Completion
 from pyggml.server.http.errors import Failure
-from pyggml.server.observability.observer import Answer, Ended, Outcome
+
+OutcomeName = Literal["ok", "client_error", "server_error", "timeout", "cancelled", "disconnected"]
 
 
-class Course:
-    """How the answer of a call goes.
+@dataclass(frozen=True)
+class GeneratedChoice:
+    """One choice of a generation that has ended.
 
     Attributes:
-        status: the HTTP status that is sent; None: none so far.
-        failure: what went wrong last; None: nothing so far.
-        is_streaming: whether pieces of it are still to come, as they are for good when the client leaves.
+        model: name of the model.
+        completion: the choice.
+        submitted_s: seconds from the arrival of the request to the submission to the engine: loading, templates,
+            tokenizing; None: it was never submitted.
     """
 
-    def __init__(self) -> None:
-        self.status: int | None = None
-        self.failure: Failure | None = None
-        self.is_streaming = False
+    model: str
+    completion: Completion
+    submitted_s: float | None
 
-    def ended(self, answers: Sequence[Answer], duration_s: float, error: BaseException | None) -> Ended:
-        """What there is to tell of the call.
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds from the arrival of the request to the first token; None: no token was generated."""
+        timings = self.completion.timings
+        if self.submitted_s is None or not timings.generated_tokens:
+            return None
+        return self.submitted_s + timings.ttft_s
 
-        Args:
-            answers: what was generated for it.
-            duration_s: how long it took.
-            error: what came out of it all the same; None: nothing, as it should be.
-        """
-        return Ended(self._outcome(answers, error), self.status, self.failure, duration_s, answers)
 
-    def _outcome(self, answers: Sequence[Answer], error: BaseException | None) -> Outcome:
+@dataclass
+class RequestOutcome:
+    """Outcome of a request; complete once the request has ended.
+
+    Attributes:
+        status: HTTP status of the response; None: the client disconnected before a response began.
+        failure: the last error; None: no error.
+        is_streaming: True while a streaming response is unfinished; it stays True if the client disconnects.
+        has_crashed: True if an unexpected exception ended the request.
+        duration_s: seconds from the arrival of the request to the end of the response.
+        choices: the generated choices.
+    """
+
+    status: int | None = None
+    failure: Failure | None = None
+    is_streaming: bool = False
+    has_crashed: bool = False
+    duration_s: float = 0.0
+    choices: Sequence[GeneratedChoice] = ()
+
+    @property
+    def name(self) -> OutcomeName:
+        """Label of the outcome in metrics and logs."""
         if self.failure is not None and self.failure.kind == "timeout":
             return "timeout"
         status = self.status if self.failure is None else self.failure.status
         if self.is_streaming or status is None:
             return "disconnected"
-        if status >= 500 or error is not None:
+        if status >= 500 or self.has_crashed:
             return "server_error"
         if status >= 400:
             return "client_error"
-        reasons = {answer.completion.finish_reason for answer in answers}
+        reasons = {choice.completion.finish_reason for choice in self.choices}
         return "timeout" if "timeout" in reasons else "cancelled" if "cancelled" in reasons else "ok"

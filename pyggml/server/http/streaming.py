@@ -1,67 +1,96 @@
-"""Answers that are sent piece by piece, and work that nobody waits for any more."""
+"""Streaming responses."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pyggml.server.http.errors import ClientGone
-from pyggml.server.protocols.endpoint import Event, as_json
+from pyggml.server.http.disconnects import ClientDisconnectedError, cancel_on_disconnect
+from pyggml.server.http.errors import Failure
+from pyggml.server.http.sse import EVENTS, LINES, PING, Event, format_event, format_line
+
+if TYPE_CHECKING:
+    from pyggml.server.http.request import ServerRequest
 
 T = TypeVar("T")
 
-#: A comment, which clients ignore and which keeps a silent stream of events open in proxies.
-PING = b": ping\n\n"
-
-# A proxy must pass each piece on at once.
-_FOR_PROXIES = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+# Proxies must forward each chunk at once.
+_NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-class Pieces(Response):
-    """Sends what a generator yields, until it ends or the client leaves. A piece costs one send, and no timer."""
+def stream_events(request: ServerRequest, events: AsyncIterator[Event]) -> Response:
+    """Return a response that streams server-sent events. If an error occurs, the last event reports it."""
+    protocol = request.protocol
+    ping = PING if protocol.ping is None else format_event(protocol.ping)
+    body = _encode(request, events, format_event, protocol.last_event)
+    return StreamingBody(body, EVENTS, ping, request.worker.settings.ping_s)
+
+
+def stream_lines(request: ServerRequest, values: AsyncIterator[Any]) -> Response:
+    """Return a response that streams JSON lines. If an error occurs, the last line reports it."""
+    return StreamingBody(_encode(request, values, format_line, request.protocol.error_body), LINES)
+
+
+async def _encode(
+    request: ServerRequest,
+    values: AsyncIterator[T],
+    encode: Callable[[T], bytes],
+    error_value: Callable[[Failure], T],
+) -> AsyncGenerator[bytes, None]:
+    request.outcome.is_streaming = True
+    try:
+        async for value in values:
+            yield encode(value)
+    except Exception as error:
+        yield encode(error_value(request.record_failure(error)))
+    request.outcome.is_streaming = False  # not reached if the client disconnects
+
+
+class StreamingBody(Response):
+    """A response that sends each chunk of a generator as it comes. A chunk costs one send, and no timer."""
 
     def __init__(
-        self, pieces: AsyncGenerator[bytes, None], media_type: str, ping: bytes = b"", ping_s: float = 0.0
+        self, chunks: AsyncGenerator[bytes, None], media_type: str, ping: bytes = b"", ping_s: float = 0.0
     ) -> None:
-        """Sends nothing yet.
+        """Set up the response; nothing is sent yet.
 
         Args:
-            pieces: makes the pieces; closed in the end, however that comes.
+            chunks: yields the chunks; closed when the response ends or the client disconnects.
             media_type: the content type.
-            ping: what breaks the silence; b"": nothing.
-            ping_s: after how many seconds.
+            ping: sent when the stream has been silent; b"": nothing.
+            ping_s: seconds of silence before a ping.
         """
         self.status_code = 200
         self.media_type = media_type
         self.background = None
-        self.init_headers(_FOR_PROXIES)
-        self._pieces = pieces
+        self.init_headers(_NO_BUFFERING)
+        self._chunks = chunks
         self._ping = ping
         self._ping_s = ping_s
         self._sent_s = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Sends all pieces."""
-        with contextlib.suppress(ClientGone, OSError):  # which servers may raise where the client has left
-            await watched(self._send_all(send), receive)
+        """Send all chunks."""
+        # Servers may raise OSError once the client has disconnected.
+        with contextlib.suppress(ClientDisconnectedError, OSError):
+            await cancel_on_disconnect(self._send_all(send), receive)
 
     async def _send_all(self, send: Send) -> None:
-        async with contextlib.aclosing(self._pieces), self._pinging(send):
+        async with contextlib.aclosing(self._chunks), self._pinging(send):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            async for piece in self._pieces:
-                await self._send(send, piece)
-        await send(_body(b"", more=False))
+            async for chunk in self._chunks:
+                await self._send(send, chunk)
+        await send(_body_message(b"", more=False))
 
     @contextlib.asynccontextmanager
     async def _pinging(self, send: Send) -> AsyncGenerator[None, None]:
-        """Breaks the silence in the meantime."""
-        pinging = asyncio.ensure_future(self._break_silence(send)) if self._ping else None
+        pinging = asyncio.ensure_future(self._ping_loop(send)) if self._ping else None
         try:
             yield
         finally:
@@ -69,59 +98,19 @@ class Pieces(Response):
                 pinging.cancel()
                 await asyncio.gather(pinging, return_exceptions=True)
 
-    async def _break_silence(self, send: Send) -> None:
+    async def _ping_loop(self, send: Send) -> None:
         self._sent_s = time.monotonic()
         while True:
-            left = self._sent_s + self._ping_s - time.monotonic()
-            if left > 0:
-                await asyncio.sleep(left)
+            remaining_s = self._sent_s + self._ping_s - time.monotonic()
+            if remaining_s > 0:
+                await asyncio.sleep(remaining_s)
             else:
                 await self._send(send, self._ping)
 
-    async def _send(self, send: Send, piece: bytes) -> None:
-        await send(_body(piece))
+    async def _send(self, send: Send, chunk: bytes) -> None:
+        await send(_body_message(chunk))
         self._sent_s = time.monotonic()
 
 
-async def watched(work: Awaitable[T], receive: Receive) -> T:
-    """Awaits something for as long as the client is there.
-
-    Args:
-        work: what to wait for.
-        receive: the request's; its body has been read.
-
-    Raises:
-        ClientGone: the client left; the work is cancelled.
-    """
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_client_leaves(receive))
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGone
-        return working.result()
-    finally:
-        leaving.cancel()
-        if not working.done():
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
-        del working  # an error's traceback has this frame, which would keep the error until garbage is collected
-
-
-def framed(event: Event) -> bytes:
-    """An event as it is sent."""
-    name = f"event: {event.name}\n" if event.name else ""
-    return f"{name}data: {event.data}\n\n".encode()
-
-
-def lined(value: Any) -> bytes:
-    """A JSON value as it is sent in a line of its own."""
-    return f"{as_json(value)}\n".encode()
-
-
-async def _client_leaves(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _body(piece: bytes, *, more: bool = True) -> dict[str, object]:
-    return {"type": "http.response.body", "body": piece, "more_body": more}
+def _body_message(chunk: bytes, *, more: bool = True) -> dict[str, object]:
+    return {"type": "http.response.body", "body": chunk, "more_body": more}

@@ -1,4 +1,4 @@
-"""The page at ``/``: a chat and the live metrics, as static files that load nothing from elsewhere."""
+"""The web page at ``/``: a chat and live metrics, as static files without external resources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 
-# Nothing inline, nothing from elsewhere, no frame around it, and no text that becomes HTML or a script.
+# No inline code, no external resources, no framing, and no conversion of text to HTML or scripts.
 _POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -35,7 +35,7 @@ _POLICY = "; ".join(
     )
 )
 _HEADERS = {
-    "Cache-Control": "no-cache",  # asked for again each time, and answered with 304: an upgrade shows at once
+    "Cache-Control": "no-cache",  # revalidated each time, usually with 304: an upgrade is visible at once
     "Content-Security-Policy": _POLICY,
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -50,7 +50,7 @@ class _File:
 
     content: bytes
     media_type: str
-    tag: str
+    etag: str
 
     @classmethod
     def read(cls, path: Path) -> _File:
@@ -58,20 +58,20 @@ class _File:
         return cls(content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {**_HEADERS, "ETag": self.tag}
-        if self._is_known(Request(scope).headers.get("if-none-match", "")):
+        headers = {**_HEADERS, "ETag": self.etag}
+        if self._is_cached(Request(scope).headers.get("if-none-match", "")):
             response = Response(status_code=304, headers=headers)
         else:
             response = Response(self.content, headers=headers, media_type=self.media_type)
         await response(scope, receive, send)
 
-    def _is_known(self, tags: str) -> bool:
-        known = {tag.strip().removeprefix("W/") for tag in tags.split(",")}
-        return self.tag in known or "*" in known
+    def _is_cached(self, etags: str) -> bool:
+        cached = {etag.strip().removeprefix("W/") for etag in etags.split(",")}
+        return self.etag in cached or "*" in cached
 
 
 def routes() -> list[Route]:
-    """The page and its files, which need no key. They are read once: no path in a request is ever opened."""
+    """Return the routes of the page and its files, without API keys. Files are read once, never by a request's path."""
     paths = [path for path in sorted(_FOLDER.rglob("*")) if path.suffix in _TYPES]
     files = {f"/static/{path.relative_to(_FOLDER).as_posix()}": _File.read(path) for path in paths}
     files["/"] = files.pop("/static/index.html")

@@ -1,1 +1,1 @@
-"""The models of a server: which are offered, loaded and unloaded, and how much memory they may take."""
+"""The models of a server: catalogue, loading, eviction and memory budget."""

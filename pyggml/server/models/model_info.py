@@ -1,4 +1,4 @@
-"""What is known of a model, loaded or not: read from its header, which takes no longer for large ones."""
+"""Properties of a model, loaded or not, from the header of its file."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import pyggml
-from pyggml.server.models.catalogue import Kind, Offer
-from pyggml.server.models.served_model import Served
+from pyggml.server.models.catalogue import CatalogueEntry, Kind
+from pyggml.server.models.loaded_model import LoadedModel
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What is known of a model. None: nothing, as of a reference that has not been downloaded, or of a broken file.
+    """Properties of a model. None: unknown, because it has not been downloaded or its file is broken.
 
     Attributes:
-        name: what answers call it.
+        name: its name in responses.
         aliases: its other names.
-        kind: where it comes from.
-        is_loaded: whether it is loaded now.
-        created: when it was made, in seconds since 1970: its file's time; when it was loaded if that is unknown.
+        kind: its origin.
+        is_loaded: True if it is loaded.
+        created: time of its file, or of its loading, in seconds since 1970.
         size_bytes: size of its tensors.
         file_bytes: size of its files.
-        architecture: the engine's name for its architecture.
+        architecture: the engine's name of its architecture.
         n_params: number of weights.
-        file_type: how its weights are stored: "Q8_0", "Q4_K - Medium", "BF16" ...
-        n_ctx: context size in tokens, as it is loaded or would be.
-        memory_bytes: what it takes while it is loaded, as planned; None: it is not, or others loaded it.
-        report: everything that its metadata says.
+        file_type: format of its weights: "Q8_0", "Q4_K - Medium", "BF16" ...
+        n_ctx: context size in tokens; if it is not loaded, the size that it would be loaded with.
+        memory_bytes: estimated memory; None: it is not loaded, or was opened before the server.
+        report: its metadata.
     """
 
     name: str
@@ -46,8 +46,8 @@ class ModelInfo:
     report: pyggml.ModelReport | None = None
 
 
-class Facts:
-    """What a model's header says; read again when its file has changed."""
+class HeaderInfo:
+    """Properties from the header of a model's file; read again when the file has changed."""
 
     def __init__(self) -> None:
         self._report: pyggml.ModelReport | None = None
@@ -55,40 +55,40 @@ class Facts:
         self._signature: tuple[Path, int, int] | None = None
 
     @property
-    def are_known(self) -> bool:
-        """Whether they have been read."""
+    def is_known(self) -> bool:
+        """True if the header has been read."""
         return self._report is not None
 
     def read(self, path: Path) -> None:
-        """Reads what is at a path, unless it is what was read last. May take tenths of a second."""
+        """Read the header, unless the file is unchanged. May take tenths of a second."""
         try:
             found = path.stat()
         except OSError:
-            return  # what it was is the best that is known
+            return  # keep what was read before
         signature = path, found.st_mtime_ns, found.st_size
         if signature == self._signature:
             return
         try:
             report = pyggml.inspect(path)
-        except pyggml.InferError:  # it is broken; whoever loads it hears how
+        except pyggml.InferError:  # the file is broken; loading it reports the error
             report = None
         self._report, self._modified, self._signature = report, int(found.st_mtime), signature
 
-    def info(self, offer: Offer, served: Served | None, n_ctx: object) -> ModelInfo:
-        """What is known of the model.
+    def info(self, entry: CatalogueEntry, loaded: LoadedModel | None, n_ctx: object) -> ModelInfo:
+        """Return the properties of the model.
 
         Args:
-            offer: the model.
-            served: it, if it is loaded.
-            n_ctx: the context size that it would be loaded with; no number: its own.
+            entry: the model in the catalogue.
+            loaded: the loaded model, if it is loaded.
+            n_ctx: the context size that it would be loaded with; not a number: the model's own.
         """
-        created = self._modified or (0 if served is None else served.created)
-        known = {} if self._report is None else _reported(self._report, n_ctx)
-        known |= {} if served is None else _loaded(served)
-        return ModelInfo(offer.name, offer.spec.aliases, offer.kind, served is not None, created, **known)
+        created = self._modified or (0 if loaded is None else loaded.created)
+        known = {} if self._report is None else _from_header(self._report, n_ctx)
+        known |= {} if loaded is None else _from_loaded(loaded)
+        return ModelInfo(entry.name, entry.spec.aliases, entry.kind, loaded is not None, created, **known)
 
 
-def _reported(report: pyggml.ModelReport, n_ctx: object) -> dict[str, Any]:
+def _from_header(report: pyggml.ModelReport, n_ctx: object) -> dict[str, Any]:
     return {
         "size_bytes": report.n_bytes or None,
         "file_bytes": sum(file.n_bytes for file in report.files),
@@ -100,12 +100,12 @@ def _reported(report: pyggml.ModelReport, n_ctx: object) -> dict[str, Any]:
     }
 
 
-def _loaded(served: Served) -> dict[str, Any]:
-    llm = served.llm
+def _from_loaded(loaded: LoadedModel) -> dict[str, Any]:
+    llm = loaded.llm
     return {
         "size_bytes": llm.model.size_bytes,
         "architecture": llm.model.arch,
         "n_params": llm.model.n_params,
         "n_ctx": llm.n_ctx,
-        "memory_bytes": None if served.memory is None else served.memory.total_bytes,
+        "memory_bytes": None if loaded.memory is None else loaded.memory.total_bytes,
     }

@@ -1,127 +1,64 @@
-"""What the server tells those who watch it: metrics, logs and traces."""
+"""Observers: the events of the server, for metrics, logs and traces."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-    from pyggml import Completion
     from pyggml.server.http.errors import Failure
-    from pyggml.server.http.request import Call
-
-Outcome = Literal["ok", "client_error", "server_error", "timeout", "cancelled", "disconnected"]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One choice of a generation that has ended, however it did.
-
-    Attributes:
-        model: what answered.
-        completion: the choice.
-        submitted_s: seconds from the arrival of the request until the engine had it: loading, templates, tokenizing;
-            None: it never had.
-    """
-
-    model: str
-    completion: Completion
-    submitted_s: float | None
-
-    @property
-    def ttft_s(self) -> float | None:
-        """Seconds from the arrival of the request until the first token; None: there was none."""
-        timings = self.completion.timings
-        if self.submitted_s is None or not timings.generated_tokens:
-            return None
-        return self.submitted_s + timings.ttft_s
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a call ended.
-
-    Attributes:
-        outcome: in one word.
-        status: the HTTP status that was sent; None: the client left before there was one.
-        failure: what went wrong; None: nothing, as far as the server knows.
-        duration_s: seconds from the arrival of the request until the end of the answer.
-        answers: what was generated.
-    """
-
-    outcome: Outcome
-    status: int | None
-    failure: Failure | None
-    duration_s: float
-    answers: Sequence[Answer]
+    from pyggml.server.http.request import ServerRequest
 
 
 class Observer:
-    """Hears of every call, and of the models. These do nothing."""
+    """Receives the events of the server. The methods of this base class do nothing."""
 
-    def call_began(self, call: Call) -> None:
-        """A request has arrived."""
+    def request_started(self, request: ServerRequest) -> None:
+        """Handle the arrival of a request."""
 
-    def failed(self, call: Call, error: Exception) -> None:
-        """The server could not answer, through no fault of the client's."""
+    def request_failed(self, request: ServerRequest, error: Exception) -> None:
+        """Handle a server error, with a status from 500 on."""
 
-    def call_ended(self, call: Call, ended: Ended) -> None:
-        """The answer has been sent, or nobody reads it any more."""
+    def request_ended(self, request: ServerRequest) -> None:
+        """Handle the end of a request, whose outcome is then complete."""
 
-    def refused(self, scope: Scope, failure: Failure) -> None:
-        """A request was turned away before it became a call: by a guard, or because nothing has its path."""
+    def request_refused(self, scope: Scope, failure: Failure) -> None:
+        """Handle a request that was refused before it reached an endpoint: by middleware, or with 404 or 405."""
 
     def model_loaded(self, name: str, seconds: float) -> None:
-        """A model can be used."""
+        """Handle a model that has been loaded."""
 
     def model_failed(self, name: str, error: Exception) -> None:
-        """A model could not be loaded."""
+        """Handle a model that could not be loaded."""
 
     def model_unloaded(self, name: str) -> None:
-        """A model has made room for others, or the server ends."""
+        """Handle a model that has been evicted, or unloaded at shutdown."""
 
     def close(self) -> None:
-        """The server has ended; nothing more will be heard."""
+        """Handle the end of the server; no event follows."""
+
+
+def _forward(name: str) -> Callable[..., None]:
+    def forward(self: Observers, *args: Any) -> None:
+        for observer in self.observers:
+            getattr(observer, name)(*args)
+
+    return forward
 
 
 class Observers(Observer):
-    """Tells several."""
+    """Forwards each event to several observers."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
-        self._all = observers
+        self.observers = observers
 
-    def call_began(self, call: Call) -> None:
-        """Passes it on, as all of these do."""
-        for each in self._all:
-            each.call_began(call)
-
-    def failed(self, call: Call, error: Exception) -> None:  # noqa: D102
-        for each in self._all:
-            each.failed(call, error)
-
-    def call_ended(self, call: Call, ended: Ended) -> None:  # noqa: D102
-        for each in self._all:
-            each.call_ended(call, ended)
-
-    def refused(self, scope: Scope, failure: Failure) -> None:  # noqa: D102
-        for each in self._all:
-            each.refused(scope, failure)
-
-    def model_loaded(self, name: str, seconds: float) -> None:  # noqa: D102
-        for each in self._all:
-            each.model_loaded(name, seconds)
-
-    def model_failed(self, name: str, error: Exception) -> None:  # noqa: D102
-        for each in self._all:
-            each.model_failed(name, error)
-
-    def model_unloaded(self, name: str) -> None:  # noqa: D102
-        for each in self._all:
-            each.model_unloaded(name)
-
-    def close(self) -> None:  # noqa: D102
-        for each in self._all:
-            each.close()
+    request_started = _forward("request_started")
+    request_failed = _forward("request_failed")
+    request_ended = _forward("request_ended")
+    request_refused = _forward("request_refused")
+    model_loaded = _forward("model_loaded")
+    model_failed = _forward("model_failed")
+    model_unloaded = _forward("model_unloaded")
+    close = _forward("close")

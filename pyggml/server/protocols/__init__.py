@@ -1,1 +1,1 @@
-"""The languages that the server speaks, one module each: what they ask for, in the terms of :mod:`pyggml.server`."""
+"""The server's APIs, each in a module or folder: endpoints, request bodies and responses."""

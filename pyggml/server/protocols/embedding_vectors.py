@@ -1,4 +1,4 @@
-"""Vectors of texts, for every protocol that has them."""
+"""Embedding vectors, as all protocols need them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy.typing as npt
 Vectors = npt.NDArray[np.float32]
 
 
-def shortened(vectors: Vectors, dimensions: int | None) -> Vectors:
-    """The first numbers of each vector, scaled to length 1 again; None: all of them, as they are."""
+def truncate_dimensions(vectors: Vectors, dimensions: int | None) -> Vectors:
+    """Return the first ``dimensions`` of each vector, scaled to length 1 again; None: the vectors unchanged."""
     if dimensions is None or dimensions == vectors.shape[1]:
         return vectors
     short = vectors[:, :dimensions]

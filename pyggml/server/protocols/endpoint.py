@@ -1,8 +1,7 @@
-"""How a protocol declares its endpoints, from which the routes and the OpenAPI document are made."""
+"""Declaration of a protocol's endpoints, from which routes and the OpenAPI document are generated."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,18 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from pyggml.server.http.sse import Event
+
 if TYPE_CHECKING:
     from pyggml.server.http.errors import Failure
-    from pyggml.server.http.request import Call
+    from pyggml.server.http.request import ServerRequest
 
-#: Answers a call. The second argument is the validated body; None if the endpoint takes none.
-Handler = Callable[["Call", Any], Awaitable[Response]]
-
-#: The content types of answers in pieces: server-sent events, and JSON values, a line each.
-EVENTS, LINES = "text/event-stream", "application/x-ndjson"
-
-#: A JSON value in one line. JSON has no infinity and no NaN: whoever has one says how it is written.
-as_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+#: Handles a request. The second argument is the validated body; None if the endpoint takes none.
+Handler = Callable[["ServerRequest", Any], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -31,14 +26,14 @@ class Endpoint:
     Attributes:
         method: "GET", "POST" or "DELETE".
         path: such as "/v1/models/{name:path}".
-        handler: answers a call.
-        summary: one line that says what it does.
-        body: what it takes; None: no body.
-        answer: what it returns as JSON; None: something else.
-        events: the content type of what it may answer instead: EVENTS or LINES for streams, "text/plain" ...
-        also: statuses other than 200 of such answers; those of failures go without saying.
-        is_open: whether it needs no key.
-        is_probe: whether machines ask for it again and again; such calls are logged at level DEBUG.
+        handler: handles its requests.
+        summary: one line of documentation.
+        body: model of the request body; None: no body.
+        response: model of a JSON response; None: no JSON.
+        stream_type: content type of a response that is not JSON: EVENTS or LINES for streams, "text/plain" ...
+        other_statuses: statuses of successful responses besides 200.
+        is_open: True if it needs no API key.
+        is_probe: True if monitoring requests it regularly; such requests are logged at level DEBUG.
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -46,41 +41,23 @@ class Endpoint:
     handler: Handler
     summary: str
     body: type[BaseModel] | None = None
-    answer: type[BaseModel] | None = None
-    events: str | None = None
-    also: tuple[int, ...] = ()
+    response: type[BaseModel] | None = None
+    stream_type: str | None = None
+    other_statuses: tuple[int, ...] = ()
     is_open: bool = False
     is_probe: bool = False
 
 
 @dataclass(frozen=True)
-class Event:
-    """A server-sent event.
-
-    Attributes:
-        data: its data in one line.
-        name: its type; "": none.
-    """
-
-    data: str
-    name: str = ""
-
-    @classmethod
-    def of(cls, value: Any, name: str = "") -> Event:
-        """An event whose data is a JSON value."""
-        return cls(as_json(value), name)
-
-
-@dataclass(frozen=True)
 class Protocol:
-    """Endpoints that speak one language.
+    """The endpoints of one API, and its format of errors.
 
     Attributes:
         name: such as "openai".
-        endpoints: what it offers.
-        error_body: the JSON of a failure, as this protocol's clients expect it.
-        error_event: the last event of a stream that fails; None: an event "error" with :attr:`error_body`.
-        ping: what fills a silent stream of events; None: a comment.
+        endpoints: the endpoints.
+        error_body: makes the JSON of a failure.
+        error_event: makes the last event of a stream that fails; None: an event "error" with :attr:`error_body`.
+        ping: event that keeps a silent stream open; None: a comment.
     """
 
     name: str
@@ -90,5 +67,5 @@ class Protocol:
     ping: Event | None = None
 
     def last_event(self, failure: Failure) -> Event:
-        """What ends a stream of events that fails."""
+        """Return the last event of a stream that fails."""
         return self.error_event(failure) if self.error_event else Event.of(self.error_body(failure), "error")

@@ -1,4 +1,4 @@
-"""The worker's own protocol: a prompt in, events out; and whether the worker is well."""
+"""The server's own API: ``/execute``, ``/cancel``, ``/health`` and ``/ready``."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from starlette.responses import JSONResponse, Response
 
 from pyggml import Chunk, Completion
 from pyggml.server.http.errors import Failure
-from pyggml.server.http.generation import Generation
-from pyggml.server.http.request import Call
+from pyggml.server.http.generation import Generation, submit_prompts
+from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
+from pyggml.server.http.sse import EVENTS, Event
+from pyggml.server.http.streaming import stream_events
 from pyggml.server.models.pool import DEFAULT
-from pyggml.server.protocols.endpoint import EVENTS, Endpoint, Event, Protocol
-from pyggml.server.protocols.sampling_fields import Sampling, given
-
-Stop = str | list[str]
+from pyggml.server.protocols.endpoint import Endpoint, Protocol
+from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 
 class Execute(Sampling):
     """A text to continue.
 
     Attributes:
-        job_id: names the job for ``/cancel``; a new one if it is left out.
+        job_id: ID of the job for ``/cancel``; None: a new one.
         model: name of the model.
-        prompt: the text, or token ids.
-        max_tokens: maximum number of tokens to generate; None: what the context has room for.
+        prompt: the text, or token IDs.
+        max_tokens: maximum number of tokens to generate; None: up to the context size.
         stop: strings that end the generation.
         grammar: GBNF grammar that the output must match.
         json_schema: JSON schema that the output must match.
-        timeout_s: seconds after which the generation ends with what it has.
+        timeout_s: seconds after which the generation stops; the text so far is returned.
     """
 
     job_id: Annotated[str, BodyField(min_length=1, max_length=200)] | None = None
     model: str = DEFAULT
     prompt: str | list[int]
     max_tokens: Annotated[int, BodyField(ge=0)] | None = None
-    stop: Stop | None = None
+    stop: str | list[str] | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | None = None
     timeout_s: Annotated[float, BodyField(ge=0)] | None = None
 
 
 class Cancel(Body):
-    """A job to end."""
+    """A job to cancel."""
 
     job_id: str
 
 
 class Cancelled(BaseModel):
-    """Whether there was such a job."""
+    """Result of ``/cancel``; ``cancelled`` is false if there was no such job."""
 
     job_id: str
     cancelled: bool
 
 
 class Health(BaseModel):
-    """That the server is alive, and what it serves."""
+    """Status of the server and of its first model."""
 
     status: str
     model: str | None
@@ -68,17 +68,18 @@ class Health(BaseModel):
 
 
 class Ready(BaseModel):
-    """Whether it takes requests."""
+    """Readiness of the server, and why it is not ready."""
 
     ready: bool
     reason: str | None = None
 
 
-async def execute(call: Call, body: Execute) -> Response:
-    """Continues a text, in events."""
-    job_id = call.named(body.job_id or call.id)  # who waits for a model can be cancelled, too
-    served = await call.model(body.model)
-    sampling = given(
+async def execute(request: ServerRequest, body: Execute) -> Response:
+    """Continue a text, as a stream of events."""
+    job_id = body.job_id or request.id
+    request.register_job(job_id)  # before the lease, so that a job can be cancelled while its model is loaded
+    model = await request.lease_model(body.model)
+    sampling = sampling_overrides(
         body,
         max_tokens=body.max_tokens,
         stop=body.stop,
@@ -86,40 +87,41 @@ async def execute(call: Call, body: Execute) -> Response:
         json_schema=body.json_schema,
         timeout_s=body.timeout_s,
     )
-    generation = await call.complete(served, [body.prompt], sampling)
-    return call.events(_events(job_id, generation))
+    generation = await submit_prompts(request, model, [body.prompt], sampling)
+    return stream_events(request, _events(job_id, generation))
 
 
-async def cancel(call: Call, body: Cancel) -> Response:
-    """Ends a job soon; its stream then ends as cancelled."""
-    found = call.worker.jobs.cancel(body.job_id)
+async def cancel(request: ServerRequest, body: Cancel) -> Response:
+    """Cancel a job; its stream then ends with the reason "cancelled"."""
+    found = request.worker.jobs.cancel(body.job_id)
     return JSONResponse({"job_id": body.job_id, "cancelled": found}, 200 if found else 404)
 
 
-async def health(call: Call, body: None) -> Response:  # noqa: ARG001
-    """Says that the server is alive, and which model is the first."""
-    first = await call.worker.models.info()
-    about = {
-        "status": "ok",
-        "model": first.name,
-        "architecture": first.architecture,
-        "model_size_bytes": first.size_bytes,
-    }
-    return JSONResponse(about)
+async def health(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    """Report that the server is running, and its first model."""
+    first = await request.worker.models.info()
+    return JSONResponse(
+        {
+            "status": "ok",
+            "model": first.name,
+            "architecture": first.architecture,
+            "model_size_bytes": first.size_bytes,
+        }
+    )
 
 
-async def ready(call: Call, body: None) -> Response:  # noqa: ARG001
-    """Says whether the first model is loaded and its queue has room; 503 if not."""
-    reason = call.worker.why_not_ready()
+async def ready(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    """Report readiness: 503 if the first model is not loaded or its queue is full."""
+    reason = request.worker.not_ready_reason()
     return JSONResponse({"ready": reason is None, "reason": reason}, 200 if reason is None else 503)
 
 
 async def _events(job_id: str, generation: Generation[Chunk, Completion]) -> AsyncIterator[Event]:
-    yield _event("started", job_id=job_id, model=generation.served.name)
+    yield _event("started", job_id=job_id, model=generation.model.name)
     index = 0
     async for _, chunk in generation:
         for position, token_id in enumerate(chunk.token_ids):
-            # Several tokens may make one character: the text comes with the last of them.
+            # Several tokens may form one character: the text comes with the last one.
             text = chunk.text if position == len(chunk.token_ids) - 1 else ""
             yield _event("token", text=text, id=token_id, index=index)
             index += 1
@@ -153,16 +155,16 @@ EXECUTE = Protocol(
     "execute",
     (
         Endpoint("POST", "/execute", execute, "Continue a text", Execute, None, EVENTS),
-        Endpoint("POST", "/cancel", cancel, "End a job", Cancel, Cancelled, also=(404,)),
-        Endpoint("GET", "/health", health, "Whether the server is alive", None, Health, is_open=True, is_probe=True),
+        Endpoint("POST", "/cancel", cancel, "Cancel a job", Cancel, Cancelled, other_statuses=(404,)),
+        Endpoint("GET", "/health", health, "Check that the server runs", None, Health, is_open=True, is_probe=True),
         Endpoint(
             "GET",
             "/ready",
             ready,
-            "Whether the server takes requests",
+            "Check that the server accepts requests",
             None,
             Ready,
-            also=(503,),
+            other_statuses=(503,),
             is_open=True,
             is_probe=True,
         ),

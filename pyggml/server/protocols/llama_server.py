@@ -1,4 +1,4 @@
-"""Tokens, templates and properties, as llama-server has them."""
+"""Tokens, templates and properties, as in llama-server's API."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyggml
 from pyggml import SamplingParams, Vocab
 from pyggml.options import fields_of
 from pyggml.server.http import errors
-from pyggml.server.http.large_responses import long_answer, sliced
-from pyggml.server.http.request import Call
+from pyggml.server.http.large_responses import in_slices, large_json_response
+from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
 from pyggml.server.models.pool import DEFAULT
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
@@ -22,13 +22,13 @@ from pyggml.server.protocols.execute import EXECUTE
 
 
 class Tokenize(Body):
-    """A text to convert to tokens.
+    """A text to tokenize.
 
     Attributes:
         content: the text.
         add_special: add the tokens that begin and end a text.
-        parse_special: read special tokens that the text spells as those tokens.
-        with_pieces: return each token's text, too.
+        parse_special: parse special tokens written in the text.
+        with_pieces: also return the text of each token.
         model: name of the model.
     """
 
@@ -40,7 +40,7 @@ class Tokenize(Body):
 
 
 class Piece(BaseModel):
-    """A token and its text; its bytes, if they are not UTF-8."""
+    """A token and its text, or its bytes if they are not UTF-8."""
 
     id: int
     piece: str | list[int]
@@ -72,7 +72,7 @@ class ApplyTemplate(Body):
         messages: the messages, in OpenAI's form.
         tools: descriptions of tools, in OpenAI's form.
         add_generation_prompt: end with the start of the assistant's turn.
-        chat_template_kwargs: more variables for the template.
+        chat_template_kwargs: additional variables of the template.
         model: name of the model.
     """
 
@@ -93,12 +93,12 @@ class Props(BaseModel):
     """Properties of a model, with llama-server's names.
 
     Attributes:
-        default_generation_settings: the sampling parameters of requests that say nothing else, and ``n_ctx``.
-        total_slots: number of requests computed together.
+        default_generation_settings: the default sampling parameters, and ``n_ctx``.
+        total_slots: maximum number of running requests.
         model_alias: the model's name.
-        chat_template: its chat template, in Jinja; "" if it has none.
-        bos_token: text of the token that begins a text; "" if there is none.
-        eos_token: text of the token that ends one; "" if there is none.
+        chat_template: its chat template, in Jinja; "": none.
+        bos_token: text of the token that begins a text; "": none.
+        eos_token: text of the token that ends a text; "": none.
         build_info: version of the server.
     """
 
@@ -111,67 +111,68 @@ class Props(BaseModel):
     build_info: str
 
 
-async def props(call: Call, body: None) -> Response:  # noqa: ARG001
-    """Says what a model is, the first unless the query names another."""
-    served = await call.model(call.request.query_params.get("model", DEFAULT))
-    vocab = served.llm.model.vocab
-    found = Props(
-        default_generation_settings={"n_ctx": served.llm.n_ctx, "params": _plain(served.defaults)},
-        total_slots=served.llm.n_parallel,
-        model_alias=served.name,
-        chat_template=served.llm.metadata.get("tokenizer.chat_template", ""),
+async def props(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    """Describe a model: the first one, unless the query names another."""
+    model = await request.lease_model(request.http.query_params.get("model", DEFAULT))
+    vocab = model.llm.model.vocab
+    properties = Props(
+        default_generation_settings={"n_ctx": model.llm.n_ctx, "params": _json_fields(model.defaults)},
+        total_slots=model.llm.n_parallel,
+        model_alias=model.name,
+        chat_template=model.llm.metadata.get("tokenizer.chat_template", ""),
         bos_token=_token_text(vocab, vocab.bos),
         eos_token=_token_text(vocab, vocab.eos),
         build_info=f"pyggml {pyggml.__version__}",
     )
-    return JSONResponse(found.model_dump())
+    return JSONResponse(properties.model_dump())
 
 
-async def tokenize(call: Call, body: Tokenize) -> Response:
-    """Converts a text to tokens."""
-    tokenizer = (await call.model(body.model)).llm.tokenizer
+async def tokenize(request: ServerRequest, body: Tokenize) -> Response:
+    """Convert a text to tokens."""
+    tokenizer = (await request.lease_model(body.model)).llm.tokenizer
 
-    def answer() -> Response:
+    def respond() -> Response:
         ids = tokenizer.encode(body.content, add_special=body.add_special, parse_special=body.parse_special)
-        slices: Iterable[list[Any]] = sliced(ids)
+        slices: Iterable[list[Any]] = in_slices(ids)
         if body.with_pieces:
-            slices = ([{"id": each, "piece": _piece(tokenizer.piece(each))} for each in some] for some in slices)
-        return long_answer("tokens", slices)
+            slices = ([{"id": each, "piece": _piece(tokenizer.piece(each))} for each in ids] for ids in slices)
+        return large_json_response("tokens", slices)
 
-    return await call.aside(answer)
-
-
-async def detokenize(call: Call, body: Detokenize) -> Response:
-    """Converts tokens to text."""
-    tokenizer = (await call.model(body.model)).llm.tokenizer
-    return await call.aside(lambda: JSONResponse({"content": tokenizer.decode(body.tokens, remove_special=False)}))
+    return await request.run_in_thread(respond)
 
 
-# The method's own parameters, of which chat_template would open a file.
-_NO_VARIABLES = frozenset(inspect.signature(pyggml.LLM.apply_chat_template).parameters)
+async def detokenize(request: ServerRequest, body: Detokenize) -> Response:
+    """Convert tokens to text."""
+    tokenizer = (await request.lease_model(body.model)).llm.tokenizer
+    text = await request.run_in_thread(tokenizer.decode, body.tokens, remove_special=False)
+    return JSONResponse({"content": text})
 
 
-async def apply_template(call: Call, body: ApplyTemplate) -> Response:
-    """Renders a conversation."""
-    llm = (await call.model(body.model)).llm
+# The method's own parameters; as a variable, chat_template would open a file.
+_RESERVED = frozenset(inspect.signature(pyggml.LLM.apply_chat_template).parameters)
+
+
+async def apply_template(request: ServerRequest, body: ApplyTemplate) -> Response:
+    """Render a conversation with the model's chat template."""
+    llm = (await request.lease_model(body.model)).llm
     variables = body.chat_template_kwargs or {}
-    if taken := sorted(_NO_VARIABLES & variables.keys()):
-        message = f"{taken[0]!r} is no variable of a template"
+    if reserved := sorted(_RESERVED & variables.keys()):
+        message = f"{reserved[0]!r} is not a variable of the template: remove it"
         raise errors.invalid(message, "chat_template_kwargs")
 
-    def rendered() -> Response:
+    def respond() -> Response:
         prompt = llm.apply_chat_template(body.messages, body.tools, body.add_generation_prompt, **variables)
         return JSONResponse({"prompt": prompt})
 
-    return await call.aside(rendered)
+    return await request.run_in_thread(respond)
 
 
 def _token_text(vocab: Vocab, token_id: int | None) -> str:
     return "" if token_id is None else vocab.text(token_id)
 
 
-def _plain(params: SamplingParams) -> dict[str, Any]:
-    """Sampling parameters that JSON can write."""
+def _json_fields(params: SamplingParams) -> dict[str, Any]:
+    """Return the sampling parameters that can be encoded as JSON."""
     values = {name: getattr(params, name) for name in fields_of(SamplingParams)}
     return {name: value for name, value in values.items() if isinstance(value, (int, float, str, tuple, type(None)))}
 
@@ -183,12 +184,12 @@ def _piece(piece: bytes) -> str | list[int]:
         return list(piece)
 
 
-TEXT = Protocol(
+LLAMA_SERVER = Protocol(
     "text",
     (
-        Endpoint("GET", "/props", props, "Show what a model is", None, Props),
+        Endpoint("GET", "/props", props, "Describe a model", None, Props),
         Endpoint("POST", "/tokenize", tokenize, "Convert a text to tokens", Tokenize, Tokens),
-        Endpoint("POST", "/detokenize", detokenize, "Convert tokens to a text", Detokenize, Content),
+        Endpoint("POST", "/detokenize", detokenize, "Convert tokens to text", Detokenize, Content),
         Endpoint("POST", "/apply-template", apply_template, "Render a conversation", ApplyTemplate, Prompt),
     ),
     EXECUTE.error_body,

@@ -1,4 +1,4 @@
-"""The sampling parameters as fields of a body, from their one table."""
+"""Sampling parameters as fields of request bodies, generated from SamplingParams."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pyggml import SamplingParams
 from pyggml.options import Field, fields_of
 from pyggml.server.http.request_body import Body
 
-# Those that every protocol spells in its own way, or that make no sense over HTTP.
-_OWN_WAYS = (
+# Fields that each protocol spells in its own way, or that make no sense over HTTP.
+_EXCLUDED = (
     "max_tokens",
     "stop",
     "stop_token_ids",
@@ -29,7 +29,7 @@ _OWN_WAYS = (
 
 _TABLE = fields_of(SamplingParams)
 
-#: What -1 means to other servers.
+#: Meaning of -1 in other servers' APIs.
 _MINUS_ONE: Mapping[str, Any] = {
     "top_k": 0,
     "seed": None,
@@ -41,7 +41,7 @@ N_SEEDS = int(_TABLE["seed"].high) + 1
 
 
 def _fields() -> dict[str, Any]:
-    return {name: _field(each) for name, each in _TABLE.items() if name not in _OWN_WAYS}
+    return {name: _field(each) for name, each in _TABLE.items() if name not in _EXCLUDED}
 
 
 def _field(field: Field) -> Any:
@@ -52,7 +52,7 @@ def _field(field: Field) -> Any:
 
 
 def _bounds(field: Field) -> dict[str, Any]:
-    """The range of a number, without what is no limit, and with -1 where others say something with it."""
+    """Return the limits of a number, including -1 where other servers give it a meaning."""
     if field.name == "seed":
         return {}
     low = -1 if field.name in _MINUS_ONE else field.low
@@ -65,7 +65,7 @@ _FIELDS = _fields()
 if TYPE_CHECKING:
 
     class Sampling(Body):
-        """The sampling parameters that protocols share; None: not given."""
+        """Common sampling parameters; None: not given."""
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -73,14 +73,14 @@ else:
     Sampling = create_model("Sampling", __base__=Body, **_FIELDS)
 
 
-def given(body: Sampling, **own: Any) -> Mapping[str, Any]:
-    """The sampling parameters that a body sets, and a protocol's own; None: not given."""
-    values = {name: _meant(name, getattr(body, name)) for name in _FIELDS} | own
+def sampling_overrides(body: Sampling, **own: Any) -> Mapping[str, Any]:
+    """Return the fields of SamplingParams that a body sets; ``own`` are a protocol's own fields, None: not given."""
+    values = {name: _convert(name, getattr(body, name)) for name in _FIELDS} | own
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _meant(name: str, value: Any) -> Any:
-    """The value for a parameter here. Seeds have 32 bits here and 64 elsewhere."""
+def _convert(name: str, value: Any) -> Any:
+    """Convert another server's value: -1, and seeds of 64 bits, which have 32 here."""
     if value == -1 and name in _MINUS_ONE:
         return _MINUS_ONE[name]
     return value % N_SEEDS if name == "seed" and value is not None else value

@@ -1,4 +1,4 @@
-"""Times in answers."""
+"""Timestamps in responses."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from datetime import datetime, timezone
 
 
 def rfc3339(seconds: float) -> str:
-    """A time, given in seconds since 1970, as text."""
+    """Return a time in seconds since 1970 as text."""
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")

@@ -15,8 +15,8 @@ from support.servers import servers
 import pyggml
 import pyggml.server
 from pyggml.server import ModelSpec
-from pyggml.server.models import lifecycle
-from pyggml.server.models.served_model import load
+from pyggml.server.models import loader
+from pyggml.server.models.loaded_model import load
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_a_job_is_cancelled_while_its_model_is_loaded(monkeypatch: pytest.Monkey
     app = pyggml.server.create_app([ModelSpec(), ModelSpec(name="late")])
     with servers.serving(app) as url, ThreadPoolExecutor() as pool:
         httpx.get(f"{url}/ready")
-        monkeypatch.setattr(lifecycle, "load", late)
+        monkeypatch.setattr(loader, "load", late)
         body = {"job_id": "mine", "model": "late", "prompt": "Once", "ignore_eos": True, "max_tokens": 500}
         asked = pool.submit(httpx.post, f"{url}/execute", json=body, timeout=60)
         servers.eventually(lambda: httpx.post(f"{url}/cancel", json={"job_id": "mine"}).status_code == 200)

@@ -21,8 +21,8 @@ from support.servers import servers
 import pyggml
 from pyggml import ToolCallDelta
 from pyggml.server import ModelSpec, Settings, create_app
-from pyggml.server.protocols.ollama.generate_and_chat import _Calls
-from pyggml.server.protocols.ollama.models import _human
+from pyggml.server.protocols.ollama.generate_and_chat import _ToolCalls
+from pyggml.server.protocols.ollama.models import _format_n_params
 
 NAME = "pyggml-demo-q8_0"
 SKY: list[Any] = [{"role": "user", "content": "What colour is the sky?"}]
@@ -202,7 +202,7 @@ def test_tools(calling_url: str) -> None:
 
 
 def test_a_call_that_is_cut_off_is_no_call() -> None:
-    calls = _Calls()
+    calls = _ToolCalls()
     grown = [calls.add(ToolCallDelta(0, "a", "f", '{"x":')), calls.add(ToolCallDelta(0, arguments_text=" 1}"))]
     assert grown == [[], []]
     [done] = calls.add(ToolCallDelta(1, "b", "g", '{"y'))
@@ -298,7 +298,7 @@ def test_models(client: ollama.Client, thinking_url: str) -> None:
 
 @pytest.mark.parametrize(("n_params", "text"), [(8e9, "8B"), (8.03e9, "8.0B"), (134_515_008, "134.52M"), (9e3, "9K")])
 def test_numbers_of_weights(n_params: float, text: str) -> None:
-    assert _human(int(n_params)) == text
+    assert _format_n_params(int(n_params)) == text
 
 
 def test_what_is_refused(client: ollama.Client, url: str) -> None:

@@ -178,8 +178,8 @@ def test_misspelled_fields_are_ignored_and_logged(url: str, caplog: pytest.LogCa
         assert answered(url, max_token=1, temprature=2, user="me", min_tokens=3)["usage"]["completion_tokens"] > 1
     warnings = [record.getMessage() for record in caplog.records if "is ignored" in record.getMessage()]
     assert sorted(warnings) == [
-        "a request has a field 'max_token', which is ignored: is 'max_tokens' meant?",
-        "a request has a field 'temprature', which is ignored: is 'temperature' meant?",
+        "a request has the unknown field 'max_token', which is ignored: did it mean 'max_tokens'?",
+        "a request has the unknown field 'temprature', which is ignored: did it mean 'temperature'?",
     ]
 
 

@@ -15,7 +15,7 @@ import pyggml
 from pyggml.memory.estimate import estimate
 from pyggml.server import ModelSpec, Settings
 from pyggml.server.http.errors import RequestError
-from pyggml.server.models.pool import Models
+from pyggml.server.models.pool import ModelPool
 from pyggml.server.observability.observer import Observer
 
 T = TypeVar("T")
@@ -54,10 +54,10 @@ def copied(folder: Path) -> list[Path]:
 
 
 @contextlib.asynccontextmanager
-async def opened(sources: Sequence[Any], diary: Observer | None = None, **options: Any) -> AsyncIterator[Models]:
-    """Models that are not loaded yet, closed in the end."""
+async def opened(sources: Sequence[Any], diary: Observer | None = None, **options: Any) -> AsyncIterator[ModelPool]:
+    """ModelPool that are not loaded yet, closed in the end."""
     specs = tuple(each if isinstance(each, ModelSpec) else ModelSpec(each) for each in sources)
-    found = Models(Settings(models=specs, load=SMALL, **options), diary or Diary())
+    found = ModelPool(Settings(models=specs, load=SMALL, **options), diary or Diary())
     try:
         yield found
     finally:
@@ -71,14 +71,14 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     return asyncio.run(limited())
 
 
-async def answer(offered: Models, name: str, n: int = 4) -> tuple[str, str]:
+async def answer(offered: ModelPool, name: str, n: int = 4) -> tuple[str, str]:
     async with offered.lease(name) as served:
         done = await served.llm.agenerate("Once upon a time", max_tokens=n)
         assert len(done.token_ids) == n
         return served.name, done.text
 
 
-async def refusal(offered: Models, name: str) -> RequestError:
+async def refusal(offered: ModelPool, name: str) -> RequestError:
     with pytest.raises(RequestError) as caught:
         await answer(offered, name)
     return caught.value

@@ -1,4 +1,4 @@
-"""Models as Anthropic's clients expect them at ``/v1/models``, a path that OpenAI's API has too."""
+"""Models in Anthropic's format at ``/v1/models``, a path that OpenAI's API has too."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyggml.server.models.pool import ModelInfo
 from pyggml.server.protocols.timestamps import rfc3339
 
 
-def asks(request: Request) -> bool:
-    """Whether it is Anthropic's client that asks: it always names a version of its API."""
+def is_anthropic(request: Request) -> bool:
+    """Return True if the client is Anthropic's, which always sends the version of its API."""
     return "anthropic-version" in request.headers
 
 
-def about(info: ModelInfo) -> dict[str, Any]:
-    """A model."""
+def describe(info: ModelInfo) -> dict[str, Any]:
+    """Describe a model."""
     return {
         "id": info.name,
         "type": "model",
@@ -30,6 +30,6 @@ def about(info: ModelInfo) -> dict[str, Any]:
 
 
 def page(infos: Sequence[ModelInfo]) -> dict[str, Any]:
-    """All models, on one page."""
+    """Return all models as one page."""
     ids = [info.name for info in infos]
-    return {"data": [about(info) for info in infos], "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
+    return {"data": [describe(info) for info in infos], "has_more": False, "first_id": ids[0], "last_id": ids[-1]}

@@ -1,4 +1,4 @@
-"""What Anthropic's API is asked, and the same in the library's terms."""
+"""Bodies of Anthropic's API, and their conversion to the library's terms."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from pyggml.server.http import errors
+from pyggml.server.http.generation import ChatInput
 from pyggml.server.http.request_body import Body
-from pyggml.server.protocols.sampling_fields import Sampling, given
+from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 
 class Text(Body):
@@ -28,7 +29,7 @@ Texts = Annotated[Annotated[str, Tag("text")] | Annotated[list[Text], Tag("block
 
 
 class Thinking(Body):
-    """What the assistant thought, sent back. The signature is not checked."""
+    """The assistant's earlier thinking, sent back. The signature is not checked."""
 
     type: Literal["thinking"]
     thinking: str
@@ -36,14 +37,14 @@ class Thinking(Body):
 
 
 class RedactedThinking(Body):
-    """What another server's assistant thought, which only that server can read; it is left out."""
+    """Encrypted thinking of another server's assistant; it is ignored."""
 
     type: Literal["redacted_thinking"]
     data: str = ""
 
 
 class ToolUse(Body):
-    """A call that the assistant made."""
+    """The assistant's call of a tool."""
 
     type: Literal["tool_use"]
     id: str
@@ -52,7 +53,7 @@ class ToolUse(Body):
 
 
 class ToolResult(Body):
-    """What a call returned; its text says whether that is an error."""
+    """The result of a call; errors are only marked in its text."""
 
     type: Literal["tool_result"]
     tool_use_id: str
@@ -64,14 +65,14 @@ Content = Annotated[Annotated[str, Tag("text")] | Annotated[list[Block], Tag("bl
 
 
 class Message(Body):
-    """A turn, or a part of one: turns of the same role that follow each other are one."""
+    """A message. Consecutive messages of the same role are merged."""
 
     role: Literal["user", "assistant", "system"]
     content: Content
 
 
 class Tool(Body):
-    """A tool that the caller runs. Those that Anthropic runs are not here."""
+    """A tool that the client runs. Anthropic's own tools are not supported."""
 
     type: Literal["custom"] | None = None
     name: str
@@ -80,7 +81,7 @@ class Tool(Body):
 
 
 class ToolChoice(Body):
-    """Whether tools are called: if the model wants to, any, the named one, or none."""
+    """Choice of tools: the model decides, any tool, the named one, or none."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -94,7 +95,7 @@ class ToolChoice(Body):
 
 
 class ThinkingConfig(Body):
-    """Whether the model thinks first. There is no budget of its own for that: ``max_tokens`` counts both."""
+    """Thinking before the response. There is no separate budget for it: ``max_tokens`` counts both."""
 
     type: Literal["enabled", "adaptive", "between_tools", "disabled"]
     budget_tokens: int | None = None
@@ -102,33 +103,33 @@ class ThinkingConfig(Body):
 
 
 class JSONFormat(Body):
-    """A JSON schema that the answer matches."""
+    """A JSON schema that the output must match."""
 
     type: Literal["json_schema"]
     json_schema: Annotated[dict[str, Any], Field(alias="schema")]
 
 
 class OutputConfig(Body):
-    """What the answer looks like, and how hard to think."""
+    """Format of the output, and effort of thinking."""
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: JSONFormat | None = None
 
 
 class Conversation(Sampling):
-    """A conversation to answer.
+    """A conversation to respond to.
 
     Attributes:
         model: name of the model.
-        messages: the turns.
+        messages: the messages.
         system: the instructions.
         tools: the tools that the model may call.
-        tool_choice: whether it does.
-        thinking: whether it thinks first; None: as its template has it.
-        output_config: what the answer looks like.
-        output_format: the older place for ``output_config.format``.
-        thread: refused, since nothing is kept between requests.
-        mcp_servers: refused: the server calls no others.
+        tool_choice: choice of tools.
+        thinking: whether it thinks first; None: the template's default.
+        output_config: format of the output, and effort of thinking.
+        output_format: older name of ``output_config.format``.
+        thread: refused: the server stores no conversations.
+        mcp_servers: refused: the server calls no other servers.
     """
 
     model: str
@@ -142,40 +143,40 @@ class Conversation(Sampling):
     thread: Any = None
     mcp_servers: list[Any] | None = None
 
-    def require_nothing_else(self) -> None:
-        """Refuses what would need more than this conversation.
+    def require_supported(self) -> None:
+        """Refuse unsupported features.
 
         Raises:
-            RequestError: 400, it is asked for.
+            RequestError: 400, a feature is not supported.
         """
-        if self.thread is not None:  # by this code the client's tool runner knows that it has to send everything
-            message = "threads are not supported, since nothing is kept: send the whole conversation"
+        if self.thread is not None:  # on this code the client's tool runner sends the whole conversation
+            message = "threads are not supported, since the server stores no conversations: send the whole conversation"
             raise errors.invalid(message, "thread", "thread_unsupported_request")
         if self.mcp_servers:
-            message = "mcp_servers are not supported: call their tools yourself, as tools of your own"
+            message = "mcp_servers are not supported: call their tools yourself, and list them in 'tools'"
             raise errors.invalid(message, "mcp_servers", "unsupported_value")
 
     @property
     def json_schema(self) -> dict[str, Any] | None:
-        """The schema that the answer has to match."""
-        form = (self.output_config and self.output_config.format) or self.output_format
-        return None if form is None else form.json_schema
+        """The JSON schema that the output must match."""
+        output_format = (self.output_config and self.output_config.format) or self.output_format
+        return None if output_format is None else output_format.json_schema
 
     def library_messages(self) -> list[dict[str, Any]]:
-        """The messages in the library's form, which is OpenAI's."""
-        turns = _Turns()
+        """Return the messages in the library's format, which is OpenAI's."""
+        messages = _Messages()
         if self.system:
-            turns.add("system", [_without_stamp(text) for text in _texts(self.system)])
+            messages.add("system", [_BILLING_HEADER.sub("", text) for text in _texts(self.system)])
         for message in self.messages:
             if isinstance(message.content, str):
-                turns.add(message.role, [message.content])
+                messages.add(message.role, [message.content])
             else:
                 for block in message.content:
-                    turns.add_block(message.role, block)
-        return turns.messages
+                    messages.add_block(message.role, block)
+        return messages.messages
 
     def options(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The options of :meth:`pyggml.LLM.chat`, for these messages, that are not sampling parameters."""
+        """Return the options of :meth:`pyggml.LLM.chat` for these messages, other than sampling parameters."""
         choice = self.tool_choice or ToolChoice(type="auto")
         effort = self.output_config and self.output_config.effort
         return {
@@ -183,19 +184,19 @@ class Conversation(Sampling):
             "tool_choice": choice.name or _TOOL_CHOICES[choice.type],
             "parallel_tool_calls": not choice.disable_parallel_tool_use,
             "thinking": None if self.thinking is None else self.thinking.type != "disabled",
-            "continue_final_message": _end_with_the_answers_beginning(messages),
+            "continue_final_message": _is_unfinished(messages),
             "template_kwargs": {"reasoning_effort": _EFFORTS.get(effort, effort)} if effort else {},
         }
 
 
 class CreateMessage(Conversation):
-    """A conversation to answer.
+    """A conversation to respond to.
 
     Attributes:
-        max_tokens: maximum number of tokens to generate, with those of thinking and calls.
-        stop_sequences: strings that end the answer.
-        stream: answer in events.
-        grammar: GBNF grammar that the whole answer must match, which is no field of Anthropic's.
+        max_tokens: maximum number of tokens to generate, including those of thinking and calls.
+        stop_sequences: strings that end the generation.
+        stream: stream the response as events.
+        grammar: GBNF grammar that the whole output must match; not part of Anthropic's API.
     """
 
     max_tokens: Annotated[int, Field(ge=0)]
@@ -203,28 +204,30 @@ class CreateMessage(Conversation):
     stream: bool = False
     grammar: str | None = None
 
-    def sampling(self) -> Mapping[str, Any]:
-        """The fields of SamplingParams that it sets."""
-        return given(
+    def to_chat(self) -> ChatInput:
+        """Return the request in the library's terms."""
+        messages = self.library_messages()
+        sampling = sampling_overrides(
             self,
             max_tokens=self.max_tokens,
             stop=self.stop_sequences or None,
             json_schema=self.json_schema,
             grammar=self.grammar,
         )
+        return ChatInput(messages, sampling, self.options(messages))
 
 
 _TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
-# Templates know three levels.
+# Chat templates know three levels.
 _EFFORTS = {"xhigh": "high", "max": "high"}
 
-# What Claude Code writes before its system prompt differs in every request, so no prefix of it would be found again.
-_STAMP = re.compile(r"^x-anthropic-billing-header:[^\n]*?\bcch=\w*;?")
+# Claude Code's first line of the system prompt differs in every request and would prevent prefix cache hits.
+_BILLING_HEADER = re.compile(r"^x-anthropic-billing-header:[^\n]*?\bcch=\w*;?")
 
 
-class _Turns:
-    """Messages in the library's form, of which those of the same role that follow each other are one."""
+class _Messages:
+    """Messages in the library's format. Consecutive messages of the same role are merged."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -250,13 +253,13 @@ class _Turns:
         self._message(role)["content"] += _parts(texts)
 
     def _message(self, role: str) -> dict[str, Any]:
-        """The message to which something of a role belongs."""
+        """Return the message for content of a role: the last one, or a new one."""
         if not self.messages or self.messages[-1]["role"] != role:
             self.messages.append({"role": role, "content": []})
         return self.messages[-1]
 
 
-def _end_with_the_answers_beginning(messages: Sequence[Mapping[str, Any]]) -> bool:
+def _is_unfinished(messages: Sequence[Mapping[str, Any]]) -> bool:
     return bool(messages) and messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]
 
 
@@ -266,10 +269,6 @@ def _parts(texts: list[str]) -> list[dict[str, str]]:
 
 def _texts(content: str | list[Text]) -> list[str]:
     return [content] if isinstance(content, str) else [block.text for block in content]
-
-
-def _without_stamp(text: str) -> str:
-    return _STAMP.sub("", text)
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

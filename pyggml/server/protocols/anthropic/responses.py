@@ -1,4 +1,4 @@
-"""What Anthropic's API answers: a message, or the events of which it is made."""
+"""Responses of Anthropic's API: a whole message, or its events."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic_core import from_json
 
 from pyggml import ChatChunk, ChatCompletion, ToolCall, ToolCallDelta
 from pyggml.server.http.generation import Generation
+from pyggml.server.http.sse import Event
 from pyggml.server.protocols.anthropic.requests import CreateMessage, Text, Thinking, ToolUse
-from pyggml.server.protocols.endpoint import Event
 
-# Clients send a thinking block back only with a signature, which would prove to Anthropic's server that it wrote it.
+# Clients only send thinking back with a signature, which proves to Anthropic's server that it generated the thinking.
 _SIGNATURE = "unsigned"
 
 StopReason = Literal[
@@ -22,7 +22,7 @@ StopReason = Literal[
 
 
 class Usage(BaseModel):
-    """How many tokens it took. Those from the cache are not counted as input again."""
+    """Numbers of tokens. Cached tokens do not count as input tokens."""
 
     input_tokens: int
     cache_creation_input_tokens: int
@@ -31,7 +31,7 @@ class Usage(BaseModel):
 
 
 class Message(BaseModel):
-    """An answer."""
+    """A response to a conversation."""
 
     id: str
     type: Literal["message"]
@@ -43,60 +43,60 @@ class Message(BaseModel):
     usage: Usage
 
 
-def message(call_id: str, request: CreateMessage, model: str, done: ChatCompletion) -> dict[str, Any]:
-    """The whole answer."""
+def message(request_id: str, body: CreateMessage, model: str, completion: ChatCompletion) -> dict[str, Any]:
+    """Return the whole message."""
     return {
-        **_envelope(call_id, model),
-        "content": _content(request, done),
-        **_stop(request, done),
-        "usage": _usage(done.prompt_tokens, done.cached_tokens, len(done.token_ids)),
+        **_envelope(request_id, model),
+        "content": _content(body, completion),
+        **_stop(body, completion),
+        "usage": _usage(completion.prompt_tokens, completion.cached_tokens, len(completion.token_ids)),
     }
 
 
 async def events(
-    call_id: str, request: CreateMessage, generation: Generation[ChatChunk, ChatCompletion]
+    request_id: str, body: CreateMessage, generation: Generation[ChatChunk, ChatCompletion]
 ) -> AsyncIterator[Event]:
-    """The answer as it is generated."""
-    blocks = _Blocks(request)
-    has_begun = False
+    """Yield the events of a stream."""
+    blocks = _BlockEvents(body)
+    has_started = False
     async for _, chunk in generation:
-        if not has_begun:  # only now is it known what the cache had
+        if not has_started:  # the number of cached tokens is known from the first chunk on
             usage = _usage(generation.prompt_tokens, generation.cached_tokens, 0)
-            begun: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
-            yield _event("message_start", message={**_envelope(call_id, generation.served.name), **begun})
-            has_begun = True
-        for event in blocks.grow(chunk):
+            empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+            yield _event("message_start", message={**_envelope(request_id, generation.model.name), **empty})
+            has_started = True
+        for event in blocks.add(chunk):
             yield event
     for event in blocks.close():
         yield event
-    [done] = generation.completions
-    usage = _usage(done.prompt_tokens, done.cached_tokens, len(done.token_ids))
-    yield _event("message_delta", delta=_stop(request, done), usage=usage)
+    [completion] = generation.completions
+    usage = _usage(completion.prompt_tokens, completion.cached_tokens, len(completion.token_ids))
+    yield _event("message_delta", delta=_stop(body, completion), usage=usage)
     yield _event("message_stop")
 
 
-class _Blocks:
-    """The blocks of an answer that is being generated, one after the other."""
+class _BlockEvents:
+    """Events of the content blocks of a stream."""
 
-    def __init__(self, request: CreateMessage) -> None:
-        self._shows_thinking = _shows_thinking(request)
+    def __init__(self, body: CreateMessage) -> None:
+        self._shows_thinking = _shows_thinking(body)
         self._index = -1
         self._open: str | None = None
 
-    def grow(self, chunk: ChatChunk) -> Iterator[Event]:
-        """What a chunk adds."""
+    def add(self, chunk: ChatChunk) -> Iterator[Event]:
+        """Yield the events of a chunk."""
         if chunk.reasoning_content:
-            yield from self._enter("thinking", thinking="", signature="")
+            yield from self._start("thinking", thinking="", signature="")
             if self._shows_thinking:
                 yield self._delta("thinking_delta", thinking=chunk.reasoning_content)
         if chunk.content:
-            yield from self._enter("text", text="")
+            yield from self._start("text", text="")
             yield self._delta("text_delta", text=chunk.content)
         for call in chunk.tool_calls:
-            yield from self._grow_call(call)
+            yield from self._add_call(call)
 
     def close(self) -> Iterator[Event]:
-        """Ends the last block."""
+        """End the last block."""
         if self._open is None:
             return
         if self._open == "thinking":
@@ -104,15 +104,15 @@ class _Blocks:
         yield _event("content_block_stop", index=self._index)
         self._open = None
 
-    def _grow_call(self, call: ToolCallDelta) -> Iterator[Event]:
-        if call.id:  # its first piece
+    def _add_call(self, call: ToolCallDelta) -> Iterator[Event]:
+        if call.id:  # the first delta of a call
             yield from self.close()
-            yield from self._enter("tool_use", id=call.id, name=call.name, input={})
+            yield from self._start("tool_use", id=call.id, name=call.name, input={})
         if call.arguments_text:
             yield self._delta("input_json_delta", partial_json=call.arguments_text)
 
-    def _enter(self, kind: str, **empty: Any) -> Iterator[Event]:
-        """Begins a block, unless one of that kind is open."""
+    def _start(self, kind: str, **empty: Any) -> Iterator[Event]:
+        """Start a block, unless one of that kind is open."""
         if self._open == kind:
             return
         yield from self.close()
@@ -120,23 +120,23 @@ class _Blocks:
         self._open = kind
         yield _event("content_block_start", index=self._index, content_block={"type": kind, **empty})
 
-    def _delta(self, kind: str, **news: Any) -> Event:
-        return _event("content_block_delta", index=self._index, delta={"type": kind, **news})
+    def _delta(self, kind: str, **fields: Any) -> Event:
+        return _event("content_block_delta", index=self._index, delta={"type": kind, **fields})
 
 
-def _envelope(call_id: str, model: str) -> dict[str, Any]:
-    return {"id": f"msg_{call_id}", "type": "message", "role": "assistant", "model": model}
+def _envelope(request_id: str, model: str) -> dict[str, Any]:
+    return {"id": f"msg_{request_id}", "type": "message", "role": "assistant", "model": model}
 
 
-def _content(request: CreateMessage, done: ChatCompletion) -> list[dict[str, Any]]:
-    answer = done.message
+def _content(body: CreateMessage, completion: ChatCompletion) -> list[dict[str, Any]]:
+    reply = completion.message
     blocks: list[dict[str, Any]] = []
-    if answer.reasoning_content:
-        thinking = answer.reasoning_content if _shows_thinking(request) else ""
+    if reply.reasoning_content:
+        thinking = reply.reasoning_content if _shows_thinking(body) else ""
         blocks.append({"type": "thinking", "thinking": thinking, "signature": _SIGNATURE})
-    if answer.content:
-        blocks.append({"type": "text", "text": answer.content})
-    return blocks + _tool_uses(answer.tool_calls)
+    if reply.content:
+        blocks.append({"type": "text", "text": reply.content})
+    return blocks + _tool_uses(reply.tool_calls)
 
 
 def _tool_uses(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
@@ -144,27 +144,27 @@ def _tool_uses(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
 
 
 def _input(call: ToolCall) -> Any:
-    """The arguments of a call: what there is of them, if it was cut off, as clients read them from a stream."""
+    """Return the arguments of a call. Incomplete ones are parsed as far as possible, as clients do with a stream."""
     return from_json(call.arguments_text, allow_partial=True) if call.arguments_text else {}
 
 
-def _shows_thinking(request: CreateMessage) -> bool:
-    return request.thinking is None or request.thinking.display != "omitted"
+def _shows_thinking(body: CreateMessage) -> bool:
+    return body.thinking is None or body.thinking.display != "omitted"
 
 
-def _stop(request: CreateMessage, done: ChatCompletion) -> dict[str, Any]:
-    own = done.stop_reason if done.stop_reason in (request.stop_sequences or ()) else None
-    return {"stop_reason": "stop_sequence" if own else _stop_reason(request, done), "stop_sequence": own}
+def _stop(body: CreateMessage, completion: ChatCompletion) -> dict[str, Any]:
+    sequence = completion.stop_reason if completion.stop_reason in (body.stop_sequences or ()) else None
+    return {"stop_reason": "stop_sequence" if sequence else _stop_reason(body, completion), "stop_sequence": sequence}
 
 
-def _stop_reason(request: CreateMessage, done: ChatCompletion) -> StopReason:
-    if done.finish_reason == "tool_calls":
+def _stop_reason(body: CreateMessage, completion: ChatCompletion) -> StopReason:
+    if completion.finish_reason == "tool_calls":
         return "tool_use"
-    if done.finish_reason == "stop":
+    if completion.finish_reason == "stop":
         return "end_turn"
-    if done.finish_reason == "length":
-        return "max_tokens" if len(done.token_ids) >= request.max_tokens else "model_context_window_exceeded"
-    return "pause_turn"  # cancelled or out of time: whoever sends it back gets the rest
+    if completion.finish_reason == "length":
+        return "max_tokens" if len(completion.token_ids) >= body.max_tokens else "model_context_window_exceeded"
+    return "pause_turn"  # cancelled or timed out: the client can send the message back to continue it
 
 
 def _usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> dict[str, int]:

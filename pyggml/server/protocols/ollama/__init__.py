@@ -1,16 +1,16 @@
-"""Ollama's API. Models are those that the server was started with: nothing is downloaded for a request."""
+"""Ollama's API. It serves the models of the server; requests download none."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pyggml.server.http.errors import Failure
-from pyggml.server.protocols.endpoint import LINES, Endpoint, Protocol
-from pyggml.server.protocols.ollama import embeddings as embedding
-from pyggml.server.protocols.ollama import generate_and_chat, models
-from pyggml.server.protocols.ollama.requests import Chat, Generate
+from pyggml.server.http.sse import LINES
+from pyggml.server.protocols.endpoint import Endpoint, Protocol
+from pyggml.server.protocols.ollama import embeddings, generate_and_chat, models
+from pyggml.server.protocols.ollama.requests import ChatRequest, GenerateRequest
 
-_FIXED = "Refused: requests do not change the models"
+_REFUSED = "Refused: requests cannot change the models"
 
 
 def _error_body(failure: Failure) -> dict[str, Any]:
@@ -24,38 +24,43 @@ OLLAMA = Protocol(
             "POST",
             "/api/generate",
             generate_and_chat.generate,
-            "Answer or continue a prompt",
-            Generate,
-            generate_and_chat.Generated,
+            "Respond to a prompt, or continue it",
+            GenerateRequest,
+            generate_and_chat.GenerateResponse,
             LINES,
         ),
         Endpoint(
             "POST",
             "/api/chat",
             generate_and_chat.chat,
-            "Answer a conversation",
-            Chat,
-            generate_and_chat.Answered,
+            "Respond to a conversation",
+            ChatRequest,
+            generate_and_chat.ChatResponse,
             LINES,
         ),
         Endpoint(
-            "POST", "/api/embed", embedding.embed, "Convert texts to vectors", embedding.Embed, embedding.Embeddings
+            "POST",
+            "/api/embed",
+            embeddings.embed,
+            "Convert texts to vectors",
+            embeddings.EmbedRequest,
+            embeddings.EmbedResponse,
         ),
         Endpoint(
             "POST",
             "/api/embeddings",
-            embedding.embed_one,
+            embeddings.embed_one,
             "Convert a text to a vector",
-            embedding.EmbedOne,
-            embedding.Embedding,
+            embeddings.EmbeddingsRequest,
+            embeddings.EmbeddingsResponse,
         ),
         Endpoint("GET", "/api/tags", models.tags, "List the models", None, models.ModelList),
-        Endpoint("GET", "/api/ps", models.ps, "List the models that are loaded", None, models.RunningList),
-        Endpoint("POST", "/api/show", models.show, "Describe a model", models.Show, models.Shown),
-        Endpoint("GET", "/api/version", models.version, "Say whose API this is", None, models.Version),
-        *(Endpoint("POST", f"/api/{name}", models.refuse, _FIXED) for name in ("pull", "push", "create", "copy")),
-        Endpoint("DELETE", "/api/delete", models.refuse, _FIXED),
-        Endpoint("GET", "/", models.alive, "Whether anything is here", events="text/plain", is_open=True),
+        Endpoint("GET", "/api/ps", models.ps, "List the loaded models", None, models.RunningList),
+        Endpoint("POST", "/api/show", models.show, "Describe a model", models.ShowRequest, models.ShowResponse),
+        Endpoint("GET", "/api/version", models.version, "Return ollama's version", None, models.Version),
+        *(Endpoint("POST", f"/api/{name}", models.refuse, _REFUSED) for name in ("pull", "push", "create", "copy")),
+        Endpoint("DELETE", "/api/delete", models.refuse, _REFUSED),
+        Endpoint("GET", "/", models.alive, "Check that the server runs", stream_type="text/plain", is_open=True),
     ),
     _error_body,
 )

@@ -1,4 +1,4 @@
-"""``/api/embed``, and the older ``/api/embeddings``: vectors of texts."""
+"""``/api/embed``, and the older ``/api/embeddings``: convert texts to vectors."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 import pyggml
-from pyggml.server.http.large_responses import long_answer
-from pyggml.server.http.request import Call
+from pyggml.server.http.large_responses import large_json_response
+from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
-from pyggml.server.protocols.embedding_vectors import Vectors, shortened
+from pyggml.server.protocols.embedding_vectors import Vectors, truncate_dimensions
 from pyggml.server.protocols.ollama.requests import KeepAlive
 
 
-class Embed(Body):
+class EmbedRequest(Body):
     """Texts to convert to vectors.
 
     Attributes:
         model: name of the model.
-        input: one text or several. None at all loads the model.
+        input: one text or several; none: only load the model.
         truncate: cut off the end of texts that are longer than the context.
-        dimensions: keep the first numbers of each vector, scaled to length 1 again.
+        dimensions: return only the first dimensions, scaled to length 1 again.
         keep_alive: ignored: models stay loaded until their memory is needed.
     """
 
@@ -35,7 +35,7 @@ class Embed(Body):
     keep_alive: KeepAlive = None
 
 
-class Embeddings(BaseModel):
+class EmbedResponse(BaseModel):
     """The vectors, of length 1. Durations are in nanoseconds."""
 
     model: str
@@ -45,51 +45,51 @@ class Embeddings(BaseModel):
     prompt_eval_count: int
 
 
-class EmbedOne(Body):
-    """A text to convert to a vector. An empty one loads the model."""
+class EmbeddingsRequest(Body):
+    """A text to convert to a vector; an empty one only loads the model."""
 
     model: str
     prompt: str = ""
     keep_alive: KeepAlive = None
 
 
-class Embedding(BaseModel):
-    """Its vector, as the model computes it."""
+class EmbeddingsResponse(BaseModel):
+    """The vector, as the model computes it."""
 
     embedding: list[float]
 
 
-async def embed(call: Call, body: Embed) -> Response:
-    """Converts texts to vectors of length 1."""
-    began = time.monotonic_ns()
-    llm = (await call.model(body.model)).llm
+async def embed(request: ServerRequest, body: EmbedRequest) -> Response:
+    """Convert texts to vectors of length 1."""
+    started = time.monotonic_ns()
+    llm = (await request.lease_model(body.model)).llm
     loaded = time.monotonic_ns()
     texts = [body.input] if isinstance(body.input, str) else body.input
-    token_ids = await call.aside(_encoded, llm, texts if body.input else [], body.truncate is not False)
-    vectors = await call.beside(llm.aembed, token_ids, normalize=True) if token_ids else None
+    token_ids = await request.run_in_thread(_tokenize, llm, texts if body.input else [], body.truncate is not False)
+    vectors = await request.await_outside_engine_queue(llm.aembed, token_ids, normalize=True) if token_ids else None
     others = {
         "model": body.model,
-        "total_duration": time.monotonic_ns() - began,
-        "load_duration": loaded - began,
+        "total_duration": time.monotonic_ns() - started,
+        "load_duration": loaded - started,
         "prompt_eval_count": sum(map(len, token_ids)),
     }
     rows = iter(()) if vectors is None else _rows(vectors, body.dimensions)
-    return await call.aside(long_answer, "embeddings", rows, **others)
+    return await request.run_in_thread(large_json_response, "embeddings", rows, **others)
 
 
-async def embed_one(call: Call, body: EmbedOne) -> Response:
-    """Converts a text to a vector."""
-    llm = (await call.model(body.model)).llm
-    vector = (await call.beside(llm.aembed, body.prompt)).tolist() if body.prompt else []
+async def embed_one(request: ServerRequest, body: EmbeddingsRequest) -> Response:
+    """Convert a text to a vector."""
+    llm = (await request.lease_model(body.model)).llm
+    vector = (await request.await_outside_engine_queue(llm.aembed, body.prompt)).tolist() if body.prompt else []
     return JSONResponse({"embedding": vector})
 
 
-def _encoded(llm: pyggml.LLM, texts: list[str], truncates: bool) -> list[list[int]]:
-    return [_cut(llm, llm.tokenize(text)) if truncates else llm.tokenize(text) for text in texts]
+def _tokenize(llm: pyggml.LLM, texts: list[str], truncate: bool) -> list[list[int]]:
+    return [_truncate(llm, llm.tokenize(text)) if truncate else llm.tokenize(text) for text in texts]
 
 
-def _cut(llm: pyggml.LLM, token_ids: list[int]) -> list[int]:
-    """The tokens of a text without those for which there is no room, but with those that end every text."""
+def _truncate(llm: pyggml.LLM, token_ids: list[int]) -> list[int]:
+    """Truncate a text's tokens to the context size, keeping the special tokens at its end."""
     if len(token_ids) <= llm.n_ctx:
         return token_ids
     end = token_ids[llm.model.vocab.inside(token_ids).stop :]
@@ -98,5 +98,5 @@ def _cut(llm: pyggml.LLM, token_ids: list[int]) -> list[int]:
 
 def _rows(vectors: Vectors, dimensions: int | None) -> Iterator[list[Any]]:
     width = vectors.shape[1]
-    for row in shortened(vectors, min(dimensions or width, width)):
+    for row in truncate_dimensions(vectors, min(dimensions or width, width)):
         yield [row.tolist()]

@@ -1,4 +1,4 @@
-"""``/api/generate`` and ``/api/chat``: answers, whole or in lines."""
+"""``/api/generate`` and ``/api/chat``: generate whole responses or JSON lines."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from starlette.responses import JSONResponse, Response
 
 import pyggml
 from pyggml import ChatChunk, ChatCompletion, Chunk, Completion, ToolCall, ToolCallDelta
-from pyggml.server.http.generation import Generation
-from pyggml.server.http.request import Call
-from pyggml.server.models.pool import Served
-from pyggml.server.protocols.ollama.requests import Chat, Generate, Generating, refused
+from pyggml.server.http.generation import ChatInput, Generation, submit_chat, submit_prompts
+from pyggml.server.http.request import ServerRequest
+from pyggml.server.http.streaming import stream_lines
+from pyggml.server.models.pool import LoadedModel
+from pyggml.server.protocols.ollama.requests import ChatRequest, GenerateRequest, GenerationRequest, refused
 from pyggml.server.protocols.timestamps import rfc3339
 
 Json = dict[str, Any]
 _Generation = Generation[Any, Any]
 
 
-class Answer(BaseModel):
-    """What answers to both have in common: a piece of one if ``done`` is false. Durations are in nanoseconds."""
+class GenerationResponse(BaseModel):
+    """Common fields of responses; part of a stream if ``done`` is false. Durations are in nanoseconds."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -40,22 +41,22 @@ class Answer(BaseModel):
     eval_duration: int | None = None
 
 
-class Generated(Answer):
-    """A continued or answered prompt."""
+class GenerateResponse(GenerationResponse):
+    """A response to a prompt, or its continuation."""
 
     response: str
     thinking: str | None = None
 
 
-class Answered(Answer):
-    """An answered conversation."""
+class ChatResponse(GenerationResponse):
+    """A response to a conversation."""
 
     message: Json
 
 
 @dataclass
-class Piece:
-    """A part of an answer, or all of it."""
+class Delta:
+    """The new output of a stream, or the whole output."""
 
     content: str = ""
     thinking: str = ""
@@ -63,98 +64,102 @@ class Piece:
     logprobs: list[Json] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        """Whether there is anything in it."""
+        """Return True if there is any output."""
         return bool(self.content or self.thinking or self.tool_calls or self.logprobs)
 
 
-async def generate(call: Call, body: Generate) -> Response:
-    """Answers or continues a prompt."""
-    began = time.monotonic_ns()
-    body.require_only_text()
-    served = await call.model(body.model)
-    writer = _Writer(body, served, _generated, began)
+async def generate(request: ServerRequest, body: GenerateRequest) -> Response:
+    """Respond to a prompt, or continue it."""
+    started = time.monotonic_ns()
+    body.require_supported()
+    model = await request.lease_model(body.model)
+    writer = _ResponseWriter(body, model, _generate_fields, started)
     if body.is_empty:
         return JSONResponse(writer.loaded())
-    if body.raw or not _has_template(served):
+    if body.raw or not _has_template(model):
         text = "\n\n".join(each for each in (body.system, body.prompt) if each)
-        generation: _Generation = await call.complete(served, [text], body.sampling())
+        generation: _Generation = await submit_prompts(request, model, [text], body.sampling())
     else:
-        _require_thoughts(body, served)
-        generation = await call.chat(served, body.messages(), body.sampling(), **body.thinking())
-    return await _answer(call, body, writer, generation)
+        _require_thinking_support(body, model)
+        generation = await submit_chat(request, model, ChatInput(body.messages(), body.sampling(), body.thinking()))
+    return await _respond(request, body, writer, generation)
 
 
-async def chat(call: Call, body: Chat) -> Response:
-    """Answers a conversation."""
-    began = time.monotonic_ns()
-    served = await call.model(body.model)
-    writer = _Writer(body, served, _answered, began)
+async def chat(request: ServerRequest, body: ChatRequest) -> Response:
+    """Respond to a conversation."""
+    started = time.monotonic_ns()
+    model = await request.lease_model(body.model)
+    writer = _ResponseWriter(body, model, _chat_fields, started)
     if body.is_empty:
         return JSONResponse(writer.loaded())
-    _require_thoughts(body, served)
-    messages = await call.prepared(body.library_messages)
-    generation = await call.chat(served, messages, body.sampling(), **body.chat_options())
-    return await _answer(call, body, writer, generation)
+    _require_thinking_support(body, model)
+    generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
+    return await _respond(request, body, writer, generation)
 
 
-async def _answer(call: Call, body: Generating, writer: _Writer, generation: _Generation) -> Response:
+async def _respond(
+    request: ServerRequest, body: GenerationRequest, writer: _ResponseWriter, generation: _Generation
+) -> Response:
     if body.stream:
-        return call.lines(writer.lines(generation))
-    [done] = await call.finish(generation)
-    return JSONResponse(writer.whole(done))
+        return stream_lines(request, writer.lines(generation))
+    [completion] = await request.cancel_on_disconnect(generation.finish())
+    return JSONResponse(writer.whole(completion))
 
 
-class _Writer:
-    """Writes an answer, whole or in pieces."""
+class _ResponseWriter:
+    """Formats a response, whole or as JSON lines."""
 
-    def __init__(self, body: Generating, served: Served, form: Callable[[Piece], Json], began: int) -> None:
+    def __init__(
+        self, body: GenerationRequest, model: LoadedModel, fields: Callable[[Delta], Json], started: int
+    ) -> None:
         self._body = body
-        self._tokenizer = served.llm.tokenizer
-        self._form = form
-        self._began = began
+        self._tokenizer = model.llm.tokenizer
+        self._fields = fields
+        self._started = started
         self._loaded = time.monotonic_ns()
 
     def loaded(self) -> Json:
-        """The answer to a request for nothing but the model."""
-        return {**self._piece(Piece()), "done": True, "done_reason": "load"}
+        """Return the response to an empty request, which only loads the model."""
+        return {**self._format(Delta()), "done": True, "done_reason": "load"}
 
     def whole(self, done: ChatCompletion | Completion) -> Json:
+        """Return the whole response."""
         """The whole answer."""
         logprobs = self._logprobs(done)
         if isinstance(done, ChatCompletion):
             message = done.message
-            piece = Piece(message.content, message.reasoning_content, _complete(message.tool_calls), logprobs)
+            output = Delta(message.content, message.reasoning_content, _complete(message.tool_calls), logprobs)
         else:
-            piece = Piece(done.text, logprobs=logprobs)
-        return {**self._piece(piece), **self._end(done)}
+            output = Delta(done.text, logprobs=logprobs)
+        return {**self._format(output), **self._end(done)}
 
     async def lines(self, generation: _Generation) -> AsyncIterator[Json]:
-        """The answer in pieces. A call of a tool is a piece of its own, once it is complete."""
-        calls = _Calls()
+        """Yield the lines of a stream. A tool call is sent once it is complete."""
+        calls = _ToolCalls()
         async for _, chunk in generation:
             if isinstance(chunk, ChatChunk):
-                done = [call for each in chunk.tool_calls for call in calls.add(each)]
-                piece = Piece(chunk.content, chunk.reasoning_content, done, self._logprobs(chunk))
+                complete = [call for each in chunk.tool_calls for call in calls.add(each)]
+                delta = Delta(chunk.content, chunk.reasoning_content, complete, self._logprobs(chunk))
             else:
-                piece = Piece(chunk.text, logprobs=self._logprobs(chunk))
-            if piece:
-                yield {**self._piece(piece), "done": False}
+                delta = Delta(chunk.text, logprobs=self._logprobs(chunk))
+            if delta:
+                yield {**self._format(delta), "done": False}
         last = calls.end()
         if last:
-            yield {**self._piece(Piece(tool_calls=last)), "done": False}
-        yield {**self._piece(Piece()), **self._end(generation.completions[0])}
+            yield {**self._format(Delta(tool_calls=last)), "done": False}
+        yield {**self._format(Delta()), **self._end(generation.completions[0])}
 
-    def _piece(self, piece: Piece) -> Json:
-        logprobs = {"logprobs": piece.logprobs} if piece.logprobs else {}
-        return {"model": self._body.model, "created_at": rfc3339(time.time()), **self._form(piece), **logprobs}
+    def _format(self, delta: Delta) -> Json:
+        logprobs = {"logprobs": delta.logprobs} if delta.logprobs else {}
+        return {"model": self._body.model, "created_at": rfc3339(time.time()), **self._fields(delta), **logprobs}
 
     def _end(self, done: Completion) -> Json:
         timings = done.timings
         return {
             "done": True,
             "done_reason": "length" if done.finish_reason in ("length", "timeout", "cancelled") else "stop",
-            "total_duration": time.monotonic_ns() - self._began,
-            "load_duration": self._loaded - self._began,
+            "total_duration": time.monotonic_ns() - self._started,
+            "load_duration": self._loaded - self._started,
             "prompt_eval_count": done.prompt_tokens,
             "prompt_eval_duration": round(timings.prefill_s * 1e9),
             "eval_count": len(done.token_ids),
@@ -162,7 +167,7 @@ class _Writer:
         }
 
     def _logprobs(self, result: Chunk | Completion) -> list[Json]:
-        """The log probabilities, whose form is that of OpenAI's chats."""
+        """Return the log probabilities, in the format of OpenAI's chats."""
         if not result.logprobs:
             return []
         [choice] = ChatChunk("", logprobs=result.logprobs).to_dict("openai", tokenizer=self._tokenizer)["choices"]
@@ -170,65 +175,65 @@ class _Writer:
         return [{**each, "top_logprobs": each["top_logprobs"][:n_top]} for each in choice["logprobs"]["content"]]
 
 
-class _Calls:
-    """Calls of tools as they grow: those of which another follows, or the end, are complete."""
+class _ToolCalls:
+    """Tool calls of a stream. A call is complete when the next one starts, or at the end."""
 
     def __init__(self) -> None:
         self._index = 0
         self._call: ToolCall | None = None
 
-    def add(self, news: ToolCallDelta) -> list[Json]:
-        """Adds a piece of a call. Returns the call that it ends, if any."""
-        if self._call is not None and self._index == news.index:
-            self._call = replace(self._call, arguments_text=self._call.arguments_text + news.arguments_text)
+    def add(self, delta: ToolCallDelta) -> list[Json]:
+        """Add a delta. Return the call that it completes, if any."""
+        if self._call is not None and self._index == delta.index:
+            self._call = replace(self._call, arguments_text=self._call.arguments_text + delta.arguments_text)
             return []
-        done = self.end()
-        self._index, self._call = news.index, ToolCall(news.id, news.name, news.arguments_text)
-        return done
+        complete = self.end()
+        self._index, self._call = delta.index, ToolCall(delta.id, delta.name, delta.arguments_text)
+        return complete
 
     def end(self) -> list[Json]:
-        """The last call, unless it was cut off."""
+        """Return the last call, unless it was cut off."""
         call, self._call = self._call, None
         return [] if call is None else _complete([call], self._index)
 
 
 def _complete(calls: Sequence[ToolCall], first_index: int = 0) -> list[Json]:
-    """Those of some calls that were not cut off."""
-    found = []
+    """Return the calls that were not cut off."""
+    complete = []
     for index, call in enumerate(calls, first_index):
         with contextlib.suppress(pyggml.InvalidParameterError):
             function = {"index": index, "name": call.name, "arguments": call.arguments}
-            found.append({"id": call.id, "function": function})
-    return found
+            complete.append({"id": call.id, "function": function})
+    return complete
 
 
-def _generated(piece: Piece) -> Json:
-    thinking = {"thinking": piece.thinking} if piece.thinking else {}
-    return {"response": piece.content, **thinking}
+def _generate_fields(delta: Delta) -> Json:
+    thinking = {"thinking": delta.thinking} if delta.thinking else {}
+    return {"response": delta.content, **thinking}
 
 
-def _answered(piece: Piece) -> Json:
-    more = {"thinking": piece.thinking, "tool_calls": piece.tool_calls}
-    message = {"role": "assistant", "content": piece.content, **{name: value for name, value in more.items() if value}}
+def _chat_fields(delta: Delta) -> Json:
+    more = {"thinking": delta.thinking, "tool_calls": delta.tool_calls}
+    message = {"role": "assistant", "content": delta.content, **{name: value for name, value in more.items() if value}}
     return {"message": message}
 
 
-def _has_template(served: Served) -> bool:
-    """Whether the model has a chat template, or one was chosen for it."""
+def _has_template(model: LoadedModel) -> bool:
+    """Return True if the model has a chat template, or one was chosen for it."""
     try:
-        served.llm.chat_templates()
+        model.llm.chat_templates()
     except pyggml.InvalidParameterError:
-        if served.llm.model.chat_template() is not None:  # which is broken
+        if model.llm.model.chat_template() is not None:  # it is broken
             raise
         return False
     return True
 
 
-def _require_thoughts(body: Generating, served: Served) -> None:
-    """Refuses to think with a model that does not, as ollama does.
+def _require_thinking_support(body: GenerationRequest, model: LoadedModel) -> None:
+    """Refuse ``think`` for a model that does not support it, as ollama does.
 
     Raises:
-        RequestError: 400.
+        RequestError: 400, the model does not support thinking.
     """
-    if body.think and not served.llm.chat_templates().supports.thinking:
+    if body.think and not model.llm.chat_templates().supports.thinking:
         raise refused("think", f"{body.model!r:.200} does not support thinking")

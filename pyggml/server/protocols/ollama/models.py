@@ -1,4 +1,4 @@
-"""What ollama's API tells of the models and of the server, and what it may not do with them here."""
+"""Ollama's endpoints for models and for the server's version. Requests cannot change the models."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import pyggml
 from pyggml.server.http.errors import Failure, RequestError
-from pyggml.server.http.request import Call
+from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
 from pyggml.server.models.pool import DEFAULT, ModelInfo
 from pyggml.server.protocols.timestamps import rfc3339
 
 Json = dict[str, Any]
 
-# The version of ollama whose documentation and source this follows: clients ask whether it is new enough for them.
+# The version of ollama whose API this implements; clients check that it is new enough.
 _VERSION = "0.32.15"
 
 
 class Details(BaseModel):
-    """What a model is, in a few words."""
+    """Properties of a model."""
 
     parent_model: str
     format: str
@@ -36,7 +36,7 @@ class Details(BaseModel):
 
 
 class Listed(BaseModel):
-    """A model that requests may name."""
+    """A model of the server."""
 
     name: str
     model: str
@@ -48,13 +48,13 @@ class Listed(BaseModel):
 
 
 class ModelList(BaseModel):
-    """All of them, the default one first."""
+    """All models, the default first."""
 
     models: list[Listed]
 
 
 class Running(BaseModel):
-    """A model that is loaded."""
+    """A loaded model."""
 
     name: str
     model: str
@@ -66,20 +66,20 @@ class Running(BaseModel):
 
 
 class RunningList(BaseModel):
-    """All of them."""
+    """All loaded models."""
 
     models: list[Running]
 
 
-class Show(Body):
-    """A model to describe; ``name`` is what ``model`` was called before."""
+class ShowRequest(Body):
+    """A model to describe; ``name`` is the older name of ``model``."""
 
     model: str = ""
     name: str = ""
 
 
-class Shown(BaseModel):
-    """What a model's file says about it, without lists and long texts."""
+class ShowResponse(BaseModel):
+    """Metadata of a model, without lists and long texts."""
 
     model_config = ConfigDict(protected_namespaces=())
 
@@ -93,21 +93,21 @@ class Shown(BaseModel):
 
 
 class Version(BaseModel):
-    """The version of ollama whose API this is."""
+    """The implemented version of ollama's API."""
 
     version: str
 
 
-async def tags(call: Call, body: None) -> Response:  # noqa: ARG001
-    """Lists the models."""
-    return JSONResponse({"models": [_listed(info) for info in await call.worker.models.infos()]})
+async def tags(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    """List the models."""
+    return JSONResponse({"models": [_listed(info) for info in await request.worker.models.infos()]})
 
 
-async def ps(call: Call, body: None) -> Response:  # noqa: ARG001
-    """Lists the models that are loaded. They do not expire."""
-    loaded = {served.name: served for served in call.worker.models.loaded}
+async def ps(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    """List the loaded models. They do not expire."""
+    loaded = {model.name: model for model in request.worker.models.loaded}
     models = []
-    for info in await call.worker.models.infos():
+    for info in await request.worker.models.infos():
         if info.name in loaded:
             memory = loaded[info.name].memory
             devices = () if memory is None else memory.devices[1:]
@@ -120,9 +120,9 @@ async def ps(call: Call, body: None) -> Response:  # noqa: ARG001
     return JSONResponse({"models": models})
 
 
-async def show(call: Call, body: Show) -> Response:
-    """Describes a model."""
-    info = await call.worker.models.info(body.model or body.name or DEFAULT)
+async def show(request: ServerRequest, body: ShowRequest) -> Response:
+    """Describe a model."""
+    info = await request.worker.models.info(body.model or body.name or DEFAULT)
     report = info.report
     metadata = {} if report is None else dict(report.to_dict()["metadata"])
     template = metadata.pop("tokenizer.chat_template", "")
@@ -138,24 +138,23 @@ async def show(call: Call, body: Show) -> Response:
     return JSONResponse(shown)
 
 
-async def version(call: Call, body: None) -> Response:  # noqa: ARG001
-    """Says which version's API this is."""
+async def version(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    """Return the implemented version of ollama's API."""
     return JSONResponse({"version": _VERSION})
 
 
-async def alive(call: Call, body: None) -> Response:  # noqa: ARG001
-    """Answers clients that ask whether anything is here, where there is no page."""
+async def alive(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    """Report that the server is running, if the web page is disabled."""
     return PlainTextResponse("pyggml is running")
 
 
-async def refuse(call: Call, body: None) -> Response:  # noqa: ARG001
-    """Refuses to change which models there are.
+async def refuse(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    """Refuse to change the models.
 
     Raises:
         RequestError: 403.
     """
-    message = "requests do not change the models: start the server with those it has to offer, as 'pyggml serve " \
-        "hf:org/repo' does, which downloads the model"  # fmt: skip
+    message = "requests cannot change the models: start the server with them; 'pyggml serve hf:org/repo' downloads one"
     raise RequestError(Failure(403, "invalid", message, "models_are_fixed"))
 
 
@@ -175,7 +174,7 @@ def _named(info: ModelInfo) -> Json:
 
 
 def _digest(info: ModelInfo) -> str:
-    """Changes when the model's file does. Ollama's is that of a manifest, which no model has here."""
+    """Return a digest that changes with the model's file. Ollama's is that of a manifest."""
     return hashlib.sha256(f"{info.name} {info.file_bytes} {info.created}".encode()).hexdigest()
 
 
@@ -186,7 +185,7 @@ def _details(info: ModelInfo) -> Json:
         "format": report.format if report else "",
         "family": info.architecture or "",
         "families": [info.architecture] if info.architecture else [],
-        "parameter_size": _human(info.n_params),
+        "parameter_size": _format_n_params(info.n_params),
         "quantization_level": info.file_type or "",
         "context_length": report.n_ctx_train if report else None,
         "embedding_length": report.n_embd if report else None,
@@ -194,7 +193,7 @@ def _details(info: ModelInfo) -> Json:
 
 
 def _capabilities(info: ModelInfo) -> list[str]:
-    """What a model can do, as far as its file says. Where there is a chat template, tools can be called."""
+    """Return a model's capabilities according to its metadata. Any chat template supports tools."""
     report = info.report
     if report is None:
         return []
@@ -207,7 +206,7 @@ def _capabilities(info: ModelInfo) -> list[str]:
 
 
 def _parameters(sampling: pyggml.SamplingParams | None) -> str:
-    """Sampling parameters, a line each."""
+    """Return the sampling parameters that are not the defaults, one per line."""
     if sampling is None:
         return ""
     changed = ((name, value) for name, value in vars(sampling).items() if value != getattr(_DEFAULTS, name))
@@ -219,8 +218,8 @@ _DEFAULTS = pyggml.SamplingParams()
 _UNITS: Sequence[tuple[float, str]] = ((1e9, "B"), (1e6, "M"), (1e3, "K"))
 
 
-def _human(n_params: int | None) -> str:
-    """A number of weights as ollama writes it: "8B", "3.48M"."""
+def _format_n_params(n_params: int | None) -> str:
+    """Format a number of weights as ollama does: "8B", "3.48M"."""
     for unit, letter in _UNITS:
         if n_params and n_params >= unit:
             number = n_params / unit

@@ -1,4 +1,4 @@
-"""What ollama's API is asked to generate, and the same in the library's terms."""
+"""Bodies of ollama's requests to generate, and their conversion to the library's terms."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from pyggml.server.http import errors
 from pyggml.server.http.errors import RequestError
+from pyggml.server.http.generation import ChatInput
 from pyggml.server.http.request_body import Body
-from pyggml.server.protocols.sampling_fields import Sampling, given
+from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 Json = dict[str, Any]
 
-#: What every request has that ollama would keep or free a model by: seconds, or a text such as "5m".
+#: Time for which ollama keeps a model loaded: seconds, or a text such as "5m".
 KeepAlive = float | str | None
 
 
 class Options(Sampling):
-    """Sampling parameters. What sets up a model, such as ``num_ctx``, is the server's to say, and ignored.
+    """Sampling parameters. Options for loading a model, such as ``num_ctx``, are ignored.
 
     Attributes:
-        num_predict: maximum number of tokens to generate; negative: what the context has room for.
-        stop: strings that end the answer.
-        grammar: GBNF grammar that the whole answer must match, which is no option of ollama's.
+        num_predict: maximum number of tokens to generate; negative: up to the context size.
+        stop: strings that end the generation.
+        grammar: GBNF grammar that the whole output must match; not part of ollama's API.
     """
 
     num_predict: int | None = None
@@ -33,25 +34,25 @@ class Options(Sampling):
 
     @model_validator(mode="before")
     @classmethod
-    def _in_our_words(cls, options: Any) -> Any:
-        """What -1 means elsewhere, any negative number does in ollama's options."""
+    def _normalize_negative(cls, options: Any) -> Any:
+        """Replace negative numbers by -1, which means the same in ollama's API."""
         if not isinstance(options, dict):
             return options
         return options | {name: -1 for name in ("seed", "repeat_last_n") if _is_negative(options.get(name))}
 
 
-class Generating(Body):
-    """What requests to generate have in common.
+class GenerationRequest(Body):
+    """Common fields of requests to generate.
 
     Attributes:
         model: name of the model.
-        stream: answer in pieces, a line each.
-        format: "json", or a JSON schema that the answer matches.
+        stream: stream the response as JSON lines.
+        format: "json", or a JSON schema that the output must match.
         options: sampling parameters.
-        think: whether the model thinks first, or how hard: "low", "medium", "high" or "max"; None: as its template
-            has it.
+        think: whether the model thinks first, or the effort: "low", "medium", "high" or "max"; None: the template's
+            default.
         logprobs: return the log probability of each token.
-        top_logprobs: and this many of the likeliest in its place.
+        top_logprobs: return the log probabilities of this many most likely tokens at each position.
         keep_alive: ignored: models stay loaded until their memory is needed.
     """
 
@@ -67,23 +68,18 @@ class Generating(Body):
     @field_validator(
         *("stream", "options", "logprobs", "top_logprobs", "prompt", "system", "raw", "suffix", "template", "messages"),
         mode="before",
-        check_fields=False,  # some are only in one of the two requests
+        check_fields=False,  # some fields belong to only one of the two requests
     )
     @classmethod
     def _default_for_null(cls, value: Any, info: ValidationInfo) -> Any:
-        """As in Go, null is as good as nothing."""
+        """Replace null by the default, as Go does."""
         assert info.field_name is not None
         return cls.model_fields[info.field_name].get_default(call_default_factory=True) if value is None else value
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it asks for nothing but the model to be loaded."""
-        raise NotImplementedError
-
     def sampling(self) -> Mapping[str, Any]:
-        """The fields of SamplingParams that it sets."""
+        """Return the fields of SamplingParams that the request sets."""
         options = self.options
-        return given(
+        return sampling_overrides(
             options,
             max_tokens=options.num_predict if options.num_predict is not None and options.num_predict >= 0 else None,
             stop=options.stop or None,
@@ -93,7 +89,7 @@ class Generating(Body):
         )
 
     def thinking(self) -> Json:
-        """How much to think, as options of :meth:`pyggml.LLM.chat`."""
+        """Return the options of :meth:`pyggml.LLM.chat` for thinking."""
         if self.think is None or isinstance(self.think, bool):
             return {"thinking": self.think}
         return {
@@ -102,16 +98,16 @@ class Generating(Body):
         }
 
 
-class Generate(Generating):
-    """A prompt to answer, or to continue.
+class GenerateRequest(GenerationRequest):
+    """A prompt to respond to, or to continue.
 
     Attributes:
-        prompt: the question, as the user's message of a chat. An empty one loads the model.
+        prompt: the user's message of a chat; "": only load the model.
         system: the system message.
-        raw: continue the prompt as it is.
-        suffix: refused: what comes after the answer; the model's own tokens for it can be written into a raw prompt.
-        template: refused: templates belong to models here.
-        context: refused: an earlier answer in tokens, for which ``/api/chat`` has messages.
+        raw: continue the prompt without a chat template.
+        suffix: refused: text after the output; write the model's own tokens for infilling into a raw prompt.
+        template: refused: the server chooses templates.
+        context: refused: an earlier response in tokens; ``/api/chat`` takes messages instead.
         images: refused: models only read text here.
     """
 
@@ -125,36 +121,36 @@ class Generate(Generating):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it asks for nothing but the model to be loaded."""
+        """True if the request only loads the model."""
         return not self.prompt
 
-    def require_only_text(self) -> None:
-        """Refuses what cannot be done with the prompt.
+    def require_supported(self) -> None:
+        """Refuse unsupported fields.
 
         Raises:
-            RequestError: 400, it is asked for.
+            RequestError: 400, a field is not supported.
         """
         if self.raw and self.system:
-            raise refused("system", "raw does not go with system: write it into the prompt")
-        for name, instead in _NOT_HERE.items():
+            raise refused("system", "it cannot be combined with raw: write it into the prompt")
+        for name, instead in _UNSUPPORTED.items():
             if getattr(self, name):
                 raise refused(name, instead)
 
     def messages(self) -> list[Json]:
-        """The chat that it stands for."""
+        """Return the request as messages of a chat."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, {"role": "user", "content": self.prompt}]
 
 
 class Function(Body):
-    """Which function is called, with what."""
+    """The name and arguments of a call."""
 
     name: str
     arguments: Json = Field(default_factory=dict)
 
 
-class Call(Body):
-    """A call that the assistant made."""
+class ToolCall(Body):
+    """The assistant's call of a tool."""
 
     id: str = ""
     function: Function
@@ -166,25 +162,25 @@ class Message(Body):
     Attributes:
         role: "system", "user", "assistant" or "tool".
         content: its text.
-        thinking: what the assistant thought before it.
-        tool_calls: the calls that the assistant made.
-        tool_name: for a tool's message, its name.
-        tool_call_id: for a tool's message, the call that it answers.
+        thinking: the assistant's thinking before it.
+        tool_calls: the assistant's calls of tools.
+        tool_name: name of the tool, in its message.
+        tool_call_id: ID of the call, in a tool's message.
         images: refused: models only read text here.
     """
 
     role: str
     content: str | None = None
     thinking: str | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[ToolCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
     images: list[Any] | None = None
 
-    def in_librarys_form(self, index: int) -> Json:
-        """The message in OpenAI's form."""
+    def to_openai(self, index: int) -> Json:
+        """Return the message in OpenAI's format."""
         if self.images:
-            raise refused(f"messages.{index}.images", _NOT_HERE["images"])
+            raise refused(f"messages.{index}.images", _UNSUPPORTED["images"])
         return {
             "role": self.role.lower(),
             "content": self.content or "",
@@ -195,11 +191,11 @@ class Message(Body):
         }
 
 
-class Chat(Generating):
-    """A conversation to answer.
+class ChatRequest(GenerationRequest):
+    """A conversation to respond to.
 
     Attributes:
-        messages: the messages. None at all loads the model.
+        messages: the messages; none: only load the model.
         tools: descriptions of functions that the model may call.
     """
 
@@ -208,36 +204,34 @@ class Chat(Generating):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it asks for nothing but the model to be loaded."""
+        """True if the request only loads the model."""
         return not self.messages
 
-    def library_messages(self) -> list[Json]:
-        """The messages in the library's form, which is OpenAI's.
+    def to_chat(self) -> ChatInput:
+        """Return the request in the library's terms.
 
         Raises:
             RequestError: 400, a message has images.
         """
-        return [each.in_librarys_form(index) for index, each in enumerate(self.messages)]
-
-    def chat_options(self) -> Json:
-        """The options of :meth:`pyggml.LLM.chat` that are not sampling parameters."""
-        return {**self.thinking(), "tools": self.tools, "parallel_tool_calls": True}
+        messages = [each.to_openai(index) for index, each in enumerate(self.messages)]
+        options = {**self.thinking(), "tools": self.tools, "parallel_tool_calls": True}
+        return ChatInput(messages, self.sampling(), options)
 
 
-_NOT_HERE = {
-    "suffix": "there is no filling in: write the model's own tokens for it into a raw prompt",
-    "template": "a template is chosen when the server starts: render the prompt yourself, and send it raw",
-    "context": "nothing is kept as tokens: send the messages to /api/chat",
+_UNSUPPORTED = {
+    "suffix": "infilling is not supported: write the model's own tokens for it into a raw prompt",
+    "template": "choose a template when starting the server, or render the prompt yourself and send it raw",
+    "context": "token contexts are not supported: send the messages to /api/chat",
     "images": "models only read text here",
 }
 
 
 def refused(param: str, instead: str) -> RequestError:
-    """A field that cannot be used, and what to do instead."""
+    """Return the error for an unsupported field, with what to do instead."""
     return errors.invalid(f"{param}: {instead}", param, "unsupported_value")
 
 
-def _call(call: Call) -> Json:
+def _call(call: ToolCall) -> Json:
     function = {"name": call.function.name, "arguments": call.function.arguments}
     return {"id": call.id, "type": "function", "function": function}
 

@@ -1,4 +1,4 @@
-"""``/v1/completions``: continues texts."""
+"""``/v1/completions``: continue texts."""
 
 from __future__ import annotations
 
@@ -10,45 +10,55 @@ from pydantic import Field as BodyField
 from starlette.responses import Response
 
 from pyggml import Chunk, Completion, TokenLogprobs
-from pyggml.server.http.generation import Generation
-from pyggml.server.http.request import Call
-from pyggml.server.models.pool import Served
-from pyggml.server.protocols.endpoint import EVENTS, Endpoint, Event
+from pyggml.server.http.generation import Generation, submit_prompts
+from pyggml.server.http.request import ServerRequest
+from pyggml.server.http.sse import EVENTS, Event
+from pyggml.server.http.streaming import stream_events
+from pyggml.server.models.pool import LoadedModel
+from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.openai.errors import invalid, unsupported
-from pyggml.server.protocols.openai.requests import Generating
-from pyggml.server.protocols.openai.responses import DONE, Answer, envelope, pieces, respond, timings, usage, whole
+from pyggml.server.protocols.openai.generation_request import GenerationRequest
+from pyggml.server.protocols.openai.generation_response import (
+    GenerationResponse,
+    chunk_events,
+    common_fields,
+    completion,
+    json_response,
+    last_events,
+    usage,
+)
 
 Json = dict[str, Any]
 
-#: Most texts in one request.
+#: Maximum number of texts in one request.
 MAX_TEXTS = 2048
 
 _Ids = Annotated[list[int], BodyField(fail_fast=True)]
 _Texts = Annotated[list[str | _Ids], BodyField(min_length=1, max_length=MAX_TEXTS, fail_fast=True)]
 
-#: One text or several, each a string or token ids.
+#: One text or several, each a string or token IDs.
 Texts = str | _Ids | _Texts
 
 
 def as_list(texts: Texts) -> list[str | list[int]]:
-    """The texts, even if it is one."""
+    """Return the texts as a list."""
     is_several = isinstance(texts, list) and not isinstance(texts[0] if texts else 0, int)
     return cast("list[str | list[int]]", texts if is_several else [texts])
 
 
-class Complete(Generating):
+class CompletionRequest(GenerationRequest):
     """Texts to continue.
 
     Attributes:
-        prompt: one text or several, each a string or token ids.
-        echo: begin the answer with the prompt.
-        best_of: compute this many answers and return the ``n`` likeliest; not for streams.
-        logprobs: send how likely each token was, and this many of the likeliest in its place.
+        prompt: one text or several, each a string or token IDs.
+        echo: start the response with the prompt.
+        best_of: generate this many choices and return the ``n`` most likely ones; not for streams.
+        logprobs: return the log probabilities of each token and of this many most likely ones at its position.
     """
 
     refused: ClassVar[Mapping[str, str]] = {
-        **Generating.refused,
-        "suffix": "there is no filling in; write the model's own tokens for it into prompt",
+        **GenerationRequest.refused,
+        "suffix": "infilling is not supported; write the model's own tokens for it into prompt",
     }
 
     prompt: Texts
@@ -57,112 +67,115 @@ class Complete(Generating):
     logprobs: Annotated[int, BodyField(ge=0, le=20)] | None = None
 
     @property
-    def computed(self) -> int:
-        """Number of answers to each prompt that are computed."""
-        return max(self.choices, self.best_of or 1)
+    def n_generated(self) -> int:
+        """Number of generated choices of each prompt."""
+        return max(self.n_choices, self.best_of or 1)
 
-    def own(self) -> Json:
-        """The fields of SamplingParams that only this endpoint sets.
+    def to_sampling(self, model: LoadedModel) -> Mapping[str, Any]:
+        """Return the fields of SamplingParams that the request sets.
 
         Raises:
             RequestError: fields contradict each other.
         """
-        if self.best_of is not None and self.best_of < self.choices:
-            raise invalid("best_of", f"it is {self.best_of}, and n is {self.choices}: it must be at least n")
-        if self.stream and self.computed > self.choices:
-            raise invalid("best_of", "it is not for streams, which cannot wait for the best")
+        if self.best_of is not None and self.best_of < self.n_choices:
+            raise invalid("best_of", f"it is {self.best_of}, and n is {self.n_choices}: it must be at least n")
+        if self.stream and self.n_generated > self.n_choices:
+            raise invalid("best_of", "it cannot be combined with stream=true")
         if self.stream and self.echo and self.logprobs is not None:
             raise unsupported("echo", "the logprobs of a prompt are not streamed; set stream=false")
         n_logprobs = max(1, self.logprobs or 0)
-        return {
-            "logprobs": n_logprobs if self.logprobs is not None or self.computed > self.choices else 0,
-            "prompt_logprobs": n_logprobs if self.echo and self.logprobs is not None else 0,
-        }
+        return self.sampling(
+            model,
+            logprobs=n_logprobs if self.logprobs is not None or self.n_generated > self.n_choices else 0,
+            prompt_logprobs=n_logprobs if self.echo and self.logprobs is not None else 0,
+        )
 
 
-class CompletionAnswer(Answer):
-    """The continuations."""
+class CompletionResponse(GenerationResponse):
+    """The continued texts."""
 
     object: Literal["text_completion"]
 
 
-async def complete(call: Call, body: Complete) -> Response:
-    """Continues texts."""
-    served = await call.model(body.model)
-    sampling = await call.prepared(body.sampling, served, **body.own())
+async def complete(request: ServerRequest, body: CompletionRequest) -> Response:
+    """Continue texts."""
+    model = await request.lease_model(body.model)
+    sampling = await request.run_in_thread_if_long(body.to_sampling, model)
     prompts = as_list(body.prompt)
-    echoes = await call.aside(_echoes, served, prompts) if body.echo else None
-    generation = await call.complete(served, prompts, sampling, n=body.computed)
+    echoes = await request.run_in_thread(_echoes, model, prompts) if body.echo else None
+    generation = await submit_prompts(request, model, prompts, sampling, body.n_generated)
     if body.stream:
-        return call.events(_events(call, generation, body, echoes))
-    done = await call.finish(generation)
-    return await respond(call, done, lambda: _whole(call, generation, body, echoes))
+        return stream_events(request, _chunks(request.id, body, generation, echoes))
+    completions = await request.cancel_on_disconnect(generation.finish())
+    return await json_response(request, completions, lambda: _completion(request.id, body, generation, echoes))
 
 
-# --- the answer ---------------------------------------------------------------------------------------------------
+# --- the response -------------------------------------------------------------------------------------------------
 
-#: A prompt as an answer repeats it: its text and its tokens.
+#: An echoed prompt: its text and its tokens.
 _Echo = tuple[str, list[int]]
 
 
-def _whole(call: Call, generation: Generation[Chunk, Completion], body: Complete, echoes: list[_Echo] | None) -> Json:
-    computed = generation.completions
-    done = _best(computed, body)
+def _completion(
+    request_id: str, body: CompletionRequest, generation: Generation[Chunk, Completion], echoes: list[_Echo] | None
+) -> Json:
+    generated = generation.completions
+    best = _best(generated, body)
     if echoes is not None:
-        done = [_echoed(each, *echoes[index // body.choices]) for index, each in enumerate(done)]
-    found = whole(done, body.choices, envelope(call, generation, "cmpl"))
-    for choice, each in zip(found["choices"], done, strict=True):
-        _adapt(choice, each, body)
-    return found | {"usage": usage(computed, body.computed)}
+        best = [_with_echo(each, *echoes[index // body.n_choices]) for index, each in enumerate(best)]
+    response = completion(best, body.n_choices, common_fields(request_id, generation, "cmpl"))
+    for choice, each in zip(response["choices"], best, strict=True):
+        _adjust(choice, each, body)
+    return response | {"usage": usage(generated, body.n_generated)}
 
 
-async def _events(
-    call: Call, generation: Generation[Chunk, Completion], body: Complete, echoes: list[_Echo] | None
+async def _chunks(
+    request_id: str, body: CompletionRequest, generation: Generation[Chunk, Completion], echoes: list[_Echo] | None
 ) -> AsyncIterator[Event]:
-    about = envelope(call, generation, "cmpl")
+    common = common_fields(request_id, generation, "cmpl")
     no_usage: Json = {"usage": None} if body.wants_usage else {}
     form: Json = {}
     if echoes is not None:
-        for index in range(len(echoes) * body.choices):
-            yield Event.of(Chunk(echoes[index // body.choices][0]).to_dict("openai", index=index, **about) | no_usage)
+        for index in range(len(echoes) * body.n_choices):
+            echo, _ = echoes[index // body.n_choices]
+            yield Event.of(Chunk(echo).to_dict("openai", index=index, **common) | no_usage)
     lengths = [0] * len(generation)
     async for index, chunk in generation:
-        form = chunk.to_dict("openai", index=index, **about) | no_usage
-        _adapt(form["choices"][0], chunk, body, lengths[index])
+        form = chunk.to_dict("openai", index=index, **common) | no_usage
+        _adjust(form["choices"][0], chunk, body, lengths[index])
         lengths[index] += len(chunk.text)
-        for piece in pieces(chunk, form, {"text": "", **body.no_token_ids}):
-            yield piece
-    if body.wants_usage:
-        done = generation.completions
-        yield Event.of(form | {"choices": [], "usage": usage(done, body.choices), **timings(done)})
-    yield DONE
+        for event in chunk_events(chunk, form, {"text": "", **body.empty_token_ids}):
+            yield event
+    for event in last_events(form, generation.completions, body):
+        yield event
 
 
-def _echoes(served: Served, prompts: Sequence[str | list[int]]) -> list[_Echo]:
-    tokenizer = served.llm.tokenizer
+def _echoes(model: LoadedModel, prompts: Sequence[str | list[int]]) -> list[_Echo]:
+    tokenizer = model.llm.tokenizer
     return [
         (each, tokenizer.encode(each)) if isinstance(each, str) else (tokenizer.decode(each), each) for each in prompts
     ]
 
 
-def _echoed(done: Completion, text: str, token_ids: list[int]) -> Completion:
-    """A completion that begins with its prompt. Nothing came before the first token, so it has no probability."""
+def _with_echo(done: Completion, text: str, token_ids: list[int]) -> Completion:
+    """Prepend the prompt to a completion. The first token has no log probability."""
     if done.logprobs is None or done.prompt_logprobs is None:
         return replace(done, text=text + done.text)
-    nothing: Any = None
-    first = TokenLogprobs(token_ids[0], nothing, [])
+    no_logprob: Any = None
+    first = TokenLogprobs(token_ids[0], no_logprob, [])
     prompt = [each or first for each in done.prompt_logprobs]
     return replace(done, text=text + done.text, logprobs=[*prompt, *done.logprobs])
 
 
-def _best(computed: list[Completion], body: Complete) -> list[Completion]:
-    """The likeliest answers to each prompt, by the mean of their tokens' log probabilities."""
-    if body.computed == body.choices:
-        return computed
-    found = []
-    for first in range(0, len(computed), body.computed):
-        found += sorted(computed[first : first + body.computed], key=_likelihood, reverse=True)[: body.choices]
-    return found
+def _best(generated: list[Completion], body: CompletionRequest) -> list[Completion]:
+    """Return the most likely choices of each prompt, by the mean log probability of their tokens."""
+    n = body.n_generated
+    if n == body.n_choices:
+        return generated
+    best = []
+    for first in range(0, len(generated), n):
+        best += sorted(generated[first : first + n], key=_likelihood, reverse=True)[: body.n_choices]
+    return best
 
 
 def _likelihood(done: Completion) -> float:
@@ -170,8 +183,8 @@ def _likelihood(done: Completion) -> float:
     return sum(logprobs) / len(logprobs) if logprobs else float("-inf")
 
 
-def _adapt(choice: Json, result: Completion | Chunk, body: Complete, length: int = 0) -> None:
-    """Changes a choice to what the request asked for; ``length`` is that of the text before it."""
+def _adjust(choice: Json, result: Completion | Chunk, body: CompletionRequest, length: int = 0) -> None:
+    """Adjust a choice to the options of the request; ``length`` is that of the text before it."""
     if body.return_token_ids:
         choice["token_ids"] = result.token_ids
     logprobs = choice["logprobs"]
@@ -183,5 +196,7 @@ def _adapt(choice: Json, result: Completion | Chunk, body: Complete, length: int
 
 
 COMPLETIONS = (
-    Endpoint("POST", "/v1/completions", complete, "Continue texts", Complete, CompletionAnswer, events=EVENTS),
+    Endpoint(
+        "POST", "/v1/completions", complete, "Continue texts", CompletionRequest, CompletionResponse, stream_type=EVENTS
+    ),
 )

@@ -1,4 +1,4 @@
-"""``/v1/embeddings``: converts texts to vectors."""
+"""``/v1/embeddings``: convert texts to vectors."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pydantic import BaseModel
 from pydantic import Field as BodyField
 from starlette.responses import Response
 
-from pyggml.server.http.large_responses import long_answer
-from pyggml.server.http.request import Call
+from pyggml.server.http.large_responses import large_json_response
+from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body, require_fitting
-from pyggml.server.models.pool import DEFAULT, Served
-from pyggml.server.protocols.embedding_vectors import Vectors, shortened
+from pyggml.server.models.pool import DEFAULT, LoadedModel
+from pyggml.server.protocols.embedding_vectors import Vectors, truncate_dimensions
 from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.openai.completions import Texts, as_list
 from pyggml.server.protocols.openai.errors import invalid
-from pyggml.server.protocols.openai.requests import ModelName
+from pyggml.server.protocols.openai.generation_request import ModelName
 
 
-class Embed(Body):
+class EmbeddingsRequest(Body):
     """Texts to convert to vectors.
 
     Attributes:
         model: name of the model.
-        input: one text or several, each a string or token ids.
+        input: one text or several, each a string or token IDs.
         encoding_format: "float", or "base64" of little-endian 32-bit floats.
-        dimensions: keep the first numbers of each vector, scaled to length 1 again: for models that were trained so.
+        dimensions: return only the first dimensions, scaled to length 1 again: for models trained for it.
     """
 
     model: ModelName = DEFAULT
@@ -45,13 +45,13 @@ class Embedding(BaseModel):
 
 
 class PromptUsage(BaseModel):
-    """Numbers of tokens where none are generated."""
+    """Numbers of tokens of requests that generate none."""
 
     prompt_tokens: int
     total_tokens: int
 
 
-class Embeddings(BaseModel):
+class EmbeddingsResponse(BaseModel):
     """The vectors."""
 
     object: Literal["list"]
@@ -60,37 +60,39 @@ class Embeddings(BaseModel):
     usage: PromptUsage
 
 
-async def embed(call: Call, body: Embed) -> Response:
-    """Converts texts to vectors of length 1."""
-    served = await call.model(body.model)
-    width = served.llm.model.n_embd_out
+async def embed(request: ServerRequest, body: EmbeddingsRequest) -> Response:
+    """Convert texts to vectors of length 1."""
+    model = await request.lease_model(body.model)
+    width = model.llm.model.n_embd_out
     if body.dimensions is not None and body.dimensions > width:
         raise invalid("dimensions", f"it is {body.dimensions}, and the model's vectors have {width} numbers")
-    token_ids = await call.aside(_token_ids, served, as_list(body.input))
-    vectors = await call.beside(served.llm.aembed, token_ids, normalize=True)
-    return await call.aside(_answer, served, body, vectors, sum(map(len, token_ids)))
+    token_ids = await request.run_in_thread(_token_ids, model, as_list(body.input))
+    vectors = await request.await_outside_engine_queue(model.llm.aembed, token_ids, normalize=True)
+    return await request.run_in_thread(_response, model, body, vectors, sum(map(len, token_ids)))
 
 
-def _token_ids(served: Served, texts: list[str | list[int]]) -> list[list[int]]:
-    require_fitting(served.llm.n_ctx, texts)
-    return [served.llm.tokenizer.encode(each) if isinstance(each, str) else each for each in texts]
+def _token_ids(model: LoadedModel, texts: list[str | list[int]]) -> list[list[int]]:
+    require_fitting(model.llm.n_ctx, texts)
+    return [model.llm.tokenizer.encode(each) if isinstance(each, str) else each for each in texts]
 
 
-def _answer(served: Served, body: Embed, vectors: Vectors, n_tokens: int) -> Response:
-    rows = shortened(vectors, body.dimensions)
+def _response(model: LoadedModel, body: EmbeddingsRequest, vectors: Vectors, n_tokens: int) -> Response:
+    rows = truncate_dimensions(vectors, body.dimensions)
     data = (
-        [{"object": "embedding", "index": index, "embedding": _encoded(row, body.encoding_format)}]
+        [{"object": "embedding", "index": index, "embedding": _encode(row, body.encoding_format)}]
         for index, row in enumerate(rows)
     )
     usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-    return long_answer("data", data, object="list", model=served.name, usage=usage)
+    return large_json_response("data", data, object="list", model=model.name, usage=usage)
 
 
-def _encoded(vector: Vectors, form: str | None) -> str | list[float]:
-    if form == "base64":
+def _encode(vector: Vectors, encoding: str | None) -> str | list[float]:
+    if encoding == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     numbers: list[float] = vector.tolist()
     return numbers
 
 
-EMBEDDINGS = (Endpoint("POST", "/v1/embeddings", embed, "Convert texts to vectors", Embed, Embeddings),)
+EMBEDDINGS = (
+    Endpoint("POST", "/v1/embeddings", embed, "Convert texts to vectors", EmbeddingsRequest, EmbeddingsResponse),
+)

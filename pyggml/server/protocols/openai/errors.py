@@ -1,4 +1,4 @@
-"""Failures as OpenAI's API words them."""
+"""Errors in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -7,44 +7,44 @@ from typing import Any
 
 from pyggml.server.http import errors
 from pyggml.server.http.errors import Failure, RequestError
-from pyggml.server.protocols.endpoint import Event
+from pyggml.server.http.sse import Event
 
-_PLACE = re.compile(r"[a-z_]+\[\d+\](\[\d+\]|\.\w+)*")
+_FIELD = re.compile(r"[a-z_]+\[\d+\](\[\d+\]|\.\w+)*")
 
-# OpenAI's words for codes that have others here.
+# OpenAI's codes, where they differ.
 _CODES = {"queue_full": "rate_limit_exceeded"}
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
-    """The JSON of a failure."""
+    """Return the JSON of a failure."""
     return {
         "error": {
             "message": failure.message,
             "type": _type(failure.status),
-            "param": failure.param or _place(failure.message),
+            "param": failure.param or _field(failure.message),
             "code": _CODES.get(failure.code, failure.code) or None,
         }
     }
 
 
 def error_event(failure: Failure) -> Event:
-    """The last event of a stream that fails: one without a name, in which OpenAI's client finds the error."""
+    """Return the last event of a stream that fails: without a name, as OpenAI's client expects it."""
     return Event.of(error_body(failure))
 
 
 def unsupported(param: str, message: str) -> RequestError:
-    """What is raised for a field that would change the answer, and cannot be kept."""
+    """Return the error for a field that would change the response and is not supported."""
     return errors.invalid(f"{param}: {message}", param, "unsupported_parameter")
 
 
 def invalid(param: str, message: str) -> RequestError:
-    """What is raised for a field that contradicts another."""
+    """Return the error for a field that contradicts another one."""
     return errors.invalid(f"{param}: {message}", param)
 
 
-def _place(message: str) -> str | None:
-    """The place that a message begins with, such as ``messages[2].content``."""
-    found = _PLACE.match(message)
+def _field(message: str) -> str | None:
+    """Return the field that a message starts with, such as ``messages[2].content``."""
+    found = _FIELD.match(message)
     return found[0] if found else None
 
 

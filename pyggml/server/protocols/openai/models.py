@@ -1,4 +1,4 @@
-"""``/v1/models``: what the server offers."""
+"""``/v1/models``: the models of the server, for clients of OpenAI and of Anthropic."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from pyggml.server.http.request import Call
+from pyggml.server.http.request import ServerRequest
 from pyggml.server.models.pool import ModelInfo
 from pyggml.server.protocols.anthropic import models as anthropic_models
 from pyggml.server.protocols.endpoint import Endpoint
 
 
 class Meta(BaseModel):
-    """What is known of a model, under llama-server's names."""
+    """Properties of a model, with llama-server's names."""
 
     n_ctx: int | None
     n_params: int | None
@@ -22,7 +22,7 @@ class Meta(BaseModel):
 
 
 class Model(BaseModel):
-    """A model that requests may name. ``max_model_len`` is vLLM's name for ``n_ctx``."""
+    """A model of the server. ``max_model_len`` is vLLM's name of ``n_ctx``."""
 
     id: str
     object: Literal["model"]
@@ -34,27 +34,28 @@ class Model(BaseModel):
 
 
 class ModelList(BaseModel):
-    """All of them, the default one first."""
+    """All models, the default first."""
 
     object: Literal["list"]
     data: list[Model]
 
 
-async def models(call: Call, body: None) -> Response:  # noqa: ARG001
-    """Lists the models."""
-    infos = await call.worker.models.infos()
-    if anthropic_models.asks(call.request):
+async def models(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    """List the models."""
+    infos = await request.worker.models.infos()
+    if anthropic_models.is_anthropic(request.http):
         return JSONResponse(anthropic_models.page(infos))
-    return JSONResponse({"object": "list", "data": [_about(each) for each in infos]})
+    return JSONResponse({"object": "list", "data": [_describe(each) for each in infos]})
 
 
-async def model(call: Call, body: None) -> Response:  # noqa: ARG001
-    """Says that a model is there."""
-    info = await call.worker.models.info(call.request.path_params["name"])
-    return JSONResponse(anthropic_models.about(info) if anthropic_models.asks(call.request) else _about(info))
+async def model(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    """Describe a model."""
+    info = await request.worker.models.info(request.http.path_params["name"])
+    describe = anthropic_models.describe if anthropic_models.is_anthropic(request.http) else _describe
+    return JSONResponse(describe(info))
 
 
-def _about(info: ModelInfo) -> dict[str, Any]:
+def _describe(info: ModelInfo) -> dict[str, Any]:
     return {
         "id": info.name,
         "object": "model",

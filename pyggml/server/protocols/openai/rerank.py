@@ -1,4 +1,4 @@
-"""``/v1/rerank``: sorts documents by how well they answer a query, as Jina, Cohere and llama-server have it."""
+"""``/v1/rerank``: sort documents by relevance to a query, as in the APIs of Jina, Cohere and llama-server."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pydantic import BaseModel, model_validator
 from pydantic import Field as BodyField
 from starlette.responses import JSONResponse, Response
 
-from pyggml.server.http.request import Call
+from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body, require_fitting
 from pyggml.server.models.pool import DEFAULT
 from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.openai.completions import MAX_TEXTS
 from pyggml.server.protocols.openai.embeddings import PromptUsage
-from pyggml.server.protocols.openai.requests import ModelName
+from pyggml.server.protocols.openai.generation_request import ModelName
 
 
 class Document(Body):
-    """A document in an object, as Cohere and Jina take it, too."""
+    """A document as an object, as Cohere and Jina accept it."""
 
     text: str
 
@@ -26,18 +26,18 @@ class Document(Body):
 _Documents = Annotated[list[str | Document], BodyField(min_length=1, max_length=MAX_TEXTS)]
 
 
-class Rerank(Body):
+class RerankRequest(Body):
     """Documents to sort.
 
     Attributes:
         model: name of the model.
-        query: what is asked.
-        documents: what may answer it.
-        texts: the same, as Hugging Face's server takes it; the answer then has its form.
-        top_n: return only so many.
-        return_documents: repeat the documents in the answer.
+        query: the query.
+        documents: the documents.
+        texts: the documents in the API of Hugging Face's server; the response then has its format.
+        top_n: number of results; None: all.
+        return_documents: include the documents in the response.
         return_text: the same for ``texts``.
-        raw_scores: return what the model says, and not a number from 0 to 1.
+        raw_scores: return the model's scores without normalizing them to 0 ... 1.
     """
 
     model: ModelName = DEFAULT
@@ -50,9 +50,9 @@ class Rerank(Body):
     raw_scores: bool | None = None
 
     @model_validator(mode="after")
-    def _has_documents(self) -> Rerank:
+    def _require_documents(self) -> RerankRequest:
         if self.documents is None and self.texts is None:
-            raise ValueError("documents is missing: what should be sorted?")
+            raise ValueError("the field 'documents' is missing")
         return self
 
     @property
@@ -62,7 +62,7 @@ class Rerank(Body):
 
 
 class Ranked(BaseModel):
-    """A document's place."""
+    """A document's rank."""
 
     index: int
     relevance_score: float
@@ -70,7 +70,7 @@ class Ranked(BaseModel):
 
 
 class Ranking(BaseModel):
-    """The documents, the best first."""
+    """The documents, the most relevant first."""
 
     object: Literal["list"]
     model: str
@@ -78,37 +78,37 @@ class Ranking(BaseModel):
     usage: PromptUsage
 
 
-async def rerank(call: Call, body: Rerank) -> Response:
-    """Sorts documents by how well they answer a query."""
-    served = await call.model(body.model)
-    documents, llm = body.contents, served.llm
+async def rerank(request: ServerRequest, body: RerankRequest) -> Response:
+    """Sort documents by relevance to a query."""
+    model = await request.lease_model(body.model)
+    documents, llm = body.contents, model.llm
     require_fitting(llm.n_ctx, [body.query, *documents])
-    # Heads with several outputs have turned them into probabilities already.
+    # Classification heads with several outputs return probabilities already.
     normalize = not body.raw_scores and llm.model.n_cls_out == 1
-    scores = await call.beside(llm.arerank, body.query, documents, normalize=normalize)
-    n_tokens = sum(map(len, await call.aside(llm.rerank_ids, body.query, documents)))
+    scores = await request.await_outside_engine_queue(llm.arerank, body.query, documents, normalize=normalize)
+    n_tokens = sum(map(len, await request.run_in_thread(llm.rerank_ids, body.query, documents)))
     best = [(int(index), float(scores[index])) for index in (-scores).argsort(kind="stable")[: body.top_n]]
     if body.documents is None:
-        found = [_as_hugging_face(index, score, documents, body) for index, score in best]
-        return await call.prepared(JSONResponse, found)
+        ranks = [_hugging_face_result(index, score, documents, body) for index, score in best]
+        return await request.run_in_thread_if_long(JSONResponse, ranks)
     results = [_result(index, score, documents, body) for index, score in best]
     usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-    answer = {"object": "list", "model": served.name, "results": results, "usage": usage}
-    return await call.prepared(JSONResponse, answer)
+    response = {"object": "list", "model": model.name, "results": results, "usage": usage}
+    return await request.run_in_thread_if_long(JSONResponse, response)
 
 
-def _result(index: int, score: float, documents: list[str], body: Rerank) -> dict[str, Any]:
+def _result(index: int, score: float, documents: list[str], body: RerankRequest) -> dict[str, Any]:
     document = {"document": {"text": documents[index]}} if body.return_documents else {}
     return {"index": index, "relevance_score": score, **document}
 
 
-def _as_hugging_face(index: int, score: float, documents: list[str], body: Rerank) -> dict[str, Any]:
+def _hugging_face_result(index: int, score: float, documents: list[str], body: RerankRequest) -> dict[str, Any]:
     text = {"text": documents[index]} if body.return_text else {}
     return {"index": index, "score": score, **text}
 
 
 # Jina's, llama-server's and Cohere's paths.
 RERANK = tuple(
-    Endpoint("POST", path, rerank, "Sort documents by how well they answer a query", Rerank, Ranking)
+    Endpoint("POST", path, rerank, "Sort documents by relevance to a query", RerankRequest, Ranking)
     for path in ("/v1/rerank", "/rerank", "/v2/rerank")
 )

@@ -1,4 +1,4 @@
-"""What ``/v1/responses`` takes, and how its items become the messages of a chat."""
+"""Bodies of ``/v1/responses``, and the conversion of their items to the messages of a chat."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from pydantic import Field as BodyField
 
 from pyggml.server.http import errors
 from pyggml.server.http.errors import RequestError
+from pyggml.server.http.generation import ChatInput
 from pyggml.server.http.request_body import Body
 from pyggml.server.models.pool import DEFAULT
-from pyggml.server.protocols.sampling_fields import Sampling, given
+from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 Item = dict[str, Any]
 
 
 class Reasoning(Body):
-    """How much a model reasons.
+    """Effort of reasoning.
 
     Attributes:
-        effort: "none" turns it off; others are for models that know the variable ``reasoning_effort``.
+        effort: "none" disables reasoning; others are for templates with the variable ``reasoning_effort``.
     """
 
     effort: str | None = None
 
 
 class Text(Body):
-    """The form of an answer.
+    """Format of the output.
 
     Attributes:
         format: ``{"type": "text"}``, ``{"type": "json_object"}`` or ``{"type": "json_schema", "schema": ...}``.
@@ -37,27 +38,27 @@ class Text(Body):
 
 
 class CreateResponse(Sampling):
-    """A request to answer.
+    """A conversation to respond to.
 
-    Nothing is kept: a client that goes on with a conversation sends all of it.
+    The server stores no conversations: to continue one, a client sends all of it.
 
     Attributes:
         model: name of the model.
-        input: the question, or the items of the conversation so far.
-        instructions: a system message that stands before them.
-        max_output_tokens: maximum number of tokens to generate; None: what the context has room for.
+        input: the user's message, or the items of the conversation so far.
+        instructions: a system message before them.
+        max_output_tokens: maximum number of tokens to generate; None: up to the context size.
         tools: functions that the model may call.
         tool_choice: "auto", "none", "required", or ``{"type": "function", "name": ...}``.
-        parallel_tool_calls: allow several calls in one answer.
-        text: the form of the answer.
-        reasoning: how much the model reasons.
-        stream: send the answer in events.
-        previous_response_id: refused, since no response is kept.
+        parallel_tool_calls: allow several calls in one response.
+        text: format of the output.
+        reasoning: effort of reasoning.
+        stream: stream the response as events.
+        previous_response_id: refused: the server stores no responses.
         conversation: refused for the same reason.
-        background: refused: an answer is computed while its client waits.
-        include: what to add: "message.output_text.logprobs".
-        top_logprobs: number of likeliest tokens in each place, with their log probabilities.
-        metadata: returned as it is.
+        background: refused: clients must wait for their responses.
+        include: additional output: "message.output_text.logprobs".
+        top_logprobs: number of most likely tokens at each position to return, with their log probabilities.
+        metadata: returned unchanged.
     """
 
     model: str = DEFAULT
@@ -79,32 +80,32 @@ class CreateResponse(Sampling):
 
     @property
     def format(self) -> Item:
-        """The form of the answer."""
+        """Format of the output."""
         return (self.text and self.text.format) or {"type": "text"}
 
     @property
     def wants_logprobs(self) -> bool:
-        """Whether the answer's tokens come with their log probabilities."""
+        """True if log probabilities are requested."""
         return bool(self.top_logprobs) or "message.output_text.logprobs" in (self.include or ())
 
-    @property
-    def sampling(self) -> Mapping[str, Any]:
-        """The sampling parameters that the request sets."""
-        return given(
+    def to_chat(self) -> ChatInput:
+        """Return the request in the library's terms.
+
+        Raises:
+            RequestError: 400, an item or a tool is of an unsupported type.
+        """
+        return ChatInput(self._messages(), self._sampling(), self._options())
+
+    def _sampling(self) -> Mapping[str, Any]:
+        return sampling_overrides(
             self,
             max_tokens=self.max_output_tokens,
             response_format=None if self.format.get("type") == "text" else self.format,
             logprobs=(self.top_logprobs or 1) if self.wants_logprobs else None,
         )
 
-    @property
-    def chat_options(self) -> dict[str, Any]:
-        """The other parameters of a chat.
-
-        Raises:
-            RequestError: 400, a tool is not a function.
-        """
-        tools = [_tool(place, tool) for place, tool in enumerate(self.tools or ())]
+    def _options(self) -> dict[str, Any]:
+        tools = [_tool(index, tool) for index, tool in enumerate(self.tools or ())]
         options: dict[str, Any] = {"tools": tools, "parallel_tool_calls": bool(self.parallel_tool_calls)}
         if tools and self.tool_choice is not None:
             options["tool_choice"] = _tool_choice(self.tool_choice)
@@ -115,22 +116,18 @@ class CreateResponse(Sampling):
             options["template_kwargs"] = {"reasoning_effort": effort}
         return options
 
-    def require_nothing_kept(self) -> None:
-        """Refuses what would need earlier responses.
+    def require_supported(self) -> None:
+        """Refuse features that need stored responses.
 
         Raises:
-            RequestError: 400, it is asked for.
+            RequestError: 400, a feature is not supported.
         """
         for name in ("previous_response_id", "conversation", "background"):
             if getattr(self, name):
-                raise _invalid(f"{name} is not supported, since nothing is kept: send the whole conversation", name)
+                message = f"{name} is not supported, as the server stores no responses: send the whole conversation"
+                raise _invalid(message, name)
 
-    def messages(self) -> list[Item]:
-        """The conversation in the form of a chat.
-
-        Raises:
-            RequestError: 400, an item is none that a chat knows.
-        """
+    def _messages(self) -> list[Item]:
         instructions = [{"role": "system", "content": self.instructions}] if self.instructions else []
         if isinstance(self.input, str):
             return [*instructions, {"role": "user", "content": self.input}]
@@ -138,9 +135,9 @@ class CreateResponse(Sampling):
 
 
 def _messages(items: Sequence[Item]) -> Iterator[Item]:
-    """Messages of items. What a model said in one turn, its reasoning, text and calls, is one message."""
+    """Convert items to messages. The model's reasoning, text and calls of one turn become one message."""
     turn: Item = {}
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         kind = item.get("type", "message")
         if kind == "reasoning":
             turn |= {"reasoning_content": _reasoning(item)}
@@ -150,12 +147,12 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
             if "content" in turn or "tool_calls" in turn:
                 yield _assistant(turn)
                 turn = {}
-            turn["content"] = _content(place, item)
+            turn["content"] = _content(index, item)
         else:
             if turn:
                 yield _assistant(turn)
                 turn = {}
-            yield _other(place, kind, item)
+            yield _other(index, kind, item)
     if turn:
         yield _assistant(turn)
 
@@ -164,30 +161,30 @@ def _assistant(turn: Item) -> Item:
     return {"role": "assistant", "content": "", **turn}
 
 
-def _other(place: int, kind: object, item: Item) -> Item:
+def _other(index: int, kind: object, item: Item) -> Item:
     if kind == "message":
-        return {"role": item.get("role"), "content": _content(place, item)}
+        return {"role": item.get("role"), "content": _content(index, item)}
     if kind == "function_call_output":
         content = item.get("output")
         return {
             "role": "tool",
             "tool_call_id": str(item.get("call_id", "")),
-            "content": _parts(place, content) if isinstance(content, list) else content,
+            "content": _parts(index, content) if isinstance(content, list) else content,
         }
-    raise _invalid(f"input[{place}] has the type {kind!r}, which is not supported", "input")
+    raise _invalid(f"input[{index}] has the type {kind!r}, which is not supported", "input")
 
 
-def _content(place: int, item: Item) -> Any:
+def _content(index: int, item: Item) -> Any:
     content = item.get("content")
-    return _parts(place, content) if isinstance(content, list) else content
+    return _parts(index, content) if isinstance(content, list) else content
 
 
-def _parts(place: int, parts: list[Any]) -> list[Item]:
+def _parts(index: int, parts: list[Any]) -> list[Item]:
     found = []
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
         if kind not in ("input_text", "output_text", "text", "refusal"):
-            raise _invalid(f"input[{place}] has a part of the type {kind!r}: models only read text here", "input")
+            raise _invalid(f"input[{index}] has a part of the type {kind!r}: models only read text here", "input")
         found.append({"type": "text", "text": part.get("refusal" if kind == "refusal" else "text")})
     return found
 
@@ -202,9 +199,9 @@ def _call(item: Item) -> Item:
     return {"type": "function", "id": str(item.get("call_id", "")), "function": function}
 
 
-def _tool(place: int, tool: Item) -> Item:
+def _tool(index: int, tool: Item) -> Item:
     if tool.get("type", "function") != "function":
-        raise _invalid(f"tools[{place}] has the type {tool['type']!r}: only functions are supported", "tools")
+        raise _invalid(f"tools[{index}] has the type {tool['type']!r}: only functions are supported", "tools")
     function = {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
     return {"type": "function", "function": function}
 

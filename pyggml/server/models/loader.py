@@ -1,0 +1,98 @@
+"""Downloading and loading models, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pyggml
+from pyggml.server.models.eviction import Evictor
+from pyggml.server.models.loaded_model import LoadedModel, load
+from pyggml.server.models.model_state import ModelState, max_requests
+from pyggml.server.observability.observer import Observer
+
+T = TypeVar("T")
+
+
+class Loader:
+    """Loads models one at a time, in the order of the requests for them; downloads run concurrently."""
+
+    def __init__(self, observer: Observer, evictor: Evictor) -> None:
+        """Set up the loader; ``observer`` is notified of loaded models."""
+        self._observer = observer
+        self._evictor = evictor
+        self._lock = asyncio.Lock()
+
+    def enter_loop(self) -> None:
+        """Start working in the running event loop."""
+        self._lock = asyncio.Lock()
+
+    async def load(self, model: ModelState, *, may_evict: bool = True) -> Exception | None:
+        """Load a model, evicting others if necessary. Return the error if it cannot be loaded."""
+        try:
+            source = await self._download(model)
+            model.stage = "queue"
+            async with self._lock:
+                if model.loaded is None:
+                    model.stage = "memory"
+                    memory = await self._evictor.evict_until_fits(model, source, may_evict)
+                    model.stage = "load"
+                    await self._load(model, source, memory)
+            model.failed = None
+        except Exception as error:
+            model.failed = time.monotonic(), error
+            self._observer.model_failed(model.entry.name, error)
+            return error
+        finally:
+            model.stage = ""
+            model.needed = None
+        return None
+
+    async def discard(self, model: ModelState) -> None:
+        """Unload a failed model, so that the next request loads it again."""
+        async with self._lock:
+            await self._evictor.unload_when_unused(model)
+
+    async def _download(self, model: ModelState) -> str | os.PathLike[str] | None:
+        """Return the path to load; None: the model that ships with pyggml."""
+        source = model.entry.spec.source
+        assert not isinstance(source, pyggml.LLM), "an open model is never loaded"
+        model.cancelled = cancelled = threading.Event()
+        if model.entry.kind == "hub":
+            model.stage = "download"
+            model.path = await _run_in_own_thread(pyggml.hub.fetch, str(source), lambda _: not cancelled.is_set())
+            return model.path
+        return source
+
+    async def _load(
+        self, model: ModelState, source: str | os.PathLike[str] | None, memory: pyggml.MemoryEstimate
+    ) -> None:
+        started_s = time.monotonic()
+        try:
+            llm = await _run_in_own_thread(load, source, model.options, model.cancelled)
+        except asyncio.CancelledError:  # the thread is still running
+            model.cancelled.set()
+            raise
+        try:
+            model.loaded = LoadedModel.create(
+                model.entry.name, llm, model.sampling, max_requests(model.options), memory
+            )
+        except BaseException:
+            llm.close()
+            raise
+        self._evictor.touch(model)
+        self._observer.model_loaded(model.entry.name, time.monotonic() - started_s)
+
+
+async def _run_in_own_thread(function: Callable[..., T], *args: Any) -> T:
+    """Run a function that may take hours in a new thread, as requests need the few threads of the event loop."""
+    thread = ThreadPoolExecutor(1, "pyggml.server.models.loader")
+    try:
+        return await asyncio.get_running_loop().run_in_executor(thread, function, *args)
+    finally:
+        thread.shutdown(wait=False)

@@ -1,0 +1,85 @@
+"""Loading state and users of one model."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyggml
+from pyggml.options import MemoryOptions, fields_of
+from pyggml.server.http.concurrency_limit import ConcurrencyLimit
+from pyggml.server.models.catalogue import CatalogueEntry
+from pyggml.server.models.loaded_model import LoadedModel
+from pyggml.server.settings.options import Settings
+
+#: Progress of a model that is being loaded: it is downloaded, waits for other models to be loaded, waits for memory, or
+#: is loaded; "": it is not being loaded.
+Stage = Literal["", "download", "queue", "memory", "load"]
+
+
+@dataclass(eq=False)
+class ModelState:
+    """Loading state and users of one model.
+
+    Attributes:
+        entry: the model in the catalogue.
+        options: options of :func:`pyggml.load`.
+        sampling: fields of SamplingParams for requests that do not set them.
+        waiting: limit on the requests that wait until it is loaded.
+        loaded: the loaded model; None: it is not loaded.
+        path: its file; None: not known yet.
+        n_leases: number of requests that use it.
+        last_use: number that grows with the time of the last use.
+        is_evicting: True if it will be unloaded as soon as no request uses it.
+        is_lost: True if its engine or hosts are lost, and the server cannot load it again.
+        stage: progress of its loading.
+        needed: its memory estimate while it waits for memory.
+        loading: the task that loads it.
+        cancelled: set to stop its download or loading.
+        failed: time, by :func:`time.monotonic`, and error of the last failed attempt to load it.
+    """
+
+    entry: CatalogueEntry
+    options: dict[str, Any]
+    sampling: dict[str, Any]
+    waiting: ConcurrencyLimit
+    loaded: LoadedModel | None = None
+    path: Path | None = None
+    n_leases: int = 0
+    last_use: int = 0
+    is_evicting: bool = False
+    is_lost: bool = False
+    stage: Stage = ""
+    needed: pyggml.MemoryEstimate | None = None
+    loading: asyncio.Task[Exception | None] | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    failed: tuple[float, Exception] | None = None
+
+    @classmethod
+    def create(cls, entry: CatalogueEntry, settings: Settings) -> ModelState:
+        """Return the initial state of a model. A model that was opened before the server is loaded."""
+        options, sampling = settings.load_options(entry.spec), settings.sampling_options(entry.spec)
+        state = cls(entry, options, sampling, ConcurrencyLimit(max_requests(options)))
+        if isinstance(entry.spec.source, pyggml.LLM):
+            state.loaded = LoadedModel.create(entry.name, entry.spec.source, sampling, max_requests(options))
+        return state
+
+    @property
+    def is_evictable(self) -> bool:
+        """True if the server loaded it, and so may unload it."""
+        return self.loaded is not None and self.loaded.memory is not None
+
+    @property
+    def is_used(self) -> bool:
+        """True if requests use it, or wait for it. Requests that arrive during its eviction do not count."""
+        return self.n_leases > 0 or (self.waiting.n_taken > 0 and not self.is_evicting)
+
+
+def max_requests(options: dict[str, Any]) -> int | None:
+    """Return the maximum number of running and queued requests of a model with these options; None: no limit."""
+    max_queue: int | None = options.get("max_queue")
+    n_parallel: int = options.get("n_parallel", fields_of(MemoryOptions)["n_parallel"].default)
+    return None if max_queue is None else max_queue + n_parallel

@@ -1,0 +1,71 @@
+"""Responses of ``/v1/chat/completions``: whole completions, and the chunks of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+from pyggml import ChatChunk, ChatCompletion
+from pyggml.server.http.generation import Generation
+from pyggml.server.http.sse import Event
+from pyggml.server.protocols.openai.chat_request import ChatRequest
+from pyggml.server.protocols.openai.generation_response import (
+    GenerationResponse,
+    chunk_events,
+    common_fields,
+    completion,
+    last_events,
+)
+
+Json = dict[str, Any]
+
+
+class ChatCompletionResponse(GenerationResponse):
+    """One or more responses to a conversation."""
+
+    object: Literal["chat.completion"]
+
+
+def chat_completion(request_id: str, body: ChatRequest, generation: Generation[ChatChunk, ChatCompletion]) -> Json:
+    """Return the whole completion, with all its choices."""
+    response = completion(generation.completions, body.n_choices, common_fields(request_id, generation, "chatcmpl"))
+    for choice, done in zip(response["choices"], generation.completions, strict=True):
+        _adjust(choice, "message", done, body)
+    return response
+
+
+async def chat_chunks(
+    request_id: str, body: ChatRequest, generation: Generation[ChatChunk, ChatCompletion]
+) -> AsyncIterator[Event]:
+    """Yield the chunks of a stream as events."""
+    common = common_fields(request_id, generation, "chatcmpl")
+    no_usage: Json = {"usage": None} if body.wants_usage else {}
+    form: Json = {}
+    for index in range(body.n_choices):
+        form = ChatChunk("").to_dict("openai", index=index, **common) | no_usage
+        form["choices"][0]["delta"] = {"role": "assistant", "content": ""}
+        yield Event.of(form)
+    async for index, chunk in generation:
+        form = chunk.to_dict("openai", index=index, **common) | no_usage
+        _adjust(form["choices"][0], "delta", chunk, body)
+        for event in chunk_events(chunk, form, {"delta": {}, **body.empty_token_ids}):
+            yield event
+    for event in last_events(form, generation.completions, body):
+        yield event
+
+
+def _adjust(
+    choice: Json, kind: Literal["message", "delta"], result: ChatCompletion | ChatChunk, body: ChatRequest
+) -> None:
+    """Adjust a choice to the options of the request."""
+    if body.return_token_ids:
+        choice["token_ids"] = result.token_ids
+    if choice["logprobs"] is not None:
+        for token in choice["logprobs"]["content"]:
+            del token["top_logprobs"][body.top_logprobs or 0 :]
+    if body.uses_functions:
+        calls = choice[kind].pop("tool_calls", None)
+        if calls:
+            choice[kind]["function_call"] = calls[0]["function"]
+        if choice["finish_reason"] == "tool_calls":
+            choice["finish_reason"] = "function_call"

@@ -1,0 +1,105 @@
+"""``/v1/responses``: a chat whose response is a list of items. The server stores no responses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import JSONResponse, Response
+
+from pyggml import ChatChunk, ChatCompletion
+from pyggml.server.http.generation import Generation, submit_chat
+from pyggml.server.http.request import ServerRequest
+from pyggml.server.http.sse import EVENTS, Event
+from pyggml.server.http.streaming import stream_events
+from pyggml.server.protocols.endpoint import Endpoint, Protocol
+from pyggml.server.protocols.openai.errors import error_body
+from pyggml.server.protocols.responses.request import CreateResponse
+from pyggml.server.protocols.responses.response_writer import ResponseWriter, as_chunk
+
+
+class ResponseObject(BaseModel):
+    """A response, as a list of items."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: str
+    created_at: float
+    status: str
+    model: str
+    output: list[dict[str, Any]]
+    usage: dict[str, Any] | None = None
+
+
+async def create(request: ServerRequest, body: CreateResponse) -> Response:
+    """Respond to a conversation."""
+    body.require_supported()
+    model = await request.lease_model(body.model)
+    chat = await request.run_in_thread_if_long(body.to_chat)
+    generation = await submit_chat(request, model, chat)
+    writer = ResponseWriter(body, generation, request.id)
+    if body.stream:
+        first = await request.run_in_thread_if_long(_encode, writer.start())
+        return stream_events(request, _events(request, writer, generation, first))
+    await request.cancel_on_disconnect(generation.finish())
+    return await request.run_in_thread(_whole_response, writer, generation)
+
+
+def _whole_response(writer: ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]) -> Response:
+    (completion,) = generation.completions
+    *_, last = *writer.add(as_chunk(completion)), *writer.end(completion, _n_reasoning(generation))
+    return JSONResponse(last["response"])
+
+
+async def _events(
+    request: ServerRequest,
+    writer: ResponseWriter,
+    generation: Generation[ChatChunk, ChatCompletion],
+    first: list[Event],
+) -> AsyncIterator[Event]:
+    for event in first:
+        yield event
+    try:
+        async for _, chunk in generation:
+            for event in _encode(writer.add(chunk)):
+                yield event
+        for event in await asyncio.to_thread(_last_events, writer, generation):
+            yield event
+    except Exception as error:
+        for event in _encode([writer.failed(request.record_failure(error))]):
+            yield event
+
+
+def _last_events(writer: ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]) -> list[Event]:
+    """Return the last events, which repeat the whole response and the request."""
+    (completion,) = generation.completions
+    return _encode(writer.end(completion, _n_reasoning(generation)))
+
+
+def _encode(events: Iterable[dict[str, Any]]) -> list[Event]:
+    return [Event.of(event, event["type"]) for event in events]
+
+
+def _n_reasoning(generation: Generation[ChatChunk, ChatCompletion]) -> int:
+    """Return the number of tokens of the reasoning."""
+    (completion,) = generation.completions
+    if not completion.message.reasoning_content:
+        return 0
+    tokenizer = generation.model.llm.tokenizer
+    return len(tokenizer.encode(completion.message.reasoning_content, add_special=False))
+
+
+_CREATE = Endpoint(
+    "POST",
+    "/v1/responses",
+    create,
+    "Respond to a conversation",
+    body=CreateResponse,
+    response=ResponseObject,
+    stream_type=EVENTS,
+)
+
+RESPONSES = Protocol("responses", (_CREATE,), error_body)
