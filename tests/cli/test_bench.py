@@ -248,7 +248,7 @@ class TestPlot:
         )
         assert pyggml("bench", *arguments, env={"MATPLOTLIBRC": str(tmp_path)}).code == 0
         drawn = file.read_text()
-        for text in ("tokens per second", "requests at once", "cache f16", "cache q8_0", "Computing prompts", "llama"):
+        for text in ("tokens per second", "concurrent requests", "cache f16", "cache q8_0", "Prefill", "llama"):
             assert text in drawn, text
 
     @pytest.mark.parametrize("name", ["speed.jpeg", "speed"])
@@ -299,7 +299,7 @@ class TestBadInput:
         assert option in fails(2, "bench", option, value)
 
     def test_nothing_to_measure(self) -> None:
-        assert "there is nothing to measure" in fails(2, "bench", "-p", "none", "-n", "none")
+        assert "nothing to measure" in fails(2, "bench", "-p", "none", "-n", "none")
 
     def test_two_formats(self) -> None:
         assert "--csv" in fails(2, "bench", "--json", "--csv")

@@ -100,7 +100,7 @@ def _line_names(results: Sequence[Result], along: str) -> list[str]:
 def _named(case: Case, name: str) -> str:
     number = getattr(case, name)
     return {
-        "n_parallel": f"{number} at once",
+        "n_parallel": f"{number} concurrent",
         "n_depth": f"after {number}",
         "n_tokens": f"{number} tokens",
     }[name]
