@@ -179,7 +179,7 @@ def main() -> None:
     costs = measured() if given.measure else Costs(*(microseconds / 1e6 for microseconds in given.costs))
     print(f"the process with the journal: {costs}")
     for job in JOBS:
-        print(f"\n{job.name}\n\n| nodes | tokens/s | of what the nodes could | journal busy | rows computed again |")
+        print(f"\n{job.name}\n\n| nodes | tokens/s | of the nodes' capacity | journal busy | rows recomputed |")
         print("| ---: | ---: | ---: | ---: | ---: |")
         for n_nodes in N_NODES:
             cluster = Cluster(job, costs, n_nodes, DAY_S)
