@@ -39,7 +39,7 @@ def now(worker: Worker) -> Held:
     """What a server holds now."""
     stats = [each.llm.stats() for each in worker.models.loaded]
     return Held(
-        len(worker.calls) + sum(each.n_running + each.n_queued for each in stats),
+        len(worker.running_requests) + sum(each.n_running + each.n_queued for each in stats),
         {kind: lib.pyg_live_handles(kind) for kind in range(lib.PYG_HANDLE_KINDS)},
         threading.active_count(),
         len(list(Path("/proc/self/fd").iterdir())),
