@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyggml
 from pyggml.errors import InferError, UnsupportedArchitectureError
 from pyggml.families import LAYOUTS
 from pyggml.files.model_files import checkpoint_at
+from pyggml.files.regular_file import RegularFile
 from pyggml.importer.plan import ImportPlan, read_plan
 from pyggml.importer.transformers_keys import DATA
 
@@ -246,3 +248,27 @@ def test_the_model_type_decides_among_names_of_the_same_tensors(tmp_path: Path) 
     assert llama_plan(tmp_path, architectures=["YiForCausalLM"]).layout.name == "Llama"
     with pytest.raises(UnsupportedArchitectureError, match="imports only LlamaForCausalLM"):
         llama_plan(tmp_path, architectures=["MixtralForCausalLM"])
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["inspect", "convert", "load"])
+def test_each_file_of_a_directory_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    directory = HFLlama().write(tmp_path / "hf")
+    monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
+    opened: Counter[str] = Counter()
+    original = RegularFile.__init__
+
+    def counting(self: RegularFile, path: Path, failure: type[pyggml.InferError] = pyggml.ModelLoadError) -> None:
+        opened[path.name] += 1
+        original(self, path, failure)
+
+    monkeypatch.setattr(RegularFile, "__init__", counting)
+    if name == "load":
+        pyggml.load(directory).close()
+    elif name == "convert":
+        pyggml.convert(directory, tmp_path / "model.gguf")
+    else:
+        pyggml.inspect(directory)
+    assert opened == {"config.json": 1, "model.safetensors": 1, "tokenizer.json": 1}
