@@ -1,4 +1,4 @@
-"""``pyggml serve`` and ``python -m pyggml.server``: what is served where, what is said of it, and how it ends."""
+"""``pyggml serve`` and ``python -m pyggml.server``: addresses, messages, and shutdown."""
 
 from __future__ import annotations
 
@@ -143,7 +143,9 @@ def test_whoever_may_come_is_announced(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "keys").write_text("sk-1\n")
     with ServerProcess(MODEL, "--host", "0.0.0.0", *options, env={"OLLAMA_HOST": "0.0.0.0"}) as server:
-        assert ("warning: the server accepts requests without a key from all hosts that can reach 0.0.0.0" in server.log) == warns
+        assert (
+            "warning: the server accepts requests without a key from all hosts that can reach 0.0.0.0" in server.log
+        ) == warns
         assert "OLLAMA_HOST is not read here; set PYGGML_HOST and PYGGML_PORT" in server.log
 
 
