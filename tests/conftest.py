@@ -1,4 +1,4 @@
-"""What the tests share: small models made once, and a watch over native objects."""
+"""Shared fixtures: small models made once, and a check for leaked native objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LLM in event loops: asyncio and, where it is installed, uvloop; several at once, closed early, beside threads."""
+"""LLM in event loops: asyncio and, where it is installed, uvloop; several at once, closed early, and with threads."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_task_that_nobody_holds_comes_to_its_end(llm: pyggml.LLM, run: Run[Non
 
 
 def test_collected_in_another_thread(llm: pyggml.LLM, run: Run[None]) -> None:
-    """What the collector finds in a cycle keeps its descriptor until its loop has been told.
+    """A waiter that the garbage collector frees keeps its descriptor until its loop stops watching it.
 
     Otherwise the next one gets the same number, and is never watched.
     """

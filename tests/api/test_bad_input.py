@@ -1,6 +1,6 @@
 """Bad input to the low-level objects: a clear exception, the process alive, and the next call working.
 
-What a batch, a sampler or a vocabulary refuses stands beside their other tests; here are files, sizes, and forks.
+Bad input to batches, samplers and vocabularies is in their own test files; here are files, sizes, and forks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def next_call_works(tiny: Model) -> None:
 
 
 class TestFiles:
-    """What is no model."""
+    """Files that are not models."""
 
     def test_missing(self, tmp_path: Path) -> None:
         for kind in (errors.ModelNotFoundError, FileNotFoundError):
@@ -205,7 +205,7 @@ class TestFiles:
 
 
 class TestMemory:
-    """What is too large is refused with numbers, before the kernel is asked."""
+    """Too large sizes are refused, with numbers, before any memory is allocated."""
 
     @pytest.mark.parametrize("n_ctx", [100_000_000, 2_000_000_000, 2**31 - 257])
     def test_an_absurd_context(self, tiny: Model, n_ctx: int) -> None:

@@ -34,7 +34,7 @@ def test_it_is_computed_once() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_waits_for_no_thread() -> None:
-    """That computes the value of another object."""
+    """A thread of the parent that computes the value of another object does not block the child."""
     one, other = Slow(), Slow()
     other.go_on.set()
     computing = threading.Thread(target=lambda: one.value)

@@ -1,4 +1,4 @@
-"""What owns memory of the engine refuses to be copied, with the way out; what is plain data can be copied and sent."""
+"""Copying and pickling: plain data can be copied; objects that own engine memory refuse and name the alternative."""
 
 from __future__ import annotations
 

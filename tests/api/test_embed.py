@@ -360,7 +360,7 @@ class TestRerank:
         assert len(set(scores.tolist())) == len(TEXTS)
 
     def _written(self, llm: pyggml.LLM, document: str) -> list[int]:
-        """What BERT was trained on: the vocabulary's own way to write a text, twice."""
+        """Tokenise the query and a document as one pair, in the format that BERT was trained on."""
         return llm.tokenize(self.QUERY) + llm.tokenize(document)[1:]
 
     def test_normalized(self, ranker: pyggml.LLM) -> None:

@@ -1,4 +1,4 @@
-"""What people guess, because another library has it, is answered with what to type here."""
+"""Hints for names of other libraries: the error message says which name pyggml has instead."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def test_other_names_are_missing_as_ever(llm: Any) -> None:
 
 
 def test_results_are_dataclasses_like_others(llm: Any) -> None:
-    """What looks an object up by name finds only what is there."""
+    """Code that looks attributes up by name finds only those that exist."""
     done, answer = llm.generate("a", max_tokens=2), llm.chat([MESSAGE], max_tokens=2)
     for result in (done, answer, answer.message, next(llm.stream("a", max_tokens=2))):
         assert copy.copy(result) == copy.deepcopy(result) == dataclasses.replace(result) == result

@@ -1,4 +1,4 @@
-"""Inference: a device, a class per family, and a clear word where file, tokenizer or device are others."""
+"""Inference: the device, a class per family, and clear errors if the file, tokenizer or device does not match."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_load_options_are_those_of_load() -> None:
     assert set(inference_module._LOAD_KEYWORDS) == parameters
 
 
-# --- what is wrong beside the family ---------------------------------------------------------------------------
+# --- errors other than the family ------------------------------------------------------------------------------
 
 
 def test_options_reach_the_model(paths: dict[str, Path]) -> None:

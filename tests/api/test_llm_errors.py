@@ -1,4 +1,4 @@
-"""What goes wrong through LLM: each a clear exception, the process alive, and the next call working."""
+"""Errors of LLM: each is a clear exception, the process survives, and the next call works."""
 
 from __future__ import annotations
 

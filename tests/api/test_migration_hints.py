@@ -1,4 +1,4 @@
-"""What is typed from habit by those who know other tools works, or the message says what to type instead."""
+"""Commands and calls of other tools work, or the error message says what to type instead."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHATML = (
 )
 
 
-_ONE_THREAD = ["--n-threads", "1"]  # others test beside this one
+_ONE_THREAD = ["--n-threads", "1"]  # other tests run at the same time
 _REPEATABLE = {
     "generate": _ONE_THREAD,
     "chat": [*_ONE_THREAD, "--seed", "7"],
@@ -104,7 +104,7 @@ def test_call(habit: Habit, pyggml_llm: LLM) -> None:
 
 
 def value(code: str, llm: LLM) -> object:
-    """What the last statement gives, without what differs from run to run."""
+    """Return the value of the last statement, without parts that differ between runs."""
     messages = [{"role": "user", "content": "What colour is the sky?"}]
     names = {"pyggml": pyggml, "llm": llm, "messages": messages, "json": json, "logging": logging}
     *before, last = ast.parse(code).body

@@ -1,4 +1,4 @@
-"""Options are declared once: what is made of the declarations, and what stands beside them and has to agree."""
+"""Options are declared once: signatures, docs and command-line options are made of the declarations, or agree."""
 
 from __future__ import annotations
 

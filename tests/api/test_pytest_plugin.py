@@ -1,4 +1,4 @@
-"""The fixtures that programs which use pyggml have for their own tests, as pytest offers them there."""
+"""The pytest plugin: fixtures for the tests of programs that use pyggml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's makers recommend is found in a directory and in a GGUF file, and nonsense in either is ignored."""
+"""Recommended sampling settings are read from a directory or a GGUF file; invalid ones are ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What interrupts a call in its own thread, and calls the same object: it is answered or refused, and never waits."""
+"""Reentrant calls: code that interrupts a call and uses the same object gets a result or an error, and never blocks."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ assert set(found) == {right, "closed"}, found
 
 
 def test_a_text_is_whole_or_the_model_is_closed() -> None:
-    """What the engine owns may not be read when it has been freed: glibc unmaps a vocabulary of this size at once."""
+    """Freed memory of the engine is never read: glibc unmaps a vocabulary of this size at once."""
     path = models.VOCABULARIES / "ggml-vocab-gpt-2.gguf"
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(128 << 10)}
     subprocess.run([sys.executable, "-c", CLOSED_MEANWHILE, str(path)], check=True, timeout=120, env=environment)

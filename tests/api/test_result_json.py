@@ -34,7 +34,7 @@ def llm() -> Iterator[pyggml.LLM]:
 
 
 def as_sent(value: dict[str, Any]) -> dict[str, Any]:
-    """What arrives at the other end; refuses what strict JSON has no words for."""
+    """Send a value as strict JSON and return what arrives; values that strict JSON cannot represent raise."""
     received: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
     return received
 

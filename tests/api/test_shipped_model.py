@@ -1,4 +1,4 @@
-"""The model that ships does what the README says of it, measured through pyggml."""
+"""The shipped model reaches the figures of the README, measured through pyggml."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 
 def held_out(name: str) -> list[Asked]:
-    """What training left out: see tools/demo_model/held_out.py, which writes these files."""
+    """Questions held out from training; tools/demo_model/held_out.py writes these files."""
     return [Asked(**json.loads(line)) for line in (DATA / f"demo_{name}.jsonl").read_text("utf-8").splitlines()]
 
 
@@ -131,7 +131,7 @@ def strangers(story: str, hero: str) -> set[str]:
 
 
 def test_names_stay_the_same_within_a_story(llm: pyggml.LLM) -> None:
-    """Sampled as a chat samples: the hero is who was asked for, and nobody turns up who was not introduced."""
+    """With the sampling of chats, the hero is the requested one, and every name is introduced before it is used."""
     asked = [Asked(f"Tell me a story about {described}.", described) for described in HEROES]
     told = [
         (one.answer, completion.text)

@@ -1,4 +1,4 @@
-"""What type checkers and editors know of the package, seen from a program outside it."""
+"""Types of the package as type checkers and editors see them from a program outside it."""
 
 from __future__ import annotations
 

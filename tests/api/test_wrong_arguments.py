@@ -1,4 +1,4 @@
-"""Calls that a fuzzer found to end in an exception of another kind, or in none: each is refused by name.
+"""Wrong arguments, found by a fuzzer: each call raises the right exception, which names the argument.
 
 A call is written as in ``fuzz/fuzzers/calls.py``: object, member, parameters as expressions.
 """

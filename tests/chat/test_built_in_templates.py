@@ -1,4 +1,4 @@
-"""Templates by name: they render what the engine's own code does, stop where they end, and wrong names get help."""
+"""Templates by name: they render as the engine's own code does, stop at the right strings; wrong names get hints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations: the shipped model answers, tools are called, reasoning is told apart, and nothing is smuggled in."""
+"""Conversations: answers of the shipped model, tool calls, reasoning, and protection against template injection."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ CALLING = {
 
 
 def call_bias(opening: str) -> dict[int, float]:
-    """What makes random weights open a call at once, and come to an end in it."""
+    """A logit bias that makes random weights open a tool call at once and finish it."""
     return {models.N_BYTE_VOCAB + OPENINGS.index(opening): 60.0, ord('"'): 8.0, ord("}"): 8.0}
 
 
@@ -448,7 +448,7 @@ def test_all_that_calls_and_tools_spell_is_quoted_too(tagged: pyggml.LLM, name: 
 
 @pytest.mark.parametrize("depth", [100, 450, 900, 20000])
 def test_what_is_nested_too_deeply(llm: pyggml.LLM, depth: int) -> None:
-    """How deep is too deep depends on Python's version and stack; nothing but our own exception may come of it."""
+    """Too deep nesting raises our own exception, at a depth that depends on Python's version and stack."""
     nested: list[Any] = []
     for _ in range(depth - 1):
         nested = [nested]

@@ -1,4 +1,4 @@
-"""Chat templates that take all the memory they get, or nest without end: refused, and the process lives on."""
+"""Chat templates that use unbounded memory or nesting: they are refused, and the process survives."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ counts_memory = pytest.mark.skipif(sys.platform != "linux", reason="only Linux c
 
 
 def rendered_alone(template: str, n_times: int = 1) -> tuple[str, int]:
-    """What a process of its own says about a template, and the memory in MiB that it took."""
+    """Render a template in a separate process; return its output and the memory in MiB that it took."""
     text, mib, _ = measured_alone(template, n_times)
     return text, mib
 

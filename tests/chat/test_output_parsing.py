@@ -1,4 +1,4 @@
-"""What models write, in the format of each template, as content, reasoning and tool calls; whole and in pieces."""
+"""Parsing of model output in each template's format into content, reasoning and tool calls; whole and streamed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOOLS = [
 
 
 class Case(NamedTuple):
-    """What a model writes, and what it means; a call is its name and arguments."""
+    """Output of a model and its meaning; a call is its name and arguments."""
 
     template: str
     text: str

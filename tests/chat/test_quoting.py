@@ -1,4 +1,4 @@
-"""Prompts that are cut around what was smuggled in have the tokens of uncut ones everywhere else."""
+"""Quoting of special tokens in messages: the tokens of the rest of the prompt do not change."""
 
 from __future__ import annotations
 

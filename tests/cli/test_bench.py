@@ -1,4 +1,4 @@
-"""``pyggml bench``: what it measures is counted by the engine; how long it took is never looked at."""
+"""``pyggml bench``: the engine confirms the counts of tokens; no test depends on the times."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ OUTPUT = strict(
 
 
 def results(*arguments: object) -> list[dict[str, Any]]:
-    """What ``--json`` prints."""
+    """The output of ``--json``."""
     done = pyggml("bench", *arguments, "--json")
     assert (done.code, done.err) == (0, "")
     printed = json.loads(done.out)

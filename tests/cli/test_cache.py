@@ -1,4 +1,4 @@
-"""``pyggml cache``: what imported models are there, and away with them."""
+"""``pyggml cache``: listing and removing imported models."""
 
 from __future__ import annotations
 

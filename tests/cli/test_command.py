@@ -1,4 +1,4 @@
-"""What all subcommands have in common: help, errors, exit codes, completion."""
+"""Features of all subcommands: help, errors, exit codes, completion."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_usage_errors_are_one_line_and_exit_with_2() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_mistake_ends_the_process_as_it_ends_a_call(name: str) -> None:
-    """Most of what is refused is tested without a process of its own."""
+    """Other tests run most refused command lines in this process, with the same result."""
     arguments = (name, "--bogus")
     assert fails(2, *arguments, by=pyggml) == fails(2, *arguments, by=called)
 

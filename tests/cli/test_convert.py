@@ -1,4 +1,4 @@
-"""``pyggml convert`` and ``pyggml cache``, and what commands that write files have in common."""
+"""``pyggml convert`` and ``pyggml cache``, and common behaviour of commands that write files."""
 
 from __future__ import annotations
 

@@ -67,12 +67,12 @@ OUTPUT = {
 
 @cache
 def told_here() -> Probe:
-    """What the engine of this build says."""
+    """The report of this build's engine."""
     return probe()
 
 
 def told(**changes: Any) -> dict[str, Any]:
-    """What it would say with some facts changed, as "topic__name"; and the processor that it says it uses."""
+    """The same report with some facts changed, as "topic__name", and a made-up processor."""
     facts = copy.deepcopy(told_here().facts)
     facts["processor"] = {
         "model": "made up",
@@ -146,7 +146,7 @@ class TestHere:
         assert "extra" in fails(2, "doctor", "me")
 
     def test_no_fake_gpu(self) -> None:
-        """What is found here is on the bus, or lent by Windows."""
+        """Each GPU found on this machine is on the bus, or provided by Windows."""
         for gpu in find_gpus():
             assert gpu.seen.startswith(("PCI ", "/dev/nvidia")) or gpu.seen in ("nvidia-smi", "the processor")
 
@@ -194,7 +194,7 @@ class TestEnginesThatFail:
         assert printed["versions"]["numpy"]
 
     def test_an_instruction_that_the_processor_does_not_know(self) -> None:
-        """What was told before counts; a line that was cut off does not."""
+        """Complete lines before the crash count; an incomplete one does not."""
         program = (
             "import os, signal\n"
             """print('{"cache": {"path": "x"}}\\n{"self_t', end="", flush=True)\n"""
@@ -243,7 +243,7 @@ CUDA0 = {
 
 
 class TestGpus:
-    """What becomes of tests/devices/test_gpu_diagnosis.py's findings."""
+    """Display of the findings that tests/devices/test_gpu_diagnosis.py tests."""
 
     def test_none(self) -> None:
         assert judged(told(build__backends=["CPU"], devices=[]))["GPU"].text == "this machine has none"

@@ -1,4 +1,4 @@
-"""Commands and options as other tools spell them: they work, or the message says what to type."""
+"""Commands and options of other tools: they work, or the error message says what to type."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_line_for_llama_cli() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_letter_means_the_same_everywhere(command: str) -> None:
-    """What the letters mean is what llama-cli and llama-bench mean by them."""
+    """Short options mean the same as in llama-cli and llama-bench."""
     meanings = {
         "-a": "--alias",
         "-m": "--model",

@@ -27,7 +27,7 @@ NOTICE = "no --model given: using the small demonstration model that ships with 
 
 @pytest.fixture(scope="module")
 def story() -> str:
-    """What the shipped model makes of it."""
+    """The shipped model's continuation of the prompt."""
     with library.load(n_parallel=1) as llm:
         return llm.generate(GREEDY, max_tokens=20).text
 

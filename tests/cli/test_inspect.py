@@ -1,4 +1,4 @@
-"""``pyggml inspect``: a report that a person likes to read, and one for programs."""
+"""``pyggml inspect``: the readable report, and JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cut_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def lines(text: str, heading: str) -> list[str]:
-    """What stands below a heading."""
+    """The lines below a heading."""
     return text[text.index(f"\n{heading}\n") :].split("\n\n")[0].strip().splitlines()[1:]
 
 

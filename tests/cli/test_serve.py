@@ -1,4 +1,4 @@
-"""``pyggml serve`` and ``python -m pyggml.server``: what is served where, what is said of it, and how it ends."""
+"""``pyggml serve`` and ``python -m pyggml.server``: addresses, messages, and shutdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pyggml chat`` and ``generate`` in a terminal, as a person sees them: every cell of the screen."""
+"""``pyggml chat`` and ``generate`` in an emulated terminal: every cell of the screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated text on a terminal: lines end between words, whatever pieces the text comes in and wherever it is wide."""
+"""Word wrap of streamed text on a terminal: lines break between words, for any chunks and for wide characters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CODE = "def count(words: list[str], least: int = 1) -> dict[str, int]:  # longer
 
 
 def rows(pieces: list[str], columns: int = 40) -> list[str]:
-    """What a terminal shows of a text that comes in pieces."""
+    """The rows of a terminal that shows a text written in chunks."""
     screen = pyte.Screen(columns, 60)
     screen.set_mode(pyte.modes.LNM)  # what a terminal's driver does to line feeds
     stream, wrap = pyte.Stream(screen), WordWrap()

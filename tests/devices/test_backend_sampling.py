@@ -1,4 +1,4 @@
-"""Greedy sampling on a device: here the CPU of another process, as in test_device_engine."""
+"""Greedy sampling on a device: here the CPU of another process, as in test_engine_on_device."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_requests_that_come_and_go(plain: pyggml.LLM, there: pyggml.LLM) -> None
 
 class TestBetweenOthers:
     def test_seeded(self, plain: pyggml.LLM, there: pyggml.LLM) -> None:
-        """A request that needs the logits gets them, and greedy ones beside it go on with the same tokens."""
+        """A request that needs the logits gets them, and greedy ones in the same batch keep their tokens."""
         (long,) = plain.generate_batch([PROMPTS[0]], max_tokens=400)
         seeded = plain.generate(PROMPTS[1], max_tokens=30, temperature=1.2, seed=7)
         with there.stream(PROMPTS[0], max_tokens=400) as stream:

@@ -1,4 +1,4 @@
-"""What only a GPU can show: memory, failures, processes. What each kind of device computes is in test_on_devices.py.
+"""Behaviour that needs a GPU: memory, failures, processes. Results of devices are in test_results_on_devices.py.
 
 It runs on the first CUDA device. PYGGML_TEST_DEVICE names another, so that the tests themselves can be tried where
 there is none: what needs NVIDIA's driver then skips.
@@ -63,7 +63,7 @@ def answer(device: str, path: Path | None = None, n_tokens: int = 8, **options: 
 
 
 def output_of(code: str, *arguments: object, **environment: str) -> str:
-    """What a new process prints; its exit status must be 0."""
+    """The output of a new process; its exit status must be 0."""
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True,
@@ -181,7 +181,7 @@ for where in json.loads(sys.argv[1]):
 
 
 def placed(*places: dict[str, Any], **environment: str) -> list[tuple[list[str], dict[str, int]]]:
-    """What the shipped model says in each place, and the bytes of its weights on each device."""
+    """Answers of the shipped model in each placement, and the bytes of its weights on each device."""
     output = output_of(PLACED, json.dumps(places), *QUESTIONS[:8], **environment)
     return [json.loads(line) for line in output.splitlines()]
 

@@ -1,4 +1,4 @@
-"""GPUs, and why one is not used: on this machine, and on machines made of files."""
+"""Diagnosis of GPUs that are not used: on this machine, and on simulated machines made of files."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def why(kind: str, build: Build, made_up: MadeUp) -> str:
 
 
 class TestWhyThereIsNoDevice:
-    """What a DeviceError ends with: each part that may be missing, and several at once."""
+    """The hint at the end of a DeviceError: for each part that may be missing, and for several at once."""
 
     def test_no_hardware(self, made_up: MadeUp) -> None:
         assert why("cuda", CUDA_BUILD, made_up) == 'this machine has no NVIDIA GPU; use device="auto"'

@@ -1,6 +1,6 @@
-"""Modules of GPUs, in builds that have modules: when they are loaded, and what becomes known of those that are not.
+"""Modules of GPUs, in builds that have modules: when they are loaded, and what is reported of others.
 
-A module made here, which counts how often it is started, stands beside a copy of the package under CUDA's name.
+A module made here, which counts how often it is loaded, is put next to a copy of the package under CUDA's name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a model goes: the forms of the options, what contradicts what, and which devices "auto" takes."""
+"""Placement of models: the forms of the options, contradictions, and the devices that "auto" takes."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def on_cpu(paths: dict[str, Path]) -> dict[str, tuple[int, ...]]:
-    """What the CPU answers."""
+    """The CPU's answers."""
     return {name: answer(pyggml.load(path, device="cpu", **SMALL)) for name, path in paths.items()}
 
 
@@ -78,7 +78,7 @@ def loaded(path: Path, devices: Sequence[Device], **options: Any) -> Iterator[py
 
 
 def cached(memory: Sequence[DeviceMemory]) -> list[int]:
-    """How many layers' cache is in main memory and on each device."""
+    """Count the layers whose cache is in main memory and on each device."""
     one = sum(share.cache_bytes for share in memory) / N_LAYERS
     return [round(share.cache_bytes / one) for share in memory]
 

@@ -1,7 +1,7 @@
-"""Devices that are not the CPU say what it says: tokens, logits, embeddings, states, with all of a model or some of it.
+"""Other devices give the CPU's results: tokens, logits, embeddings, states, with all layers of a model or some.
 
 The same tests for every kind of device (device_kinds.py). The CPU of this build is the reference: test_context.py and
-test_import_references.py hold it against numpy and transformers.
+test_references.py hold it against numpy and transformers.
 """
 
 from __future__ import annotations

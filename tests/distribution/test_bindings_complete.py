@@ -95,7 +95,7 @@ def stale(header: Declarations, left_out: Mapping[str, str]) -> dict[str, str]:
 
 
 def differing(header: Declarations, declared: Declarations) -> dict[str, tuple[object, object]]:
-    """What both declare, but differently: name -> (upstream's type, ours)."""
+    """Names that both declare with different types: name -> (upstream's type, ours)."""
     pairs: dict[str, tuple[object, object]] = {}
     for name in header.functions.keys() & declared.functions.keys():
         pairs[name] = (header.functions[name].signature, declared.functions[name].signature)

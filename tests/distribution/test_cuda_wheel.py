@@ -1,4 +1,4 @@
-"""What a CUDA build needs none of: the finder of NVIDIA's packages, and the checks of a finished wheel."""
+"""CUDA wheels, tested without a CUDA build: the search for NVIDIA's packages, and the checks of a finished wheel."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""vendor/sync.py: the engine's tree is right or absent at every moment, and holds what it should.
+"""vendor/sync.py: the engine's tree is complete or absent at every moment, and has the right files.
 
-Each test runs a copy of the real script beside a lock of its own, against a small sdist that it makes. No
-network: where pip has a part, it is given a folder instead of an index.
+Each test runs a copy of the real script with its own lock file and a small sdist that it makes. No
+network: pip gets a folder instead of an index.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Checkout:
         return {path.relative_to(self.tree).as_posix(): path.read_bytes() for path in files}
 
     def leftovers(self) -> list[str]:
-        """What is in vendor/ besides the script, the lock and the tree."""
+        """Files in vendor/ other than the script, the lock and the tree."""
         return sorted({path.name for path in self.vendor.iterdir()} - {"sync.py", "llama.cpp.lock", "llama.cpp"})
 
 

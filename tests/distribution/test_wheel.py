@@ -84,7 +84,7 @@ def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def package_files() -> set[str]:
-    """What the checkout's package holds, compiled files aside."""
+    """The files of the checkout's package, without compiled ones."""
     files = (path for path in (ROOT / "pyggml").rglob("*") if path.is_file())
     return {
         path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts and path.suffix != ".so"

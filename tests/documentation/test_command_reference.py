@@ -1,4 +1,4 @@
-"""What the docs say about the command: the reference is what ``--help`` says, and command lines can be typed."""
+"""Command lines in the docs: the reference equals the output of ``--help``, and every command line parses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's comparison and its plot are what benchmarks/results says."""
+"""The README's comparison and its plot agree with benchmarks/results."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ REPOSITORIES = {"Qwen/Qwen3-0.6B-GGUF": "Qwen3-0.6B-Q8_0.gguf"}
 
 @pytest.fixture
 def names() -> Iterator[dict[str, Any]]:
-    """What the page's block of Python defines."""
+    """Names that the page's Python block defines."""
     assert NAMES is not None
     found: dict[str, Any] = {}
     exec(NAMES[1], found)
@@ -44,7 +44,7 @@ def names() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the cells run: with a model, a checkpoint and a text."""
+    """A working directory for the cells, with a model, a checkpoint and a text."""
     shutil.copy(SHIPPED_MODEL, tmp_path / "model.gguf")
     HFLlama().write(tmp_path / "my-model")
     (tmp_path / "text.txt").write_text("Once upon a time, there was a little dog named Max. " * 20)

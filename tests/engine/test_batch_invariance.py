@@ -1,4 +1,4 @@
-"""With our kernels, each request gets the bits that it gets alone; where it does not, that is told or refused."""
+"""Batch invariance with our kernels: each request gets the bits that it gets alone; exceptions are reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def names() -> dict[str, list[str]]:
-    """What is not covered: of models, and of contexts of the shipped one."""
+    """The parts that are not batch-invariant: of models, and of contexts of the shipped one."""
     found = {}
     with TemporaryDirectory() as folder:
         shelf = device_kinds.Shelf(Path(folder))
@@ -57,7 +57,7 @@ def names() -> dict[str, list[str]]:
 
 
 def refusals() -> dict[str, str]:
-    """Why models are not loaded with ``deterministic=True``; "" if they are."""
+    """Try to load models with ``deterministic=True``; return the errors, "" for a model that loads."""
     found = {}
 
     def load(name: str, **options: Any) -> None:
@@ -77,7 +77,7 @@ def refusals() -> dict[str, str]:
 
 
 def embeddings_differ() -> dict[str, int]:
-    """How many texts get another vector beside others than alone."""
+    """Count the texts whose embedding differs between a batch and alone."""
     rng = random.Random(0)
     texts = [[rng.randrange(5, 200) for _ in range(rng.randrange(1, 60))] for _ in range(30)]
     with TemporaryDirectory() as folder:
@@ -92,7 +92,7 @@ def _n_different(path: Path | None, texts: list[list[int]]) -> int:
 
 
 def threads_alone() -> dict[str, bool]:
-    """Whether the number of threads stays when each request is computed alone and from its beginning."""
+    """Check that the number of threads stays if each request is computed alone and from its beginning."""
     with pyggml.load(n_parallel=1, prefix_cache=False) as llm:
         for _ in range(3):
             llm.generate("Once upon a time", max_tokens=3)
@@ -124,7 +124,7 @@ def test_random_schedules() -> None:
 
 
 def test_schedules_see_a_difference() -> None:
-    """What they compare can differ: upstream's products and attention round what is computed together together."""
+    """The comparison finds differences with upstream's kernels, whose rounding depends on the batch."""
     done = _run([str(TESTS / "schedules.py"), "--rounds", "3", "--seed", "5", "--model", "llama"], "off")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "NOT EQUAL: --seed 5 --first" in done.stdout

@@ -1,4 +1,4 @@
-"""Many requests on one model from Python: computed together, reusing prefixes, held back when there are too many."""
+"""Many requests on one model from Python: computed together, reusing prefixes, and queued if there are too many."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class TestTogether:
 
 
 class TestPrefixes:
-    """What finished or running requests computed is not computed again."""
+    """Cells of finished or running requests are not computed again."""
 
     def test_the_same_prompt_again(self, own_llm: pyggml.LLM) -> None:
         first, second = (own_llm.generate(LONG, max_tokens=8) for _ in range(2))
@@ -342,7 +342,7 @@ class TestBackpressure:
 
 
 class TestOptions:
-    """What load() takes and refuses."""
+    """Options that load() accepts and refuses."""
 
     @pytest.mark.parametrize(
         ("options", "named"),

@@ -28,7 +28,7 @@ LONG: dict[str, Any] = {"max_tokens": 100_000, "ignore_eos": True}
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[pyggml.LLM]:
-    """What an engine has to agree with."""
+    """The LLM whose results an engine must equal."""
     with pyggml.load(n_threads=1, n_parallel=4) as llm:
         yield llm
 
@@ -93,7 +93,7 @@ class TestInThreads:
     def test_only_streams_are_watched(
         self, llm: pyggml.LLM, engine: Engine, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The engine may let tokens come late where nobody reads them one by one."""
+        """The engine may delay tokens if the request is not streamed."""
         unwatched, create = [], c_calls.create
 
         def spy(type: str, free: Any, new: Any, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tokens of several requests are chosen at the same time, on several threads: each as it would be alone."""
+"""Parallel sampling: several threads sample tokens of several requests, with the same results as alone."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_conversation_that_grows_is_computed_once(path: Path, alone: pyggml.LL
         for _ in range(3):
             reply = llm.generate(turn, **OPTIONS)
             assert reply.token_ids == alone.generate(turn, **OPTIONS).token_ids
-            # All but the last token it said, which nobody has computed yet.
+            # All but the last generated token, which has not been computed yet.
             n_computed = len(turn) + len(reply.token_ids) - 1
             turn = [*turn, *reply.token_ids, *tokens(5, seed=len(turn))]
             assert llm.generate(turn, max_tokens=0).cached_tokens == n_computed
@@ -91,7 +91,7 @@ def test_the_same_prompt_again(kind: str, path: Path, alone: pyggml.LLM) -> None
 
 
 def test_cancelled_in_the_middle_of_a_prompt(path: Path, alone: pyggml.LLM) -> None:
-    """What an interrupted step leaves behind does not spoil those beside it, nor those after it."""
+    """An interrupted step does not change the results of concurrent or later requests."""
     prompt, company = tokens(450, seed=5), tokens(20, seed=6)
     with pyggml.load(path, n_ctx=1024, n_threads=1) as llm:
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""Files that no converter writes: what is refused, by every way into the engine, and by which error."""
+"""Hostile GGUF files, which no converter writes: each way to load them raises the right error."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def changed(
 
 @pytest.mark.parametrize("case", ["integers", "doubles", "quantised norm", "epsilon"])
 def test_what_would_end_the_process_is_not_loaded(tmp_path: Path, tiny_path: Path, case: str) -> None:
-    """The engine has no code for it, or asserts, on a compute thread: a process of its own may die of it."""
+    """The engine would abort on a compute thread, so a separate process loads these files."""
     with GGUFReader(tiny_path) as reader:
         matrix = np.array(reader.dequantized("blk.0.attn_q.weight"))
         norm = np.array(reader.dequantized("blk.0.attn_norm.weight"))
@@ -206,7 +206,7 @@ def test_a_perplexity_beyond_all_numbers() -> None:
 
 
 def test_vocabulary_only_of_such_files(tmp_path: Path, tiny_path: Path) -> None:
-    """What cannot be computed has a vocabulary all the same."""
+    """The vocabulary of a model that cannot be computed can still be loaded."""
     metadata = {"llama.attention.layer_norm_rms_epsilon": (-1.0, ValueType.FLOAT32)}
     with Model(changed(tmp_path / "m.gguf", tiny_path, metadata), vocab_only=True) as model:
         assert model.vocab.n_tokens == models.N_BYTE_VOCAB

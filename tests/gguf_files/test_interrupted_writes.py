@@ -1,4 +1,4 @@
-"""Files that are being written: what a killed writer leaves is removed, what others write is not."""
+"""Unfinished files: those of killed writers are removed, those of running writers are not."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_fork_does_not_keep_what_its_parent_leaves(tmp_path: Path) -> None:
 
 
 def test_many_writers_in_one_directory_leave_each_other_alone(tmp_path: Path) -> None:
-    """Each begins by removing what nobody writes; a file has no lock yet in the moment in which it is made."""
+    """Each writer first removes abandoned files; a file has no lock yet at the moment it is created."""
     failures: list[BaseException] = []
 
     def write(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Reading GGUF files: good ones, put together by hand, and every way to be broken that we could think of."""
+"""Reading GGUF files: valid ones, built by hand, and many kinds of broken ones."""
 
 from __future__ import annotations
 

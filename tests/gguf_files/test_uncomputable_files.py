@@ -1,4 +1,4 @@
-"""Files that would end the process, or never let it go, when they are computed: refused when they are loaded."""
+"""Files whose computation would crash or hang the process: loading refuses them."""
 
 from __future__ import annotations
 

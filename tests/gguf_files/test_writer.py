@@ -1,4 +1,4 @@
-"""Writing GGUF files: what goes in comes out, and a file appears whole or not at all."""
+"""Writing GGUF files: they read back unchanged, and a file appears complete or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of imports: one makes a file and the others wait for it, and what was stopped goes on from there."""
+"""The cache of imports: one process writes a file while others wait, and interrupted imports resume."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def hf(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reference(hf: Path, tmp_path: Path) -> bytes:
-    """What an import that nothing disturbs makes."""
+    """The file of an undisturbed import."""
     pyggml.convert(hf, tmp_path / "reference.gguf")
     return (tmp_path / "reference.gguf").read_bytes()
 
@@ -616,7 +616,7 @@ def test_the_right_tokenizer_is_taken(tmp_path: Path, cache: Path, hf: Path) -> 
 
 
 def test_the_own_tokenizer_is_looked_at_where_it_will_be_needed(cache: Path, hf: Path) -> None:
-    """Where only it cuts every text as the model was taught, what cannot be opened is no use."""
+    """If only the checkpoint's own tokenizer splits texts correctly, one that cannot be opened is an error."""
     content = json.loads((hf / "tokenizer.json").read_text())
     content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Unheard-of"}]}
     (hf / "tokenizer.json").write_text(json.dumps(content))

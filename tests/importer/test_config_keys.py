@@ -1,4 +1,4 @@
-"""What becomes of the keys of ``config.json``: the reference is what transformers does with them."""
+"""Keys of ``config.json`` are used, ignored or refused as in transformers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ SAMPLES = samples()
 
 
 def is_met(key: str, directory: Path, config: dict[str, Any]) -> bool:
-    """Whether a key's value is complained of, or at least read."""
+    """Check that a key's value is refused by name, or at least read."""
     try:
         plan = plan_of(directory, config)
     except InferError as error:

@@ -1,4 +1,4 @@
-"""Hugging Face directories become GGUF files that compute the same; what cannot be carried is refused by name."""
+"""Conversion of Hugging Face directories to GGUF files with the same results; unsupported parts are refused by name."""
 
 from __future__ import annotations
 

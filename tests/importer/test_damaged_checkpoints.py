@@ -1,4 +1,4 @@
-"""Checkpoints with random damage are imported, or refused with a clear error; nothing else ever happens."""
+"""Checkpoints with random damage are imported, or refused with a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families: each found for what it is, each ending at its stop tokens and at nothing else."""
+"""Families: each model is recognised, and its stop tokens are exactly the right ones."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _vocabulary(text: str, kind: int, **named: int) -> dict[str, object]:
         ("</s>", family_models.USER_DEFINED),
         ("<|im_end|>", family_models.CONTROL),
         ("<|im_end|>", family_models.USER_DEFINED),
-        ("<|im_end|>", family_models.NORMAL),  # conversions get that wrong, and nobody writes such a text
+        ("<|im_end|>", family_models.NORMAL),  # a mistake of conversions, and no real text contains it
         ("<end_of_turn>", family_models.NORMAL),
     ],
 )

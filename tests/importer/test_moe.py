@@ -1,4 +1,4 @@
-"""What is special about importing mixtures of experts; see also test_import_references.py."""
+"""Import of mixtures of experts; see also test_references.py."""
 
 from __future__ import annotations
 

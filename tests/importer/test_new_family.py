@@ -1,4 +1,4 @@
-"""One file adds a family: that of docs/reference/model-families.md, in a copy of the package otherwise unedited."""
+"""One file adds a family: the example of docs/reference/model-families.md, in an otherwise unmodified package."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(copy: Path, files: Path) -> dict[str, Any]:
-    """What the program found."""
+    """The output of the program."""
     # Without site-packages' hooks, one of which finds an editable install before anything on the path.
     command = [sys.executable, "-S", "-c", PROGRAM, str(ROOT / "tools"), str(files)]
     path = os.pathsep.join([str(copy), *filter(None, sys.path)])

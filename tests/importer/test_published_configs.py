@@ -1,4 +1,4 @@
-"""Configurations as they are published: every one loads, and computes what transformers computes with the same file."""
+"""Published configurations: every one loads, and gives the results of transformers with the same file."""
 
 from __future__ import annotations
 

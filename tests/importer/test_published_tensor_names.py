@@ -1,6 +1,6 @@
-"""Tensors as repositories hold them: under other names, with others beside them, and in the forms of quantisers.
+"""Tensors of published checkpoints: other names, additional tensors, and the formats of quantisers.
 
-Each form loads like the plain one, or is refused with what it is and the way out. Where a form is in use: FORMS.
+Each form loads like the plain one, or an error names it and the alternative. FORMS says where a form is in use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What config.json says about quantised weights: what pyggml does not import, and what the tensors contradict."""
+"""Quantisation settings of config.json: unsupported methods, and settings that contradict the tensors."""
 
 from __future__ import annotations
 

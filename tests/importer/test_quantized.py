@@ -1,4 +1,4 @@
-"""Quantised checkpoints: what their integers and scales mean is what the GGUF file holds."""
+"""Quantised checkpoints: the GGUF file holds the values that their integers and scales stand for."""
 
 from __future__ import annotations
 

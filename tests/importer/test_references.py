@@ -1,4 +1,4 @@
-"""Imported models of every architecture compute what transformers computed of the same weights.
+"""Imported models of every architecture give the results of transformers with the same weights.
 
 ``tools/compare_with_transformers.py --record`` wrote down what that was, with the configurations and tensor names that
 transformers gave. The weights follow from the names.

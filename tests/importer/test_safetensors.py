@@ -1,4 +1,4 @@
-"""The reader of safetensors files: what is written is read, and what is broken is named."""
+"""The reader of safetensors files: valid files read back unchanged, and errors name what is broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face directories become vocabularies with which the engine cuts text as those do."""
+"""Import of Hugging Face tokenizers: the engine splits texts into the same tokens."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_without_the_space_in_front(tmp_path: Path) -> None:
     ],
 )
 def test_metaspace(tmp_path: Path, scheme: str, reason: str | None) -> None:
-    """How transformers 5 writes Llama's."""
+    """Llama's tokenizer as transformers 5 writes it."""
     step = {"type": "Metaspace", "replacement": small.SPACE, "prepend_scheme": scheme, "split": False}
     tokenizer = sentencepiece_json(normalizer=None, pre_tokenizer=step)
     vocabulary = read_vocabulary(write(tmp_path, tokenizer), {"eos_token_id": 2})

@@ -1,4 +1,4 @@
-"""The start of an engine's process, when it fails, is interrupted, or the program ends: no orphan, and nobody waits."""
+"""Starts of an engine process that fail or are interrupted: no process is left, and no caller waits forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""load(isolate=True): the answers are those of an engine in this process, and its end is nobody else's."""
+"""load(isolate=True): results equal those of an engine in this process, and a crash ends only the engine's process."""
 
 from __future__ import annotations
 
@@ -476,7 +476,7 @@ def test_parameters_arrive_as_they_are() -> None:
 
 
 def test_no_message_does_harm() -> None:
-    """Random bytes in place of messages, and messages that are cut: an error of ours, or a message."""
+    """Random bytes in place of messages, and truncated messages, give our own error or a message."""
     made = random.Random(0)
     whole = protocol.encode_reply({"model": {"a": [1, 2.5, None]}, "n_ctx": 3}, b"12345678")
     for n in range(300):

@@ -1,4 +1,4 @@
-"""Files of prompts: formats, failed rows, and jobs that are killed and begun again."""
+"""Batch jobs on files of prompts: formats, failed rows, and jobs that are killed and resumed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def request(index: int, **more: Any) -> Json:
 
 
 def repeats(llm: pyggml.LLM) -> bool:
-    """Whether a request gets the same bits beside others as alone: not where the CPU has no kernels of ours."""
+    """Check for batch invariance, which CPUs without our kernels do not have."""
     return not llm.stats().not_batch_invariant
 
 

@@ -1,4 +1,4 @@
-"""Batch jobs on Ray: how a cluster is filled, and what is lost when parts of it die."""
+"""Batch jobs on Ray: use of the whole cluster, and recovery from failures of its parts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_node_that_dies_loses_no_row() -> None:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What became of the jobs of ``ray_jobs.py``."""
+    """The results of the jobs of ``ray_jobs.py``."""
     folder = tmp_path_factory.mktemp("jobs")
     body = {"prompt": "A", "max_tokens": 2}
     requests: list[Any] = [{"custom_id": str(n), "url": "/v1/completions", "body": body} for n in range(20)]

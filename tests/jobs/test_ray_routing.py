@@ -1,4 +1,4 @@
-"""Which replica gets a request, as policy; and requests that are answered in another process, without Ray."""
+"""The routing policy for replicas, and requests that another process answers, without Ray."""
 
 from __future__ import annotations
 

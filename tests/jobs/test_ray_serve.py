@@ -21,7 +21,7 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 
 
 def on_a_cluster(what: str, folder: Path) -> dict[str, Any]:
-    """What a part of ray_serving.py, run in a process of its own with a cluster of its own, has seen."""
+    """Run a part of ray_serving.py in a separate process with its own cluster; return its observations."""
     script, found = TESTS / "support" / "servers" / "ray_serving.py", folder / "found.json"
     done = subprocess.run([sys.executable, str(script), what, str(found)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]

@@ -1,4 +1,4 @@
-"""Attention by our own kernel: right, and the same bits whatever else is computed and wherever the cells lie."""
+"""Our attention kernel: correct, with the same bits for any batch and any order of the cells."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MAGIC = 0x6E6F697469736F71  # csrc/kernels/attention/cell_positions.h
 
 
 class Positions(ctypes.Structure):
-    """What tells attention the positions of cells: pyg_positions of csrc/kernels/attention/cell_positions.h."""
+    """The positions of cells, for attention: pyg_positions of csrc/kernels/attention/cell_positions.h."""
 
     Write = ctypes.CFUNCTYPE(
         None,
@@ -60,7 +60,7 @@ Cells: TypeAlias = "ctypes._Pointer[ctypes.c_int32]"
 
 
 def positions_in(order: npt.NDArray[np.int64]) -> Positions:
-    """Those of [stream, cell]."""
+    """Positions of [stream, cell]."""
 
     def write(_: int, stream: int, cells: Cells, n: int, keys: ctypes._Pointer[ctypes.c_int64]) -> None:
         np.ctypeslib.as_array(keys, (n,))[:] = order[stream, np.ctypeslib.as_array(cells, (n,))] << 32
@@ -104,7 +104,7 @@ class Case:
         )
 
     def mask(self) -> Floats:
-        """What is added to scores, [row, cell]."""
+        """The mask that is added to scores, [row, cell]."""
         if not self.masked:
             return np.zeros((self.n_rows, self.n_cells), np.float32)
         rows = np.arange(self.n_cells - self.n_rows, self.n_cells)[:, None]
@@ -180,7 +180,7 @@ def attend(
     mask[:, :, places] = -np.inf
     mask[:, n_others : n_rows - n_others, places] = case.mask()[rows]
     kind = GGMLType[case.type.upper()]
-    # a stream that nobody asks for comes first
+    # an unused stream comes first
     position_of = np.broadcast_to(np.arange(n_kv), (case.n_streams + 1, n_kv)).copy()
     position_of[1:, places] = np.arange(case.n_cells)
     positions = positions_in(position_of)
@@ -228,7 +228,7 @@ def _cache(own: Floats, places: list[int], n_kv: int, type: str, draw: np.random
 
 
 def expected(case: Case) -> npt.NDArray[np.float64]:
-    """What attention should be, in double precision."""
+    """The reference result of attention, in double precision."""
     q, k, v, sinks = case.drawn()
     keys, values = (stored(x.reshape(-1, x.shape[2] * x.shape[3]), case.type)[1].reshape(x.shape) for x in (k, v))
     if case.values_in_keys:
@@ -281,7 +281,7 @@ def in_several_passes() -> dict[str, bool]:
 
 
 def depends_on_places() -> dict[str, bool]:
-    """Whether the order of the cells changes a bit."""
+    """Check for bits that depend on the order of the cells."""
     case = CASES["plain"]
     order = list(reversed(range(case.n_cells)))
     return {"plain": attend(case).tobytes() != attend(case, order=order).tobytes()}
@@ -370,7 +370,7 @@ def test_many_rows_over_many_cells() -> None:
 
 
 def test_upstream_depends_on_places() -> None:
-    """What the test above compares can differ: upstream's order is that of the cells."""
+    """The comparison of the test above finds differences: upstream sums in the order of the cells."""
     assert results("depends_on_places", "off")["plain"]
     assert not results("depends_on_places", "on")["plain"]
 

@@ -1,4 +1,4 @@
-"""Products of our kernels: as near to the true ones as upstream's, and the same bits whatever is computed beside."""
+"""Products of our kernels: as accurate as upstream's, with the same bits for any batch."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ def _assert_numbers_stay_numbers(name: str, results: Results) -> None:
 
 @pytest.mark.parametrize("type", products.TYPES)
 def test_numbers_stay_numbers(type: str, ours: Results) -> None:
-    """What is not finite comes from what is not, or from sums that floats cannot hold."""
+    """Results are not finite only if inputs are not, or if sums overflow floats."""
     _assert_numbers_stay_numbers(f"{type} odd rows", ours)
 
 
 @pytest.mark.parametrize("type", products.QUANTISED)
 @pytest.mark.parametrize("seed", range(products.N_ARBITRARY))
 def test_arbitrary_bytes_as_weights(type: str, seed: int, ours: Results, upstream: Results) -> None:
-    """What is no number with ours is none with upstream's, unless the terms' magnitudes are more than floats hold.
+    """Our results are NaN only where upstream's are, unless the magnitudes of the terms overflow floats.
 
     There, as with the highest exponents of MXFP4, either may meet infinity first.
     """

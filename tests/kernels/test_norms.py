@@ -1,4 +1,4 @@
-"""RMS norms by our own kernel: the bits that exact squares give, whatever is computed beside, alone or times weights.
+"""RMS norms by our own kernel: the bits that exact squares give, for any batch, with and without weights.
 
 Upstream rounds squares, and so gives other bits for some of the short rows here.
 """

@@ -1,4 +1,4 @@
-"""What is said of GGUF files: all that there is for good ones, and what is wrong with broken ones."""
+"""inspect() of GGUF files: all facts of valid ones, and the errors of broken ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of Hugging Face directories: what importing them gives, and what keeps them from being imported."""
+"""inspect() of Hugging Face directories: the result of importing them, or the reason why they cannot be imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is estimated is what the engine then takes, and what is suggested fits."""
+"""Memory estimates equal what the engine then takes, and suggested options fit."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 
 
 def taken(context: Context) -> DeviceMemory:
-    """What the engine says that a context and its model take in main memory."""
+    """The engine's report of the main memory of a context and its model."""
     memory = ffi.new("pyg_memory *")
     c_calls.call(lib.pyg_context_memory, context._handle, memory)
     return device_memories(memory)[0]

@@ -395,7 +395,7 @@ class TestSequences:
 
 
 class TestStates:
-    """What was remembered comes back."""
+    """Saved states are restored."""
 
     @pytest.mark.parametrize("kind", ["tiny", "mamba"])
     @pytest.mark.parametrize("seq_id", [None, 1])

@@ -1,4 +1,4 @@
-"""Limits of this machine. csrc/tests/boundary/test_machine_limits.cpp tests control groups, on made-up ones."""
+"""Limits of this machine. csrc/tests/boundary/test_machine_limits.cpp tests simulated control groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyggml._native.backend import devices
 
 
 def run(script: str) -> int:
-    """The number a script prints in a process of its own."""
+    """Run a script in a separate process; return the number that it prints."""
     command = [sys.executable, "-c", textwrap.dedent(script)]
     return int(subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout)
 

@@ -1,4 +1,4 @@
-"""Model: loading, facts, and what outlives what."""
+"""Model: loading, facts, and lifetimes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every sampler by name, in the engine: each shown by what it does to the choice of one token."""
+"""Every sampler by name, in the engine: its effect on the choice of one token."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def softmax(logits: Floats) -> Floats:
 
 
 def first_tokens(llm: pyggml.LLM, n: int = N, **params: Any) -> Counter[int]:
-    """How often each token comes first; a stop token counts too."""
+    """Counts of first tokens, including stop tokens."""
     params = {"temperature": HOT, "max_tokens": 1, **params}
     done = llm.generate_batch([PROMPT] * n, **params)
     return Counter(int(one.stop_reason or -1) if not one.token_ids else one.token_ids[0] for one in done)
@@ -178,7 +178,7 @@ def test_dry_sequence_breakers(llm: pyggml.LLM) -> None:
 
 
 def repeats(token_ids: list[int]) -> int:
-    """How many runs of four tokens occur again."""
+    """Count the runs of four tokens that occur again."""
     runs = [tuple(token_ids[i : i + 4]) for i in range(len(token_ids) - 3)]
     return len(runs) - len(set(runs))
 

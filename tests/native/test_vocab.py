@@ -1,4 +1,4 @@
-"""Vocab: upstream's real vocabularies with upstream's own test vectors, and the corners."""
+"""Vocab: upstream's real vocabularies with upstream's own test vectors, and edge cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importance matrices: what is collected, and the files."""
+"""Importance matrices: collected values, and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Perplexities: held against what numpy makes of the model's logits."""
+"""Perplexities, compared with those that numpy computes from the model's logits."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_chunks_of_several_passes(tmp_path: Path) -> None:
 
 
 def test_chunks_begin_with_bos(tiny_path: Path) -> None:
-    """What stands in its place does not matter."""
+    """The token that BOS replaces does not matter."""
     ids = np.random.default_rng(0).integers(0, 256, 256).astype(np.int32)
     others = ids.copy()
     others[::64] = 7

@@ -1,4 +1,4 @@
-"""GGUF to GGUF: held against upstream's own quantiser, tensor for tensor and byte for byte."""
+"""Quantisation of GGUF files, compared with upstream's own quantiser tensor by tensor and byte by byte."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_every_mixture_with_importances_is_upstreams(tmp_path: Path, layout: str
 
 
 def test_importances_change_mixtures(tmp_path: Path) -> None:
-    """What the rules make of them is upstream's by the tests above; here, that these rules are asked."""
+    """Importances reach the mix's rules; the tests above compare the rules with upstream's."""
     src = quantizer.write_rows(tmp_path / "src.gguf", "llama")
     for ftype, without, with_them in (("q4_0", "Q4_0", "Q4_1"), ("iq4_xs", "Q5_K", "IQ4_XS")):
         for imatrix, type in ((None, without), (quantizer.random_imatrix(src), with_them)):

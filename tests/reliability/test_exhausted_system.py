@@ -1,6 +1,6 @@
-"""A system that runs out of something, or changes under the library: an error or nothing at all, and then it goes on.
+"""Exhausted or changing system resources: at most an error, and the library continues to work.
 
-Each in a process of its own, because what is taken away is the process's.
+Each test uses a separate process, because the limits apply to the whole process.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def test_no_address_space_is_left(tiny_path: Path) -> None:
 
 
 def test_a_group_with_little_memory(tiny_path: Path) -> None:
-    """What does not fit into the group is refused, and the kernel ends nothing."""
+    """Models that do not fit into the control group are refused, and the kernel kills no process."""
     program = """
         path, procs = sys.argv[1:]
         open(procs, "w").write(str(os.getpid()))

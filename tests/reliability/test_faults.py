@@ -1,4 +1,4 @@
-"""What fails beneath the library is an error, the process goes on, and the next call is right."""
+"""Injected faults in system calls and allocations: an error, the process survives, and the next call is right."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="faults are made
 
 
 def in_child(program: str, *arguments: object, **environment: str) -> str:
-    """Runs a program in a process of its own, whose end by a signal is a failure; returns what it prints."""
+    """Run a program in a separate process, which may not end by a signal; return its output."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A fork inside an event loop: the child says whose the model is, and the parent's requests come to their end.
+"""A fork inside an event loop: the child gets a clear error, and the parent's requests finish.
 
 The child shares with its parent what their loop watches, so whatever it tidies up must leave that alone.
 """

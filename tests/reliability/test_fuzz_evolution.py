@@ -1,4 +1,4 @@
-"""Cases that are guided by what they reach, on a small library that is instrumented as the engine is for it."""
+"""Coverage-guided fuzzing, on a small library with the instrumentation that the engine gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C wherever it can arrive: it comes out as itself, and nothing stays locked, begun or held."""
+"""Ctrl-C at any moment: KeyboardInterrupt is raised, and no lock, request or resource remains."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_log(tiny_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*ScandirIterator")
 def test_a_writer(tmp_path: Path) -> None:
-    """What is interrupted can be closed, and nothing but finished files is left."""
+    """An interrupted writer can be closed, and leaves only finished files."""
 
     def write() -> None:
         with gguf.GGUFWriter(tmp_path / "x.gguf") as writer:

@@ -1,4 +1,4 @@
-"""Processes that end while daemon threads are in native calls: with their own exit status, and no signal's."""
+"""Processes that exit while daemon threads are in native calls: the exit status is theirs, not a signal's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ time.sleep(0.05 + 0.1 * random.random())
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_daemon_threads_may_be_anywhere(call: str) -> None:
-    """What they read is still there; MALLOC_PERTURB_ would make glibc overwrite it as soon as it is freed."""
+    """Memory that daemon threads read is not freed; with MALLOC_PERTURB_, glibc would overwrite it at once."""
     program = [sys.executable, "-c", PROGRAM.format(call=call)]
     environment = {**os.environ, "MALLOC_PERTURB_": "90"}
     processes = [
@@ -70,7 +70,7 @@ time.sleep(0.2)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="uvloop is not for Windows")
 def test_loops_of_daemon_threads_may_go_on() -> None:
-    """What a request of such a loop has is given back in the loop, or libuv ends the process."""
+    """Resources of a request are freed in its loop, or libuv aborts the process."""
     program = [sys.executable, "-c", LOOP_AT_THE_END]
     done = subprocess.run(program, timeout=300, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -78,7 +78,7 @@ def test_loops_of_daemon_threads_may_go_on() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems' linkers cannot leave destructors out")
 def test_no_static_variable_is_destroyed() -> None:
-    """Neither of the module nor of the libraries beside it, but for those of GPUs."""
+    """No destructors of statics in the module and the libraries next to it, except those of GPUs."""
     of_gpus = ("cuda", "vulkan", "hip")
     paths = [path for path in system.build_info().module.glob("*.so") if not any(gpu in path.name for gpu in of_gpus)]
     assert paths

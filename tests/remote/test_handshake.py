@@ -1,4 +1,4 @@
-"""How two ends of a connection prove that they know the key: over real sockets, against honest and other peers."""
+"""The handshake, in which both ends prove that they know the key: over real sockets, with honest and hostile peers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def outcome(part: Callable[[], None], over: socket.socket) -> Exception | None:
 
 
 def meet(client_key: bytes, server_key: bytes) -> tuple[Exception | None, Exception | None]:
-    """How a handshake ends for the client and for the server."""
+    """Run a handshake; return its outcome for the client and for the server."""
     ends: dict[str, Exception | None] = {}
     with pair() as (client, server):
 

@@ -1,4 +1,4 @@
-"""Models over several hosts: what they compute is what the CPU computes, and a host that is lost is an exception.
+"""Models over several hosts: they give the CPU's results, and the loss of a host raises an exception.
 
 The hosts are servers on the loopback, with a worker process for each connection, which the tests kill and stop.
 """
@@ -199,7 +199,7 @@ def test_lost_with_a_context(two: tuple[Server, Server], tiny_path: Path) -> Non
 def test_a_silent_host_is_lost(
     load: Callable[..., pyggml.LLM], two: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped, a process neither answers nor hangs up; nobody waits for it longer than is stated."""
+    """A stopped process neither answers nor closes its connection; calls wait no longer than the timeout."""
     monkeypatch.setattr(host, "SILENCE_S", 2.0)
     over = load()
     greedy(over, 2)

@@ -1,4 +1,4 @@
-"""``pyggml rpc-serve``: who is let in, who is not, and that nothing outlives it."""
+"""``pyggml rpc-serve``: access control, and no process outlives it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_garbage_from_whoever_has_the_key_ends_only_its_worker(one: Server, seed
 
 
 def test_a_request_larger_than_the_loan_is_not_waited_for() -> None:
-    """Upstream makes room for a request as soon as it knows its size."""
+    """Upstream allocates memory for a request as soon as it knows its size."""
     with server(ExportedDevices(("cpu",), max_bytes=1_000_000, n_threads=1)) as running:
         name, _, port = running.address.rpartition(":")
         with socket.create_connection((name, int(port)), 5) as connection:
@@ -180,7 +180,7 @@ def test_a_name_that_no_network_has(name: str) -> None:
 
 
 def test_memory_is_limited_as_stated(tiny_path: Path) -> None:
-    """What the device says it has is what the client may allocate."""
+    """The memory that the device reports is the client's limit."""
     with (
         server(ExportedDevices(("cpu",), max_bytes=100_000, n_threads=1)) as small,
         connect(small.address, KEY) as client,
@@ -221,7 +221,7 @@ def test_a_port_in_use_is_an_error() -> None:
 
 
 def test_no_worker_can_be_started(one: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client hears of it, and the next one is served."""
+    """The client gets an error, and the next one is served."""
     monkeypatch.setattr(supervisor, "child_command", lambda *_: ["/nonexistent/python"])
     with pytest.raises(pyggml.DeviceError, match="cannot be used: "):
         connect(one.address, KEY)
@@ -287,7 +287,7 @@ def lost(client: host.Host) -> bool:
 
 
 def test_a_key_that_is_too_short_is_not_passed_over(tmp_path: Path) -> None:
-    """Nobody who has set one wants another to be made."""
+    """An invalid key is an error; no other key is generated in its place."""
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "PYGGML_RPC_KEY": "short"}
     line = [sys.executable, "-m", "pyggml", "rpc-serve", "--port", "0", "--device", "cpu"]
     done = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""Who may use the server, and what it reads of what they send."""
+"""Access control of the server: keys, hosts, origins, and limits of requests."""
 
 from __future__ import annotations
 

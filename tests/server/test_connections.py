@@ -1,4 +1,4 @@
-"""Connections that hang, break or do not read; and how the server ends."""
+"""Connections that hang, break or do not read; and shutdown of the server."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_stream_outlives_the_limits_on_heads(server: servers.Running) -> None:
 def test_what_is_no_http_after_a_request_breaks_nothing(
     between: bytes, server: servers.Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether the request that came before is answered already or not."""
+    """The request before it may be answered already, or not yet."""
     head = b"GET /health HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
     for pause in (0, 0.2):
         with connected(server, head) as client:

@@ -1,4 +1,4 @@
-"""Nothing that a request names is opened, and no answer says where the server keeps its files."""
+"""Requests cannot open files of the server, and no response contains its paths."""
 
 from __future__ import annotations
 

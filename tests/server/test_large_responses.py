@@ -1,4 +1,4 @@
-"""Answers with long lists."""
+"""Responses with long lists."""
 
 from __future__ import annotations
 

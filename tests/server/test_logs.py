@@ -1,4 +1,4 @@
-"""The server's log: a line for each request, stacks for what nobody expected, and no text of prompts."""
+"""The server's log: a line for each request, tracebacks of unexpected errors, and no text of prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hundreds of streams at once: each gets all its tokens, and nothing is left of them."""
+"""Hundreds of streams at once: each gets all its tokens, and no resources leak."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def all_streamed(port: int) -> list[bytes]:
 
 
 def held() -> dict[str, int]:
-    """What the process holds."""
+    """Resources of the process."""
     gc.collect()
     handles = sum(lib.pyg_live_handles(kind) for kind in range(lib.PYG_HANDLE_KINDS))
     n_descriptors = len(list(Path("/proc/self/fd").iterdir()))
@@ -43,7 +43,7 @@ def held() -> dict[str, int]:
 
 
 def grown(before: dict[str, int]) -> dict[str, int]:
-    """What it holds more of than before."""
+    """Resources that have grown."""
     return {name: number - before[name] for name, number in held().items() if number > before[name]}
 
 
@@ -59,5 +59,5 @@ def test_all_get_their_tokens_and_leave_nothing() -> None:
             assert b"data: [DONE]\n\n" in answer
         deadline = time.monotonic() + 20
         while grown(before) and time.monotonic() < deadline:
-            time.sleep(0.05)  # the server hears of closed connections a moment later
+            time.sleep(0.05)  # the server notices closed connections a moment later
         assert not grown(before)

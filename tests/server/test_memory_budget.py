@@ -1,4 +1,4 @@
-"""Room for models in memory, and for requests in queues."""
+"""The memory budget for models, and the limits of request queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's figures, read by Prometheus' own parsers and held against what the tests did."""
+"""The server's metrics, read by Prometheus' own parsers and compared with the requests of the tests."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_the_dashboard_shows_figures_that_there_are(url: str) -> None:
 
 
 def test_the_dashboard_is_one_that_grafana_imports() -> None:
-    """What Grafana's model of a dashboard asks for, and that no panel lies on another."""
+    """The dashboard has the fields of Grafana's model, and no panel overlaps another."""
     dashboard = json.loads((DOCS / "grafana-dashboard.json").read_text())
     assert isinstance(dashboard["schemaVersion"], int)
     assert "id" not in dashboard, "which would be another dashboard's"

@@ -40,7 +40,7 @@ def test_a_model_whose_host_was_lost_is_loaded_again(tmp_path: Path, caplog: pyt
             assert again.json()["choices"] == first.json()["choices"]
             assert len(lending.workers) > 2  # one for the first load's plan and model, others for the second
 
-            lending.signal(signal.SIGKILL)  # while nobody uses it
+            lending.signal(signal.SIGKILL)  # while it is idle
             refused = httpx.post(f"{running.url}/v1/completions", json=PROMPT, timeout=60)
             assert refused.status_code == 503
             assert refused.json()["error"]["code"] == "host_lost"

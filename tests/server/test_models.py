@@ -1,4 +1,4 @@
-"""Several models: by name, loaded when they are asked for, and what is known of them before."""
+"""Several models: selected by name, loaded on demand, and described before they are loaded."""
 
 from __future__ import annotations
 

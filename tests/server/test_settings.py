@@ -1,4 +1,4 @@
-"""A server's settings: where they come from, which place goes first, and what is said of wrong ones."""
+"""A server's settings: their sources, precedence, and the errors of wrong ones."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ def test_variables_of_others_are_left_alone() -> None:
         PYGGML_CACHE="/x",
         PYGGML_CACHE_GB="5",
         PYGGML_TEST_MODELS="/x",
-        # What Kubernetes sets beside a service called pyggml.
+        # Variables that Kubernetes sets for a service called pyggml.
         PYGGML_SERVICE_HOST="10.0.0.1",
         PYGGML_SERVICE_PORT="80",
         PYGGML_PORT="tcp://10.0.0.1:80",

@@ -1,4 +1,4 @@
-"""Answers that are sent piece by piece, over real connections."""
+"""Streaming responses over real connections."""
 
 from __future__ import annotations
 

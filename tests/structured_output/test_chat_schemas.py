@@ -168,7 +168,7 @@ def tool(schema: Schema) -> Schema:
 
 
 def arguments(llm: pyggml.LLM, templates: ChatTemplates, schema: Schema, seed: int, opening: str) -> Any:
-    """Those of a call that follows the schema, from its opening on; None: it was cut."""
+    """Arguments of a call that follows the schema, from its opening on; None if it was cut off."""
     prompt = templates.render(ASKED, tools=[tool(schema)])
     assert prompt.grammar is not None
     assert prompt.grammar_lazy

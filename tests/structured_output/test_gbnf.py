@@ -162,7 +162,7 @@ def test_repetitions(least: int, most: int | None) -> None:
     ],
 )
 def test_patterns(pattern: str, matching: list[str], others: list[str]) -> None:
-    """What a JSON string holds between its quotes."""
+    """Patterns match the characters between the quotes of a JSON string."""
     rules: dict[str, str] = {}
 
     def add(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Grammars in the engine: what they let through, when they begin, and what they cost."""
+"""Grammars in the engine: accepted output, lazy triggers, and cost."""
 
 from __future__ import annotations
 

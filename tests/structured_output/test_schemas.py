@@ -1,4 +1,4 @@
-"""JSON schemas and Python types as structured output: what is generated parses and validates."""
+"""JSON schemas and Python types as structured output: generated text parses and validates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GGUF files that carry the checkpoint's ``tokenizer.json``: who uses it, what keeps it, and what is wrong with one."""
+"""GGUF files that carry the checkpoint's ``tokenizer.json``: its use, preservation, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenizer files: where they are looked for, what is no tokenizer, and which is not the model's."""
+"""Tokenizer files: where they are searched, invalid ones, and those of other models."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ class TestTokenizerModel:
 
     @pytest.mark.parametrize("beside", ["tokenizer_config.json", "added_tokens.json"])
     def test_tokens_added_afterwards(self, tmp_path: Path, beside: str) -> None:
-        """As Phi-3 does it: the pieces are Llama's, its chat tokens stand beside them."""
+        """As in Phi-3: the pieces are Llama's, and the chat tokens are added in another file."""
         vocabulary = models.real_vocabulary("phi-3")
         whole = tokenizer_files.sentencepiece_model(vocabulary)
         llama = spm_model()

@@ -1,4 +1,4 @@
-"""Tokenizers: what they promise whether the model's own vocabulary or a file of Hugging Face's does the work."""
+"""The interface of tokenizers, with the model's own vocabulary and with a tokenizer file of Hugging Face."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class TestRealVocabularies:
             is_text = tokenizer.piece(special) != b""  # to this model: it ends the texts of others
             assert (mark in tokenizer.decode(ids, unparse_special=False)) == is_text
             if name not in LOSSLESS or tokenizer.special_texts[mark] != (False, False):
-                continue  # blanks beside the token are lost
+                continue  # blanks next to the token are lost
             for text in (f"{mark}a{mark} b\n{mark}  c{mark}", f"a {mark}\n", mark, f" {mark}{mark} a"):
                 assert tokenizer.decode(tokenizer.encode(text)) == text
                 assert tokenizer.decode(tokenizer.encode(text, parse_special=False)) == text

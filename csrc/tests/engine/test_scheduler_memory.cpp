@@ -1,4 +1,4 @@
-// The scheduler when memory runs out: failed calls can be repeated, and no task and no cell is lost.
+// The scheduler when allocations fail: failed calls can be repeated, and no task and no cell is lost.
 #include "tests/support/scarce_memory.hpp"
 #include "tests/support/simulated_cache.hpp"
 

@@ -1,4 +1,4 @@
-// What fails on a compute thread is an error of the call that wanted the graph, and the threads compute the next one.
+// Failures on compute threads: the call that computes the graph reports the error, and the threads compute the next.
 #include "boundary/handles.hpp"
 #include "ggml-cpp.h"
 #include "ggml-cpu.h"
@@ -149,7 +149,7 @@ void test_pools_fail_beside_each_other() {
     }
 }
 
-// As the raw functions are called: nobody could report it.
+// Calls of the raw functions, which cannot report an error.
 void test_without_a_guard_the_process_ends() {
     const pid_t child = fork();
     if (child == 0) {

@@ -1,4 +1,4 @@
-// Products of weights in tiles: each type, alone and beside other columns, with the vectors that this file is compiled
+// Products of weights in tiles: each type, alone and with other columns, with the vectors that this file is compiled
 // for; and the same bits on every instruction set.
 #include "kernels/simd/vector.hpp"
 #include "tests/support/instruction_sets.hpp"
@@ -129,7 +129,7 @@ bool same(const float (&a)[GROUP_ROWS], const float (&b)[GROUP_ROWS]) {
     return std::equal(a, a + GROUP_ROWS, b, [](float x, float y) { return bits_of(x) == bits_of(y); });
 }
 
-// A column's results are the same bits whatever columns are computed beside it.
+// A column's results have the same bits whatever columns are computed with it.
 template <class Type>
 void test_columns(const char * name, const Rows & rows, const Activations<Type> & x) {
     for (int n = 1; n <= N_COLUMNS; ++n) {

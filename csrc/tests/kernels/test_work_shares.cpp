@@ -1,4 +1,4 @@
-// WorkShares of work: all groups are in one, threads get as much as each other, and the last shares are small.
+// Shares of work: every group is in exactly one, shares of a round differ by at most one group, the last are small.
 #include "kernels/backend/work_shares.hpp"
 #include "tests/support/testing.hpp"
 

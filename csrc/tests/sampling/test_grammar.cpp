@@ -322,7 +322,7 @@ uint64_t fingerprint(GrammarMatcher & matcher) {
     return hash;
 }
 
-// The grammar stays usable wherever memory runs out.
+// The grammar stays usable whichever allocation fails.
 void test_short_memory(const llama_vocab * vocab) {
     const std::string text = "root ::= list [\\u00e0-\\u00ff]+\nlist ::= \"[\" ([0-9]+ (\",\" [0-9]+)*)? \"]\"";
     pyg::GrammarCache cache;

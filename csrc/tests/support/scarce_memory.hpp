@@ -1,4 +1,4 @@
-// Replacement of the standard library's operators whose memory runs out on request. For one file of a program.
+// Replacements of operator new and delete whose allocations fail on request. For one file of a program.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-"""The server's page on phones, in the dark and under a prefix, its plots, and what it reads, in headless Chromium."""
+"""The server's page in headless Chromium: on phones, in dark mode, under a prefix, its plots, and its requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server's page says when something goes wrong, in headless Chromium."""
+"""Error messages of the server's page, in headless Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of the server's page, over real connections: what they are, and what they let a browser do."""
+"""The files of the server's page, over real connections: contents, headers, and the content security policy."""
 
 from __future__ import annotations
 

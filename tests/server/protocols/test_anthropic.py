@@ -67,7 +67,7 @@ def streamed(client: anthropic.Anthropic, *messages: Any, **options: Any) -> Any
 
 
 def plain(message: Any) -> Any:
-    """What two answers to the same question share: not what the cache had, nor ids."""
+    """The parts that two answers to the same question share: without ids and cache hits."""
     content = [{name: value for name, value in each.items() if name != "id"} for each in message.to_dict()["content"]]
     return content, message.stop_reason, message.stop_sequence, message.usage.output_tokens
 

@@ -70,7 +70,7 @@ def client(url: str) -> Iterator[ollama.Client]:
 
 
 def joined(pieces: Any) -> dict[str, Any]:
-    """What a stream of a chat adds up to."""
+    """The whole message of a streamed chat."""
     *begun, last = pieces
     assert not any(piece.done for piece in begun)
     assert last.done

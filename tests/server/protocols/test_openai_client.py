@@ -176,7 +176,7 @@ def test_keys() -> None:
 
 
 def test_a_client_that_gives_up(client: OpenAI) -> None:
-    """What it asked for ends, so that the next answer does not wait for it."""
+    """The request of a disconnected client is cancelled, so that the next answer does not wait for it."""
     endless: Any = {"model": "default", "messages": STORY, "extra_body": {"ignore_eos": True}}
     with pytest.raises(openai.APITimeoutError):
         client.with_options(timeout=0.05).chat.completions.create(**endless)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, valid, and true, as schemathesis finds by asking the running server."""
+"""The OpenAPI document: complete, valid, and consistent with the running server, as schemathesis checks."""
 
 from __future__ import annotations
 
