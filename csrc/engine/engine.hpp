@@ -6,7 +6,7 @@
 #pragma once
 
 #include "context/forward.hpp"
-#include "engine/kv_cache.hpp"
+#include "engine/context_kv_cache.hpp"
 #include "engine/request.hpp"
 #include "engine/threads/helper_threads.hpp"
 #include "engine/threads/thread_tuner.hpp"

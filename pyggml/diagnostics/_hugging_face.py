@@ -21,11 +21,11 @@ from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
 from pyggml.errors import InferError, ModelNotFoundError, OutOfMemoryError, UnsupportedArchitectureError
 from pyggml.families import Match
-from pyggml.files.config import Config
+from pyggml.files.config import Config, read_config
 from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import choose_types
 from pyggml.importer.layouts import layout_of
-from pyggml.importer.plan import ImportPlan, OnProblem, as_stored, plan_import, read_config
+from pyggml.importer.plan import ImportPlan, OnProblem, as_stored, plan_import
 from pyggml.importer.recommended_sampling import read_sampling
 from pyggml.importer.safetensors import Checkpoint, TruncatedFileError
 from pyggml.importer.schemes import scheme_of

@@ -12,7 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
+from pyggml.errors import ModelLoadError, ModelNotFoundError, UnsupportedArchitectureError
+from pyggml.files.json_file import read_object
+from pyggml.files.model_files import CONFIG, PARAMS, QUANTIZATION, ModelFiles
 
 
 @dataclass(frozen=True)
@@ -183,3 +185,23 @@ def _is_same(value: object, default: object) -> bool:
 
 def _is_off(value: object) -> bool:
     return value is not True and value in (None, False, 0, 1, "", [], {})
+
+
+def read_config(files: ModelFiles) -> Config:
+    """Read a directory's ``config.json``, or its ``params.json`` with the file name as the model type.
+
+    The result includes a ``quantization_config`` from a separate file.
+
+    Raises:
+        ModelNotFoundError: the directory has neither.
+        ModelLoadError: the file is broken.
+    """
+    if files.config is None:
+        raise ModelNotFoundError(f"{files.path} has no {CONFIG}")
+    values = read_object(files.config)
+    if files.config.name == PARAMS:
+        values["model_type"] = PARAMS
+    elsewhere = read_object(files.path / QUANTIZATION).get("quantization")
+    if isinstance(elsewhere, dict) and values.get("quantization_config") is None:
+        values["quantization_config"] = {"quant_method": "modelopt", **elsewhere}
+    return Config(files.config, values)

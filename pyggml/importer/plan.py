@@ -13,13 +13,11 @@ from typing import Any
 
 from pyggml.errors import (
     InferError,
-    ModelNotFoundError,
     UnsupportedArchitectureError,
 )
 from pyggml.families import Layout, Sizes, Tensor
-from pyggml.files.config import Config
-from pyggml.files.json_file import read_object
-from pyggml.files.model_files import CONFIG, PARAMS, QUANTIZATION, ModelFiles
+from pyggml.files.config import Config, read_config
+from pyggml.files.model_files import ModelFiles
 from pyggml.files.weights import Plain, Stacked, Weight
 from pyggml.importer.hyperparameters import NO_OUTPUT, Hyperparameters, read_hyperparameters
 from pyggml.importer.layouts import layout_of
@@ -168,26 +166,6 @@ def _reporting_to(what: str, on_problem: OnProblem | None) -> Iterator[None]:
         if on_problem is None:
             raise
         on_problem(what, error)
-
-
-def read_config(files: ModelFiles) -> Config:
-    """Read a directory's ``config.json``, or its ``params.json`` with the file name as the model type.
-
-    The result includes a ``quantization_config`` from a separate file.
-
-    Raises:
-        ModelNotFoundError: the directory has neither.
-        ModelLoadError: the file is broken.
-    """
-    if files.config is None:
-        raise ModelNotFoundError(f"{files.path} has no {CONFIG}")
-    values = read_object(files.config)
-    if files.config.name == PARAMS:
-        values["model_type"] = PARAMS
-    elsewhere = read_object(files.path / QUANTIZATION).get("quantization")
-    if isinstance(elsewhere, dict) and values.get("quantization_config") is None:
-        values["quantization_config"] = {"quant_method": "modelopt", **elsewhere}
-    return Config(files.config, values)
 
 
 def _metadata(name: str, layout: Layout, hyperparameters: Hyperparameters) -> dict[str, Any]:

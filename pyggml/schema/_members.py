@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyggml.errors import GrammarError
-from pyggml.schema import _gbnf
+from pyggml.schema import _gbnf_elements
 
 
 class Members:
@@ -60,7 +60,7 @@ class Members:
             return None
         more = self._add(f'"," space {self._extra}')
         if n > 0:
-            return _gbnf.repeated(more, least, most, self._add)
-        rest = _gbnf.repeated(more, max(0, least - 1), None if most is None else most - 1, self._add)
+            return _gbnf_elements.repeated(more, least, most, self._add)
+        rest = _gbnf_elements.repeated(more, max(0, least - 1), None if most is None else most - 1, self._add)
         whole = f"{self._extra} {rest}".strip()
         return whole if least > 0 else f"({whole})?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from pyggml.schema._gbnf import AddRule, Ranges, any_of, char_class, repeated
+from pyggml.schema._gbnf_elements import AddRule, Ranges, any_of, char_class, repeated
 
 if sys.version_info >= (3, 11):
     from re import _constants as sre  # type: ignore[attr-defined]

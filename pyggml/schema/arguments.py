@@ -8,7 +8,7 @@ from typing import Any
 
 from pyggml.errors import GrammarError
 from pyggml.schema import _flattening
-from pyggml.schema._grammar_builder import Converter
+from pyggml.schema._schema_converter import Converter
 from pyggml.schema.grammar import parsed
 
 # Keywords that hold if a call contains only named members and all required ones.

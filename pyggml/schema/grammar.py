@@ -16,7 +16,7 @@ from typing import Any
 
 from pyggml.errors import GrammarError, InvalidParameterError
 from pyggml.schema import schema_of
-from pyggml.schema._grammar_builder import Converter
+from pyggml.schema._schema_converter import Converter
 
 # A rule's name in GBNF. Literals and character classes come first, so that text inside them is not taken for a name.
 _RULE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^]\\]|\\.)*\]|([A-Za-z][A-Za-z0-9-]*)')

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import pytest
 
-from pyggml.schema import _gbnf
+from pyggml.schema import _gbnf_elements
 from pyggml.schema._regex import pattern_rule
 
 
@@ -46,7 +46,7 @@ def test_integer_ranges() -> None:
     for _ in range(1000):
         low = rng.choice([None, rng.randint(-3000, 3000), rng.randint(-12, 12)])
         high = rng.choice([None, (low or 0) + rng.randint(0, 5000), (low or 0) + rng.randint(0, 20)])
-        pattern = as_regex(_gbnf.integers(low, high))
+        pattern = as_regex(_gbnf_elements.integers(low, high))
         edges = [edge for bound in (low, high) if bound is not None for edge in (bound - 1, bound, bound + 1)]
         for number in [*(rng.randint(-4000, 9000) for _ in range(20)), *edges, 0, -1, 1]:
             within = (low is None or number >= low) and (high is None or number <= high)
@@ -62,7 +62,7 @@ def test_number_ranges() -> None:
         low = rng.choice([None, Fraction(rng.randint(-3000, 3000), scale)])
         high = rng.choice([None, (low or 0) + Fraction(rng.randint(1, 3000), scale)])
         above, below = rng.random() < 0.3, rng.random() < 0.3
-        pattern = as_regex(_gbnf.numbers(low, high, above=above, below=below))
+        pattern = as_regex(_gbnf_elements.numbers(low, high, above=above, below=below))
         for _ in range(30):
             near = float(rng.choice([low or 0, high or 0])) + rng.choice([0, rng.uniform(-1, 1), rng.uniform(-50, 50)])
             text = f"{near:.{rng.randint(0, 6)}f}"
@@ -80,8 +80,8 @@ def test_number_ranges() -> None:
 def test_numbers_are_within_a_bound_as_doubles_too(bound: float, beyond: bool) -> None:
     """2**63 + 0.000001 is above 2**63, and 2**63 once its reader has made a double of it."""
     exact = Fraction(repr(bound))
-    least = as_regex(_gbnf.numbers(exact, None, above=beyond))
-    most = as_regex(_gbnf.numbers(None, exact, below=beyond))
+    least = as_regex(_gbnf_elements.numbers(exact, None, above=beyond))
+    most = as_regex(_gbnf_elements.numbers(None, exact, below=beyond))
     n_least = n_most = 0
     for offset in (0, 1e-6, 1e-4, 1, 2**10, 2**11, 2**12, abs(exact) / 2):
         for number in (exact + Fraction(offset), exact - Fraction(offset)):
@@ -106,26 +106,26 @@ def test_numbers_are_within_a_bound_as_doubles_too(bound: float, beyond: bool) -
     ("low", "high"), [(None, Fraction(10**308)), (Fraction(-(10**308)), None), (Fraction(10**307), None)]
 )
 def test_open_ends_are_no_numbers_that_become_infinite(low: Fraction | None, high: Fraction | None) -> None:
-    pattern = as_regex(_gbnf.numbers(low, high))
+    pattern = as_regex(_gbnf_elements.numbers(low, high))
     for text in ("9" * 310, "-" + "9" * 310, f"{int(sys.float_info.max) + 1}", f"-{int(sys.float_info.max) + 1}"):
         assert not pattern.fullmatch(text)
     assert pattern.fullmatch("5" * 308 if low == 10**307 else "-5")
 
 
 def test_a_far_bound_leaves_the_other_end_as_it_is() -> None:
-    pattern = as_regex(_gbnf.numbers(Fraction("-1e300"), None))
+    pattern = as_regex(_gbnf_elements.numbers(Fraction("-1e300"), None))
     assert pattern.fullmatch("9" * 15)
     assert not pattern.fullmatch("9" * 16)
 
 
 def test_no_numbers() -> None:
     with pytest.raises(ValueError, match="between 2 and 1"):
-        _gbnf.integers(2, 1)
+        _gbnf_elements.integers(2, 1)
     with pytest.raises(ValueError, match="no number"):
-        _gbnf.numbers(Fraction(1), Fraction(1), above=True)
+        _gbnf_elements.numbers(Fraction(1), Fraction(1), above=True)
     for bound, above in ((Fraction(repr(sys.float_info.max)), True), (Fraction(10**400), False)):
         with pytest.raises(ValueError, match="no number"):
-            _gbnf.numbers(bound, None, above=above)
+            _gbnf_elements.numbers(bound, None, above=above)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_repetitions(least: int, most: int | None) -> None:
         rules[name] = text
         return name
 
-    pattern = as_regex(_gbnf.repeated("item", least, most, add), rules)
+    pattern = as_regex(_gbnf_elements.repeated("item", least, most, add), rules)
     for n in {0, 1, 2, 3, 4, 5, 6, 7, 8, 99, 100, 101, 229, 230, 231, 249, 250, 251, 332, 333, 334, 400}:
         assert bool(pattern.fullmatch("x" * n)) == (n >= least and (most is None or n <= most)), n
 

@@ -8,10 +8,10 @@ from pyggml.errors import UnsupportedArchitectureError
 from pyggml.files.config import Config
 from pyggml.importer.schemes.compressed_tensors import CompressedTensors
 from pyggml.importer.schemes.float8 import Fp8
+from pyggml.importer.schemes.gptq_awq import auto_round, awq, gptq
 from pyggml.importer.schemes.modelopt import ModelOpt
 from pyggml.importer.schemes.module import Scheme
 from pyggml.importer.schemes.mxfp4 import Mxfp4
-from pyggml.importer.schemes.packed import auto_round, awq, gptq
 
 _METHODS: Mapping[str, Callable[[Config], Scheme]] = {
     "compressed-tensors": CompressedTensors,

@@ -1,4 +1,4 @@
-#include "engine/kv_cache.hpp"
+#include "engine/context_kv_cache.hpp"
 
 #include <algorithm>
 

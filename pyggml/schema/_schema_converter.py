@@ -10,9 +10,9 @@ from typing import Any
 
 from pyggml._core.checks import shown
 from pyggml.errors import GrammarError
-from pyggml.schema import _flattening, _gbnf
+from pyggml.schema import _flattening, _gbnf_elements
 from pyggml.schema._flattening import Schema
-from pyggml.schema._gbnf import any_of, literal
+from pyggml.schema._gbnf_elements import any_of, literal
 from pyggml.schema._keyword_validation import require_valid_keywords
 from pyggml.schema._members import Members
 from pyggml.schema._regex import pattern_rule
@@ -200,7 +200,7 @@ class Converter:
 
     def _free_value(self, depth: int) -> str:
         """Any value with at most ``depth`` arrays and objects inside each other."""
-        text = f'"\\"" {_gbnf.repeated(self._common("char"), 0, _FREE_CHARS, self._add)} "\\""'
+        text = f'"\\"" {_gbnf_elements.repeated(self._common("char"), 0, _FREE_CHARS, self._add)} "\\""'
         kinds = [self._add(text), *map(self._common, ("number", "boolean", "null"))]
         if depth > 0:
             array = f'"[" space {self._list(self._free_value(depth - 1), 0, _FREE_ITEMS)} space "]"'
@@ -217,8 +217,8 @@ class Converter:
     def _integer(self, schema: Schema, place: str) -> str:
         low, high, above, below = self._bounds(schema, place)
         limit = _INTEGER_FORMATS.get(schema.get("format", ""))
-        least = None if low is None else _gbnf.units(low, above)
-        most = None if high is None else -_gbnf.units(-high, below)
+        least = None if low is None else _gbnf_elements.units(low, above)
+        most = None if high is None else -_gbnf_elements.units(-high, below)
         if limit is not None:
             least, most = (
                 max(-limit, -limit if least is None else least),
@@ -228,14 +228,14 @@ class Converter:
             return self._multiples(schema["multipleOf"], least, most, place)
         if least is None and most is None:
             return self._common("integer")
-        return self._possible(place, lambda: self._add(_gbnf.integers(least, most)))
+        return self._possible(place, lambda: self._add(_gbnf_elements.integers(least, most)))
 
     def _multiples(self, step: Any, least: int | None, most: int | None, place: str) -> str:
         if not _flattening.is_number(step) or step <= 0 or step != int(step):
             raise self._error(f"{place}/multipleOf", "must be a positive integer for a grammar")
         step = int(step)
         if step == 1:
-            return self._possible(place, lambda: self._add(_gbnf.integers(least, most)))
+            return self._possible(place, lambda: self._add(_gbnf_elements.integers(least, most)))
         if least is None or most is None or (most - least) // step > _MAX_MULTIPLES:
             raise self._error(
                 f"{place}/multipleOf",
@@ -252,7 +252,7 @@ class Converter:
         low, high, above, below = self._bounds(schema, place)
         if low is None and high is None:
             return self._common("number")
-        return self._possible(place, lambda: self._add(_gbnf.numbers(low, high, above=above, below=below)))
+        return self._possible(place, lambda: self._add(_gbnf_elements.numbers(low, high, above=above, below=below)))
 
     def _bounds(self, schema: Schema, place: str) -> tuple[Fraction | None, Fraction | None, bool, bool]:
         """Lower and upper bound, and whether each is exclusive."""
@@ -295,7 +295,7 @@ class Converter:
             return f'"\\"" {self._common(str(name))} "\\""'
         if not has_length:
             return self._common("string")
-        return f'"\\"" {_gbnf.repeated(self._common("char"), least, most, self._add)} "\\""'
+        return f'"\\"" {_gbnf_elements.repeated(self._common("char"), least, most, self._add)} "\\""'
 
     def _pattern(self, pattern: Any, place: str) -> str:
         if not isinstance(pattern, str):
@@ -355,7 +355,7 @@ class Converter:
         return whole if least > 0 else f"({whole})?"
 
     def _repeat(self, item: str, least: int, most: int | None) -> str:
-        return _gbnf.repeated(item, least, most, self._add)
+        return _gbnf_elements.repeated(item, least, most, self._add)
 
     # --- objects ------------------------------------------------------------------------------------------
 
@@ -392,7 +392,7 @@ class Converter:
     def _not_in(self, tree: dict[str, Any]) -> str:
         chars = sorted(char for char in tree if char)
         excluded = [(ord(char), ord(char)) for char in chars] + [(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x7F)]
-        alternatives = [f"{_gbnf.char_class(excluded, negated=True)} plains"]
+        alternatives = [f"{_gbnf_elements.char_class(excluded, negated=True)} plains"]
         alternatives += [f"{literal(char)} {self._not_in(tree[char])}" for char in chars if char not in '"\\']
         if "" not in tree:
             alternatives.append('""')
