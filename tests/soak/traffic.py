@@ -1,4 +1,4 @@
-"""What clients of the worker do in the soak test: they stream, leave, are refused, and change the model."""
+"""Clients of the worker in the soak test: they stream, disconnect, are refused, and change the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Client = Callable[[int, random.Random], Awaitable[str]]
 
 
 class WrongAnswerError(Exception):
-    """An answer that no request of ours can have."""
+    """An answer that none of our requests can have."""
 
 
 async def ask(port: int, head: bytes, n_bytes: int | None = None) -> bytes:

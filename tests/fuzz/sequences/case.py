@@ -144,7 +144,7 @@ class Case:
 
 
 def holdings() -> dict[str, int]:
-    """What the process has: native objects by kind, threads, descriptors."""
+    """Count what the process holds: native objects by kind, threads, descriptors."""
     from pyggml import lib
 
     gc.collect()
@@ -164,7 +164,7 @@ def _left(before: dict[str, int], after: dict[str, int]) -> str:
 
 
 def make_once() -> None:
-    """What is made once per process, and belongs to no case."""
+    """Create what exists once per process, and belongs to no case."""
     for new_loop in (asyncio.new_event_loop, _uvloop):
         new_loop().close()
 

@@ -26,7 +26,7 @@ def length(c: int) -> int:
 
 
 def full(llm: Thing) -> tuple[type[Exception], ...]:
-    """What a queue without room raises."""
+    """Return the exceptions of a full queue."""
     import pyggml
 
     options = llm.facts["options"]
@@ -136,7 +136,7 @@ def open_stream(world: World, a: int, b: int, c: int) -> None:
 
 
 def _ended() -> tuple[type[BaseException], ...]:
-    """What a stream says that another thread reads or closes meanwhile, or that an exception ended."""
+    """Return the exceptions of a stream that another thread reads or closes meanwhile, or that an exception ended."""
     import pyggml
 
     return (StopIteration, pyggml.InvalidParameterError)
@@ -223,7 +223,7 @@ def logits(world: World, a: int, b: int, c: int) -> None:
 
 
 def look(world: World, a: int, b: int, c: int) -> None:
-    """What does not compute."""
+    """Call methods that do not compute."""
     if (llm := world.get("llm", a)) is None:
         return
     how = b % 6

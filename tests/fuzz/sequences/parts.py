@@ -132,7 +132,7 @@ def sample(world: World, a: int, b: int, c: int) -> None:
 
 
 def templates(world: World, a: int, b: int, c: int) -> None:
-    """Those of an LLM or a model, which are the caller's."""
+    """Create chat templates of an LLM or a model, which the caller owns."""
     import pyggml
 
     llm, model = world.get("llm", a), world.get("model", a)
