@@ -64,7 +64,7 @@ def attempt(user: User, action: Callable[..., object]) -> Iterator[Loaded]:
     except pyggml.ClosedError:
         world.count("closed")
         if not loaded.closing:
-            world.fault(f"{action.__name__}: ClosedError, but nobody closed it")
+            world.fault(f"{action.__name__}: ClosedError, but it was not closed")
     except pyggml.RequestTimeout:
         world.count("timed out in the queue")
         if loaded.options.get("queue_full") != "wait":
@@ -155,7 +155,7 @@ def run(args: argparse.Namespace, look: Callable[[World, bool], None] = lambda _
     rng = random.Random(args.seed)
     world = World(Watch(args.patience), rng)
     # Python only prints these two, and goes on.
-    sys.unraisablehook = lambda unraisable: world.fault(f"nobody could catch {unraisable}")
+    sys.unraisablehook = lambda unraisable: world.fault(f"no caller could catch {unraisable}")
     threading.excepthook = lambda failure: world.fault(f"a thread ended: {failure}")
     gate = threading.Barrier(args.threads + 1)
     for i in range(args.threads):

@@ -100,7 +100,7 @@ async def was_refused(port: int, rng: random.Random) -> str:
         ("/execute", {"prompt": "word " * 3000}),
         ("/execute", {"prompt": "Once", "max_tokens": -1}),
         ("/v1/completions", {"prompt": "Once", "temperature": "hot"}),
-        ("/v1/chat/completions", {"messages": [{"role": "nobody"}]}),
+        ("/v1/chat/completions", {"messages": [{"role": "unknown"}]}),
         ("/v1/chat/completions", {"model": "none", "messages": messages(rng)}),
     ]
     path, body = rng.choice(wrong)

@@ -136,7 +136,7 @@ class Case:
         if isinstance(unraisable.exc_value, RuntimeError) and _is_of_a_lock(unraisable.exc_traceback):
             return  # a task was dropped with its closed loop while it held asyncio's lock, and others waited
         if not isinstance(unraisable.exc_value, (Alarm, KeyboardInterrupt, SystemExit)):
-            self.world.fault(f"nobody could catch {unraisable.exc_value!r} in {unraisable.object!r:.60}")
+            self.world.fault(f"no caller could catch {unraisable.exc_value!r} in {unraisable.object!r:.60}")
 
     def _on_dead_thread(self, failure: Any) -> None:
         if not isinstance(failure.exc_value, SystemExit):  # with which a forked child ends, in whichever thread

@@ -70,7 +70,7 @@ def submit(world: World, a: int, b: int, c: int) -> None:
     if (engine := world.get("engine", a)) is not None:
         with world.attempt("submit", engine):
             request = engine.object.submit(engine.facts["ids"], max_tokens=length(c), ignore_eos=True)
-            world.put("request", b, Thing(request, beside=[engine], facts={"got": []}))
+            world.put("request", b, Thing(request, linked=[engine], facts={"got": []}))
 
 
 def read(world: World, a: int, b: int, c: int) -> None:

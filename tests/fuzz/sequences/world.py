@@ -54,13 +54,13 @@ class Thing:
 
     Attributes:
         needs: when one of these is closed, this must refuse what it is asked.
-        beside: when one of these is closed, this may refuse.
+        linked: when one of these is closed, this may refuse.
         facts: what it was asked for.
     """
 
     object: Any
     needs: tuple[Thing, ...] = ()
-    beside: list[Thing] = field(default_factory=list)
+    linked: list[Thing] = field(default_factory=list)
     closing: bool = False
     closed: bool = False
     inherited: bool = False
@@ -70,7 +70,7 @@ class Thing:
         return self.closed or any(thing.must_be_closed() for thing in self.needs)
 
     def may_be_closed(self) -> bool:
-        return self.closing or any(thing.may_be_closed() for thing in self.needs) or any(b.closing for b in self.beside)
+        return self.closing or any(thing.may_be_closed() for thing in self.needs) or any(b.closing for b in self.linked)
 
     def is_inherited(self) -> bool:
         return self.inherited or any(thing.is_inherited() for thing in self.needs)
@@ -153,7 +153,7 @@ class World:
             pass
         except pyggml.ClosedError:
             if not self.is_ending and not any(thing.may_be_closed() for thing in things):
-                self.fault(f"{what}: ClosedError, and nobody closed it")
+                self.fault(f"{what}: ClosedError, but it was not closed")
         except pyggml.EngineError:
             if not any(thing.is_inherited() for thing in things):
                 self.fault(f"{what}: EngineError")
