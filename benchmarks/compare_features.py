@@ -2,7 +2,7 @@
 
     python benchmarks/compare_features.py [--side NAME ...] [--probe NAME ...]
 
-Each probe of features/probes.py runs in a process of its own, in the side's own environment (peers.py makes them).
+Each probe of features/probes.py runs in a separate process, in the side's own environment (peers.py makes them).
 tools/make_comparison.py makes the README's table of it. What is not asked anew keeps its last result.
 """
 

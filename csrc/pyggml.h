@@ -221,8 +221,8 @@ pyg_status pyg_remote_require(pyg_remote * remote, pyg_error * err);
 
 // Compute on devices of this process (indices of pyg_device_get) for the client at the other end of the socket, whose
 // ownership is taken; return when it disconnects. `n_threads`: for devices that compute on the CPU; 0: pyg_cpu_count().
-// The client may allocate `max_bytes` on each device. Once per process, in a process of its own: a malformed request
-// may crash it.
+// The client may allocate `max_bytes` on each device. Once per process, in a separate process: a malformed request may
+// crash it.
 pyg_status pyg_remote_serve(int32_t socket, const char * name, const int32_t * devices, int32_t n_devices,
                             int32_t n_threads, uint64_t max_bytes, pyg_error * err);
 
@@ -312,7 +312,7 @@ void       pyg_gguf_free(pyg_gguf * gguf);
 // without memory, and it has no lock: check first, or use pyggml.gguf, which does both.
 struct gguf_context * pyg_gguf_get(pyg_gguf * gguf);
 
-// Set a metadata value, replacing the key's current one, which is lost even if memory runs out. `type` is the enum
+// Set a metadata value, replacing the key's current one, which is lost even if an allocation fails. `type` is the enum
 // gguf_type of the value or of an array's elements, neither text nor array; values are in native byte order, bools are
 // bytes, texts end with a NUL. "general.alignment" must be a UINT32 and a power of 2: PYG_ERR_ENGINE otherwise, which
 // poisons the object.

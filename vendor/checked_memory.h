@@ -1,9 +1,9 @@
-/* Included before upstream's files that do not check the result of malloc(): when memory runs out, an assert fails with a
- * message that csrc/boundary/engine_messages.cpp recognises, instead of a write to address 0.
+/* Included before upstream's files that do not check the result of malloc(): when an allocation fails, an assert fails
+ * with a message that csrc/boundary/engine_messages.cpp recognises, instead of a write to address 0.
  *
  * Upstream would end the process then; here the owners free their objects. So a pointer that is freed to be allocated
- * again must be cleared, or it would be freed twice if that allocation fails. (Not done in two places that only contexts
- * over several backends reach: the capacity of a scheduler's splits, and buffers shared by two types.)
+ * again must be cleared, or it would be freed twice if that allocation fails. (Not done in two places that only
+ * contexts over several backends reach: the capacity of a scheduler's splits, and buffers shared by two types.)
  */
 #pragma once
 

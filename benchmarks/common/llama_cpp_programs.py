@@ -23,10 +23,10 @@ SCRATCH = ROOT / "build" / "upstream"
 _AMX_FIX = ROOT / "csrc" / "kernels" / "backend" / "upstream_amx.h"
 #: Without the header, what gcc makes of upstream's code for AMX ends the process; it says why. This takes the place of
 #: CXXFLAGS, which therefore follow.
-MENDED = f"-DCMAKE_CXX_FLAGS=-include {_AMX_FIX} {os.environ.get('CXXFLAGS', '')}"
+AMX_FLAGS = f"-DCMAKE_CXX_FLAGS=-include {_AMX_FIX} {os.environ.get('CXXFLAGS', '')}"
 
 _OPTIONS = (
-    MENDED,
+    AMX_FLAGS,
     "-DCMAKE_BUILD_TYPE=Release",
     "-DLLAMA_OPENSSL=OFF",
     "-DLLAMA_BUILD_TESTS=OFF",

@@ -37,7 +37,7 @@ def llama_cpp_python() -> Path:
     """Path of a Python interpreter with llama-cpp-python, compiled for this machine's CPU on the first call."""
 
     def install(pip: list[object]) -> None:
-        build = {"CMAKE_ARGS": f"-DLLAVA_BUILD=OFF '{llama_cpp_programs.MENDED}'", "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
+        build = {"CMAKE_ARGS": f"-DLLAVA_BUILD=OFF '{llama_cpp_programs.AMX_FLAGS}'", "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
         _run(*pip, "--no-binary", "llama-cpp-python", f"llama-cpp-python=={LLAMA_CPP_PYTHON}", **build)
 
     return _environment(f"llama-cpp-python-{LLAMA_CPP_PYTHON}", install)

@@ -1,5 +1,5 @@
-// What a machine's cores can do at most, for benchmarks/internal/kernels.py: how fast they read memory, and how many
-// operations per second the instructions do that matrix products are made of. A product of two numbers and a sum count as two.
+// Peak performance of a machine's cores, for benchmarks/internal/kernels.py: memory bandwidth, and operations per
+// second of the instructions that matrix products use. A multiplication and an addition count as two operations.
 //
 //     peak_performance N_THREADS SECONDS   prints a line of JSON; each figure is the best of several windows
 //

@@ -13,7 +13,7 @@ namespace pyg {
 // Load the best variant of each backend that computes on the CPU, for pyg_init. PYG_ERR_DEVICE if there is none.
 void load_cpu_backends(const char * module_dir, const char * search_path);
 
-// Return true if a kernel of ours computes each row of a node with the same bits in every batch
+// Return true if our kernel computes each row of a node with the same bits in every batch
 // (kernels/backend/c_api.h); once kernels are loaded.
 bool has_batch_invariant_kernel(const ggml_tensor * op);
 

@@ -21,7 +21,7 @@ namespace pyg {
 
 using Json = nlohmann::ordered_json;
 
-// When memory runs out, an array or object may have a null pointer to its children.
+// After a failed allocation, an array or object may have a null pointer to its children.
 template <class Container>
 bool is_filled(const Container * container) {
     return container && !container->empty();
@@ -72,8 +72,8 @@ void free_one(T * value) noexcept {
 
 }  // namespace pyg
 
-// A check that pointers are not null, where nothing could catch its failure. When memory runs out some are null, and
-// are freed like that.
+// A check that pointers are not null, where nothing could catch its failure. After a failed allocation some are null,
+// and are freed like that.
 template <>
 inline void nlohmann::ordered_json::assert_invariant(bool) const noexcept {}
 

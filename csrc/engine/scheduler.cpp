@@ -43,7 +43,7 @@ bool remove(Row & row, const Task & task) {
     return true;
 }
 
-// Return false if memory runs out.
+// Return false if the allocation fails.
 bool try_copy(const std::vector<int32_t> & from, std::vector<int32_t> & to) {
     try {
         to = from;

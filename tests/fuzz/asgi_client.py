@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 @dataclass
 class Answer:
-    """What an application sent.
+    """An application's response.
 
     Attributes:
         status: HTTP status; 0: it sent none, because its client had left.

@@ -61,7 +61,7 @@ def with_changed_value(value: Any, random: np.random.Generator, is_key: bool) ->
 
 
 def places_of(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
-    """Where values are: near the top each, and further down a few."""
+    """Yield the places of values: all near the top, and a few further down."""
     pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
     for key, inner in pairs if depth < 2 or len(pairs) < 12 else [*pairs[:4], *pairs[-4:]]:
         yield value, key

@@ -1,4 +1,4 @@
-"""What a fuzzer is, and where the fuzzers are."""
+"""The interface of fuzzers, and a lookup of them by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Part = Any
 
 
 class Finding(Exception):
-    """What a fuzzer finds that knows better than an exception and its place what it is.
+    """A finding that describes itself better than an exception and its place would.
 
     Args: its kind, in a few words, and what else is known.
     """
@@ -42,7 +42,7 @@ class Fuzzer(Protocol):
 
 
 def environment(fuzzer: Fuzzer) -> dict[str, str]:
-    """What a fuzzer's processes are started with besides: its own ``environment()``, if it has that function."""
+    """Return the extra environment of a fuzzer's processes: its ``environment()``, if it has that function."""
     own = getattr(fuzzer, "environment", None)
     return {} if own is None else cast("dict[str, str]", own())
 

@@ -1,4 +1,4 @@
-"""What is done to a GGUF file: making changes up, and making them.
+"""Changes to a GGUF file: choose and apply them.
 
 Places are fractions: of the pairs, of the tensors, of the bytes, so that a change fits every file.
 """

@@ -91,7 +91,7 @@ def _signed(value: int, n_bits: int) -> int:
 
 
 def n_bytes(type: int, ne: list[int]) -> int:
-    """How many bytes the engine expects, or a few where it expects nothing sensible."""
+    """Return the number of bytes that the engine expects, or a few where it expects nothing sensible."""
     if not 0 < math.prod(ne) < 1 << 22:
         return 64
     try:

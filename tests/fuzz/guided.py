@@ -44,7 +44,7 @@ Try = Callable[[bytes], Any]
 
 @dataclass(frozen=True)
 class Target:
-    """What bytes are given to.
+    """A consumer of bytes.
 
     Attributes:
         seeds: good ones, which are changed.

@@ -1,4 +1,4 @@
-"""What a server holds: after a case it must be what it was before."""
+"""Resources that a server holds: the same after a case as before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLACK_THREADS, SLACK_DESCRIPTORS = 40, 4
 
 @dataclass(frozen=True)
 class Held:
-    """What there is at a moment.
+    """The resources held at one moment.
 
     Attributes:
         busy: calls and requests that are not over, which there must be none of.
@@ -36,7 +36,7 @@ class Held:
 
 
 def now(worker: Worker) -> Held:
-    """What a server holds now."""
+    """Return the resources that a server holds now."""
     stats = [each.llm.stats() for each in worker.models.loaded]
     return Held(
         len(worker.running_requests) + sum(each.n_running + each.n_queued for each in stats),
@@ -47,7 +47,7 @@ def now(worker: Worker) -> Held:
 
 
 def why_not_back(found: Held, start: Held) -> str | None:
-    """What is left over; None: nothing."""
+    """Describe the resources that were not released; None if there are none."""
     if found.busy:
         return f"{found.busy} calls or requests are not over"
     if left := {kind: n - start.handles[kind] for kind, n in found.handles.items() if n > start.handles[kind]}:

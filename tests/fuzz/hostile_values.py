@@ -1,4 +1,4 @@
-"""What callers may pass by mistake or malice, as Python expressions, so that a case can be written down.
+"""Values that callers may pass by mistake or malice, as Python expressions, so that a case can be written down.
 
 ``NAMES`` has what the expressions use, besides what a fuzzer adds.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class CallersError(Exception):
-    """What callers' own code raises; it may pass through any call."""
+    """An exception of callers' own code; any call may propagate it."""
 
 
 class Raises:

@@ -1,4 +1,4 @@
-"""What an answer of the server has to be, whatever was asked."""
+"""Requirements for the server's responses, for every request."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def require_answer(status: int, headers: Mapping[str, str], body: bytes) -> None
 
 
 def is_failure(protocol: Protocol, value: Any) -> bool:
-    """Whether a value says what went wrong in the words of a protocol."""
+    """Return True if a value is an error body in a protocol's format."""
     return _is_between(protocol.error_body(_LEAST), value, protocol.error_body(_MOST))
 
 
 def _is_between(least: Any, value: Any, most: Any) -> bool:
-    """Whether a value has the keys that one has, and no others than another has; and the same types."""
+    """Return True if a value has all keys of `least`, no keys that `most` lacks, and the same types."""
     if not isinstance(most, dict):
         return isinstance(value, (str, int, list, type(None)))
     if not isinstance(value, dict) or not least.keys() <= value.keys() <= most.keys():
@@ -49,7 +49,7 @@ def _is_between(least: Any, value: Any, most: Any) -> bool:
 
 
 def _require_events(body: bytes) -> None:
-    """Events end with what their protocol ends with, or with what went wrong."""
+    """Check that events end with their protocol's last event, or with an error."""
     text = body.decode()
     assert text.endswith("\n\n"), f"an event is cut off: {text[-200:]!r}"
     events = [event for event in text.split("\n\n") if event and not event.startswith(":")]

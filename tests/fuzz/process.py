@@ -1,4 +1,4 @@
-"""Runs cases in a process of its own, and tells how it ended when it did."""
+"""Run cases in a separate process, and report how it ended when it did."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a case.
+    """The result of a case.
 
     Attributes:
         outcome: in a few words; those that are the same are counted together.
@@ -39,7 +39,7 @@ class Result:
 
 
 def _share_of_a_core() -> float:
-    """What a process gets of one, about, if the machine has more to do than it can."""
+    """Estimate a process's share of a core on an overloaded machine."""
     return min(1.0, (os.cpu_count() or 1) / max(os.getloadavg()[0], 0.1))
 
 

@@ -1,4 +1,4 @@
-"""What a case reaches of the engine and the core, in a build that notes it (csrc/tests/support/reached.c)."""
+"""Code coverage of a case in the engine and the core, in an instrumented build (csrc/tests/support/reached.c)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Reached:
         self._seen = np.zeros(N_PLACES, np.bool_)
 
     def n_new(self) -> int:
-        """How many places were reached for the first time since this was asked."""
+        """Count the places reached for the first time since the last call."""
         reached = np.flatnonzero(self._places.view(np.uint64))  # eights of places: hardly any are, and there are many
         places, seen = self._places.reshape(-1, 8)[reached] != 0, self._seen.reshape(-1, 8)[reached]
         self._seen.reshape(-1, 8)[reached] |= places

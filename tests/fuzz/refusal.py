@@ -1,4 +1,4 @@
-"""What is asked of every error: that it says something, and no book."""
+"""Requirements for every error: a message that is not empty, and not too long."""
 
 from __future__ import annotations
 

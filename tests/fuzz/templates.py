@@ -83,7 +83,7 @@ class Writer:
         return f"{{% set {target} = {self.expression(depth + 1)} %}}"
 
     def _grow(self, _depth: int) -> str:
-        """What is done many times may take all time or memory."""
+        """Return a loop that may take all time or memory."""
         step = self._one([
             "ns.x ~ ns.x", "[ns.x]", "[ns.x, ns.x]", "(ns.x, ns.x)", "(ns.x, 1)", "{'a': ns.x, 'b': ns.x}",
             "ns.x + ns.x", "ns.x|string", "ns.x|tojson", "ns.x|list", "{ns.x: ns.x}", "[ns.x, ns]", "ns.x.append(ns.x)",

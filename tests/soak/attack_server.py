@@ -2,7 +2,7 @@
 
     python tests/soak/attack_server.py [--model FILE] [--attackers 500] [--tokens 4000] [--rounds 3]
 
-A server runs in a process of its own, and so do the attackers. Rounds without and with an attack take turns. Afterwards
+The server and the attackers run in separate processes. Rounds without and with an attack take turns. Afterwards
 the server must have what it had before: sequences, handles, threads, descriptors and memory. Everything stays on
 127.0.0.1.
 
@@ -58,7 +58,7 @@ def serve(model: str | None, n_ctx: int) -> None:
 
 
 def held(worker: Any) -> dict[str, int]:
-    """What the server holds at the moment."""
+    """Return the resources that the server holds now."""
     stats = worker.models.loaded[0].llm.stats()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {
@@ -82,7 +82,7 @@ class Server:
         self.port = int(self._line().rpartition(":")[2])
 
     def held(self) -> dict[str, int]:
-        """What it holds, once nothing is running or half a minute has passed."""
+        """Return the resources it holds, once nothing is running or half a minute has passed."""
         assert self._process.stdin is not None
         end = time.monotonic() + 30
         while True:
@@ -175,7 +175,7 @@ async def attack(port: int, n_attackers: int, seconds: float) -> None:
 
 
 class Round(NamedTuple):
-    """What the honest clients got.
+    """The results of the honest clients.
 
     Attributes:
         tokens_per_s: of all together.
@@ -212,7 +212,7 @@ async def honest_round(server: Server, n_tokens: int, n_attackers: int, seconds:
 
 
 def campaign(model: str | None, n_attackers: int, n_tokens: int, n_rounds: int) -> Iterator[str]:
-    """Runs rounds by turns, and yields what went wrong."""
+    """Run rounds by turns, and yield the failures."""
     server = Server(model, N_HONEST * (n_tokens + 256))
     try:
         calm, attacked = [], []
@@ -246,7 +246,7 @@ def campaign(model: str | None, n_attackers: int, n_tokens: int, n_rounds: int) 
 
 
 def lost(found: Round, n_tokens: int, model: str | None) -> Iterator[str]:
-    """What honest clients lost."""
+    """Yield the tokens and answers that honest clients lost."""
     with pyggml.load(model, n_ctx=256) as llm:
         for ids, text in found.answers:
             if len(ids) != n_tokens:

@@ -4,7 +4,7 @@
 
 The library's part is the stress test (stress.py: streams, batches, chats, grammars, cancels, deadlines, caches that are
 too small, models opened and closed by threads and tasks) with forks of tasks besides; the worker's part has clients
-that stream, leave and are refused (soak_traffic.py). Each runs in a process of its own and writes what it holds to
+that stream, leave and are refused (soak_traffic.py). Each runs in a separate process and writes what it holds to
 FOLDER/library.csv and FOLDER/worker.csv every few seconds, and after each round in silence. From these rows come the
 plots FOLDER/library.svg and FOLDER/worker.svg and the verdict.
 
@@ -205,7 +205,7 @@ def report(folder: Path, part: str) -> list[str]:
 
 
 def drawn(quiet: list[Sample]) -> str:
-    """What is held in silence, each as a percentage of its median."""
+    """Plot the resources held in silence, each as a percentage of its median."""
     lines: dict[str, dict[int, float]] = {}
     for what, name in (*MEMORY.items(), *((each, each) for each in HELD)):
         usual = median(getattr(each, what) for each in quiet) or 1

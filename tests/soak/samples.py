@@ -1,4 +1,4 @@
-"""What a process holds on to, a row every few seconds in a CSV file; and whether it grew."""
+"""Resources held by a process, a row every few seconds in a CSV file; and a check for growth."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Sample:
 
     Attributes:
         seconds: since the beginning.
-        quiet: nothing was going on, and what belongs to nobody had been given back.
+        quiet: nothing was going on, and unused memory had been given back.
         rss_bytes: resident memory; its median under traffic says little, as models come and go.
         allocated_bytes: of it and of what is not resident, what malloc has given out; a leak shows here first.
         threads: of the process.
@@ -97,7 +97,7 @@ def read(file: Path) -> list[Sample]:
 
 
 def parts(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Those of silence, in hours, or in sixths of a time that has fewer."""
+    """Split the samples of silence into hours, or a shorter time into sixths."""
     n = max(LEAST_PARTS, round(samples[-1].seconds / 3600))
     found: list[list[Sample]] = [[] for _ in range(n)]
     for sample in samples:
@@ -107,7 +107,7 @@ def parts(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 
 def growth(samples: Sequence[Sample]) -> Iterator[str]:
-    """What is wrong: the last part against the second, as the first still fills caches."""
+    """Yield what grew: compare the last part with the second, as the first still fills caches."""
     _, early, *_, late = parts(samples)
     if not early or not late:
         yield "too short: nothing was quiet in the second or the last part of the time"
@@ -128,5 +128,5 @@ def growth(samples: Sequence[Sample]) -> Iterator[str]:
 
 
 def most_of_the_time(counts: Sequence[int]) -> int:
-    """What nine in ten do not exceed."""
+    """Return the 90th percentile."""
     return sorted(counts)[(9 * len(counts) - 1) // 10]

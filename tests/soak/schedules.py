@@ -60,7 +60,7 @@ KINDS: dict[Kind, float] = {"generate": 4, "stream": 3, "cancel": 2, "batch": 1,
 
 @dataclass(frozen=True)
 class Ask:
-    """What one caller wants, and when."""
+    """One caller's request, and its time."""
 
     kind: Kind
     arrival_s: float
@@ -84,7 +84,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Told:
-    """What a request was answered: tokens, and logprobs as their bits. Of a cancelled one, perhaps not all."""
+    """The answer to a request: tokens, and logprobs as their bits. If cancelled, perhaps not all."""
 
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[bytes, ...] = ()
@@ -93,7 +93,7 @@ class Told:
     is_whole: bool = True
 
     def difference(self, alone: Told) -> str:
-        """How it differs from what it should be; "" if it does not."""
+        """Describe the difference from the expected answer; "" if there is none."""
         for name in ("token_ids", "logprobs", "prompt_logprobs", "rows"):
             mine, its = getattr(self, name), getattr(alone, name)
             if mine != (its if self.is_whole else its[: len(mine)]):
@@ -104,7 +104,7 @@ class Told:
 
 @dataclass
 class Tally:
-    """What was seen."""
+    """Counts and faults of a run."""
 
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -154,7 +154,7 @@ def _ask(rng: random.Random, stems: Sequence[tuple[int, ...]]) -> Ask:
 
 
 def answer(llm: LLM, ask: Ask) -> list[Told]:
-    """What the model says, one of them for each prompt."""
+    """Return the model's answers, one for each prompt."""
     prompt = list(ask.prompts[0])
     if ask.kind == "reset":
         llm.reset()

@@ -64,7 +64,7 @@ def attempt(user: User, action: Callable[..., object]) -> Iterator[Loaded]:
     except pyggml.ClosedError:
         world.count("closed")
         if not loaded.closing:
-            world.fault(f"{action.__name__}: ClosedError, but nobody closed it")
+            world.fault(f"{action.__name__}: ClosedError, but it was not closed")
     except pyggml.RequestTimeout:
         world.count("timed out in the queue")
         if loaded.options.get("queue_full") != "wait":
@@ -120,7 +120,7 @@ def live(user: User, act: Callable[[User], None], gate: threading.Barrier) -> No
 
 @dataclass(frozen=True)
 class Holdings:
-    """What the process holds on to."""
+    """The resources that the process holds."""
 
     handles: dict[str, int]  # native objects, by kind
     threads: int
@@ -149,13 +149,13 @@ class Holdings:
 
 def run(args: argparse.Namespace, look: Callable[[World, bool], None] = lambda _world, _quiet: None) -> int:
     """Runs the test; `look` is called every few seconds, and in the silence (True) after each round."""
-    pyggml.load().close()  # what is made once per process belongs to nobody
+    pyggml.load().close()  # makes what exists once per process
     for new_loop in LOOPS:
         new_loop().close()
     rng = random.Random(args.seed)
     world = World(Watch(args.patience), rng)
     # Python only prints these two, and goes on.
-    sys.unraisablehook = lambda unraisable: world.fault(f"nobody could catch {unraisable}")
+    sys.unraisablehook = lambda unraisable: world.fault(f"no caller could catch {unraisable}")
     threading.excepthook = lambda failure: world.fault(f"a thread ended: {failure}")
     gate = threading.Barrier(args.threads + 1)
     for i in range(args.threads):
@@ -213,7 +213,7 @@ def require_no_growth(world: World, quiet: Sequence[Holdings]) -> None:
 
 
 def give_back_free_memory() -> None:
-    """What the allocator keeps for later is no growth; it depends on how many threads were at it at once."""
+    """Return free memory of the allocator, which is no growth and depends on how many threads allocated at once."""
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -228,7 +228,7 @@ class Mallinfo2(ctypes.Structure):
 
 
 def allocated_bytes() -> int:
-    """What glibc's malloc has given out and not got back: unlike resident memory, without what lies free between."""
+    """Return the bytes that glibc's malloc has in use: unlike resident memory, without free blocks between."""
     try:
         mallinfo2 = ctypes.CDLL(None).mallinfo2
     except AttributeError:

@@ -1,4 +1,4 @@
-"""What the users of the stress test do with a model: threads in ACTIONS, coroutines in TASKS."""
+"""Actions of the users of the stress test on a model: threads in ACTIONS, coroutines in TASKS."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def reload(user: User, _loaded: Loaded) -> None:
 
 
 def refused(user: User, loaded: Loaded) -> None:
-    """Input that nobody can use, and the error that says so."""
+    """Pass unusable input, and check the error for it."""
     llm = loaded.llm
     ways: list[Callable[..., object]] = [llm.generate, llm.stream, lambda p, **kw: llm.generate_batch([p], **kw)]
     prompt, params, error = user.rng.choice(unusable(llm))

@@ -1,4 +1,4 @@
-"""What the stress test asks of a model, and what an answer to it must be like."""
+"""Requests of the stress test to a model, and checks of their answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Ask:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether each token is the likeliest that is allowed."""
+        """Return True if each token is the likeliest that is allowed."""
         return self.repeatable and not {"temperature", "repeat_penalty", "logit_bias"} & self.params.keys()
 
     @property
@@ -144,7 +144,7 @@ def some_ask(rng: random.Random, llm: LLM) -> Ask:
 
 
 def faults_of(ask: Ask, answer: Completion, llm: LLM) -> Iterator[str]:
-    """What is wrong with an answer."""
+    """Yield the faults of an answer."""
     params, reason, n = ask.params, answer.finish_reason, len(answer.token_ids)
     can_stop = not params.get("ignore_eos")
     allowed = {"length": True, "stop": can_stop, "timeout": "timeout_s" in params, "cancelled": ask.cancelled}

@@ -66,7 +66,7 @@ class Loaded:
 
 @dataclass(eq=False)
 class Doing:
-    """What somebody is doing, with which model."""
+    """A user's current action, and its model."""
 
     what: str
     loaded: Loaded | None
@@ -168,7 +168,7 @@ class World:
         old.llm.close()
 
     def close_models(self) -> None:
-        """When all users are idle: so must the engines be."""
+        """Close all models, when all users are idle: the engines must be idle, too."""
         for loaded in self._models:
             if not until(partial(is_idle, loaded.llm)):
                 self.fault(f"requests were lost: {loaded.llm.stats()}, {loaded.options}")

@@ -1,4 +1,4 @@
-"""What clients of the worker do in the soak test: they stream, leave, are refused, and change the model."""
+"""Clients of the worker in the soak test: they stream, disconnect, are refused, and change the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Client = Callable[[int, random.Random], Awaitable[str]]
 
 
 class WrongAnswerError(Exception):
-    """An answer that no request of ours can have."""
+    """An answer that none of our requests can have."""
 
 
 async def ask(port: int, head: bytes, n_bytes: int | None = None) -> bytes:
@@ -100,7 +100,7 @@ async def was_refused(port: int, rng: random.Random) -> str:
         ("/execute", {"prompt": "word " * 3000}),
         ("/execute", {"prompt": "Once", "max_tokens": -1}),
         ("/v1/completions", {"prompt": "Once", "temperature": "hot"}),
-        ("/v1/chat/completions", {"messages": [{"role": "nobody"}]}),
+        ("/v1/chat/completions", {"messages": [{"role": "unknown"}]}),
         ("/v1/chat/completions", {"model": "none", "messages": messages(rng)}),
     ]
     path, body = rng.choice(wrong)

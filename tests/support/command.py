@@ -1,4 +1,4 @@
-"""The command as a user starts it, in a process of its own; or in this one, where only its words count."""
+"""The command as a user starts it, in a separate process; or in this one, where only its output counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyggml.cli import main
 
 @dataclass(frozen=True)
 class Run:
-    """What became of it."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -48,7 +48,7 @@ def _inherited() -> dict[str, str]:
 
 
 def called(*arguments: object, stdin: str = "", env: dict[str, str] | None = None, errors: str = "strict") -> Run:
-    """What :func:`pyggml` returns, from this process: without the half second that another one takes to start.
+    """Run the command as :func:`pyggml` does, but in this process, without the half second that a new one needs.
 
     Made for what fails early; how Python itself starts and ends, and its settings in the environment, it leaves out.
     """

@@ -26,7 +26,7 @@ def prompts(llm: pyggml.LLM, n: int) -> list[list[int]]:
 
 
 def answers(n: int) -> list[str]:
-    """What comes of :func:`prompts`."""
+    """Return the answers to :func:`prompts`."""
     return _first(list(ANSWERS.values()), n)
 
 

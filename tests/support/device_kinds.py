@@ -149,7 +149,7 @@ def difference(a: Logits, b: Logits) -> float:
 
 
 def worst_choice(reference: pyggml.LLM, token_ids: list[int], written: list[int]) -> float:
-    """How far below the best logit the worst of the tokens written is, in standard deviations; 0 if each is the best.
+    """Return the worst token's distance below the best logit, in standard deviations; 0 if each token is the best.
 
     Args:
         reference: whose logits judge.

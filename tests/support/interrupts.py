@@ -2,7 +2,7 @@
 
 Python runs the handlers of signals where a function begins and when C code has returned to Python. A profiler is
 called at the same points, and what it raises comes from there: between two steps of a statement, too. (Handlers also
-run when a loop goes round, which is next to a call in any loop of ours.)
+run when a loop goes round, which is next to a call in each of our loops.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERA
 
 
 def ctrl_c() -> None:
-    """What Python's own handler does."""
+    """Raise KeyboardInterrupt, as Python's own handler does."""
     raise KeyboardInterrupt
 
 
@@ -57,7 +57,7 @@ def interrupted(
     """Does the work, and then again and again, interrupted at each point or every `step`-th, until it comes to its end.
 
     `prepare` is called before each time. Yields the place, and what came out of the work: None if nothing did, or if
-    the interpreter could tell nobody, as in a finalizer.
+    the interpreter had no caller to raise it in, as in a finalizer.
     """
     prepare()
     work()  # what is imported late, or made once, is now there

@@ -1,7 +1,7 @@
-"""What people type who know other tools, from tests/data/habits; read by test_habits.py.
+"""Commands and code of people who know other tools, from tests/data/habits; read by test_habits.py.
 
 A section has the tool's name and where in its repository the examples and options are documented; our name replaces the
-tool's, as somebody types it who has read nothing of ours yet. Each habit is a few lines::
+tool's, as a user types it who has not read our documentation yet. Each habit is a few lines::
 
     > what is typed
     = the same as our own documentation writes it, unless that is the same line

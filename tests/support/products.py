@@ -169,7 +169,7 @@ def repeated(backend: Backend, type: str) -> Floats:
 
 
 #: Products by expert: values in a row, rows (with a layout in tiles, and without one), experts, of which each token
-#: chooses some, and tokens. The last expert is chosen by nobody.
+#: chooses some, and tokens. No token chooses the last expert.
 BY_EXPERT = ((256, 48), (512, 37))
 N_EXPERTS, N_USED, N_TOKENS = 6, 2, 21
 N_MANY_TOKENS = 100  # of which each of two experts gets as many

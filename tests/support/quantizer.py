@@ -74,7 +74,7 @@ def random_imatrix(path: Path, *, without: str = "no tensor") -> ImportanceMatri
 
 
 def types_of(path: Path) -> dict[str, GGMLType]:
-    """Which type each tensor of a file has."""
+    """Return the type of each tensor of a file."""
     with GGUFReader(path) as reader:
         return {name: info.type for name, info in reader.tensors.items()}
 

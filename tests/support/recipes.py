@@ -65,7 +65,7 @@ def write_talker(path: Path) -> Path:
 
 
 def chat(content: str = "Hello", **fields: object) -> dict[str, Any]:
-    """What the pages' servers are asked."""
+    """Return a chat request for the pages' servers."""
     return {"messages": [{"role": "user", "content": content}], **fields}
 
 
@@ -103,7 +103,7 @@ class Server:
             return json.loads(answer.read())
 
     def complaints(self) -> str:
-        """What it has logged from its first traceback on; empty if all went well."""
+        """Return its log from the first traceback on; empty if there was none."""
         written = self.log.read_text()
         return written[written.find("Traceback") :] if "Traceback" in written else ""
 
@@ -127,7 +127,7 @@ class Answer:
         return self._response.read().decode()
 
     def some(self) -> str:
-        """What has arrived, and at least one byte."""
+        """Read what has arrived, and at least one byte."""
         return self._response.read1().decode(errors="replace")
 
     def close(self) -> None:

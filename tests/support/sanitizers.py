@@ -15,7 +15,7 @@ from pyggml import system
 
 # Why, and which: beginnings of node ids.
 LEFT_OUT: dict[str, tuple[str, ...]] = {
-    "no native code of ours: browsers, compilers, type checkers, other programs and how the package is built": (
+    "none of our native code: browsers, compilers, type checkers, other programs and how the package is built": (
         "tests/documentation/test_comparison.py",
         "tests/distribution/test_cuda_wheel.py",
         "tests/devices/test_gpu_modules.py",
@@ -88,7 +88,7 @@ LEFT_OUT_OF_THREADS: dict[str, tuple[str, ...]] = {
         "tests/gguf_files/test_uncomputable_files.py::test_is_refused_when_it_is_loaded[olmo2 without heads]",
         "tests/gguf_files/test_uncomputable_files.py::test_is_refused_when_it_is_loaded[phimoe without heads]",
     ),
-    "no native code of ours: the hub's own client, which hangs with this sanitizer": (
+    "none of our native code: the hub's own client, which hangs with this sanitizer": (
         "tests/loading/test_hub.py::test_a_download_over_xet_can_be_stopped",
         "tests/loading/test_hub.py::test_xet_is_used_where_the_hub_has_it",
     ),

@@ -95,7 +95,7 @@ class Terminal:
         self.send("\x1b[200~" + text.replace("\n", "\r") + "\x1b[201~")
 
     def shows(self, text: str) -> bool:
-        """Whether it shows a text, wherever lines are broken."""
+        """Return True if it shows a text, wherever lines are broken."""
         return "".join(text.split()) in "".join(self.text.split())
 
     def wait_for(self, text: str) -> None:
@@ -154,7 +154,7 @@ class Terminal:
 
     @property
     def rows(self) -> list[str]:
-        """What was shown, row by row as it is seen, with what has scrolled away; without the empty ones at the end."""
+        """Return the rows shown, as they are seen, with those scrolled away; without the empty ones at the end."""
         cells = [*self._screen.history.top, *(self._screen.buffer[row] for row in range(LINES))]
         text = "\n".join("".join(row[column].data for column in range(self.columns)).rstrip() for row in cells)
         return text.rstrip("\n").split("\n")
@@ -166,7 +166,7 @@ class Terminal:
 
     @property
     def shows_cursor(self) -> bool:
-        """Whether the cursor was left to be seen."""
+        """Return True if the cursor was left visible."""
         return not self._screen.cursor.hidden
 
     @property
@@ -175,11 +175,11 @@ class Terminal:
         return set(_STYLE.findall(self.raw)) - {"", "0"}
 
     def _read(self, timeout_s: float) -> bool:
-        """Whether there was something."""
+        """Read what there is; return False if there was nothing."""
         if not select.select([self._keyboard], [], [], timeout_s)[0]:
             return False
         data = b""
-        with contextlib.suppress(OSError):  # nobody is at the other end any more
+        with contextlib.suppress(OSError):  # the other end is closed
             data = os.read(self._keyboard, 65_536)
         self.raw += data.decode(errors="replace")
         self._stream.feed(data)

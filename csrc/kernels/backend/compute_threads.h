@@ -1,10 +1,10 @@
 /* Failures on compute threads, thrown where the graph was asked for.
  *
- * Upstream's compute threads run C: a failed assert ends the process there, and so does an exception, which finds
- * nobody to catch it. So upstream_ggml_cpu.c compiles upstream's file such that each of its threads begins in a frame
- * of ours. Whoever fails leaves the graph by an exception; the others, which will wait for it at a barrier, leave it
- * from there by another; and when all have left, the first reason is thrown on the thread that asked for the graph. The
- * threads and their pool are then as before. Nothing is paid for it but two loads in the loop of who waits anyway.
+ * Upstream's compute threads run C: a failed assert or an uncaught exception there ends the process. So
+ * upstream_ggml_cpu.c compiles upstream's file such that each of its threads starts in our stack frame. A thread that
+ * fails leaves the graph by an exception; the other threads, which wait for it at a barrier, leave the graph from there
+ * by another exception; and when all have left, the first error is thrown on the thread that asked for the graph. The
+ * threads and their pool are then as before. The only cost is two loads in the loop of threads that wait anyway.
  *
  * In C because portable builds look it up by name in the variant of ggml's CPU backend that suits the machine. */
 #pragma once

@@ -75,8 +75,8 @@ GrammarAutomaton::GrammarAutomaton(const GrammarRules & rules, const TokenTrie &
 
 // --- stacks, sets and states, each stored once -------------------------------------------------------------
 //
-// New items are added to the lists first and to the indexes last: if memory runs out in between, the item in the list
-// is never found.
+// New items are added to the lists first and to the indexes last: if an allocation fails in between, the item in the
+// list is never found.
 
 uint32_t GrammarAutomaton::stack(uint32_t symbol, uint32_t below) {
     const auto known = stack_ids_.find(pair_of(symbol, below));

@@ -78,7 +78,7 @@ uint64_t largest_in_braces(const std::string & text, size_t & i) {
     return largest;
 }
 
-// For "{5,2}" upstream would create rules until memory runs out.
+// For "{5,2}" upstream would create rules until no memory is left.
 void require_possible_repetition(const std::string & text, size_t brace) {
     char *       end     = nullptr;
     const char * numbers = skip_blank(text.c_str() + brace + 1);

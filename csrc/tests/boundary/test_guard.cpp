@@ -230,7 +230,7 @@ void test_a_fork_waits_for_the_engines_lock() {
 void test_an_assert_without_a_guard_ends_the_process() {
     CHECK(in_a_fork([] {
               CHECK(std::freopen("/dev/null", "w", stderr) != nullptr);
-              GGML_ABORT("nobody is there to catch this");
+              GGML_ABORT("no guard catches this");
           }) == -SIGABRT);
 }
 

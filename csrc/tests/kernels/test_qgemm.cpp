@@ -137,7 +137,7 @@ void test_columns(const char * name, const Rows & rows, const Activations<Type> 
         const Results several = multiply(rows, x, first, n);
         for (int i = 0; i < n; ++i) {
             const Results alone = multiply(rows, x, first + i, 1);
-            check(same(several.values[i], alone.values[0]), name, "a column differs beside others");
+            check(same(several.values[i], alone.values[0]), name, "a column differs with others");
         }
     }
 }

@@ -7,7 +7,7 @@ export class Store {
   #memory = new Map();
   #others = null;
 
-  /** Opens it. `onChange(id)` hears of what another tab has changed. */
+  /** Opens it. `onChange(id)` is called when another tab changes a conversation. */
   static async open(onChange) {
     const store = new Store();
     // A server mounted under another path has conversations of its own.

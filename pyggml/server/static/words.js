@@ -7,7 +7,7 @@ const BY_STATUS = {
   404: "The server does not have this model. Choose another at the top.",
   413: "The conversation is longer than the server reads. Begin a new one, or shorten a message.",
   429: "The server is busy.",
-  500: "Something went wrong in the server; its log says what.",
+  500: "An error occurred in the server; see its log.",
   502: "The server behind this address does not answer.",
   503: "The server cannot answer now.",
   504: "The server took too long.",

@@ -18,7 +18,7 @@ LIBRARY = SOURCE.parents[3] / "build" / "faults" / "interpose.so"
 
 
 class Kind(enum.IntFlag):
-    """What fails, by its number in interpose.c."""
+    """Kinds of calls that fail, by their numbers in interpose.c."""
 
     ALLOCATION = 1
     THREAD = 2
@@ -33,7 +33,7 @@ ERRORS = {Kind.READ: (errno.EIO, errno.EINTR, 0), Kind.WRITE: (errno.ENOSPC, err
 
 
 def environment() -> dict[str, str]:
-    """What to start a process with that is to have faults. Compiles the library that is preloaded.
+    """Return the environment of a process with injected faults. Compiles the library that is preloaded.
 
     Raises:
         FileNotFoundError: there is no C compiler.
@@ -52,7 +52,7 @@ def environment() -> dict[str, str]:
 
 @dataclass
 class Count:
-    """What came of the calls that could fail.
+    """Counts of the calls that could fail.
 
     Attributes:
         calls: how many there were.
@@ -92,7 +92,7 @@ class Faults:
 
 
 def _code() -> Iterator[tuple[int, int]]:
-    """Where the code of the module and of the C++ library is."""
+    """Yield the address ranges of the code of the module and of the C++ library."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, permissions, *_, path = line.split(maxsplit=5)
         name = Path(path).name

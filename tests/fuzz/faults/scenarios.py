@@ -1,4 +1,4 @@
-"""What is done while something fails: each returns an answer that is the same whenever nothing does."""
+"""Scenarios for injected faults: each returns the same answer whenever nothing fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOAD: dict[str, Any] = {"n_ctx": 512, "n_parallel": 2, "n_threads": 2}
 
 @dataclass
 class World:
-    """What scenarios share: files that they only read, and a model that stays loaded."""
+    """Shared state of scenarios: files that they only read, and a model that stays loaded."""
 
     folder: Path
     tiny: Path = field(init=False)
@@ -174,7 +174,7 @@ def write_and_read(_world: World, folder: Path) -> Any:
 
 
 def isolated(world: World, _folder: Path) -> Any:
-    """What fails is this process's part."""
+    """Generate with an isolated model; the faults are in this process's part."""
     with pyggml.load(world.tiny, isolate=True, **LOAD) as llm:
         done = llm.generate("abc", max_tokens=3, ignore_eos=True)
         return done.token_ids, "".join(chunk.text for chunk in llm.stream("abc", max_tokens=3, ignore_eos=True))

@@ -1,4 +1,4 @@
-"""What models write, in every template's format and damaged: read as a message, the same however it is cut."""
+"""Output of models, in every template's format and damaged: parsed to the same message however it is cut."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TAGS = (
 
 
 class Format(NamedTuple):
-    """How a template's answers are read.
+    """The format of a template's answers.
 
     Attributes:
         prompt: what was asked.
@@ -83,7 +83,7 @@ def prepare(folder: Path) -> list[Format]:
 
 
 def _written(templates: pyggml.ChatTemplates, prompt: ChatPrompt, answer: dict[str, Any], tools: Any) -> str:
-    """What a template makes of an answer: what its model writes; "" if it has no place for it."""
+    """Return an answer as the template's model would write it; "" if the template has no place for it."""
     try:
         answered = [*formats.USER, {"role": "assistant", **answer}]
         whole = templates.render(answered, tools=tools, add_generation_prompt=False).text
@@ -94,7 +94,7 @@ def _written(templates: pyggml.ChatTemplates, prompt: ChatPrompt, answer: dict[s
 
 
 def make(random: np.random.Generator) -> list[Any]:
-    """Which format, which of its texts, what becomes of it, and how it is cut."""
+    """Choose a format, one of its texts, its changes, and how it is cut."""
     n_changes = int(random.choice([0, 1, 2, 4, 8], p=[0.1, 0.3, 0.3, 0.2, 0.1]))
     return [
         ["format", int(random.integers(1 << 20))],

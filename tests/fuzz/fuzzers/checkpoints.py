@@ -82,7 +82,7 @@ def prepare(folder: Path) -> list[Path]:
 
 
 def make(random: np.random.Generator) -> list[Any]:
-    """Which checkpoint, and the seed of what is done to it."""
+    """Choose a checkpoint, and the seed of the damage to it."""
     return [["checkpoint", int(random.integers(1 << 20))], ["damage", int(random.integers(1 << 30))]]
 
 
@@ -92,7 +92,7 @@ def run(prepared: list[Path], parts: list[Any], folder: Path) -> str:
     for seed in [number for kind, number in parts if kind == "damage"]:
         damage(directory, np.random.default_rng(seed))
     outcome = outcome_of(directory, folder / "out.gguf")
-    assert outcome != "InvalidParameterError"  # nobody gave a wrong argument
+    assert outcome != "InvalidParameterError"  # no argument was wrong
     shutil.rmtree(directory)
     left = [path.name for path in folder.iterdir()]
     assert not left, f"something is left: {left}"

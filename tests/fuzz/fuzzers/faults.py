@@ -50,12 +50,12 @@ class Prepared:
         work.mkdir()
 
     def answer(self, name: str, work: Path) -> Any:
-        """What a scenario returns in a new folder."""
+        """Run a scenario in a new folder, and return its answer."""
         self.clean(work)
         return SCENARIOS[name](self.world, work)
 
     def count(self, name: str, kind: Kind, work: Path) -> int:
-        """How many calls of a kind can fail in a scenario, and, before that, its answer."""
+        """Count the calls of a kind that can fail in a scenario, after a run of it without faults."""
         if name not in self.warm or self.warm[name] != self.world.n_loads:
             self.answer(name, work)  # what is made once and kept, as by the model, does not count
             self.warm[name] = self.world.n_loads

@@ -63,7 +63,7 @@ def prepare(folder: Path) -> list[gguf_file.File]:
 
 
 def make(random: np.random.Generator) -> list[Any]:
-    """Which file, what is done to it, and what it is used for."""
+    """Choose a file, its changes, and its uses."""
     n_changes = int(random.choice([1, 2, 3, 5], p=[0.6, 0.2, 0.15, 0.05]))
     uses = random.choice(list(USES), size=int(random.choice([1, 2])), p=_WEIGHTS, replace=False)
     return [

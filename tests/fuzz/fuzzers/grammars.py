@@ -61,7 +61,7 @@ PATTERNS = (
 
 
 class Prepared(NamedTuple):
-    """What all cases use."""
+    """Objects that all cases use."""
 
     llm: pyggml.LLM
 

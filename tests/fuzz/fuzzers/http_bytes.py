@@ -1,4 +1,4 @@
-"""What comes over a socket, byte by byte: broken heads, bodies and chunks, pipelines, clients that leave early."""
+"""Bytes sent to a server: broken headers, bodies and chunks, pipelined requests, clients that disconnect early."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CHUNKS = (
 
 
 class Prepared(NamedTuple):
-    """What all cases use."""
+    """Objects that all cases use."""
 
     running: servers.Running
     keep: ExitStack
@@ -125,7 +125,7 @@ async def _connect(host: tuple[str, int], steps: list[Any]) -> bytes:
 
 
 async def _all(reader: asyncio.StreamReader) -> bytes:
-    """What comes until the connection ends, or nothing more comes for a while."""
+    """Read until the connection ends, or no data comes for a while."""
     came, end = b"", time.monotonic() + 10 * READ_SECONDS
     with contextlib.suppress(asyncio.TimeoutError, ConnectionError):
         while piece := await asyncio.wait_for(reader.read(1 << 16), READ_SECONDS):

@@ -42,10 +42,10 @@ HEADERS = (
 
 
 class Prepared(NamedTuple):
-    """What all cases use."""
+    """Objects that all cases use."""
 
     loop: asyncio.AbstractEventLoop
-    running: AbstractAsyncContextManager[Any]  # which ends when nobody has it any more
+    running: AbstractAsyncContextManager[Any]  # which ends when its last reference is gone
     app: Starlette
     worker: Worker
     log: held.Log

@@ -18,7 +18,7 @@ MAX_SECONDS = 30.0
 
 
 class Prepared(NamedTuple):
-    """What all cases use."""
+    """Objects that all cases use."""
 
     model: Path
     matrix: gguf_file.File

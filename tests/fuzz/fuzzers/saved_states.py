@@ -20,7 +20,7 @@ SEQUENCES = (None, 0, 1)
 
 
 class Prepared(NamedTuple):
-    """What all cases use.
+    """Objects that all cases use.
 
     Attributes:
         contexts: of several models and shapes.

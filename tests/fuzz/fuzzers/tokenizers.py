@@ -33,7 +33,7 @@ def _files(made: Any) -> Files:
 
 
 def make(random: np.random.Generator) -> list[Any]:
-    """Which tokenizer, and the seeds of what is done to its files."""
+    """Choose a tokenizer, and the seeds of the damage to its files."""
     kinds = [
         str(random.choice(["value", "key", "bytes", "span"], p=[0.6, 0.1, 0.15, 0.15]))
         for _ in range(random.integers(1, 4))

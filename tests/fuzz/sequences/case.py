@@ -136,7 +136,7 @@ class Case:
         if isinstance(unraisable.exc_value, RuntimeError) and _is_of_a_lock(unraisable.exc_traceback):
             return  # a task was dropped with its closed loop while it held asyncio's lock, and others waited
         if not isinstance(unraisable.exc_value, (Alarm, KeyboardInterrupt, SystemExit)):
-            self.world.fault(f"nobody could catch {unraisable.exc_value!r} in {unraisable.object!r:.60}")
+            self.world.fault(f"no caller could catch {unraisable.exc_value!r} in {unraisable.object!r:.60}")
 
     def _on_dead_thread(self, failure: Any) -> None:
         if not isinstance(failure.exc_value, SystemExit):  # with which a forked child ends, in whichever thread
@@ -144,7 +144,7 @@ class Case:
 
 
 def holdings() -> dict[str, int]:
-    """What the process has: native objects by kind, threads, descriptors."""
+    """Count what the process holds: native objects by kind, threads, descriptors."""
     from pyggml import lib
 
     gc.collect()
@@ -164,7 +164,7 @@ def _left(before: dict[str, int], after: dict[str, int]) -> str:
 
 
 def make_once() -> None:
-    """What is made once per process, and belongs to no case."""
+    """Create what exists once per process, and belongs to no case."""
     for new_loop in (asyncio.new_event_loop, _uvloop):
         new_loop().close()
 

@@ -26,7 +26,7 @@ def length(c: int) -> int:
 
 
 def full(llm: Thing) -> tuple[type[Exception], ...]:
-    """What a queue without room raises."""
+    """Return the exceptions of a full queue."""
     import pyggml
 
     options = llm.facts["options"]
@@ -70,8 +70,8 @@ def take_over(world: World, a: int, b: int, c: int) -> None:
         return
     options = OPTIONS[b % len(OPTIONS)]
     with world.attempt("LLM(model)", model, may=(pyggml.InvalidParameterError,)):
-        thing = Thing(pyggml.LLM(model.object, n_threads=1, **options), beside=[model], facts={"options": options})
-        model.beside.append(thing)
+        thing = Thing(pyggml.LLM(model.object, n_threads=1, **options), linked=[model], facts={"options": options})
+        model.linked.append(thing)
         world.put("llm", c, thing)
 
 
@@ -132,11 +132,11 @@ def open_stream(world: World, a: int, b: int, c: int) -> None:
     if (llm := world.get("llm", a)) is not None:
         with world.attempt("stream", llm, may=full(llm)):
             stream = llm.object.stream(PROMPTS[b % len(PROMPTS)], max_tokens=length(c), ignore_eos=True)
-            world.put("stream", b, Thing(stream, beside=[llm], facts={"prompt": b, "n": length(c), "llm": llm}))
+            world.put("stream", b, Thing(stream, linked=[llm], facts={"prompt": b, "n": length(c), "llm": llm}))
 
 
 def _ended() -> tuple[type[BaseException], ...]:
-    """What a stream says that another thread reads or closes meanwhile, or that an exception ended."""
+    """Return the exceptions of a stream that another thread reads or closes meanwhile, or that an exception ended."""
     import pyggml
 
     return (StopIteration, pyggml.InvalidParameterError)
@@ -223,7 +223,7 @@ def logits(world: World, a: int, b: int, c: int) -> None:
 
 
 def look(world: World, a: int, b: int, c: int) -> None:
-    """What does not compute."""
+    """Call methods that do not compute."""
     if (llm := world.get("llm", a)) is None:
         return
     how = b % 6

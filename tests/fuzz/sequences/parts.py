@@ -70,7 +70,7 @@ def submit(world: World, a: int, b: int, c: int) -> None:
     if (engine := world.get("engine", a)) is not None:
         with world.attempt("submit", engine):
             request = engine.object.submit(engine.facts["ids"], max_tokens=length(c), ignore_eos=True)
-            world.put("request", b, Thing(request, beside=[engine], facts={"got": []}))
+            world.put("request", b, Thing(request, linked=[engine], facts={"got": []}))
 
 
 def read(world: World, a: int, b: int, c: int) -> None:
@@ -132,7 +132,7 @@ def sample(world: World, a: int, b: int, c: int) -> None:
 
 
 def templates(world: World, a: int, b: int, c: int) -> None:
-    """Those of an LLM or a model, which are the caller's."""
+    """Create chat templates of an LLM or a model, which the caller owns."""
     import pyggml
 
     llm, model = world.get("llm", a), world.get("model", a)

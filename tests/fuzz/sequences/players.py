@@ -105,7 +105,7 @@ class LoopPlayer:
                 loop.close()
 
     def _on_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A loop that is closed drops tasks that wait, and those whose failure nobody has been told of yet."""
+        """A closed loop drops waiting tasks, and tasks whose failure has not been reported yet."""
         message = str(context.get("message"))
         is_dropped = "destroyed but it is pending" in message
         if not is_dropped and not (loop.is_closed() and "never retrieved" in message):

@@ -141,7 +141,7 @@ def _ticks(process: int) -> int:
 
 
 def answer(prompt: int) -> list[int]:
-    """What a process of multiprocessing does."""
+    """Generate an answer in a process of multiprocessing."""
     import pyggml
 
     with pyggml.load(n_threads=1, n_ctx=512, n_parallel=1) as llm:
@@ -155,7 +155,7 @@ def other_process(world: World, a: int, b: int, c: int) -> None:
 
 
 def end_helpers() -> None:
-    """Those processes that multiprocessing starts once, and keeps descriptors for, as its own tests end them."""
+    """End the processes that multiprocessing starts once and keeps descriptors for, as its own tests do."""
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
     resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
 

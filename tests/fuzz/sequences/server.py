@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def answers_alone() -> Answers:
-    """What one model answers to each prompt, one after the other."""
+    """Return one model's answers to the prompts, computed one after the other."""
     import pyggml
 
     with pyggml.load(n_threads=1, n_parallel=1, n_ctx=512, prefix_cache=False, deterministic=True) as llm:

@@ -38,7 +38,7 @@ async def astream(world: World, a: int, b: int, c: int) -> None:
 
 
 async def dropped(world: World, a: int, b: int, c: int) -> None:
-    """Streams that nobody ends."""
+    """Start streams without closing them."""
     if (llm := world.get("llm", a)) is not None:
         with world.attempt("anext(astream)", llm, may=(StopAsyncIteration, *full(llm))):
             streams = [llm.object.astream(PROMPTS[b % len(PROMPTS)], max_tokens=50, ignore_eos=True) for _ in range(3)]

@@ -1,7 +1,7 @@
 """The reference: which objects there are, what they must refuse and may refuse, and what they answer.
 
-An object may be closed from when somebody began to close it, and must be from when that has returned. In between, and
-beside whoever closes, both are right. So a sequence without overlaps is judged exactly, and one with threads loosely.
+An object may be closed from the start of a call that closes it, and must be closed once that call has returned. While
+the call runs, both are right. So a sequence without overlaps is judged exactly, and one with threads loosely.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ N_SLOTS = 3  # for objects of each kind
 
 
 class CallersError(Exception):
-    """What callers' own functions raise."""
+    """An exception of callers' own functions."""
 
 
 class Alarm(Exception):
-    """What the handler of a signal raises."""
+    """An exception of a signal handler."""
 
 
 class EndOfChild(SystemExit):
@@ -41,7 +41,7 @@ class EndOfChild(SystemExit):
 
 @dataclass(frozen=True)
 class Answers:
-    """What is answered to each prompt by one model that does nothing else."""
+    """The answers to each prompt of one model that does nothing else."""
 
     token_ids: list[list[int]]
     vector: npt.NDArray[np.float32]  # of the first prompt
@@ -54,13 +54,13 @@ class Thing:
 
     Attributes:
         needs: when one of these is closed, this must refuse what it is asked.
-        beside: when one of these is closed, this may refuse.
+        linked: when one of these is closed, this may refuse.
         facts: what it was asked for.
     """
 
     object: Any
     needs: tuple[Thing, ...] = ()
-    beside: list[Thing] = field(default_factory=list)
+    linked: list[Thing] = field(default_factory=list)
     closing: bool = False
     closed: bool = False
     inherited: bool = False
@@ -70,7 +70,7 @@ class Thing:
         return self.closed or any(thing.must_be_closed() for thing in self.needs)
 
     def may_be_closed(self) -> bool:
-        return self.closing or any(thing.may_be_closed() for thing in self.needs) or any(b.closing for b in self.beside)
+        return self.closing or any(thing.may_be_closed() for thing in self.needs) or any(b.closing for b in self.linked)
 
     def is_inherited(self) -> bool:
         return self.inherited or any(thing.is_inherited() for thing in self.needs)
@@ -82,7 +82,7 @@ class Thing:
 
 
 class World:
-    """The objects of a case, in slots that threads share, and what has gone wrong."""
+    """The objects of a case, in slots that threads share, and the faults found."""
 
     def __init__(self, answers: Answers, folder: Path) -> None:
         self.answers = answers
@@ -99,7 +99,7 @@ class World:
     # --- objects ----------------------------------------------------------------------------------------------
 
     def put(self, kind: str, slot: int, thing: Thing) -> Thing:
-        """What was there is dropped, not closed."""
+        """Put an object into a slot; the previous one is dropped, not closed."""
         if type(thing.object).__weakrefoffset__:
             self._seen.append(weakref.ref(thing.object))
         self._slots.setdefault(kind, [None] * N_SLOTS)[slot % N_SLOTS] = thing
@@ -119,7 +119,7 @@ class World:
         self.handlers.clear()
 
     def kept_alive(self) -> list[str]:
-        """Objects that live on although nobody has them."""
+        """Return the types of objects that live on although they are unreferenced."""
         return [type(one).__name__ for reference in self._seen if (one := reference()) is not None]
 
     def become_child(self) -> None:
@@ -153,7 +153,7 @@ class World:
             pass
         except pyggml.ClosedError:
             if not self.is_ending and not any(thing.may_be_closed() for thing in things):
-                self.fault(f"{what}: ClosedError, and nobody closed it")
+                self.fault(f"{what}: ClosedError, but it was not closed")
         except pyggml.EngineError:
             if not any(thing.is_inherited() for thing in things):
                 self.fault(f"{what}: EngineError")
@@ -187,7 +187,7 @@ class World:
         write_line(self.folder / "faults", line)
 
     def expect(self, status: int) -> None:
-        """How the process will end: its exit status, or minus a signal."""
+        """Record the process's expected end: its exit status, or minus a signal."""
         write_line(self.folder / "expected", str(status))
 
 

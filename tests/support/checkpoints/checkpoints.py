@@ -61,7 +61,7 @@ def drawn(name: str, shape: tuple[int, ...]) -> Array | Stored:
 
 
 def header(tensors: Tensors) -> dict[str, dict[str, Any]]:
-    """What the header of a file of these says."""
+    """Return the header of a file with these tensors."""
     entries: dict[str, dict[str, Any]] = {}
     offset = 0
     for name, tensor in tensors.items():
@@ -90,7 +90,7 @@ def write(path: Path, tensors: Tensors) -> Path:
 
 
 def write_shards(directory: Path, tensors: Tensors, n: int) -> None:
-    """These tensors in ``n`` files and the index of them."""
+    """Write these tensors to ``n`` files with an index."""
     names = list(tensors)
     weight_map: dict[str, str] = {}
     for i in range(n):

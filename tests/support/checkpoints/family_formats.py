@@ -63,11 +63,11 @@ class Row:
 
     @property
     def is_meta(self) -> bool:
-        """Whether it is Meta's own."""
+        """Return True if it is Meta's own format."""
         return META in self.layout.model_types
 
     def is_projection(self, name: str) -> bool:
-        """Whether a tensor is a matrix that methods of quantisation quantise."""
+        """Return True if a tensor is a matrix that quantisation methods quantise."""
         return any(
             tensor.role == "linear" and _pattern(tensor.source).fullmatch(name) for tensor in self.layout.tensors
         )
@@ -121,7 +121,7 @@ def _meta_row(layout: Layout, llama: Mapping[str, Any]) -> Row:
 
 
 def refusal(row: Row, format: Format) -> str:
-    """What the message says if a layout in a format is refused; "" if it is imported."""
+    """Return the error message for a layout in a format; "" if it is imported."""
     return _META_REFUSAL if row.is_meta and format.config else format.refusal
 
 

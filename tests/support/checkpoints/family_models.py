@@ -22,7 +22,7 @@ NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 
 @dataclass(frozen=True)
 class Size:
-    """How large a model is, with one key head for all."""
+    """A model's dimensions, with one key head for all."""
 
     n_layer: int = 2
     n_embd: int = 32
@@ -41,7 +41,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which tensors an architecture has, where they differ.
+    """The tensors of an architecture, where they differ from the default.
 
     Attributes:
         facts: metadata that only this architecture has.
@@ -196,7 +196,7 @@ _R1_QWEN_TOKENS = {
     "<|im_end|>": "<｜Assistant｜>",
     "[PAD151646]": "<｜begin▁of▁sentence｜>",
 }
-# Beside the names, Gemma 4 has other tool tokens than its elders, and by them the engine knows that `</s>` is text.
+# Besides new names, Gemma 4 has other tool tokens than Gemma 3, by which the engine knows that `</s>` is text.
 _GEMMA_TOKENS = {
     "<|turn>": "<start_of_turn>",
     "<turn|>": "<end_of_turn>",

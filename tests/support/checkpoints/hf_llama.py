@@ -95,7 +95,7 @@ class HFLlama:
         return directory
 
     def logits(self, token_ids: list[int], frequencies: npt.NDArray[np.float64] | None = None) -> Floats:
-        """What it computes: (n_tokens, n_vocab).
+        """Compute the logits: (n_tokens, n_vocab).
 
         Args:
             token_ids: the prompt.

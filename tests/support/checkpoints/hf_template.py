@@ -39,7 +39,7 @@ def _tojson(
 
 
 def render(source: str, **variables: Any) -> str:
-    """What the template makes of its variables.
+    """Render the template with its variables.
 
     Raises:
         jinja2.TemplateError: it refuses them.

@@ -21,7 +21,7 @@ def write(directory: Path, config: dict[str, Any], tensors: dict[str, Any]) -> P
 
 
 def logits_of(path: Path, prompt: list[int]) -> Any:
-    """What the engine computes for the last positions, of the first tokens: (n_kept, n_vocab)."""
+    """Return the engine's logits for the last positions, of the first tokens: (n_kept, n_vocab)."""
     with (
         Model(path, device="cpu") as loaded,
         Context(loaded, n_ctx=256, n_threads=1, flash_attn="off", cache_type="f32") as context,

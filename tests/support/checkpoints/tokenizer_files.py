@@ -172,7 +172,7 @@ def _added_tokens(vocabulary: models.Metadata) -> list[dict[str, Any]]:
 
 
 def _template(vocabulary: models.Metadata) -> dict[str, Any] | None:
-    """What Llama's and others' files have: a post-processor that adds BOS, too."""
+    """Return a post-processor that adds BOS, as Llama's and others' files have it."""
     if not vocabulary.get("tokenizer.ggml.add_bos_token"):
         return None
     bos = int(str(vocabulary["tokenizer.ggml.bos_token_id"]))
@@ -205,7 +205,7 @@ def word_expressions(pre: str) -> list[str]:
 
 
 def ignores_merges(pre: str) -> bool:
-    """Whether a word that is a token is not put together."""
+    """Return True if a word that is itself a token is not merged from parts."""
     return "ignore_merges = true" in _branch(pre)[1]
 
 

@@ -1,4 +1,4 @@
-"""Headless Chromium, for the tests of the server's page: a page that tells what went wrong in it."""
+"""Headless Chromium, for the tests of the server's page: a page that reports its errors."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Visit:
 
 @contextlib.contextmanager
 def visit(browser: Browser, url: str, **options: Any) -> Iterator[Visit]:
-    """Opens the page in a new profile. At the end, nothing may have gone wrong but what the test has checked."""
+    """Open the page in a new profile. At the end, no errors may remain that the test has not checked."""
     context = browser.new_context(**options)
     try:
         found = Visit(context.new_page(), url)

@@ -31,7 +31,7 @@ _LARGE = (".gguf", ".safetensors", ".bin")
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for.
+    """A received request.
 
     Attributes:
         method: "GET" or "HEAD".
@@ -65,7 +65,7 @@ class Repository:
 
 @dataclass
 class Faults:
-    """What goes wrong, by the end of a file's name.
+    """Faults to produce, by the end of a file's name.
 
     Attributes:
         drop_after: the connection breaks once after so many bytes.
@@ -95,7 +95,7 @@ class HubServer:
         url: of it, what HF_ENDPOINT is to be.
         repositories: id -> repository.
         requests: all there were.
-        faults: what goes wrong.
+        faults: the errors to produce.
         xet_store: address of the Xet server.
         xet_hashes: name -> hash of the file there.
     """
@@ -139,7 +139,7 @@ class HubServer:
         return path.endswith(_LARGE) and not path.startswith("/cdn/")
 
     def stop(self) -> None:
-        """Ends it; nobody answers at its address any more."""
+        """Stop the server; its address no longer answers."""
         self.faults.go_on.set()
         if self._thread.is_alive():
             self._server.shutdown()

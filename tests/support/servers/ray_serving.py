@@ -1,4 +1,4 @@
-"""What test_ray_serve.py sees of a cluster. A program of its own, as Ray keeps threads and settings in its process.
+"""Observations of a cluster for test_ray_serve.py. A separate program: Ray keeps threads and settings in its process.
 
 python tests/support/servers/ray_serving.py PART FOUND
 
@@ -148,7 +148,7 @@ def replica_actors(model: str) -> list[str]:
 
 
 def n_running(actor: str) -> int:
-    """How many requests a replica has."""
+    """Return the number of requests that a replica has."""
     n: int = ray.get(ray.get_actor(actor, namespace="serve").get_num_ongoing_requests.remote())
     return n
 

@@ -39,7 +39,7 @@ class Server:
         os.kill(self.workers[-1], number)
 
     def said(self, pattern: str) -> bool:
-        """Whether a line that matches has been said, or is within a few seconds."""
+        """Return True if a matching line has been printed, or is within a few seconds."""
         return until(lambda: any(re.search(pattern, line) for line in self.lines))
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ def server(loan: ExportedDevices | None = None) -> Iterator[Server]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process still runs (a zombie does not)."""
+    """Return True if a process still runs (a zombie does not)."""
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Real servers on free ports, for tests: in a thread, where a test can look inside, or in a process of its own."""
+"""Real servers on free ports, for tests: in a thread, where a test can look inside, or in a separate process."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def running(**settings: Any) -> Iterator[Running]:
 
 
 class ServerProcess:
-    """``pyggml serve`` in a process of its own; a context manager that kills it at the end.
+    """``pyggml serve`` in a separate process; a context manager that kills it at the end.
 
     Attributes:
         url: where it listens.

@@ -25,7 +25,7 @@ PATIENCE_S = 30
 
 
 class Diary(Observer):
-    """What was loaded and unloaded, in order."""
+    """A record of loads and unloads, in order."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -25,7 +25,7 @@ struct ColumnSet {
 };
 
 // The columns of a product in sets of 16. Those that do not follow each other in memory are copied. The last set may be
-// short: what lies behind it is computed, too, and nobody reads it (PADDING_COLUMNS in quantized_activations.hpp).
+// short: what lies behind it is computed, too, but never read (PADDING_COLUMNS in quantized_activations.hpp).
 template <class Type>
 class ColumnSets {
   public:

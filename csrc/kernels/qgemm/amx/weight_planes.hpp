@@ -80,7 +80,7 @@ class PlaneWriter {
         if constexpr (Type::HAS_MIN) {
             scales_[i][0] = and_mask(words, 7);
             scales_[i][1] = shift_right<3>(words);
-        } else {  // of which bytes with a sign are meant, beside zeros
+        } else {  // of which signed bytes are meant, next to zeros
             scales_[i][0] = low_bytes(words);
             scales_[i][1] = shift_left<8>(words);
             excess_[i]    = mullo_words(words, set1(Type::ZERO_POINT * 0x10001));
