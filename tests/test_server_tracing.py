@@ -132,7 +132,7 @@ def test_probes_are_not_traced(traced: Traced) -> None:
 
 
 def test_nothing_without_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in tracing._WHERE:
+    for name in tracing._ENDPOINT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert tracing.observers() == []
 
