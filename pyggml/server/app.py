@@ -120,7 +120,7 @@ class _QueryMiddleware:
         try:
             scope.get("query_string", b"").decode()
         except UnicodeDecodeError:
-            message = "the query of the URL is not UTF-8: percent-encode it"
+            message = "the query of the URL is not UTF-8: percent-encode it as %XX"
             await self._refuse(scope, Failure(400, "invalid", message, "invalid_query"))(scope, receive, send)
         else:
             await self._app(scope, receive, send)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from pyggml.server.http.access_control import ApiKeys
-from pyggml.server.http.errors import STOPPING, Failure, RequestError
+from pyggml.server.http.errors import STOPPING, RequestError
 from pyggml.server.models.pool import ModelPool
 from pyggml.server.observability import tracing
 from pyggml.server.observability.logs import Logs
@@ -18,35 +18,6 @@ from pyggml.server.settings.options import Settings
 
 if TYPE_CHECKING:
     from pyggml.server.http.request import ServerRequest
-
-
-class Jobs:
-    """The running requests that other requests may cancel, by the IDs that their clients chose."""
-
-    def __init__(self) -> None:
-        self._requests: dict[str, ServerRequest] = {}
-
-    def add(self, job_id: str, request: ServerRequest) -> None:
-        """Add a request.
-
-        Raises:
-            RequestError: 409, a running job has this ID.
-        """
-        if job_id in self._requests:
-            message = f"job_id {job_id!r} belongs to a running job: choose another one, or cancel that job"
-            raise RequestError(Failure(409, "invalid", message, "job_exists", "job_id"))
-        self._requests[job_id] = request
-
-    def remove(self, job_id: str) -> None:
-        """Remove a request that has ended."""
-        del self._requests[job_id]
-
-    def cancel(self, job_id: str) -> bool:
-        """Cancel a request. Return False if there is no such job."""
-        request = self._requests.get(job_id)
-        if request is not None:
-            request.cancel()
-        return request is not None
 
 
 class RunningRequests:
@@ -97,7 +68,7 @@ class Worker:
         models: the models.
         api_keys: the accepted API keys.
         running_requests: the running requests.
-        jobs: the requests that other requests may cancel.
+        jobs: the running requests that other requests may cancel, by the IDs that their clients chose.
         metrics: the Prometheus metrics.
         observer: receives all events.
         is_draining: True during shutdown, when new requests are refused.
@@ -110,7 +81,7 @@ class Worker:
         self.models = ModelPool(settings, self.observer)
         self.api_keys = ApiKeys(settings.read_api_keys())
         self.running_requests = RunningRequests()
-        self.jobs = Jobs()
+        self.jobs: dict[str, ServerRequest] = {}
         self.is_draining = False
 
     @contextlib.asynccontextmanager

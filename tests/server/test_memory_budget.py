@@ -72,7 +72,7 @@ def test_what_the_machine_has_no_room_for_is_refused(copies: list[Path]) -> None
             beside = (await refusal(offered, "b")).failure
             for failure in (alone, beside):
                 assert (failure.status, failure.code) == (503, "out_of_memory")
-                assert "in addition to" in failure.message
+                assert "mapped weights" in failure.message
             assert (await answer(offered, "a"))[0] == "a"
             assert diary.lines == ["!b: OutOfMemoryError", "+a", "!b: OutOfMemoryError"]
 
@@ -161,7 +161,7 @@ def test_a_request_may_not_fill_the_queue(copies: list[Path]) -> None:
             for more in ({"n": limit + 1}, {"n": 3, "prompt": ["Once"] * 3}):
                 refused = httpx.post(f"{url}/v1/completions", json={**body, **more}, timeout=PATIENCE_S)
                 assert refused.status_code == 400
-                assert f"more than the {limit}" in refused.json()["error"]["message"]
+                assert f"the limit of {limit} choices" in refused.json()["error"]["message"]
 
 
 def test_a_full_queue_says_when_to_come_back(copies: list[Path]) -> None:

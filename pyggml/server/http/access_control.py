@@ -47,7 +47,7 @@ class ApiKeys:
 
 
 class HostOriginMiddleware:
-    """ASGI middleware that checks the Host and Origin headers.
+    """ASGI middleware for the Host and Origin headers.
 
     By DNS rebinding, a foreign web page can reach a server on loopback under the page's own name, but it cannot change
     the Host header that the browser sends, nor the Origin header of a cross-origin request.

@@ -136,8 +136,12 @@ class ServerRequest:
         Raises:
             RequestError: 409, a running job has this ID.
         """
-        self.worker.jobs.add(job_id, self)
-        self.cleanup.callback(self.worker.jobs.remove, job_id)
+        jobs = self.worker.jobs
+        if job_id in jobs:
+            message = f"job_id {job_id!r} belongs to a running job: choose another one, or cancel that job"
+            raise RequestError(Failure(409, "invalid", message, "job_exists", "job_id"))
+        jobs[job_id] = self
+        self.cleanup.callback(jobs.pop, job_id)
 
     async def lease_model(self, name: str) -> LoadedModel:
         """Return the model of this name, loading it if necessary. It stays loaded until the request ends.

@@ -17,7 +17,7 @@ from pyggml.server.settings.options import Settings
 
 
 class Evictor:
-    """Counts the users of models, and unloads models that no request uses."""
+    """Usage counts of models, and eviction of models that no request uses."""
 
     def __init__(self, settings: Settings, observer: Observer, models: Sequence[ModelState]) -> None:
         """Set up the evictor; ``observer`` is notified of unloaded models."""

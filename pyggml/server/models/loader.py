@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Loader:
-    """Loads models one at a time, in the order of the requests for them; downloads run concurrently."""
+    """Loader of one model at a time, in the order of the requests for them; downloads run concurrently."""
 
     def __init__(self, observer: Observer, evictor: Evictor) -> None:
         """Set up the loader; ``observer`` is notified of loaded models."""

@@ -30,7 +30,7 @@ _MAX_PATH = 200
 
 
 class Logs(Observer):
-    """Logs requests, server errors and models."""
+    """Log lines for requests, server errors and models."""
 
     def __init__(self, with_texts: bool) -> None:
         """Set up the observer; ``with_texts`` also logs prompts and generated text."""
@@ -153,7 +153,7 @@ def configure_logs(settings: Settings) -> None:
 
 
 class RepeatFilter(logging.Filter):
-    """Drops repetitions of the previous message, such as the engine's for each context of a dry run."""
+    """Filter for repetitions of the previous message, such as the engine's for each context of a dry run."""
 
     def __init__(self) -> None:
         super().__init__()

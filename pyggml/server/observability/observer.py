@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Receives the events of the server. The methods of this base class do nothing."""
+    """Receiver of the server's events. The methods of this base class do nothing."""
 
     def request_started(self, request: ServerRequest) -> None:
         """Handle the arrival of a request."""
@@ -49,7 +49,7 @@ def _forward(name: str) -> Callable[..., None]:
 
 
 class Observers(Observer):
-    """Forwards each event to several observers."""
+    """Several observers as one."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self.observers = observers

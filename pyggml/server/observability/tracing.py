@@ -67,7 +67,7 @@ def _otlp_observers() -> list[Observer]:
 
 
 class Traces(Observer):
-    """Makes a span of each request except probes, and of each generated choice."""
+    """Spans of all requests except probes, and of each generated choice."""
 
     def __init__(self, provider: TracerProvider, close: Callable[[], None] | None = None) -> None:
         """Use the tracer of ``provider``; ``close`` is called at the end of the server."""

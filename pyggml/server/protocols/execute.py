@@ -93,8 +93,10 @@ async def execute(request: ServerRequest, body: Execute) -> Response:
 
 async def cancel(request: ServerRequest, body: Cancel) -> Response:
     """Cancel a job; its stream then ends with the reason "cancelled"."""
-    found = request.worker.jobs.cancel(body.job_id)
-    return JSONResponse({"job_id": body.job_id, "cancelled": found}, 200 if found else 404)
+    job = request.worker.jobs.get(body.job_id)
+    if job is not None:
+        job.cancel()
+    return JSONResponse({"job_id": body.job_id, "cancelled": job is not None}, 404 if job is None else 200)
 
 
 async def health(request: ServerRequest, body: None) -> Response:  # noqa: ARG001

@@ -1,4 +1,4 @@
-// One answer on its way from the server into a conversation's last turn.
+// The streaming of one response into the last turn of a conversation.
 
 import { chat } from "./api.js";
 import { inWords } from "./words.js";
@@ -9,13 +9,13 @@ export class Answering {
   #usage = null;
   #timings = null;
 
-  /** `onChange` is called whenever the turn has more. */
+  /** `onChange` is called whenever the turn changes. */
   constructor(turn, onChange) {
     this.turn = turn;
     this.onChange = onChange;
   }
 
-  /** Runs until the answer has ended, however it does. Returns the error that ended it, null if none did. */
+  /** Run until the response ends. Return the error that ended it, or null. */
   async run(body) {
     let failed = null;
     this.#clock.began = performance.now();
@@ -36,8 +36,8 @@ export class Answering {
 
   #take(chunk) {
     this.#usage = chunk.usage ?? this.#usage;
-    this.#timings = chunk.timings ?? this.#timings; // the engine's own, without what the connection adds
-    const choice = chunk.choices?.find(({ index }) => index === 0); // more may have been asked for
+    this.#timings = chunk.timings ?? this.#timings; // the engine's own, without network time
+    const choice = chunk.choices?.find(({ index }) => index === 0); // a request may have several choices
     if (!choice) return;
     const { content, reasoning_content: reasoning } = choice.delta;
     if (content || reasoning) {
@@ -52,7 +52,7 @@ export class Answering {
     this.onChange();
   }
 
-  /** Null before the first piece. Until the server has counted them, tokens are taken for as many as pieces came. */
+  /** Null before the first chunk. Until the server sends the usage, each chunk counts as one token. */
   #figures() {
     const { began, first, last, pieces } = this.#clock;
     if (!pieces) return null;

@@ -1,10 +1,10 @@
-// The server's API. Addresses are relative, so that the page works wherever the server is mounted.
+// The server's API. URLs are relative, so that the page works wherever the server is mounted.
 
 import { eventData } from "./sse.js";
 
 const KEY = "pyggml.key";
 
-/** A request that failed: `status` is 0 if no answer came, `cut` says that an answer broke off. */
+/** A failed request: `status` is 0 without a response; `cut` is true if the response was interrupted. */
 export class ApiError extends Error {
   constructor(message, { status = 0, retryAfter = null, cut = false } = {}) {
     super(message);
@@ -14,24 +14,24 @@ export class ApiError extends Error {
   }
 }
 
-/** The key, which the browser forgets when the tab is closed. */
+/** The API key, which the browser deletes when the tab is closed. */
 export const key = {
   get: () => sessionStorage.getItem(KEY) ?? "",
   set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
 };
 
-/** The names of the models. */
+/** Names of the models. */
 export async function models() {
   const answer = await request("v1/models");
   return (await answer.json()).data.map((model) => model.id);
 }
 
-/** The metrics, as Prometheus reads them. */
+/** Metrics in Prometheus' text format. */
 export async function metrics(signal) {
   return await (await request("metrics", { signal })).text();
 }
 
-/** The chunks of an answer, up to the end that the server announces. Throws if it breaks off. */
+/** The chunks of a response, up to the server's end marker. Throws if the response is interrupted. */
 export async function* chat(body, signal) {
   const answer = await request("v1/chat/completions", {
     method: "POST",
@@ -42,7 +42,7 @@ export async function* chat(body, signal) {
   let isDone = false;
   try {
     for await (const data of eventData(answer.body)) {
-      // The rest is read, too: who leaves before the end has broken off to the server.
+      // Read to the end: otherwise the server sees a client disconnect.
       isDone ||= data === "[DONE]";
       if (isDone) continue;
       const chunk = JSON.parse(data);
@@ -69,7 +69,7 @@ async function request(path, options = {}) {
   throw new ApiError(await said(answer), { status: answer.status, retryAfter });
 }
 
-/** What the server says about a failure. A proxy in between may say it in another form than the API's. */
+/** The server's error message. A proxy's errors may have another format. */
 async function said(answer) {
   try {
     return (await answer.json()).error.message ?? "";

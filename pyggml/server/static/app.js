@@ -1,4 +1,4 @@
-// The page: puts its parts together, and holds what is open.
+// The page: connects its parts, and holds the open conversation.
 
 import { Answering } from "./answering.js";
 import { key, models } from "./api.js";
@@ -19,10 +19,10 @@ const SAVE_EVERY_MS = 1000;
 const transcript = new Transcript(byId("transcript"), { again, edit, remove: removeFrom });
 const metricsView = new MetricsView(byId("metrics"));
 const store = await Store.open(changedElsewhere);
-/** Every conversation, the latest first. */
+/** All conversations, the latest first. */
 let conversations = await store.all();
 let current = conversations.find(({ id }) => id === sessionStorage.getItem(OPEN)) ?? conversations[0] ?? begin("");
-/** Answers on their way, by the id of their conversation. */
+/** Streaming responses by the ID of their conversation. */
 const running = new Map();
 
 // --- what is seen ------------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ function show() {
   showAround();
 }
 
-/** Everything but the turns. */
+/** Render everything except the turns. */
 function showAround() {
   byId("title").textContent = titleOf(current);
   document.title = current.turns.length ? `${titleOf(current)} – pyggml` : "pyggml";
@@ -149,7 +149,7 @@ function cutFrom(turn) {
   current.turns.splice(current.turns.indexOf(turn));
 }
 
-/** Asks the server for the last turn of a conversation, which may be closed and opened again meanwhile. */
+/** Request a response to the last turn of a conversation, which may be closed and reopened meanwhile. */
 async function answer(conversation) {
   if (running.has(conversation.id)) return;
   const turn = beginAnswer(conversation);
@@ -237,7 +237,7 @@ byId("model").onchange = () => {
   if (current.turns.length) put(current);
 };
 document.querySelector(".skip").onclick = (event) => {
-  event.preventDefault(); // the address says which view is shown
+  event.preventDefault(); // the URL's fragment selects the view
   byId(byId("metrics").hidden ? "prompt" : "metrics").focus();
 };
 addEventListener("hashchange", showView);

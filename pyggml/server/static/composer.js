@@ -1,4 +1,4 @@
-// Where a message is written, and the button that sends it or stops its answer.
+// The input for a message, and the button that sends it or stops the response.
 
 import { byId } from "./dom.js";
 
@@ -21,7 +21,7 @@ export function listen({ send, stop }) {
     else submit();
   };
   prompt.onkeydown = (event) => {
-    // While characters are composed, as in Japanese, Enter chooses one.
+    // With an input method, as for Japanese, Enter selects a character.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     submit();
@@ -38,12 +38,12 @@ export function showAnswering(is) {
   button.classList.toggle("stop", is);
 }
 
-/** Not on a phone, whose keyboard would cover half of the page. */
+/** Focus the input, except on phones, where the keyboard would cover half of the page. */
 export function focus() {
   if (matchMedia("(pointer: fine)").matches) prompt.focus();
 }
 
-/** As high as its text, up to what the style sheet allows. */
+/** Fit the height to the text, up to the style sheet's limit. */
 function fit() {
   prompt.style.height = "auto";
   prompt.style.height = `${prompt.scrollHeight}px`;

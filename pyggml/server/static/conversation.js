@@ -1,10 +1,10 @@
-// A conversation: its turns, and what is sent to the server for the next one.
+// A conversation: its turns, and the request for the next one.
 
 import { NO_SETTINGS, sent } from "./settings.js";
 
 const TITLE_LENGTH = 60;
 
-/** An empty one. `settings` are those of the one before. */
+/** An empty conversation with the settings of the previous one. */
 export function begin(model, settings = NO_SETTINGS) {
   const now = Date.now();
   return { id: newId(), title: "", created: now, changed: now, model, settings: structuredClone(settings), turns: [] };
@@ -12,12 +12,12 @@ export function begin(model, settings = NO_SETTINGS) {
 
 export const titleOf = (conversation) => conversation.title || firstWords(conversation) || "New conversation";
 
-/** Adds what a person says. */
+/** Add a user's turn. */
 export function ask(conversation, content) {
   conversation.turns.push({ role: "user", content });
 }
 
-/** Adds the answer that is to come, in place of what failed or is not wanted any more. */
+/** Add the turn of the next response, replacing one that failed or is to be repeated. */
 export function beginAnswer(conversation) {
   if (conversation.turns.at(-1)?.role === "assistant") conversation.turns.pop();
   const { model } = conversation;
@@ -26,7 +26,7 @@ export function beginAnswer(conversation) {
   return answer;
 }
 
-/** The body of the request for the last answer. */
+/** The body of the request for the last response. */
 export function requestBody(conversation) {
   const { system } = conversation.settings;
   const messages = joined(conversation.turns.slice(0, -1));
@@ -34,7 +34,7 @@ export function requestBody(conversation) {
   return { model: conversation.model || "default", messages, ...sent(conversation.settings) };
 }
 
-/** As a file for other programs: messages in OpenAI's form. */
+/** Export as a file for other programs: messages in OpenAI's format. */
 export function exported(conversation) {
   const { title, created, model, settings, turns } = { ...conversation, title: titleOf(conversation) };
   const messages = turns.map(({ role, content, reasoning }) => ({
@@ -46,7 +46,7 @@ export function exported(conversation) {
   return JSON.stringify({ title, created: new Date(created).toISOString(), model, ...sent(settings), messages }, null, 2);
 }
 
-/** Turns as messages. Questions whose answers never came are one: many templates want turns to alternate. */
+/** Turns as messages. Consecutive user turns are merged, since many templates require alternating roles. */
 function joined(turns) {
   const messages = [];
   for (const { role, content } of turns.filter((turn) => turn.content)) {
@@ -61,7 +61,7 @@ function firstWords(conversation) {
   return text.length > TITLE_LENGTH ? `${text.slice(0, TITLE_LENGTH)}…` : text;
 }
 
-// crypto.randomUUID exists on https and on this machine's own address only.
+// crypto.randomUUID exists only on https and on localhost.
 function newId() {
   return [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

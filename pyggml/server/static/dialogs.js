@@ -1,20 +1,20 @@
-// Questions that wait for an answer. A modal dialog keeps the focus inside, and gives it back to where it was.
+// Modal dialogs. They keep the focus inside, and restore it when closed.
 
 import { button, make } from "./dom.js";
 
-/** Whether a person says yes. */
+/** Ask for confirmation. */
 export async function confirmed(question, action) {
   return (await opened([make("p", { textContent: question })], action)) !== null;
 }
 
-/** A line of text, null if it was called off. */
+/** Ask for a line of text; null if cancelled. */
 export async function asked(label, value, action, properties = {}) {
   const field = make("input", { name: "text", value, ...properties });
   const data = await opened([make("label", {}, label, field)], action);
   return data?.get("text") ?? null;
 }
 
-/** Shows fields, and returns them as FormData; null if it was called off. `wrong(data)` says why they cannot stay so. */
+/** Show fields and return them as FormData; null if cancelled. `wrong(data)` returns an error message. */
 export function opened(fields, action, wrong = () => "") {
   const problem = make("p", { className: "problem", role: "alert" });
   const yes = make("button", { type: "submit", className: "main", textContent: action });

@@ -1,6 +1,6 @@
-// Makes elements. Text only ever becomes text: nothing on this page is parsed as HTML.
+// Make elements. Text stays text: nothing on this page is parsed as HTML.
 
-/** An element with properties, attributes where it has no such property, and children. */
+/** Make an element with properties, attributes (for names that are no properties), and children. */
 export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -11,7 +11,7 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** An SVG element with attributes. */
+/** Make an SVG element with attributes. */
 export function draw(tag, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -25,19 +25,19 @@ export function button(label, onclick, properties = {}) {
 
 export const byId = (id) => document.getElementById(id);
 
-/** Tells those who listen to the page rather than look at it. */
+/** Announce a message to screen readers. */
 export function announce(text) {
   byId("status").textContent = text;
 }
 
-/** A button that copies what `text()` returns. */
+/** Make a button that copies the result of `text()`. */
 export function copyButton(text, what) {
   const copy = button("Copy", async () => {
     try {
       await navigator.clipboard.writeText(text());
       copy.textContent = "Copied";
     } catch {
-      copy.textContent = "Not allowed"; // browsers allow it on https and on this machine's own address only
+      copy.textContent = "Not allowed"; // browsers allow it only on https and on localhost
     }
     announce(copy.textContent);
     setTimeout(() => (copy.textContent = "Copy"), 2000);

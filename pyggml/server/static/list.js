@@ -1,4 +1,4 @@
-// The list of conversations: at the side, or over the page where that is narrow.
+// The list of conversations: a sidebar, or an overlay on narrow pages.
 
 import { button, byId, make } from "./dom.js";
 import { titleOf } from "./conversation.js";
@@ -42,7 +42,7 @@ function putAway() {
 function move(out) {
   isOut = out;
   byId("side").classList.toggle("out", out);
-  // What cannot be seen cannot have the focus.
+  // Hidden elements must not be focusable.
   byId("side").inert = narrow.matches && !out;
   byId("menu").setAttribute("aria-expanded", String(out));
   if (out) byId("new").focus();

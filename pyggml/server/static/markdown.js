@@ -1,5 +1,5 @@
-// Shows Markdown from a model. marked only splits it into tokens; the elements are made here, one by one, so no HTML
-// that a model writes is ever more than text, and nothing is loaded from where it points.
+// Render a model's Markdown. marked only splits it into tokens; the elements are made here, so that a model's HTML
+// stays text, and no external resources are loaded.
 
 import { Lexer } from "./vendor/marked/marked.esm.js";
 import { copyButton, make } from "./dom.js";
@@ -7,7 +7,7 @@ import { copyButton, make } from "./dom.js";
 const LINKS = new Set(["http:", "https:", "mailto:"]);
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", hellip: "…", ndash: "–", mdash: "—" };
 
-/** An element that shows a text as it grows: blocks that have not changed stay as they are. */
+/** An element that renders a growing text; unchanged blocks are kept. */
 export class MarkdownView {
   constructor() {
     this.element = make("div", { className: "markdown" });
@@ -18,19 +18,19 @@ export class MarkdownView {
     try {
       const tokens = Lexer.lex(text, { gfm: true, breaks: true });
       const from = this.#unchanged(tokens);
-      // A node for each token, so that they can be counted.
+      // One node per token, so that they can be counted.
       const nodes = tokens.slice(from).map((token) => block(token) ?? new Comment());
       while (this.element.childNodes.length > from) this.element.lastChild.remove();
       this.element.append(...nodes);
       this.shown = tokens.map((token) => token.raw);
     } catch {
-      // Nested too deep to be read.
+      // Nested too deeply.
       this.element.replaceChildren(make("p", { className: "plain", textContent: text }));
       this.shown = [];
     }
   }
 
-  /** How many blocks at the start are shown already. */
+  /** Number of unchanged blocks at the start. */
   #unchanged(tokens) {
     // A definition at the end changes links before it.
     if (Object.keys(tokens.links).length) return 0;
@@ -70,7 +70,7 @@ const blocks = (tokens) => tokens.map(block).filter((node) => node !== null);
 
 function block(token) {
   const shown = BLOCKS[token.type];
-  // A tight list's items hold inline text where a block could be.
+  // The items of a tight list hold inline text instead of blocks.
   return shown ? shown(token) : make("span", {}, ...inline([token]));
 }
 
@@ -107,15 +107,15 @@ const align = (cell) => (cell.align ? { className: cell.align } : {});
 
 function link(token, children) {
   const href = allowed(token.href);
-  // Shown as it was written: where it leads is not to be hidden.
+  // Show the link's source, so that its target is visible.
   if (href === null) return token.raw;
   return make("a", { href, target: "_blank", rel: "noopener noreferrer", title: href }, ...children);
 }
 
-/** The address, if a person may be led there from here. */
+/** The URL, if it is safe to link to. */
 function allowed(href) {
   try {
-    const url = new URL(href); // relative ones have no meaning here
+    const url = new URL(href); // relative URLs have no meaning here
     return LINKS.has(url.protocol) ? url.href : null;
   } catch {
     return null;

@@ -1,4 +1,4 @@
-// The view of the server's metrics: read every two seconds while it is looked at.
+// The metrics view, updated every two seconds while it is visible.
 
 import { metrics } from "./api.js";
 import { make } from "./dom.js";
@@ -11,13 +11,13 @@ const SPANS_SECONDS = [60, 300];
 
 const percent = (value) => `${(100 * value).toFixed(0)} %`;
 
-// Half of those that came since the reading before, and nearly all.
+// Median and 95th percentile since the previous reading.
 const usual = (name) => ({
   median: (now, before) => now.quantile(before, name, 0.5),
   "95th percentile": (now, before) => now.quantile(before, name, 0.95),
 });
 
-// Title, how values are written, and the lines by name, each from a reading and the one before.
+// Title, format of values, and lines by name, each computed from two consecutive readings.
 const PLOTS = [
   ["Tokens per second", short, {
     generated: (now, before) => now.rate(before, "pyggml_engine_tokens_total", 'phase="decode"'),
@@ -47,7 +47,7 @@ export class MetricsView {
     this.problem = make("p", { className: "problem", role: "status", hidden: true });
     const plots = make("div", { className: "plots" }, ...this.#plots.map((plot) => plot.element));
     root.append(make("h2", { textContent: "Metrics" }), this.problem, plots);
-    // A tab in the background asks for nothing.
+    // A background tab sends no requests.
     document.addEventListener("visibilitychange", () => this.#fetching && this.start());
   }
 

@@ -1,4 +1,4 @@
-// A plot of the last minutes: lines over time, drawn anew when there is more.
+// A plot of the last minutes: lines over time, redrawn on each update.
 
 import { draw, make } from "./dom.js";
 
@@ -6,7 +6,7 @@ const WIDTH = 300;
 const HEIGHT = 100;
 
 export class Plot {
-  /** `names`: of its lines. `shown(value)`: a value in words. */
+  /** `names`: of the lines. `shown(value)`: formats a value. */
   constructor(title, names, shown) {
     this.title = title;
     this.names = names;
@@ -22,7 +22,7 @@ export class Plot {
     this.element.append(make("div", { className: "field" }, this.top, this.lines), axis);
   }
 
-  /** `points`: [seconds, value of each line], the oldest first; null where there is no value. */
+  /** `points`: [seconds, value of each line], the oldest first; null: no value. */
   show(points, nowSeconds, spanSeconds) {
     const values = points.flatMap(([, ...each]) => each).filter((value) => value !== null);
     const most = Math.max(...values, 0);
@@ -57,7 +57,7 @@ function roundUp(value) {
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
 }
 
-/** A piece of the line, for the legend. */
+/** A line segment for the legend. */
 function sample(index) {
   const line = draw("svg", { viewBox: "0 0 20 10", class: "sample", "aria-hidden": "true" });
   line.append(draw("path", { class: `line-${index}`, d: "M0 5L20 5" }));

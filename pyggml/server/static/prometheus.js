@@ -1,41 +1,41 @@
-// Reads Prometheus' text format, and what follows from two readings of the same server.
+// Parser of Prometheus' text format, and rates from two readings of the same server.
 
 const LINE = /^([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)/;
 const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
 
-/** What the server said at one time. */
+/** The metrics at one time. */
 export class Reading {
   #samples = new Map();
 
   constructor(text, seconds) {
     this.seconds = seconds;
     for (const line of text.split("\n")) {
-      const found = LINE.exec(line); // comments and empty lines are none
+      const found = LINE.exec(line); // comments and empty lines do not match
       if (found) this.#add(found[1], found[2] ?? "", number(found[3]));
     }
   }
 
-  /** The sum over all series, or those with a label such as `phase="decode"`; null if the server has none. */
+  /** The sum of all series, or of those with a label such as `phase="decode"`; null if there are none. */
   sum(name, label = "") {
     const found = this.#samples.get(name)?.filter(({ labels }) => labels.includes(label)) ?? [];
     return found.length ? found.reduce((total, { value }) => total + value, 0) : null;
   }
 
-  /** How fast a counter has grown since an earlier reading, per second. */
+  /** Increase of a counter per second since an earlier reading. */
   rate(before, name, label) {
     const [now, then] = [this.sum(name, label), before.sum(name, label)];
-    // A counter that has shrunk began again, with its model.
+    // A counter that has decreased was reset when its model was reloaded.
     if (now === null || then === null || now < then) return null;
     return (now - then) / (this.seconds - before.seconds);
   }
 
-  /** What share of a metric the series with a label have. */
+  /** Share of the series with a label in a metric. */
   share(name, label) {
     const [part, whole] = [this.sum(name, label), this.sum(name)];
     return part === null || !whole ? null : part / whole;
   }
 
-  /** Below what a share of a histogram's values lie that came since an earlier reading; null if none came. */
+  /** Quantile of a histogram's values since an earlier reading; null if there are none. */
   quantile(before, name, share) {
     const then = before.#buckets(name);
     const grown = [...this.#buckets(name)].map(([bound, count]) => [bound, count - (then.get(bound) ?? 0)]);

@@ -1,11 +1,11 @@
-// What a conversation tells the server besides its messages. What is left empty is the server's to choose.
+// Settings of a conversation's requests. Empty fields use the server's defaults.
 
 import { opened } from "./dialogs.js";
 import { make } from "./dom.js";
 
 export const NO_SETTINGS = { system: "", sampling: {}, more: "" };
 
-// The API's names. The server says which values are right: it knows, and answers in words.
+// Names as in the API. The server validates the values.
 const SAMPLING = [
   ["temperature", "Temperature", "0: always the likeliest token"],
   ["top_k", "Top k", "so many of the likeliest tokens"],
@@ -21,7 +21,7 @@ export function sent({ sampling, more }) {
   return { ...sampling, ...(more.trim() && JSON.parse(more)) };
 }
 
-/** Lets a person change them. Null if it was called off. */
+/** Edit the settings; null if cancelled. */
 export async function changed(settings) {
   const data = await opened(fields(settings), "Save settings", (given) => wrongMore(given.get("more")));
   if (data === null) return null;

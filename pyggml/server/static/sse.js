@@ -1,6 +1,6 @@
-// Reads server-sent events from the body of an answer: EventSource cannot send a body.
+// Parser of server-sent events in a response body: EventSource cannot send a request body.
 
-/** The data of each event. A comment, which keeps a silent connection open, is none. */
+/** The data of each event. Comments, which keep a silent connection open, are skipped. */
 export async function* eventData(body) {
   let data = [];
   for await (const line of lines(body)) {
@@ -20,7 +20,7 @@ async function* lines(body) {
     while (true) {
       const { done, value } = await reader.read();
       if (done) return;
-      // A line may end in CR, LF or both. A CR at the end of a piece may have its LF in the next one.
+      // A line may end in CR, LF or both. A CR at the end of a chunk may have its LF in the next one.
       const pieces = (rest + value).split(/\r\n|\n|\r(?!$)/);
       rest = pieces.pop();
       yield* pieces;

@@ -1,4 +1,4 @@
-// Keeps conversations in the browser's database, or as long as the page lives where the browser allows no more.
+// Storage of conversations: the browser's database, or memory if the browser has none.
 
 const TABLE = "conversations";
 
@@ -7,10 +7,10 @@ export class Store {
   #memory = new Map();
   #others = null;
 
-  /** Opens it. `onChange(id)` is called when another tab changes a conversation. */
+  /** Open the storage. `onChange(id)` is called for changes in other tabs. */
   static async open(onChange) {
     const store = new Store();
-    // A server mounted under another path has conversations of its own.
+    // A server mounted at another path has its own conversations.
     const name = `pyggml ${new URL(document.baseURI).pathname}`;
     try {
       const opening = indexedDB.open(name, 1);
@@ -19,17 +19,17 @@ export class Store {
       store.#others = new BroadcastChannel(name);
       store.#others.onmessage = ({ data }) => onChange(data);
     } catch {
-      // A private window, or a browser that is told to keep nothing.
+      // A private window, or storage is disabled.
     }
     return store;
   }
 
-  /** Whether what is put here outlives the page. */
+  /** True if the conversations are stored permanently. */
   get keeps() {
     return this.#database !== null;
   }
 
-  /** Everything, the latest first. */
+  /** All conversations, the latest first. */
   async all() {
     const found = this.keeps ? await result(this.#table("readonly").getAll()) : [...this.#memory.values()];
     return found.sort((a, b) => b.changed - a.changed);
@@ -39,7 +39,7 @@ export class Store {
     return this.keeps ? await result(this.#table("readonly").get(id)) : this.#memory.get(id);
   }
 
-  /** Throws QuotaExceededError if there is no room. */
+  /** Throws QuotaExceededError if the storage is full. */
   async put(conversation) {
     if (this.keeps) await this.#write((table) => table.put(conversation), conversation.id);
     else this.#memory.set(conversation.id, conversation);
@@ -57,7 +57,7 @@ export class Store {
   async #write(change, id) {
     const table = this.#table("readwrite");
     await new Promise((resolve, reject) => {
-      // Whether there is room shows at the end of the transaction only.
+      // A full storage is only reported at the end of the transaction.
       table.transaction.oncomplete = resolve;
       table.transaction.onabort = () => reject(table.transaction.error);
       change(table);

@@ -1,4 +1,4 @@
-// Sets the colours before anything is drawn, so this is no module: modules run after the page has been read.
+// Set the colours before the first paint. Not a module: modules run after the page has been parsed.
 
 (() => {
   const KEPT = "pyggml.theme";
@@ -7,7 +7,7 @@
     try {
       return localStorage.getItem(KEPT) ?? "system";
     } catch {
-      return "system"; // the browser keeps nothing
+      return "system"; // storage is disabled
     }
   }
 
@@ -15,7 +15,7 @@
     try {
       localStorage.setItem(KEPT, theme);
     } catch {
-      // It holds until the page is closed.
+      // The choice lasts until the page is closed.
     }
   }
 

@@ -1,10 +1,10 @@
-// The turns of a conversation, as they are seen.
+// Rendering of a conversation's turns.
 
 import { button, copyButton, make } from "./dom.js";
 import { MarkdownView } from "./markdown.js";
 import { endInWords, seconds, short } from "./words.js";
 
-// So near to the end, a reader wants to see what comes.
+// Distance from the end within which the view follows new text.
 const NEAR_PX = 60;
 
 export class Transcript {
@@ -17,7 +17,7 @@ export class Transcript {
     this.actions = actions;
   }
 
-  /** Shows a conversation. `isAnswering`: its last turn is still growing. */
+  /** Render a conversation. `isAnswering`: its last turn is still streaming. */
   show(conversation, isAnswering) {
     this.#unschedule();
     this.#views.clear();
@@ -35,7 +35,7 @@ export class Transcript {
     this.root.scrollTop = this.root.scrollHeight;
   }
 
-  /** Shows what a growing turn has now, at most once a frame. */
+  /** Update a streaming turn, at most once per frame. */
   grow(turn) {
     this.#frame ||= requestAnimationFrame(() => {
       this.#frame = 0;
@@ -43,7 +43,7 @@ export class Transcript {
     });
   }
 
-  /** Shows a turn whose answer has ended. */
+  /** Update a turn whose response has ended. */
   end(turn) {
     this.#unschedule();
     this.root.ariaBusy = "false";
@@ -139,7 +139,7 @@ class Answer {
 
   #showProblem(isAnswering, isLast) {
     const { turn } = this;
-    // Neither an end nor a problem: the page that read it was closed, or is another tab.
+    // No end and no error: the page was closed, or the response is streaming in another tab.
     const words = turn.problem || (turn.end || isAnswering ? "" : "This answer has not ended on this page.");
     this.problem.hidden = !words;
     if (words) this.problem.replaceChildren(make("span", { textContent: words }), ...(isLast ? [this.retry] : []));

@@ -1,4 +1,4 @@
-// Failures and figures in plain words.
+// Error messages, and formats of numbers.
 
 const BY_STATUS = {
   400: "The server cannot take this:",
@@ -13,7 +13,7 @@ const BY_STATUS = {
   504: "The server took too long.",
 };
 
-/** One or two sentences for people. What the server says itself comes last. */
+/** One or two sentences for users, ending with the server's message. */
 export function inWords(error) {
   if (error.cut) return cutOff(error);
   if (error.status === 0) return "The server cannot be reached. Is it running?";
@@ -27,18 +27,18 @@ function cutOff(error) {
   return `The server could not finish the answer. ${sentence(error.message)}`;
 }
 
-/** Why an answer ended, where that is not plain to see. */
+/** The reason for the end of a response, if it is not obvious. */
 export function endInWords(reason) {
   return { length: "cut at its limit of tokens", tool_calls: "asks for a tool", stopped: "stopped" }[reason] ?? "";
 }
 
 function sentence(text) {
-  const isName = /^\S*[:._[]/.test(text); // of a field, which is written as it is
+  const isName = /^\S*[:._[]/.test(text); // starts with a field's name, which is not capitalized
   const first = isName ? text : text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?]$/.test(first) ? first : `${first}.`;
 }
 
-/** Three digits are as many as are worth reading. */
+/** Round to three digits. */
 export function short(number) {
   return number >= 100 ? number.toFixed(0) : String(Number(number.toPrecision(3)));
 }

@@ -337,7 +337,7 @@ def test_the_last_message_is_continued(url: str) -> None:
         ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": 5}}, "tool_choice", "a list"),
         ({"response_format": {}}, None, "response_format"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "x"}}}, None, "get_weather"),
-        ({"chat_template": "{{ 1 }}"}, "chat_template", "server starts"),
+        ({"chat_template": "{{ 1 }}"}, "chat_template", "starting the server"),
         ({"continue_final_message": True}, None, "role 'user'"),
         ({"modalities": ["text", "audio"]}, "modalities", "text"),
         ({"logit_bias": {"123456789": 1}}, None, "123456789"),

@@ -107,7 +107,7 @@ async def _respond(
 
 
 class _ResponseWriter:
-    """Formats a response, whole or as JSON lines."""
+    """Formatter of a response, whole or as JSON lines."""
 
     def __init__(
         self, body: GenerationRequest, model: LoadedModel, fields: Callable[[Delta], Json], started: int

@@ -15,7 +15,7 @@ Item = dict[str, Any]
 
 
 class ResponseWriter:
-    """Builds a response item by item, and its events. A whole completion is added as one chunk.
+    """A response, built item by item, and its events. A whole completion is added as one chunk.
 
     Attributes:
         output: the items so far.
