@@ -17,7 +17,7 @@ class Slow:
 
     @cached_property
     def value(self) -> int:
-        """What it is."""
+        """The value."""
         self.n_computed += 1
         self.began.set()
         self.go_on.wait(60)
@@ -28,7 +28,7 @@ def test_it_is_computed_once() -> None:
     one = Slow()
     one.go_on.set()
     assert (one.value, one.value, one.n_computed) == (1, 1, 1)
-    assert Slow.value.__doc__ == "What it is."
+    assert Slow.value.__doc__ == "The value."
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")

@@ -38,7 +38,7 @@ FILES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "smollm2": ("llama", (*CHATML, "<gh_stars>", "<reponame>"), "SmolLM2 135M Instruct"),
     "mistral": ("llama", ("</s>", "<s>"), "Mistral 7B Instruct v0.3"),
     "unnamed": ("llama", ("</s>", "<s>"), "the best of both"),
-    "chatml": ("llama", CHATML, "nobody's chat model"),
+    "chatml": ("llama", CHATML, "an unknown chat model"),
     "phi2": ("phi2", ("<|endoftext|>",), "Phi 2"),
     "qwen2": ("qwen2", CHATML, "Qwen2.5 0.5B Instruct"),
     "r1-qwen": ("qwen2", R1, "DeepSeek R1 Distill Qwen 1.5B"),

@@ -217,7 +217,7 @@ def test_bad_sampling_params(llm: pyggml.LLM, params: dict[str, Any], named: str
         "deep",
         "left recursion",
         "empty",
-        "deep beside literals",
+        "deep with literals",
         "chain",
         "exponential",
         "long literal, repeated",

@@ -33,7 +33,7 @@ TOO_LARGE = {
     "shared": grown("[1]", "{% set ns.x = [ns.x, ns.x] %}", 60, "{{ ns.x }}"),
     "passed on": "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('a') }}",
     # Lines are read by the standard library's own code, whose memory was once only counted when it was freed.
-    "kept beside lines": MEGABYTE + "{% set l = [] %}"
+    "kept with lines": MEGABYTE + "{% set l = [] %}"
     "{% for i in range(300) %}{% set _ = x|indent|length %}{% set _ = l.append([x, 'a']|join) %}{% endfor %}",
 }
 TOO_DEEP = {

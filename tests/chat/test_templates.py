@@ -78,7 +78,7 @@ NO_TOOL_FORMAT = "describes no tools that it also says how to call: pyggml descr
 NO_SCHEMAS = (
     "writes arguments in a form that no schema can be enforced in: pyggml describes its own in the system message"
 )
-NEEDS_TOOLS = "fails without tools; Hugging Face has it beside another one that serves then"
+NEEDS_TOOLS = "fails without tools; Hugging Face has it with another one that serves then"
 
 # Where the texts differ: in which conversations, and why. A test fails when one that is listed does not differ.
 DIFFERENT: dict[str, tuple[frozenset[str], str]] = {

@@ -44,7 +44,7 @@ def get_weather(  # noqa: D417
 ) -> str:
     """Tells the weather.
 
-    It asks nobody, and makes it up.
+    It asks no one, and makes it up.
 
     Args:
         city (str): the town, or
@@ -60,7 +60,7 @@ def get_weather(  # noqa: D417
 def test_a_function_describes_itself() -> None:
     tool = tools.tool_from_function(get_weather)
     assert tool.name == "get_weather"
-    assert tool.description == "Tells the weather.\n\nIt asks nobody, and makes it up."
+    assert tool.description == "Tells the weather.\n\nIt asks no one, and makes it up."
     properties = tool.parameters["properties"]
     assert list(properties) == ["city", "unit", "days", "places", "mode", "span"]
     assert tool.parameters["required"] == ["city"]

@@ -378,7 +378,7 @@ def test_sampling_that_cannot_be_loaded(session: Session, sampling: object) -> N
     assert session.parameters.given == {}
 
 
-@pytest.mark.parametrize("line", ["/save", "/load", "/save ~nobody-of-that-name/x", "/load a\0b"])
+@pytest.mark.parametrize("line", ["/save", "/load", "/save ~stranger-of-that-name/x", "/load a\0b"])
 def test_files_that_cannot_be(session: Session, line: str) -> None:
     with pytest.raises(click.ClickException):
         run_input(session, line)

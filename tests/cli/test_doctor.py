@@ -170,8 +170,8 @@ class TestEnginesThatFail:
     def test_a_user_without_a_home(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("HOME", "XDG_CACHE_HOME", "PYGGML_CACHE"):
             monkeypatch.delenv(name, raising=False)
-        nobody = "import os; os.getuid = lambda: 2**31 - 9"  # a number that no user has
-        result = self.failing(f"{nobody}; from pyggml.cli.doctor.probe import main; main()")
+        no_user = "import os; os.getuid = lambda: 2**31 - 9"  # a number that no user has
+        result = self.failing(f"{no_user}; from pyggml.cli.doctor.probe import main; main()")
         assert result.failure is None
         (cache,) = [
             check

@@ -354,7 +354,7 @@ def prepare_metadata_for_build_wheel(folder, settings=None):
         file.write("Metadata-Version: 2.1\\nName: enginepackage\\nVersion: 1.0\\n")
     return name
 def build_wheel(folder, settings=None, metadata=None):
-    raise SystemExit("nobody may build this")
+    raise SystemExit("building is not allowed")
 """
 
 

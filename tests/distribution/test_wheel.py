@@ -170,7 +170,7 @@ def test_nothing_in_the_wheel_knows_where_it_was_built(unpacked: Path) -> None:
     assert [path.name for path in unpacked.rglob("*") if path.is_file() and here in path.read_bytes()] == []
 
 
-@pytest.mark.skipif("PYGGML_TEST_WHEEL" in os.environ, reason="nobody knows how that wheel was made")
+@pytest.mark.skipif("PYGGML_TEST_WHEEL" in os.environ, reason="that wheel was made in an unknown way")
 @pytest.mark.skipif(shutil.which("ccache") is None, reason="without ccache the engine is compiled twice")
 def test_another_folder_makes_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
     """There, and from files that are younger."""

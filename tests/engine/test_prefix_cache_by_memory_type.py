@@ -95,10 +95,10 @@ def test_cancelled_in_the_middle_of_a_prompt(path: Path, alone: pyggml.LLM) -> N
     prompt, company = tokens(450, seed=5), tokens(20, seed=6)
     with pyggml.load(path, n_ctx=1024, n_threads=1) as llm:
         for _ in range(5):
-            beside = llm.stream(company, ignore_eos=True, max_tokens=40)
-            next(beside)
+            adjacent = llm.stream(company, ignore_eos=True, max_tokens=40)
+            next(adjacent)
             llm.stream(prompt, **OPTIONS).cancel()
-            assert beside.finish().token_ids == alone.generate(company, ignore_eos=True, max_tokens=40).token_ids
+            assert adjacent.finish().token_ids == alone.generate(company, ignore_eos=True, max_tokens=40).token_ids
         assert llm.generate(prompt, **OPTIONS).token_ids == alone.generate(prompt, **OPTIONS).token_ids
 
 

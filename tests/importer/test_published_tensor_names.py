@@ -55,7 +55,7 @@ def renamed(*pairs: tuple[str, str]) -> Change:
     return change
 
 
-def beside(*names: str, shape: tuple[int, ...] = (1,)) -> Change:
+def adjacent(*names: str, shape: tuple[int, ...] = (1,)) -> Change:
     """Further tensors."""
 
     def change(_config: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
@@ -228,16 +228,16 @@ FORMS = {
     ),
     "scales of the cache": Form(
         LLAMA,
-        beside(
+        adjacent(
             *(f"model.layers.0.self_attn.{name}_scale" for name in ("k", "v", "q", "kv", "k_proj.k", "k_proj.output")),
             *(f"model.layers.0.self_attn.{name}_zero_point" for name in "kvq"),
             "model.layers.0.self_attn.prob_output_scale",
         ),
     ),
-    "a draft of further tokens": Form("qwen3-next-80b-a3b-instruct", beside("mtp.fc.weight", "mtp.norm.weight")),
-    "tables of rotations": Form(LLAMA, beside("model.layers.0.self_attn.rotary_emb.inv_freq", shape=(8,))),
-    "a value head": Form(QWEN3, beside("v_head.summary.weight"), "do not have, such as 'v_head.summary.weight'"),
-    "the same twice": Form(LLAMA, beside("norm.weight", shape=(64,)), "do not have, such as 'norm.weight'"),
+    "a draft of further tokens": Form("qwen3-next-80b-a3b-instruct", adjacent("mtp.fc.weight", "mtp.norm.weight")),
+    "tables of rotations": Form(LLAMA, adjacent("model.layers.0.self_attn.rotary_emb.inv_freq", shape=(8,))),
+    "a value head": Form(QWEN3, adjacent("v_head.summary.weight"), "do not have, such as 'v_head.summary.weight'"),
+    "the same twice": Form(LLAMA, adjacent("norm.weight", shape=(64,)), "do not have, such as 'norm.weight'"),
 }
 
 

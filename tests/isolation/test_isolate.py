@@ -441,7 +441,7 @@ def test_nothing_is_left_of_it() -> None:
     "how",
     [
         *("ring garbage", "ring endless event", "ring no kind", "ring impossible count", "endless answer"),
-        *("no json", "no length", "long length", "no object", "no facts", "wrong type", "no error of ours"),
+        *("no json", "no length", "long length", "no object", "no facts", "wrong type", "no pyggml error"),
         "deep json",
     ],
 )
@@ -449,7 +449,7 @@ def test_a_process_that_lies(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOW", how)
     monkeypatch.setattr("pyggml.isolation.process._WORKER", "support.servers.hostile_worker")
     with pytest.raises(
-        pyggml.EngineError, match="boo" if how == "no error of ours" else "makes no sense|invalid|malformed|corrupted"
+        pyggml.EngineError, match="boo" if how == "no pyggml error" else "makes no sense|invalid|malformed|corrupted"
     ):
         pyggml.load(isolate=True)
 

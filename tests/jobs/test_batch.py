@@ -94,7 +94,7 @@ def test_rows_that_fail_are_kept_and_stop_nothing(llm: pyggml.LLM, tmp_path: Pat
         {"prompt": "x", "params": 4},
         {"prompt": "x", "params": "{"},
         {"prompt": "x", "answer_error": "taken"},
-        {"messages": [{"role": "nobody"}]},
+        {"messages": [{"role": "stranger"}]},
         {"messages": 3},
         {"prompt": "\ud800", "params": {"max_tokens": 1}},
         *prompts(2),

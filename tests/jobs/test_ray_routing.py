@@ -224,7 +224,7 @@ def test_each_model_is_found_by_all_of_its_names() -> None:
     ) -> AsyncGenerator[Sequence[Mapping[str, Any]], None]:
         del fields
         found.append(request.model)
-        raise pyggml.ClosedError("there is nobody")
+        raise pyggml.ClosedError("no replica")
         yield ()
 
     models = (ModelSpec(name="one"), ModelSpec(name="two", aliases=("zwei",)))

@@ -110,9 +110,15 @@ def test_a_checkpoint_loads_as_its_directory_does(hub: HubServer, cache: Path, t
     (local / "additional_chat_templates").mkdir()
     (local / "additional_chat_templates" / "plain.jinja").write_text("{{ messages }}")
     needed = files_below(local)
-    beside = {"pytorch_model.bin", "consolidated.safetensors", "params.json", "README.md", "original/model.safetensors"}
+    adjacent = {
+        "pytorch_model.bin",
+        "consolidated.safetensors",
+        "params.json",
+        "README.md",
+        "original/model.safetensors",
+    }
     files = {name: (local / name).read_bytes() for name in needed}
-    hub.add("tiny/llama", {**files, **dict.fromkeys([*beside, "onnx/model.onnx", "vocab.json"], b"no")})
+    hub.add("tiny/llama", {**files, **dict.fromkeys([*adjacent, "onnx/model.onnx", "vocab.json"], b"no")})
     expected = text_of(local)
     assert text_of("hf:tiny/llama") == expected
     snapshot = identify("hf:tiny/llama")

@@ -130,7 +130,7 @@ _SOUND: dict[str, Any] = {
     "query": "a",
     "documents": ["a", "b"],
     "tokens": [1],
-    "job_id": "a job of nobody's",
+    "job_id": "a job of another client",
     "messages": [{"role": "user", "content": "a"}],
     "stream": False,
 }

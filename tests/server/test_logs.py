@@ -95,8 +95,8 @@ def test_a_line_for_each_request(url: str, log: Lines) -> None:
 def test_what_is_refused_has_a_line_too(url: str, log: Lines) -> None:
     assert ask(url, "bad", temperature="hot").status_code == 400
     assert fields(log.of("bad"))["outcome"] == "client_error"
-    assert ask(url, "nobody", model="nobody").status_code == 404
-    assert fields(log.of("nobody"))["error"] == "model_not_found"
+    assert ask(url, "stranger", model="stranger").status_code == 404
+    assert fields(log.of("stranger"))["error"] == "model_not_found"
     answer = httpx.get(f"{url}/nothing", headers={"x-request-id": "lost"})
     assert (answer.status_code, answer.headers["x-request-id"]) == (404, "lost")
     assert fields(log.of("lost"))["path"] == "/nothing"

@@ -69,8 +69,8 @@ def test_what_the_machine_has_no_room_for_is_refused(copies: list[Path]) -> None
             alone = (await refusal(offered, "b")).failure  # by the library itself
             await answer(offered, "a")
             await asyncio.sleep(1.0)
-            beside = (await refusal(offered, "b")).failure
-            for failure in (alone, beside):
+            adjacent = (await refusal(offered, "b")).failure
+            for failure in (alone, adjacent):
                 assert (failure.status, failure.code) == (503, "out_of_memory")
                 assert "mapped weights" in failure.message
             assert (await answer(offered, "a"))[0] == "a"

@@ -79,7 +79,7 @@ def at_rest(url: str, ended: int) -> Figures:
 
 def test_the_counters_are_what_was_done(url: str) -> None:
     ends = [execute(url, max_tokens=n) for n in (5, 17, 40)]
-    execute(url, model="nobody")
+    execute(url, model="stranger")
     execute(url, temperature="hot")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(execute, url, job_id="mine", max_tokens=100_000, ignore_eos=True, timeout_s=60)
@@ -169,7 +169,7 @@ def test_the_engine_is_asked(url: str) -> None:
 
 
 def test_what_clients_make_up_adds_no_series(url: str) -> None:
-    execute(url, model="nobody")
+    execute(url, model="stranger")
     before = at_rest(url, 1)
     for n in range(20):
         execute(url, model=f"model-{n}", job_id=f"job-{n}")

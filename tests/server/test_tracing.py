@@ -116,7 +116,7 @@ def test_choices_and_failures(traced: Traced) -> None:
     httpx.post(f"{traced.url}/v1/completions", json={"model": "default", "prompt": "Once", "n": 2, "max_tokens": 3})
     *answers, _ = traced.spans(3)
     assert [(each.attributes or {})["gen_ai.operation.name"] for each in answers] == ["text_completion"] * 2
-    httpx.post(f"{traced.url}/execute", json={"model": "nobody", "prompt": "Once"})
+    httpx.post(f"{traced.url}/execute", json={"model": "stranger", "prompt": "Once"})
     (refused,) = traced.spans(1)
     assert (refused.attributes or {})["error.type"] == "model_not_found"
     assert refused.status.status_code is StatusCode.UNSET

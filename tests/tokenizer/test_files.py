@@ -325,8 +325,8 @@ class TestTokenizerModel:
         with pytest.raises(TokenizerError, match=words):
             open_tokenizer(path, tiny)
 
-    @pytest.mark.parametrize("beside", ["tokenizer_config.json", "added_tokens.json"])
-    def test_tokens_added_afterwards(self, tmp_path: Path, beside: str) -> None:
+    @pytest.mark.parametrize("adjacent", ["tokenizer_config.json", "added_tokens.json"])
+    def test_tokens_added_afterwards(self, tmp_path: Path, adjacent: str) -> None:
         """As in Phi-3: the pieces are Llama's, and the chat tokens are added in another file."""
         vocabulary = models.real_vocabulary("phi-3")
         whole = tokenizer_files.sentencepiece_model(vocabulary)
@@ -336,12 +336,12 @@ class TestTokenizerModel:
         with Model(models.VOCABULARIES / "ggml-vocab-phi-3.gguf", vocab_only=True) as model:
             with pytest.raises(TokenizerError, match=r"has 32000 tokens but not id 32000"):
                 open_tokenizer(tmp_path, model)
-            if beside == "added_tokens.json":
+            if adjacent == "added_tokens.json":
                 content: Content = {piece.text: i for i, piece in added.items()}
             else:
                 decoder = {str(i): {"content": piece.text, "special": True} for i, piece in added.items()}
                 content = {"added_tokens_decoder": decoder}
-            (tmp_path / beside).write_text(json.dumps(content))
+            (tmp_path / adjacent).write_text(json.dumps(content))
             own, theirs = Tokenizer(model.vocab), open_tokenizer(tmp_path, model)
             for special in [False, True]:
                 text = "<|user|> Hello <|end|>\n<|assistant|>"

@@ -47,7 +47,7 @@ def test_every_file_that_the_page_names_is_there(client: httpx.Client) -> None:
         imports = re.findall(r'from "\./([^"]+)"', path.read_text())
         assert all((STATIC / each).is_file() for each in imports), path.name
         named |= {f"static/{each}" for each in imports}
-    assert {f"static/{path.name}" for path in modules} <= named, "a module that nobody imports"
+    assert {f"static/{path.name}" for path in modules} <= named, "a module without importers"
     for name in named:
         answer = client.get(name)
         assert answer.status_code == 200, name

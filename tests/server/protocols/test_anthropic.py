@@ -306,7 +306,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"stop_sequences": [""]}, r"stop_sequences\.0"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, r"tools\.0\.type: .*'custom'"),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool"}}, "needs the name"),
-        ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "nobody"}}, "nobody"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "stranger"}}, "stranger"),
         ({"tool_choice": {"type": "any"}}, "no tools were given"),
         ({"extra_body": {"temperature": -1}}, "temperature"),
         ({"extra_body": {"mcp_servers": [{"name": "x"}]}}, "mcp_servers"),
@@ -325,7 +325,7 @@ def test_required_fields(url: str, client: anthropic.Anthropic) -> None:
     assert (missing.status_code, missing.json()["error"]["type"]) == (400, "invalid_request_error")
     assert "max_tokens" in missing.json()["error"]["message"]
     with pytest.raises(anthropic.NotFoundError) as caught:
-        ask(client, model="nobody")
+        ask(client, model="stranger")
     assert caught.value.type == "not_found_error"
 
 
@@ -335,7 +335,7 @@ def test_models(client: anthropic.Anthropic) -> None:
     assert model.created_at.year >= 2025
     assert client.models.retrieve(model.id) == model
     with pytest.raises(anthropic.NotFoundError):
-        client.models.retrieve("nobody")
+        client.models.retrieve("stranger")
 
 
 def test_what_is_ignored(client: anthropic.Anthropic) -> None:

@@ -137,7 +137,7 @@ def test_a_job_is_cancelled_while_its_model_is_loaded(monkeypatch: pytest.Monkey
 
 
 def test_a_model_that_is_not_there(url: str) -> None:
-    answer = httpx.post(f"{url}/execute", json={"model": "nobody", "prompt": "Once"})
+    answer = httpx.post(f"{url}/execute", json={"model": "stranger", "prompt": "Once"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
 
 

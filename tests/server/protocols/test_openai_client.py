@@ -136,7 +136,7 @@ def test_raw_answers_have_the_request_s_id(client: OpenAI) -> None:
 
 def test_errors_have_their_classes(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
-        client.chat.completions.create(model="nobody", messages=ASKED)
+        client.chat.completions.create(model="stranger", messages=ASKED)
     assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
     with pytest.raises(openai.BadRequestError) as too_long:
         client.chat.completions.create(model="default", messages=[{"role": "user", "content": "a " * 9000}])

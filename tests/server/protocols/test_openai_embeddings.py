@@ -139,6 +139,6 @@ def test_the_models_are_listed(url: str) -> None:
     assert (only["object"], only["owned_by"]) == ("model", "pyggml")
     assert httpx.get(f"{url}/v1/models/{only['id']}").json() == only
     assert httpx.get(f"{url}/v1/models/default").json() == only
-    missing = httpx.get(f"{url}/v1/models/org/nobody")
+    missing = httpx.get(f"{url}/v1/models/org/stranger")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
     assert embedded(url, "a", model=only["id"])["model"] == only["id"]

@@ -57,7 +57,7 @@ def _answer(task: dict[str, int], how: str) -> None:
         "no facts": protocol.encode_reply({"model": {}, "n_ctx": 5, "memory": [], "not_batch_invariant": []}),
         "wrong type": protocol.encode_reply({"model": {}, "n_ctx": "5", "memory": [], "not_batch_invariant": []}),
         "endless answer": bytes(2 << 20),
-        "no error of ours": protocol.encode_reply({"error": "SystemExit", "text": "boo"}),
+        "no pyggml error": protocol.encode_reply({"error": "SystemExit", "text": "boo"}),
         "deep json": protocol.encode_reply({})[:4] + b"[" * 100_000,
     }[how]
     if how == "deep json":
