@@ -40,7 +40,7 @@ COMMANDS = {
 
 # Phrases in messages of the library and of click -> the same with options of the command line.
 _OPTION_NAMES = {
-    "say requantize=True": "say --requantize",
+    "pass requantize=True": "pass --requantize",
     "give an importance matrix": "give an importance matrix (--imatrix FILE)",
     "a chunk of n_ctx=": "a chunk of --n-ctx ",
     "a smaller n_ctx": "a smaller --n-ctx",

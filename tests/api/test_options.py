@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
 import shutil
 import subprocess
@@ -23,7 +22,7 @@ from pyggml.chat.request import chat_request
 from pyggml.generation import request_options
 from pyggml.memory.estimate import estimate
 from pyggml.options import EstimateOptions, LoadOptions, MemoryOptions
-from pyggml.sampling import DEFAULT_SAMPLERS, Grammar, SamplingParams
+from pyggml.sampling import Grammar, SamplingParams
 
 CHAT_METHODS = (pyggml.LLM.chat, pyggml.LLM.stream_chat, pyggml.LLM.achat, pyggml.LLM.astream_chat)
 
@@ -122,23 +121,6 @@ def test_type_checkers_know_a_made_up_option(with_made_up_option: Path) -> None:
 
 
 # --- the same facts in C ------------------------------------------------------------------------------------------
-
-
-def test_ranges_and_order_of_samplers_are_those_of_the_engine() -> None:
-    chain = next((ROOT / "csrc").rglob("sampler_chain.cpp")).read_text()
-    limits = {"FLT_MAX": math.inf, "-FLT_MAX": -math.inf, "INT_MAX": 2**31 - 1}
-    in_c = {
-        name: tuple(limits.get(bound) or float(bound.removesuffix("f")) for bound in bounds if bound != "FLT_MIN")
-        for name, *bounds in re.findall(r'require_in\("(\w+)", options\.\1, ([^,]+), ([^)]+)\)', chain)
-    }
-    fields = {name: field for name, field in fields_of(SamplingParams).items() if name in in_c}
-    in_python = {name: (field.low, field.high)[field.above_low :] for name, field in fields.items()}
-    in_python["adaptive_target"] = (-1, 1)  # in C, -1 stands for None
-    assert len(in_c) > 20
-    assert in_c == in_python
-    order = re.search(r"USUAL_ORDER\[\] = \{([^}]*)\}", chain)
-    assert order is not None
-    assert tuple(re.findall(r'"(\w+)"', order[1])) == DEFAULT_SAMPLERS
 
 
 # --- signatures and docs ----------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_convert_replaces_a_file_only_when_told_to(tiny: Path, tmp_path: Path) -
 
 
 def test_convert_looks_at_the_output_first(long: Path, tmp_path: Path) -> None:
-    assert "is a directory: name the file" in fails(1, "convert", long, tmp_path)
+    assert "is a directory: name a file in it" in fails(1, "convert", long, tmp_path)
     assert f"there is no directory {tmp_path / 'no'}" in fails(1, "convert", long, tmp_path / "no" / "out.gguf")
     source = long / "config.json"
     os.link(source, tmp_path / "config.json")

@@ -55,7 +55,7 @@ def test_quantize_says_what_became_of_it(floats: Path, tmp_path: Path) -> None:
 def test_quantize_names_its_options(floats: Path, tmp_path: Path) -> None:
     """Errors name the command's options, not the library's parameters."""
     out = tmp_path / "out.gguf"
-    assert fails(1, "quantize", SHIPPED_MODEL, out, "q4_0").endswith("or say --requantize\n")
+    assert fails(1, "quantize", SHIPPED_MODEL, out, "q4_0").endswith("or pass --requantize\n")
     assert fails(1, "quantize", floats, out, "iq2_xxs").endswith("give an importance matrix (--imatrix FILE)\n")
 
 

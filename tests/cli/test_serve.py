@@ -188,7 +188,7 @@ def test_what_keeps_it_from_starting(options: list[str], message: str) -> None:
         ("--metrics", "/metrics is always there"),
         ("--slots", "-np N"),
         ("--embeddings", "every model embeds"),
-        ("-cb", "computed together"),
+        ("-cb", "continuous batching is always on"),
         ("--jinja", "the model's template is used"),
         ("--ssl-key-file x", "a proxy"),
         ("--enable-auto-tool-choice", "template says how it calls tools"),

@@ -119,13 +119,13 @@ def _run(arguments: list[str], kernels: str) -> subprocess.CompletedProcess[str]
 
 
 def test_random_schedules() -> None:
-    done = _run([str(TESTS / "schedules.py"), "--rounds", "8", "--seed", "5"], "on")
+    done = _run([str(TESTS / "soak" / "schedules.py"), "--rounds", "8", "--seed", "5"], "on")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_schedules_see_a_difference() -> None:
     """The comparison finds differences with upstream's kernels, whose rounding depends on the batch."""
-    done = _run([str(TESTS / "schedules.py"), "--rounds", "3", "--seed", "5", "--model", "llama"], "off")
+    done = _run([str(TESTS / "soak" / "schedules.py"), "--rounds", "3", "--seed", "5", "--model", "llama"], "off")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "NOT EQUAL: --seed 5 --first" in done.stdout
 

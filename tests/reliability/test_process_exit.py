@@ -56,11 +56,11 @@ atexit.register(time.sleep, 0.5)  # first, and so called last: the loop goes on 
 
 import uvloop
 import pyggml
-from pyggml.generation.event_loops import Line
+from pyggml.generation.event_loops import LoopWaiter
 
 async def begin_and_drop():
     while True:
-        Line()
+        LoopWaiter()
         await asyncio.sleep(0)
 
 threading.Thread(target=lambda: uvloop.run(begin_and_drop()), daemon=True).start()
