@@ -26,7 +26,7 @@ MAX_SECONDS = 90.0
 SEVERAL = ("batch", "generate", "tasks")
 
 #: What gives up in the middle of a step (docs/reference/errors.md), if there is memory to say so.
-_ABORT = re.compile("a check inside the engine failed|another for the message")
+_ABORT = re.compile("a check inside the engine failed|that of its error message")
 
 environment = faults.environment
 
