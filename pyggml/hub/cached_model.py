@@ -35,3 +35,5 @@ class Download:
         is_revision = other.revision in (None, self.reference.revision)
         file = self.reference.file
         return is_revision and (other.file in (None, file) or (file is not None and has_type(file, str(other.file))))
+
+    is_called = matches  # its name in earlier versions

@@ -64,6 +64,8 @@ class DeviceMemory:
         """True if there is enough memory, and a tenth of it stays free."""
         return self.total_bytes <= (1 - HEADROOM) * self.available_bytes
 
+    leaves_room = has_headroom  # its name in earlier versions
+
 
 @option_class
 @dataclass(frozen=True, kw_only=True)
