@@ -30,11 +30,11 @@ TOO_LARGE = {
     "indented": "{{ 'a\\nb'|indent(100000000000) }}",
     "as JSON": "{{ [1, [2]]|tojson(indent=100000000000) }}",
     "printed": grown("'a' * 100000000", "{{ ns.x }}"),
-    "shared": grown("[1]", "{% set ns.x = [ns.x, ns.x] %}", 60, "{{ ns.x }}"),
+    "shared": grown("['a' * 1000]", "{% set ns.x = [ns.x, ns.x] %}", 60, "{{ ns.x }}"),
     "passed on": "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('a') }}",
     # Lines are read by the standard library's own code, whose memory was once only counted when it was freed.
-    "kept with lines": MEGABYTE + "{% set l = [] %}"
-    "{% for i in range(300) %}{% set _ = x|indent|length %}{% set _ = l.append([x, 'a']|join) %}{% endfor %}",
+    "kept with lines": "{% set x = ['a' * 1000]|join %}{% set x = [x * 100]|join %}{% set l = [] %}"
+    "{% for i in range(1900) %}{% set _ = x|indent|length %}{% set _ = l.append([x, x]|join) %}{% endfor %}",
 }
 TOO_DEEP = {
     "in itself": "{% set l = [] %}{% set _ = l.append(l) %}{{ l }}",
