@@ -59,6 +59,9 @@ def display_name(path: Path) -> str:
     return match["model"] if match else path.name
 
 
+shown_name = display_name  # its name in earlier versions
+
+
 def cache_dir() -> Path:
     """Return the folder for imported models, which may not exist yet.
 

@@ -33,6 +33,9 @@ def parse_bytes(text: str) -> int:
     return round(float(number) * float(1024 if is_binary else 1000) ** power)
 
 
+bytes_of = parse_bytes  # its name in earlier versions
+
+
 def count_text(n: float) -> str:
     """Format ``1_235_814_432`` as "1.24 billion"."""
     digits, power = _three_digits(n, len(_COUNTS))

@@ -37,3 +37,12 @@ __all__ = [
     "run",
     "usage",
 ]
+
+# Names of earlier versions.
+Broken = InvalidRow
+Names = FieldNames
+PlainAnswering = PromptRowProcessor
+answer_all = process_rows
+fitting = fit_to_column
+identity = job_id
+open_answering = open_row_processor

@@ -26,6 +26,8 @@ __all__ = [
     "remove_download",
 ]
 
+reference_meant_by = guess_reference  # its name in earlier versions
+
 _MIN_VERSION = (1, 24)  # earlier versions cannot stop a transfer over Xet
 _INSTALL = f"pip install 'huggingface_hub>={_MIN_VERSION[0]}.{_MIN_VERSION[1]}'"
 

@@ -32,12 +32,23 @@ _COMPILED = {
     "ExportedDevices": "pyggml.remote.exported_devices",
     **dict.fromkeys(("Supervisor", "list_exported_devices"), "pyggml.remote.supervisor"),
 }
+_OLD_NAMES = {
+    "Loan": "ExportedDevices",
+    "VARIABLE": "KEY_VARIABLE",
+    "default_file": "default_key_file",
+    "found_key": "find_key",
+    "lent_by": "list_exported_devices",
+    "made_key": "create_key",
+}
 
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of these
 
     def __getattr__(name: str) -> object:
         """Import names that need the compiled module on first use."""
+        name = _OLD_NAMES.get(name, name)
+        if name in globals():
+            return globals()[name]
         if name not in _COMPILED:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_COMPILED[name]), name)

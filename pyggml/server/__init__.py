@@ -44,13 +44,22 @@ _LAZY = {
     "configure_logs": "pyggml.server.observability.logs",
     "run": "pyggml.server.serve",
 }
-_OLD_NAMES = {"Forwarded": "ForwardedRequest", "Relay": "WorkerProxy", "answers": "run_forwarded"}
+_OLD_NAMES = {
+    "Forwarded": "ForwardedRequest",
+    "Given": "PartialSettings",
+    "Relay": "WorkerProxy",
+    "answers": "run_forwarded",
+    "from_text": "parse_text",
+    "hints": "foreign_variable_hints",
+}
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         name = _OLD_NAMES.get(name, name)
+        if name in globals():
+            return globals()[name]
         if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
