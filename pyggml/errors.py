@@ -4,8 +4,6 @@ All derive from :class:`InferError`, and from the builtin exception that fits, i
 expected value and the way out, and includes the engine's own message if there is one.
 """
 
-from __future__ import annotations
-
 
 class InferError(Exception):
     """Base class of all of pyggml's exceptions."""
@@ -63,8 +61,8 @@ class DeviceError(InferError, RuntimeError):
     """The requested device does not exist or cannot be used."""
 
 
-class OutOfMemoryError(InferError, MemoryError):
-    """Out of memory.
+class _OutOfSpaceError(InferError):
+    """Out of memory or disk space.
 
     Attributes:
         required_bytes: bytes that the operation needs, 0 if unknown.
@@ -77,18 +75,15 @@ class OutOfMemoryError(InferError, MemoryError):
         self.available_bytes = available_bytes
 
 
-class DiskFullError(InferError, OSError):
+class OutOfMemoryError(_OutOfSpaceError, MemoryError):
+    """Out of memory; has ``required_bytes`` and ``available_bytes``, 0 if unknown."""
+
+
+class DiskFullError(_OutOfSpaceError, OSError):
     """The file does not fit on its disk; no incomplete file is left under its name.
 
-    Attributes:
-        required_bytes: bytes that the file needs, 0 if unknown.
-        available_bytes: bytes that are free, 0 if unknown.
+    Has ``required_bytes`` and ``available_bytes``, 0 if unknown.
     """
-
-    def __init__(self, message: str, required_bytes: int = 0, available_bytes: int = 0) -> None:
-        super().__init__(message)
-        self.required_bytes = required_bytes
-        self.available_bytes = available_bytes
 
 
 class DownloadError(InferError, ConnectionError):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from pyggml import families
-from pyggml._core.c_values import INT32_MAX, integer
+from pyggml._core.checks import INT32_MAX, integer
 from pyggml._core.fields import fields_of, require_known
 from pyggml._core.hints import hints
 from pyggml._native.backend import find_device
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from pyggml._family_classes import *  # noqa: F403
-    from pyggml._family_classes import Factories
+    from pyggml._family_classes import _Factories
     from pyggml._keywords import LoadKeywords
 else:
-    Factories = object
+    _Factories = object
 
 TokenizerPath = str | os.PathLike[str] | None
 
@@ -96,7 +96,7 @@ class FamilyModel(LLM):
         return self.family_of(families.of_model(self.model), Path(self.model.path))
 
 
-class Inference(Factories):
+class Inference(_Factories):
     """Loads models onto one device. Safe to share between threads.
 
     Each ``use_...`` method checks the file before it loads the weights, and refuses a model of another family::

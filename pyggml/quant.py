@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from pyggml import errors
 from pyggml._core import c_calls
-from pyggml._core.checks import integer, items, require_countable, shown
+from pyggml._core.c_values import any_array
+from pyggml._core.checks import integer, items, shown
 from pyggml._core.ffi import ffi, lib
 
 #: Version of the quantised types' layouts, as stored in files.
@@ -249,11 +250,7 @@ def raw_shape(type: GGMLType, shape: Sequence[int]) -> tuple[int, ...]:
 
 def _array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
     """Return ``values`` as an array of numbers of any real type."""
-    require_countable(name, values)
-    try:
-        given = np.asarray(values)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise errors.InvalidParameterError(f"{name} cannot be converted to an array: {error}") from None
+    given = any_array(name, values)
     if given.dtype.kind not in "fiub":
         raise errors.InvalidParameterError(f"{name} must hold real numbers, not {given.dtype}")
     return given

@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 
 from pyggml import hub
-from pyggml._core.c_values import is_path
-from pyggml._core.checks import callback
+from pyggml._core.checks import callback, is_path
 from pyggml._native.model import Progress
 from pyggml.errors import InvalidParameterError, ModelNotFoundError
 from pyggml.files.model_files import ModelFiles, model_at

@@ -1,42 +1,22 @@
-"""Conversion of Python values for native calls, with checks whose messages are in Python's terms."""
+"""Conversion of Python values to arrays for native calls. Each raises InvalidParameterError naming the value."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._core.checks import INT32_MAX as INT32_MAX
-from pyggml._core.checks import UINT32_MAX as UINT32_MAX
-from pyggml._core.checks import c_string as c_string
-from pyggml._core.checks import choice as choice
-from pyggml._core.checks import integer as integer
-from pyggml._core.checks import is_path as is_path
-from pyggml._core.checks import real as real
-from pyggml._core.checks import require_countable, shown
-from pyggml._core.checks import utf8 as utf8
-from pyggml._core.ffi import ffi, lib
+from pyggml._core.checks import INT32_MAX, require_countable, shown
+from pyggml._core.ffi import ffi
 from pyggml.errors import InvalidParameterError
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
 
-#: Seed that lets the engine choose one: the largest 32-bit number, so callers' seeds stop one below it.
-_RANDOM_SEED: int = lib.LLAMA_DEFAULT_SEED
-
-
-def seed(value: SupportsIndex | None) -> int:
-    """Return the engine's number for a seed; None lets the engine choose one."""
-    return _RANDOM_SEED if value is None else integer("seed", value, 0, _RANDOM_SEED - 1)
-
 
 def int32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
-    """Convert a flat sequence of integers to contiguous int32, shape (n,); an int32 array that fits is not copied.
-
-    Raises:
-        InvalidParameterError: an item is not an integer or does not fit in 32 bits; names index and value.
-    """
+    """Convert a flat sequence of integers to contiguous int32, shape (n,); an int32 array that fits is not copied."""
     array = _flat(name, values)
     if array.size == 0:
         return np.empty(0, np.int32)
@@ -48,11 +28,7 @@ def int32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
 
 
 def float32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Convert a flat sequence of numbers to a new contiguous float32 array, shape (n,).
-
-    Raises:
-        InvalidParameterError: an item is not a real number.
-    """
+    """Convert a flat sequence of real numbers to a new contiguous float32 array, shape (n,)."""
     array = _flat(name, values)
     if array.size and array.dtype.kind not in "iuf":
         raise InvalidParameterError(f"{name} must be numbers, not {_content(array)}")
@@ -60,11 +36,7 @@ def float32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
 
 
 def mask_array(name: str, values: npt.ArrayLike, n: int) -> npt.NDArray[np.int8]:
-    """Convert a flat sequence of ``n`` bools to int8, shape (n,).
-
-    Raises:
-        InvalidParameterError: the items are not bools, or not ``n`` of them.
-    """
+    """Convert a flat sequence of ``n`` bools to int8, shape (n,)."""
     array = _flat(name, values)
     if array.dtype != np.bool_ or array.size != n:
         raise InvalidParameterError(f"{name} must be {n} bools, not {array.size} items of {_content(array)}")
@@ -76,12 +48,17 @@ def pointer(ctype: str, array: npt.NDArray[Any]) -> CData:
     return ffi.from_buffer(ctype, array)
 
 
-def _flat(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+def any_array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Convert values to an array of any type and shape."""
     require_countable(name, values)
     try:
-        array = np.asarray(values)
+        return np.asarray(values)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidParameterError(f"{name} cannot be converted to an array: {error}") from None
+
+
+def _flat(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    array = any_array(name, values)
     if array.ndim == 0:
         raise InvalidParameterError(f"{name} must be a flat sequence, not {type(values).__name__}")
     if array.ndim != 1:

@@ -1,4 +1,4 @@
-"""Checks of argument values, with messages in Python's terms.
+"""Checks of argument values: each returns the value in its own type, or raises InvalidParameterError naming it.
 
 Imports neither numpy nor the compiled module, so that a command's ``--help`` stays fast.
 """
@@ -10,7 +10,7 @@ import math
 import numbers
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from typing import Any, SupportsIndex, TypeGuard
 
 INT32_MAX = 2**31 - 1
@@ -42,18 +42,7 @@ def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
 
 
 def integer(name: str, value: SupportsIndex, low: float, high: float, way_out: str = "") -> int:
-    """Return ``value`` as an int within ``low`` to ``high``.
-
-    Args:
-        name: the value's name in messages.
-        value: the value.
-        low: the smallest allowed.
-        high: the largest allowed.
-        way_out: end of the message.
-
-    Raises:
-        InvalidParameterError: the value is not an integer (bools are rejected), or out of range.
-    """
+    """Return ``value`` as an int within ``low`` to ``high``, not a bool; ``way_out`` ends the message."""
     if type(value).__name__ in ("bool", "bool_"):  # numpy's too
         raise invalid(f"{name} must be an integer, not {shown(value)}")
     try:
@@ -66,11 +55,7 @@ def integer(name: str, value: SupportsIndex, low: float, high: float, way_out: s
 
 
 def flag(name: str, value: object) -> bool:
-    """Return ``value`` as a bool.
-
-    Raises:
-        InvalidParameterError: it is text, or has no truth value.
-    """
+    """Return the truth value of anything but text."""
     if not isinstance(value, (str, bytes)):
         with contextlib.suppress(TypeError, ValueError):  # such as an array of several
             return bool(value)
@@ -78,31 +63,19 @@ def flag(name: str, value: object) -> bool:
 
 
 def callback(name: str, value: object) -> None:
-    """Check a function that is called later, when the error would be harder to trace.
-
-    Raises:
-        InvalidParameterError: it is neither None nor callable.
-    """
+    """Check a function, or None, that is called later, when the error would be harder to trace."""
     if value is not None and not callable(value):
         raise invalid(f"{name} must be a function or None, not {shown(value)}")
 
 
 def items(name: str, values: object, what: str = "a list") -> list[Any]:
-    """Return the items of an iterable that is neither text nor a mapping; ``what`` names it in messages.
-
-    Raises:
-        InvalidParameterError: it is no such iterable, or its length is more than memory can hold.
-    """
+    """Return the items of an iterable that is neither text nor a mapping; ``what`` names it in messages."""
     require_countable(name, values)
     return list(iterate(name, values, what))
 
 
 def iterate(name: str, values: object, what: str = "a list") -> Iterator[Any]:
-    """Return an iterator over the items; parameters as for :func:`items`.
-
-    Raises:
-        InvalidParameterError: it is no such iterable.
-    """
+    """Return an iterator over the items; parameters as for :func:`items`."""
     if not isinstance(values, (str, bytes, bytearray, Mapping)) and isinstance(values, Iterable):
         with contextlib.suppress(TypeError):  # some raise only now, such as an array of no dimensions
             return iter(values)
@@ -110,11 +83,7 @@ def iterate(name: str, values: object, what: str = "a list") -> Iterator[Any]:
 
 
 def require_countable(name: str, values: object) -> None:
-    """Reject a value whose length no list can have, such as a huge range, before it is converted to a list.
-
-    Raises:
-        InvalidParameterError: there are too many.
-    """
+    """Reject a value whose length no list can have, such as a huge range, before it is converted to a list."""
     try:
         few = not isinstance(values, Sized) or len(values) <= INT32_MAX
     except TypeError:  # an array of no dimensions
@@ -126,11 +95,7 @@ def require_countable(name: str, values: object) -> None:
 
 
 def real(name: str, value: float) -> float:
-    """Return ``value`` as a float; native code checks for ranges and NaN.
-
-    Raises:
-        InvalidParameterError: the value is not a number, or an integer beyond all floats.
-    """
+    """Return ``value`` as a float; native code checks for ranges and NaN."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise invalid(f"{name} must be a number, not {shown(value)}")
     try:
@@ -142,11 +107,7 @@ def real(name: str, value: float) -> float:
 def finite(
     name: str, value: float, low: float = -math.inf, high: float = math.inf, *, above_low: bool = False
 ) -> float:
-    """Return ``value`` as a finite float within ``low`` to ``high``, or above ``low``.
-
-    Raises:
-        InvalidParameterError: the value is not a number, not finite, or out of range.
-    """
+    """Return ``value`` as a finite float within ``low`` to ``high``, or above ``low``."""
     number = real(name, value)
     if math.isfinite(number) and (low < number if above_low else low <= number) and number <= high:
         return number
@@ -155,25 +116,15 @@ def finite(
     raise invalid(f"{name} must be a finite number{bounds}, not {shown(value)}")
 
 
-def choice(name: str, value: str, choices: dict[str, int]) -> int:
-    """Return the number of a name in ``choices``.
-
-    Raises:
-        InvalidParameterError: the value is not one of the names.
-    """
+def choice(name: str, value: str, choices: Collection[str]) -> str:
+    """Return ``value``, which must be one of ``choices``."""
     if isinstance(value, str) and value in choices:
-        return choices[value]
+        return value
     raise invalid(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}")
 
 
 def c_string(name: str, text: str | bytes) -> bytes:
-    """Return text as UTF-8 for a NUL-terminated C string.
-
-    Raises:
-        InvalidParameterError: the value is not text, or contains a NUL or an unpaired surrogate.
-    """
-    if not isinstance(text, (str, bytes)):
-        raise invalid(f"{name} must be text, not {type(text).__name__}")
+    """Return text as UTF-8 for a NUL-terminated C string: no NUL, no unpaired surrogate."""
     data = utf8(name, text)
     if b"\0" in data:
         raise invalid(f"{name} contains a NUL character at byte {data.index(0)}: remove it")
@@ -181,11 +132,7 @@ def c_string(name: str, text: str | bytes) -> bytes:
 
 
 def device_name(device: str) -> bytes:
-    """Return the name of a device as UTF-8 for a C string.
-
-    Raises:
-        InvalidParameterError: it is empty, which the engine would take for "auto"; or as :func:`c_string`.
-    """
+    """Return the name of a device as UTF-8 for a C string. The engine would take an empty one for "auto"."""
     if not isinstance(device, str):
         raise invalid(f"device must be text, not {type(device).__name__}")
     if not device:
@@ -194,11 +141,7 @@ def device_name(device: str) -> bytes:
 
 
 def utf8(name: str, text: str | bytes) -> bytes:
-    """Return text as UTF-8, and bytes unchanged.
-
-    Raises:
-        InvalidParameterError: it is not text, or contains an unpaired surrogate.
-    """
+    """Return text as UTF-8, without unpaired surrogates, and bytes unchanged."""
     if isinstance(text, bytes):
         return text
     if not isinstance(text, str):

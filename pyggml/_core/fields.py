@@ -106,7 +106,7 @@ class Field:
         if bool in self.types:
             return flag(self.name, value)
         if self.words:
-            choice(self.name, value, dict.fromkeys(self.words, 0))
+            choice(self.name, value, self.words)
         return value
 
 

@@ -7,8 +7,8 @@ from typing import Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._core.c_values import INT32_MAX, int32_array, integer, mask_array, pointer
-from pyggml._core.checks import shown
+from pyggml._core.c_values import int32_array, mask_array, pointer
+from pyggml._core.checks import INT32_MAX, integer, shown
 from pyggml._core.ffi import ffi
 from pyggml.errors import InvalidParameterError
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from pyggml import errors
 from pyggml._core import c_calls, log
-from pyggml._core.c_values import INT32_MAX, int32_array, integer, pointer
-from pyggml._core.checks import flag
+from pyggml._core.c_values import int32_array, pointer
+from pyggml._core.checks import INT32_MAX, flag, integer
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.fields import takes
 from pyggml._core.owner import ClosableOwner

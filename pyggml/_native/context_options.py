@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pyggml._core.c_values import UINT32_MAX
-from pyggml._core.checks import invalid, shown
+from pyggml._core.checks import UINT32_MAX, invalid, shown
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.fields import CACHE_TYPES, CacheType, Field, Size, Threads, check, option_class
 from pyggml._native.activation_collector import Collector

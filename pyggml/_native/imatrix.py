@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._core.c_values import is_path
-from pyggml._core.checks import items, shown
+from pyggml._core.checks import is_path, items, shown
 from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyggml import errors
 from pyggml._core import c_calls, log
-from pyggml._core.c_values import INT32_MAX, c_string, integer
-from pyggml._core.checks import callback, flag, is_path, shown
+from pyggml._core.checks import INT32_MAX, c_string, callback, flag, integer, is_path, shown
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.placement import Placement, resolve_placement

@@ -64,7 +64,7 @@ class Placement:
         overrides = tuple(_override(pair) for pair in items("overrides", self.overrides))
         for name, value in (("devices", devices), ("tensor_split", split), ("overrides", overrides)):
             object.__setattr__(self, name, value)
-        choice("split_mode", self.split_mode, {str(name): number for name, number in _SPLIT_MODES.items()})
+        choice("split_mode", self.split_mode, [*_SPLIT_MODES])
         integer("n_gpu_layers", self.n_gpu_layers, ALL, INT32_MAX)
         integer("n_cpu_moe", self.n_cpu_moe, ALL, INT32_MAX)
         if len(self.devices) > MAX_DEVICES:

@@ -10,15 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
-from pyggml._core import c_calls, c_values
-from pyggml._core.c_values import INT32_MAX, c_string, float32_array, int32_array, integer, pointer, real
-from pyggml._core.checks import items
+from pyggml._core import c_calls
+from pyggml._core.c_values import float32_array, int32_array, pointer
+from pyggml._core.checks import INT32_MAX, c_string, integer, items, real
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.context import Context
 from pyggml._native.model import Model
 
 _SIZE_MAX = 2**63 - 1
+# Lets the engine choose a seed: the largest 32-bit number, so callers' seeds stop one below it.
+_RANDOM_SEED: int = lib.LLAMA_DEFAULT_SEED
 _DRY_BREAKERS = ("\n", ":", '"', "*")
 
 
@@ -76,7 +78,7 @@ class Sampler(ClosableOwner):
 
     def dist(self, seed: SupportsIndex | None = None) -> Sampler:
         """Choose at random, by probability."""
-        return self._add(lib.pyg_sampler_add_dist, c_values.seed(seed))
+        return self._add(lib.pyg_sampler_add_dist, _seed(seed))
 
     def mirostat(self, tau: float = 5.0, eta: float = 0.1, m: int = 100, seed: SupportsIndex | None = None) -> Sampler:
         """Mirostat (arXiv:2007.14966): chooses so that the text's surprise stays near ``tau``.
@@ -89,7 +91,7 @@ class Sampler(ClosableOwner):
         """
         return self._add(
             lib.pyg_sampler_add_mirostat,
-            c_values.seed(seed),
+            _seed(seed),
             real("tau", tau),
             real("eta", eta),
             integer("m", m, 1, INT32_MAX),
@@ -97,7 +99,7 @@ class Sampler(ClosableOwner):
 
     def mirostat_v2(self, tau: float = 5.0, eta: float = 0.1, seed: SupportsIndex | None = None) -> Sampler:
         """Mirostat 2.0: as :meth:`mirostat`, without the estimate."""
-        return self._add(lib.pyg_sampler_add_mirostat_v2, c_values.seed(seed), real("tau", tau), real("eta", eta))
+        return self._add(lib.pyg_sampler_add_mirostat_v2, _seed(seed), real("tau", tau), real("eta", eta))
 
     def adaptive_p(self, target: float, decay: float = 0.9, seed: SupportsIndex | None = None) -> Sampler:
         """Choose tokens near a probability (llama.cpp pull request 17927), best right after ``min_p``.
@@ -107,9 +109,7 @@ class Sampler(ClosableOwner):
             decay: weight of earlier tokens, 0 to 0.99: averages over about 1 / (1 - decay) tokens.
             seed: seed of its random numbers.
         """
-        return self._add(
-            lib.pyg_sampler_add_adaptive_p, real("target", target), real("decay", decay), c_values.seed(seed)
-        )
+        return self._add(lib.pyg_sampler_add_adaptive_p, real("target", target), real("decay", decay), _seed(seed))
 
     # --- samplers that filter -------------------------------------------------------------------------------
     # At least `min_keep` tokens are always kept.
@@ -143,7 +143,7 @@ class Sampler(ClosableOwner):
             min_keep: fewest tokens to keep.
             seed: seed of its random numbers.
         """
-        return self._add(lib.pyg_sampler_add_xtc, real("p", p), real("t", t), _min_keep(min_keep), c_values.seed(seed))
+        return self._add(lib.pyg_sampler_add_xtc, real("p", p), real("t", t), _min_keep(min_keep), _seed(seed))
 
     def infill(self) -> Sampler:
         """Merge tokens with a common prefix and favour ending, for fill-in-the-middle. Use it after ``top_k``.
@@ -368,7 +368,7 @@ class Sampler(ClosableOwner):
     def seed(self) -> int | None:
         """The seed of the last sampler that reports one (dist, mirostat); None if there is none."""
         seed = int(c_calls.call_for_value("uint32_t", lib.pyg_sampler_seed, self._handle))
-        return None if seed == lib.LLAMA_DEFAULT_SEED else seed
+        return None if seed == _RANDOM_SEED else seed
 
     def close(self) -> None:
         """Free the chain once a running call ends. Can be called repeatedly."""
@@ -389,6 +389,10 @@ class Sampler(ClosableOwner):
             return f"Sampler({' -> '.join(self.names)})"
         except errors.ClosedError:
             return "Sampler(closed)"
+
+
+def _seed(seed: SupportsIndex | None) -> int:
+    return _RANDOM_SEED if seed is None else integer("seed", seed, 0, _RANDOM_SEED - 1)
 
 
 def _min_keep(min_keep: int) -> int:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from pyggml import errors
 from pyggml._core import c_calls
-from pyggml._core.c_values import INT32_MAX, int32_array, integer, pointer, utf8
+from pyggml._core.c_values import int32_array, pointer
 from pyggml._core.cached_property import cached_property
-from pyggml._core.checks import flag
+from pyggml._core.checks import INT32_MAX, flag, integer, utf8
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import Owner
 
@@ -145,14 +145,10 @@ class Vocab(Owner):
         if not isinstance(text, (str, bytes)):
             raise errors.InvalidParameterError(f"the text must be str or bytes, not {type(text).__name__}")
         data = utf8("the text", text)
-        add_special, parse_special = flag("add_special", add_special), flag("parse_special", parse_special)
-
-        def call(ids: CData, n_max: int, n_out: CData) -> None:
-            flags = add_special, parse_special
-            c_calls.call(lib.pyg_vocab_tokenize, self._handle, data, len(data), *flags, ids, n_max, n_out)
-
+        flags = flag("add_special", add_special), flag("parse_special", parse_special)
         # Rarely more tokens than bytes: special tokens around the text, and a space that some vocabularies prepend.
-        return _ids(call, min(len(data) + 8, INT32_MAX))
+        guess = min(len(data) + 8, INT32_MAX)
+        return _ids(guess, lib.pyg_vocab_tokenize, self._handle, data, len(data), *flags)
 
     def detokenize(self, token_ids: npt.ArrayLike, *, remove_special: bool = True, unparse_special: bool = True) -> str:
         """Convert token ids to text as the engine does. Invalid UTF-8 becomes U+FFFD.
@@ -173,21 +169,11 @@ class Vocab(Owner):
         ids, unparse_special = int32_array("token_ids", token_ids), flag("unparse_special", unparse_special)
         if flag("remove_special", remove_special):
             ids = ids[self.inside(ids)]
-
-        def call(buffer: CData, size: int, length: CData) -> None:
-            c_calls.call(
-                lib.pyg_vocab_detokenize,
-                self._handle,
-                pointer("int32_t[]", ids),
-                len(ids),
-                False,  # with True, the engine would keep the space that some vocabularies put before a text
-                unparse_special,
-                buffer,
-                size,
-                length,
-            )
-
-        return _text(call, _PIECE_BYTES + 8 * len(ids)).decode(errors="replace")
+        # The engine keeps the space that some vocabularies put before a text if it is told to remove special tokens.
+        flags = False, unparse_special
+        array, guess = pointer("int32_t[]", ids), _PIECE_BYTES + 8 * len(ids)
+        text = _text(guess, lib.pyg_vocab_detokenize, self._handle, array, len(ids), *flags)
+        return text.decode(errors="replace")
 
     def inside(self, token_ids: Sequence[int] | npt.NDArray[np.int32]) -> slice:
         """Return the slice of a text's tokens between those that ``add_special`` puts around it, if present.
@@ -228,20 +214,12 @@ class Vocab(Owner):
             ClosedError: the model was closed.
         """
         token, special = self._checked(token_id), flag("special", special)
-
-        def call(buffer: CData, size: int, length: CData) -> None:
-            c_calls.call(lib.pyg_vocab_piece, self._handle, token, special, buffer, size, length)
-
-        return _text(call, _PIECE_BYTES)
+        return _text(_PIECE_BYTES, lib.pyg_vocab_piece, self._handle, token, special)
 
     def text(self, token_id: SupportsIndex) -> str:
         """Return the token's text as stored, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
-        token = self._checked(token_id)
-
-        def call(buffer: CData, size: int, length: CData) -> None:
-            c_calls.call(lib.pyg_vocab_text, self._handle, token, buffer, size, length)
-
-        return _text(call, _PIECE_BYTES).decode(errors="replace")
+        text = _text(_PIECE_BYTES, lib.pyg_vocab_text, self._handle, self._checked(token_id))
+        return text.decode(errors="replace")
 
     def texts(self) -> list[str]:
         """Return the texts of all tokens, by id; faster than :meth:`text` for each.
@@ -299,20 +277,12 @@ class Vocab(Owner):
         The engine detects them by their texts, and sometimes includes one that is plain text in this model
         (docs/reference/model-families.md).
         """
-
-        def call(ids: CData, n_max: int, n_out: CData) -> None:
-            c_calls.call(lib.pyg_vocab_eog_ids, self._handle, ids, n_max, n_out)
-
-        return tuple(_ids(call, _EOG_IDS))
+        return tuple(_ids(_EOG_IDS, lib.pyg_vocab_eog_ids, self._handle))
 
     @cached_property
     def special_ids(self) -> tuple[int, ...]:
         """All tokens whose texts are read as tokens only with ``parse_special``, ascending."""
-
-        def call(ids: CData, n_max: int, n_out: CData) -> None:
-            c_calls.call(lib.pyg_vocab_special_ids, self._handle, ids, n_max, n_out)
-
-        return tuple(_ids(call, _SPECIAL_IDS))
+        return tuple(_ids(_SPECIAL_IDS, lib.pyg_vocab_special_ids, self._handle))
 
     def _token(self, token_id: SupportsIndex) -> CData:
         out = ffi.new("pyg_token_info *")
@@ -342,24 +312,24 @@ def _id_or_none(token_id: int) -> int | None:
     return None if token_id < 0 else token_id
 
 
-def _ids(call: Callable[[CData, int, CData], None], guess: int) -> list[int]:
-    """Return token ids from a call that reports their number, and writes them if they fit."""
+def _ids(guess: int, function: Callable[..., int], *args: object) -> list[int]:
+    """Return token ids from a function that writes them if there are at most ``guess``, and reports their number."""
     n_out = ffi.new("int32_t *", guess)
     while True:
         capacity = n_out[0]
         ids = np.empty(capacity, np.int32)
-        call(pointer("int32_t[]", ids), capacity, n_out)
+        c_calls.call(function, *args, pointer("int32_t[]", ids), capacity, n_out)
         if n_out[0] <= capacity:
             found: list[int] = ids[: n_out[0]].tolist()
             return found
 
 
-def _text(call: Callable[[CData, int, CData], None], guess: int) -> bytes:
-    """Return bytes from a call that reports their number, and writes them if they fit."""
+def _text(guess: int, function: Callable[..., int], *args: object) -> bytes:
+    """Return bytes from a function that writes them if there are at most ``guess``, and reports their number."""
     length = ffi.new("size_t *", guess)
     while True:
         capacity = length[0]
         buffer = ffi.new("char[]", capacity)
-        call(buffer, capacity, length)
+        c_calls.call(function, *args, buffer, capacity, length)
         if length[0] <= capacity:
             return bytes(ffi.buffer(buffer, length[0]))

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyggml._core import c_calls
-from pyggml._core.c_values import utf8
 from pyggml._core.cached_property import cached_property
-from pyggml._core.checks import flag
+from pyggml._core.checks import flag, utf8
 from pyggml._core.ffi import lib
 from pyggml._core.owner import Owner
 from pyggml.chat.fallback_schemas import FallbackSchemas

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyggml._core import c_calls
-from pyggml._core.c_values import c_string
-from pyggml._core.checks import flag, items, shown
+from pyggml._core.checks import c_string, flag, items, shown
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.model import Model

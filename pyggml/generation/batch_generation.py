@@ -12,8 +12,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
 
-from pyggml._core.c_values import INT32_MAX, UINT32_MAX, integer
-from pyggml._core.checks import callback
+from pyggml._core.checks import INT32_MAX, UINT32_MAX, callback, integer
 from pyggml.errors import InvalidParameterError, QueueFullError
 from pyggml.generation.engine import Engine
 from pyggml.generation.param_merging import without_schema

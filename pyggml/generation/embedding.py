@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._core.c_values import choice, int32_array
+from pyggml._core.c_values import int32_array
 from pyggml._core.cached_property import cached_property
-from pyggml._core.checks import flag, items
+from pyggml._core.checks import choice, flag, items
 from pyggml._core.locks import NonReentrantLock
 from pyggml._native.model import Model
 from pyggml.errors import (
@@ -84,7 +84,7 @@ class Embedder:
         """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`. Stops early once ``cancelled`` is set."""
         self._require_single_stack()
         normalize = flag("normalize", normalize)
-        pool = _POOL[self._pooling if pooling is None else _checked_pooling(pooling)]
+        pool = _POOL[self._pooling if pooling is None else choice("pooling", pooling, _POOL)]
         rows = [self._ids(index, text, parse_special) for index, text in enumerate(_as_list("texts", texts))]
         vectors = np.zeros((len(rows), self._model.n_embd_out), np.float32)
         for indices in self._token_encoder.batches([len(ids) for ids in rows]):
@@ -251,11 +251,6 @@ def _as_list(name: str, texts: str | Sequence[T]) -> list[Any]:
     if isinstance(texts, bytes) or not isinstance(texts, (Sequence, np.ndarray)):
         raise InvalidParameterError(f"{name} must be a text or a sequence of texts, not {type(texts).__name__}")
     return items(name, texts)
-
-
-def _checked_pooling(pooling: str) -> str:
-    choice("pooling", pooling, dict.fromkeys(_POOL, 0))
-    return pooling
 
 
 def _unit(vectors: Floats) -> Floats:

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from pyggml import errors, families
 from pyggml._core import c_calls
-from pyggml._core.c_values import UINT32_MAX, int32_array, integer, pointer
-from pyggml._core.checks import flag, items
+from pyggml._core.c_values import int32_array, pointer
+from pyggml._core.checks import UINT32_MAX, flag, integer, items
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.context import Context

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._core.c_values import integer
-from pyggml._core.checks import flag
+from pyggml._core.checks import flag, integer
 from pyggml._core.hints import with_hints
 from pyggml._core.json_forms import JSONReady
 from pyggml._core.log import logger

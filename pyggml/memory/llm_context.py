@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyggml._core.c_values import UINT32_MAX, integer
+from pyggml._core.checks import UINT32_MAX, integer
 from pyggml._core.fields import shared
 from pyggml._native.context_options import ContextOptions
 from pyggml._native.model import Model

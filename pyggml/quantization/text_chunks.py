@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._core.c_values import INT32_MAX, int32_array, integer
-from pyggml._core.checks import callback
+from pyggml._core.c_values import int32_array
+from pyggml._core.checks import INT32_MAX, callback, integer
 from pyggml._native.activation_collector import Collector
 from pyggml._native.context import Context
 from pyggml._native.model import Model, Progress

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyggml._core.c_values import int32_array, utf8
+from pyggml._core.c_values import int32_array
 from pyggml._core.cached_property import cached_property
-from pyggml._core.checks import INT32_MAX, flag, integer, items, shown
+from pyggml._core.checks import INT32_MAX, flag, integer, items, shown, utf8
 from pyggml._core.hints import HintedObject, hints, with_hints
 from pyggml._core.owner import Owner
 from pyggml._native.vocab import TokenAttr, Vocab, is_markup
