@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -28,11 +29,11 @@ from pyggml.chat.types import ChatCompletion
 from pyggml.engine_factory import start_engine
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import Family
-from pyggml.generation import batch_generation
-from pyggml.generation.embedding import Embedder, Pooling, Text
-from pyggml.generation.embedding_batches import encoder_factory
+from pyggml.generation.batch_generation import Batch, Progress
+from pyggml.generation.embedding import Embedder, EmbeddingMethods
+from pyggml.generation.embedding_batches import GrowingContext
 from pyggml.generation.engine import Engine
-from pyggml.generation.param_merging import merge
+from pyggml.generation.param_merging import merge, without_schema
 from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
 from pyggml.generation.stream import Stream
 from pyggml.importer.convert import Accept
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from pyggml.generation.async_stream import AsyncStream
 
 
-class LLM(ClosableOwner, HintedObject):
+class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
     """A loaded model that generates text. Safe to call from any thread or task; requests are computed in batches.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
@@ -117,7 +118,9 @@ class LLM(ClosableOwner, HintedObject):
         self.memory: tuple[DeviceMemory, ...] = ()
         self._waits_for_capacity = options.queue_full == "wait"
         self._isolated = isolated
-        encoder = encoder_factory(model, self.n_ctx, options.n_threads, deterministic=options.deterministic)
+        encoder = partial(
+            GrowingContext, model, n_ctx=self.n_ctx, n_threads=options.n_threads, deterministic=options.deterministic
+        )
         self._embedder = Embedder(model, self.tokenizer, self.n_ctx, isolated.passes if isolated else encoder)
         self._own_engine: Engine | None = None
         if generates(model) and isolated:
@@ -212,7 +215,7 @@ class LLM(ClosableOwner, HintedObject):
         params: SamplingParams | None = None,
         *,
         parse_special: bool = True,
-        progress: batch_generation.Progress | None = None,
+        progress: Progress | None = None,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
         """Generate a completion for each of many prompts, and return them in the order of the prompts.
@@ -234,7 +237,7 @@ class LLM(ClosableOwner, HintedObject):
             others are cancelled and their results lost. So are they if ``progress`` or ``prompts`` raises.
         """
         params = merge(params, overrides)
-        return batch_generation.complete_prompts(self._engine, self.tokenizer, prompts, params, parse_special, progress)
+        return Batch.of_prompts(prompts, params, self.tokenizer, parse_special, progress).run(self._engine)
 
     async def agenerate_batch(
         self,
@@ -242,13 +245,14 @@ class LLM(ClosableOwner, HintedObject):
         params: SamplingParams | None = None,
         *,
         parse_special: bool = True,
-        progress: batch_generation.Progress | None = None,
+        progress: Progress | None = None,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
         """As :meth:`generate_batch`, for coroutines; ``prompts`` is read and ``progress`` called in the event loop."""
-        params = merge(params, overrides)
-        complete = batch_generation.acomplete_prompts
-        return await complete(self._engine, self.tokenizer, prompts, params, parse_special, progress)
+        from asyncio import to_thread  # imported late to keep "import pyggml" fast
+
+        params = await to_thread(without_schema, merge(params, overrides))
+        return await Batch.of_prompts(prompts, params, self.tokenizer, parse_special, progress).arun(self._engine)
 
     def generate_n(
         self,
@@ -279,7 +283,7 @@ class LLM(ClosableOwner, HintedObject):
             As :meth:`generate`.
         """
         params = merge(params, overrides)
-        return batch_generation.complete_n(self._engine, self.tokenizer, prompt, n, params, parse_special)
+        return Batch.of_one_prompt(prompt, n, params, self.tokenizer, parse_special).run(self._engine)
 
     async def agenerate_n(
         self,
@@ -291,8 +295,11 @@ class LLM(ClosableOwner, HintedObject):
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
         """As :meth:`generate_n`, for coroutines. Cancelling the task cancels all the completions."""
+        from asyncio import to_thread
+
         params = merge(params, overrides)
-        return await batch_generation.acomplete_n(self._engine, self.tokenizer, prompt, n, params, parse_special)
+        batch = await to_thread(Batch.of_one_prompt, prompt, n, params, self.tokenizer, parse_special)
+        return await batch.arun(self._engine)
 
     @overload
     async def forward(
@@ -330,10 +337,7 @@ class LLM(ClosableOwner, HintedObject):
     def logits(self, prompt: Prompt, *, parse_special: bool = True) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.
 
-        ``parse_special`` is that of :meth:`generate`.
-
-        Raises:
-            As :meth:`generate`.
+        ``parse_special`` and errors as for :meth:`generate`.
         """
         return self._engine.logits(prompt_ids(prompt, self.tokenizer, parse_special), waits=self._waits_for_capacity)
 
@@ -404,100 +408,8 @@ class LLM(ClosableOwner, HintedObject):
 
     @chat_method
     def tokenize_chat(self, request: ChatRequest) -> list[int]:
-        """Convert a conversation to the token ids of its prompt. Arguments as for :meth:`chat`.
-
-        Raises:
-            As :meth:`chat`.
-        """
+        """Convert a conversation to the token ids of its prompt. Args and errors as :meth:`chat`."""
         return request.prompt_ids()
-
-    # --- embeddings ---------------------------------------------------------------------------------------
-
-    def embed(
-        self,
-        texts: str | Sequence[Text],
-        *,
-        normalize: bool = False,
-        pooling: Pooling | None = None,
-        parse_special: bool = True,
-    ) -> npt.NDArray[np.float32]:
-        """Embed texts in batches, in a separate context, so that generation continues meanwhile.
-
-        Concurrent calls run one after the other.
-
-        Args:
-            texts: one text or a sequence of texts: str (encoded with ``add_special``) or token ids.
-            normalize: scale each vector to length 1, so that dot products are cosines.
-            pooling: how to combine the embeddings of a text's tokens: their "mean", the first ("cls") or the "last".
-                None: the file's ``<arch>.pooling_type``, or "mean".
-            parse_special: as for :meth:`generate`.
-
-        Returns:
-            float32, (n_texts, model.n_embd_out), in the order of ``texts``; for a single str, (model.n_embd_out,).
-
-        Raises:
-            EmptyPromptError: a text has no tokens.
-            ContextOverflowError: a text is longer than ``n_ctx``; names its index and both lengths.
-            InvalidParameterError: an argument is invalid, or a token id is outside the vocabulary.
-            UnsupportedArchitectureError: the model has an encoder and a decoder.
-            OutOfMemoryError: the context does not fit.
-            ClosedError: the model was closed.
-        """
-        return self._embedder.embed(texts, normalize=normalize, pooling=pooling, parse_special=parse_special)
-
-    async def aembed(
-        self,
-        texts: str | Sequence[Text],
-        *,
-        normalize: bool = False,
-        pooling: Pooling | None = None,
-        parse_special: bool = True,
-    ) -> npt.NDArray[np.float32]:
-        """As :meth:`embed`, for coroutines. Cancelling the task stops the work after the current forward pass."""
-        embedder = self._embedder
-        return await embedder.in_background(
-            embedder.embed, texts, normalize=normalize, pooling=pooling, parse_special=parse_special
-        )
-
-    def rerank(self, query: str, documents: Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
-        """Score how well each document answers a query, using the model's classifier head; higher is better.
-
-        Each pair is formatted by the model's "rerank" template. Without one, it is ``BOS query EOS SEP document EOS``,
-        with only those special tokens that the vocabulary adds to texts. Special tokens within query or documents are
-        plain text, as in a chat.
-
-        Args:
-            query: the question.
-            documents: the texts to score.
-            normalize: return the sigmoid of each score, 0 to 1; for heads with one output.
-
-        Returns:
-            float32, (n_documents,), in the order of ``documents``: the head's first output.
-
-        Raises:
-            InvalidParameterError: the model has no classifier head, or an argument is invalid.
-            Otherwise as :meth:`embed`; the length limit applies to query and document together.
-        """
-        return self._embedder.rerank(query, documents, normalize=normalize)
-
-    async def arerank(
-        self, query: str, documents: Sequence[str], *, normalize: bool = False
-    ) -> npt.NDArray[np.float32]:
-        """As :meth:`rerank`, for coroutines. Cancelling the task stops the work after the current forward pass."""
-        embedder = self._embedder
-        return await embedder.in_background(embedder.rerank, query, documents, normalize=normalize)
-
-    def rerank_ids(self, query: str, documents: Sequence[str]) -> list[list[int]]:
-        """The token ids that :meth:`rerank` reads for each document, in the order of ``documents``.
-
-        Raises:
-            As :meth:`rerank`.
-        """
-        return self._embedder.pairs(query, documents)
-
-    def reset(self) -> None:
-        """Clear the prefix cache. Running requests are not affected."""
-        self._engine.reset()
 
     # --- text ---------------------------------------------------------------------------------------------
 
@@ -574,6 +486,10 @@ class LLM(ClosableOwner, HintedObject):
     def stats(self) -> EngineStats:
         """The engine's counters. Never waits for a forward pass."""
         return self._engine.stats()
+
+    def reset(self) -> None:
+        """Clear the prefix cache. Running requests are not affected."""
+        self._engine.reset()
 
     def close(self) -> None:
         """End running requests (their callers get ClosedError) and free engine and model. Safe to call again."""

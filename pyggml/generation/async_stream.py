@@ -26,13 +26,7 @@ class BaseAsyncStream(StreamResult[D], AsyncIterator[C], Generic[C, D]):
     _instead_of_a_copy = "await finish() returns a completion, which can be"
 
     def __init__(self, engine: Engine, pending: PromptRequest, builder: ChunkBuilder) -> None:
-        """Prepare a stream, which submits the request when it is entered or iterated.
-
-        Args:
-            engine: the engine to submit it to.
-            pending: the request.
-            builder: builds its chunks.
-        """
+        """Prepare a stream, which submits the request when it is entered or iterated."""
         self._engine = engine
         self._pending = pending
         self._builder = builder
@@ -51,8 +45,7 @@ class BaseAsyncStream(StreamResult[D], AsyncIterator[C], Generic[C, D]):
     async def finish(self) -> D:
         """Run to the end and return the whole completion, including chunks already taken. Wakes up rarely.
 
-        Raises:
-            As :meth:`LLM.generate`.
+        Errors as :meth:`LLM.generate`.
         """
         self._pending.is_streamed = False
         async for _ in self:

@@ -1,13 +1,14 @@
 """Completions of many prompts, or several of one, with a limited number of requests in flight.
 
 At most twice ``n_parallel`` requests are in flight, so that the engine's batches stay full and the memory bounded. If
-the queue is full, all functions wait for capacity.
+the queue is full, they wait for capacity.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
@@ -24,82 +25,114 @@ from pyggml.tokenizer import Tokenizer
 from pyggml.types import Completion, SamplingParams
 
 Progress = Callable[[int, int | None], object]
-_NumberedRequests = Iterator[tuple[int, PromptRequest]]
 
-_CAPACITY = 2**64 - 1  # tag for capacity in the queue; the other tags are indices of prompts
+_CAPACITY = 2**64 - 1  # tag for capacity in the queue; the other tags are indices of requests
 
 
-def complete_prompts(
-    engine: Engine,
-    tokenizer: Tokenizer,
-    prompts: Iterable[Prompt],
-    params: SamplingParams,
-    parse_special: bool,
-    progress: Progress | None,
-) -> list[Completion]:
-    """Complete each prompt on the calling thread, which sleeps while the engine works.
+class Batch:
+    """Requests, each created when its turn comes, and their completions. Run it once.
 
-    Args and errors as :meth:`LLM.generate_batch <pyggml.LLM.generate_batch>`.
+    An exception, also of the caller's ``progress`` or ``prompts``, cancels the requests in flight.
     """
-    callback("progress", progress)
-    requests = _requests(prompts, without_schema(params), tokenizer, parse_special)
-    return _run(engine, requests, _Results(prompts if isinstance(prompts, Sized) else None, progress))
 
+    def __init__(
+        self,
+        requests: Iterator[PromptRequest],
+        *,
+        of_one_prompt: bool = False,
+        n_total: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._requests = enumerate(requests)
+        self._of_one_prompt = of_one_prompt
+        self._noun = "completion" if of_one_prompt else "prompt"  # in messages
+        self._n_total = n_total
+        self._progress = progress
+        self._completions: dict[int, Completion] = {}
 
-async def acomplete_prompts(
-    engine: Engine,
-    tokenizer: Tokenizer,
-    prompts: Iterable[Prompt],
-    params: SamplingParams,
-    parse_special: bool,
-    progress: Progress | None,
-) -> list[Completion]:
-    """As :func:`complete_prompts`, in the event loop."""
-    import asyncio  # imported late to keep "import pyggml" fast
+    @classmethod
+    def of_prompts(
+        cls,
+        prompts: Iterable[Prompt],
+        params: SamplingParams,
+        tokenizer: Tokenizer,
+        parse_special: bool,
+        progress: Progress | None,
+    ) -> Batch:
+        """Complete each prompt. Args and errors as :meth:`LLM.generate_batch <pyggml.LLM.generate_batch>`."""
+        callback("progress", progress)
+        request = functools.partial(_request, without_schema(params), tokenizer, parse_special)
+        requests = _each(request, _iterator_of(prompts))
+        n_total = len(prompts) if isinstance(prompts, Sized) else None
+        return cls(requests, n_total=n_total, progress=progress)
 
-    callback("progress", progress)
-    if params.json_schema is not None:
-        params = await asyncio.to_thread(without_schema, params)
-    requests = _requests(prompts, params, tokenizer, parse_special)
-    return await _arun(engine, requests, _Results(prompts if isinstance(prompts, Sized) else None, progress))
+    @classmethod
+    def of_one_prompt(
+        cls, prompt: Prompt, n: int, params: SamplingParams, tokenizer: Tokenizer, parse_special: bool
+    ) -> Batch:
+        """Complete one prompt ``n`` times. Args and errors as :meth:`LLM.generate_n <pyggml.LLM.generate_n>`."""
+        token_ids, params = prompt_ids(prompt, tokenizer, parse_special), without_schema(params)
+        indices = range(integer("n", n, 1, INT32_MAX))
+        first = _request(params, tokenizer, parse_special, token_ids)  # created, and so checked, at once
+        others = (_request(_nth_params(params, i), tokenizer, parse_special, token_ids) for i in indices[1:])
+        return cls(itertools.chain([first], others), of_one_prompt=True)
 
+    def run(self, engine: Engine) -> list[Completion]:
+        """Run every request on the calling thread, which sleeps while the engine works."""
+        window = _Window(engine, self._noun, self._add)
+        try:
+            for index, request in self._requests:
+                window.drain_below(2 * engine.n_parallel)
+                window.add(index, request)
+            window.drain_below(1)
+        finally:
+            window.close()
+        return self._in_order()
 
-def complete_n(
-    engine: Engine, tokenizer: Tokenizer, prompt: Prompt, n: int, params: SamplingParams, parse_special: bool
-) -> list[Completion]:
-    """Complete one prompt ``n`` times on the calling thread, which sleeps while the engine works.
+    async def arun(self, engine: Engine) -> list[Completion]:
+        """As :meth:`run`, in an event loop: a limited number of tasks share the requests."""
+        import asyncio  # imported late to keep "import pyggml" fast
 
-    Args and errors as :meth:`LLM.generate_n <pyggml.LLM.generate_n>`.
-    """
-    requests = _requests_of_one_prompt(prompt, n, params, tokenizer, parse_special)
-    return _with_prompt_logprobs(_run(engine, requests, _Results(noun="completion")))
+        from pyggml.generation.async_stream import AsyncStream
 
+        async def work() -> None:
+            for index, request in self._requests:
+                with _noting_index(self._noun, index):
+                    completion = await AsyncStream(engine, request).finish()
+                self._add(index, completion)
 
-async def acomplete_n(
-    engine: Engine, tokenizer: Tokenizer, prompt: Prompt, n: int, params: SamplingParams, parse_special: bool
-) -> list[Completion]:
-    """As :func:`complete_n`, in the event loop."""
-    import asyncio
+        workers = [asyncio.create_task(work()) for _ in range(2 * engine.n_parallel)]
+        try:
+            await asyncio.gather(*workers)
+        except GeneratorExit:
+            raise  # the event loop was closed, so there is nothing to wait for
+        except BaseException:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            raise
+        return self._in_order()
 
-    requests = await asyncio.to_thread(_requests_of_one_prompt, prompt, n, params, tokenizer, parse_special)
-    return _with_prompt_logprobs(await _arun(engine, requests, _Results(noun="completion")))
+    def _add(self, index: int, completion: Completion) -> None:
+        self._completions[index] = completion
+        if self._progress is not None:
+            self._progress(len(self._completions), self._n_total)
+
+    def _in_order(self) -> list[Completion]:
+        completions = [self._completions[index] for index in range(len(self._completions))]
+        if self._of_one_prompt and (logprobs := completions[0].prompt_logprobs) is not None:
+            return [dataclasses.replace(each, prompt_logprobs=logprobs) for each in completions]
+        return completions
 
 
 # --- requests -----------------------------------------------------------------------------------------------------
 
 
-def _requests(
-    prompts: Iterable[Prompt], params: SamplingParams, tokenizer: Tokenizer, parse_special: bool
-) -> _NumberedRequests:
-    """Requests with their indices, each created when the iterator reaches it."""
-
-    def numbered(iterator: Iterator[Prompt]) -> _NumberedRequests:
-        for index, prompt in enumerate(iterator):
-            with _noting_index(index):
-                request = _request(prompt, params, tokenizer, parse_special)
-            yield index, request
-
-    return numbered(_iterator_of(prompts))
+def _each(request: Callable[[Prompt], PromptRequest], prompts: Iterator[Prompt]) -> Iterator[PromptRequest]:
+    for index, prompt in enumerate(prompts):
+        with _noting_index("prompt", index):
+            created = request(prompt)
+        yield created
 
 
 def _iterator_of(prompts: Iterable[Prompt]) -> Iterator[Prompt]:
@@ -111,18 +144,7 @@ def _iterator_of(prompts: Iterable[Prompt]) -> Iterator[Prompt]:
     )
 
 
-def _requests_of_one_prompt(
-    prompt: Prompt, n: int, params: SamplingParams, tokenizer: Tokenizer, parse_special: bool
-) -> _NumberedRequests:
-    """Requests with their indices. The first is created, and so checked, at once; the others when reached."""
-    token_ids, params = prompt_ids(prompt, tokenizer, parse_special), without_schema(params)
-    indices = range(integer("n", n, 1, INT32_MAX))
-    first = _request(token_ids, params, tokenizer, parse_special)
-    others = (_request(token_ids, _nth_params(params, i), tokenizer, parse_special) for i in indices[1:])
-    return enumerate(itertools.chain([first], others))
-
-
-def _request(prompt: Prompt, params: SamplingParams, tokenizer: Tokenizer, parse_special: bool) -> PromptRequest:
+def _request(params: SamplingParams, tokenizer: Tokenizer, parse_special: bool, prompt: Prompt) -> PromptRequest:
     return PromptRequest(
         prompt, params, tokenizer, parse_special=parse_special, is_streamed=False, waits_for_capacity=True
     )
@@ -134,89 +156,33 @@ def _nth_params(params: SamplingParams, index: int) -> SamplingParams:
     return dataclasses.replace(params, seed=seed, prompt_logprobs=0)
 
 
-def _with_prompt_logprobs(completions: list[Completion]) -> list[Completion]:
-    """Copy the prompt's logprobs from the first completion to all of them."""
-    logprobs = completions[0].prompt_logprobs
-    return completions if logprobs is None else [dataclasses.replace(c, prompt_logprobs=logprobs) for c in completions]
+@contextlib.contextmanager
+def _noting_index(noun: str, index: int) -> Iterator[None]:
+    """Add a note to an exception that names the item (Python 3.11 and later)."""
+    try:
+        yield
+    except Exception as error:
+        if sys.version_info >= (3, 11):
+            error.add_note(f"This was {noun} {index} of the batch, counted from 0.")
+        raise
 
 
 # --- requests in flight -------------------------------------------------------------------------------------------
 
 
-class _Results:
-    """Completions by index, with reports of the progress to the caller.
-
-    Attributes:
-        noun: name of a counted item in messages.
-    """
-
-    def __init__(self, prompts: Sized | None = None, progress: Progress | None = None, noun: str = "prompt") -> None:
-        self.noun = noun
-        self._n_total = None if prompts is None else len(prompts)
-        self._progress = progress
-        self._completions: dict[int, Completion] = {}
-
-    def add(self, index: int, completion: Completion) -> None:
-        """Add a completion. Exceptions from the caller's callback propagate."""
-        self._completions[index] = completion
-        if self._progress is not None:
-            self._progress(len(self._completions), self._n_total)
-
-    def in_order(self) -> list[Completion]:
-        """Return all completions in order; call it when none is missing."""
-        return [self._completions[index] for index in range(len(self._completions))]
-
-
-def _run(engine: Engine, requests: _NumberedRequests, results: _Results) -> list[Completion]:
-    """Run every request on the calling thread. An exception cancels the other requests."""
-    window = _Window(engine, results)
-    try:
-        for index, request in requests:
-            window.drain_below(2 * engine.n_parallel)
-            window.add(index, request)
-        window.drain_below(1)
-    finally:
-        window.close()
-    return results.in_order()
-
-
-async def _arun(engine: Engine, requests: _NumberedRequests, results: _Results) -> list[Completion]:
-    """As :func:`_run`, in an event loop: a limited number of tasks share the requests."""
-    import asyncio
-
-    from pyggml.generation.async_stream import AsyncStream
-
-    async def work() -> None:
-        for index, request in requests:
-            with _noting_index(index, results.noun):
-                completion = await AsyncStream(engine, request).finish()
-            results.add(index, completion)
-
-    workers = [asyncio.create_task(work()) for _ in range(2 * engine.n_parallel)]
-    try:
-        await asyncio.gather(*workers)
-    except GeneratorExit:
-        raise  # the event loop was closed, so there is nothing to wait for
-    except BaseException:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        raise
-    return results.in_order()
-
-
 class _Window:
-    """The requests in flight, and one waker for all of them."""
+    """The requests in flight, and one waker for all of them. ``done`` is called with each index and completion."""
 
-    def __init__(self, engine: Engine, results: _Results) -> None:
+    def __init__(self, engine: Engine, noun: str, done: Callable[[int, Completion], None]) -> None:
         self._engine = engine
-        self._results = results
+        self._noun = noun
+        self._done = done
         self._waker = Waker()
         self._streams: dict[int, Stream] = {}
 
     def add(self, index: int, request: PromptRequest) -> None:
         """Submit a request, after waiting for capacity if necessary."""
-        with _noting_index(index, self._results.noun):
+        with _noting_index(self._noun, index):
             self._streams[index] = Stream(request, self._enqueue(index, request))
         self._read(index)  # from now on the waker is notified
 
@@ -249,19 +215,8 @@ class _Window:
         stream = self._streams.get(index)
         if stream is None:
             return
-        with _noting_index(index, self._results.noun):
+        with _noting_index(self._noun, index):
             if not stream.poll():
                 return
         del self._streams[index]
-        self._results.add(index, stream.completion)
-
-
-@contextlib.contextmanager
-def _noting_index(index: int, noun: str = "prompt") -> Iterator[None]:
-    """Add a note to an exception that names the prompt (Python 3.11 and later)."""
-    try:
-        yield
-    except Exception as error:
-        if sys.version_info >= (3, 11):
-            error.add_note(f"This was {noun} {index} of the batch, counted from 0.")
-        raise
+        self._done(index, stream.completion)

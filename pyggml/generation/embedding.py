@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -52,21 +52,13 @@ class Embedder:
     def __init__(
         self, model: Model, tokenizer: Tokenizer, n_ctx: int, make_encoder: Callable[[Kind], BatchEncoder]
     ) -> None:
-        """Create it without allocating anything.
-
-        Args:
-            model: the model, which the caller keeps open.
-            tokenizer: the model's tokenizer.
-            n_ctx: maximum number of tokens of one text.
-            make_encoder: creates an encoder of a kind; see :func:`pyggml.generation.embedding_batches.encoder_factory`.
-        """
+        """Create it without allocating anything, for texts of at most ``n_ctx`` tokens; the caller owns the model."""
         self._model = model
         self._tokenizer = tokenizer
         self._n_ctx = n_ctx
         self._compute_lock = NonReentrantLock("embed() or rerank()")
-        self._executor_lock = NonReentrantLock(
-            "aembed() or arerank()"
-        )  # never held during a forward pass: event loops take it
+        # Never held during a forward pass, since event loops take it.
+        self._executor_lock = NonReentrantLock("aembed() or arerank()")
         self._token_encoder = make_encoder("none")
         self._head_encoder = make_encoder("rank")
         self._executor: ThreadPoolExecutor | None = None
@@ -87,13 +79,9 @@ class Embedder:
         pool = _POOL[self._pooling if pooling is None else choice("pooling", pooling, _POOL)]
         rows = [self._ids(index, text, parse_special) for index, text in enumerate(_as_list("texts", texts))]
         vectors = np.zeros((len(rows), self._model.n_embd_out), np.float32)
-        for indices in self._token_encoder.batches([len(ids) for ids in rows]):
-            if cancelled is not None and cancelled.is_set():
-                break
-            with self._compute_lock.hold():
-                self._require_open()
-                tokens = self._token_encoder.token_embeddings([rows[index] for index in indices])
-            for index, matrix in zip(indices, tokens, strict=True):
+        encoder = self._token_encoder
+        for indices, matrices in self._computed(encoder, encoder.token_embeddings, rows, cancelled):
+            for index, matrix in zip(indices, matrices, strict=True):
                 vectors[index] = pool(matrix)
         found = _unit(vectors) if normalize else vectors
         return found[0] if isinstance(texts, str) else found
@@ -107,12 +95,9 @@ class Embedder:
         self._require_head(normalize)
         rows = self._pairs(query, documents)
         scores = np.zeros(len(rows), np.float32)
-        for indices in self._head_encoder.batches([len(ids) for ids in rows]):
-            if cancelled is not None and cancelled.is_set():
-                break
-            with self._compute_lock.hold():
-                self._require_open()
-                scores[indices] = self._head_encoder.head_outputs([rows[index] for index in indices])[:, 0]
+        encoder = self._head_encoder
+        for indices, outputs in self._computed(encoder, encoder.head_outputs, rows, cancelled):
+            scores[indices] = outputs[:, 0]
         return _sigmoid(scores) if normalize else scores
 
     def pairs(self, query: str, documents: Sequence[str]) -> list[list[int]]:
@@ -150,6 +135,22 @@ class Embedder:
             self._head_encoder.close()
 
     # --- inside -------------------------------------------------------------------------------------------
+
+    def _computed(
+        self,
+        encoder: BatchEncoder,
+        compute: Callable[[list[Ids]], T],
+        rows: list[Ids],
+        cancelled: threading.Event | None,
+    ) -> Iterator[tuple[list[int], T]]:
+        """Yield the indices of the texts of each batch, and its results. Stop early once ``cancelled`` is set."""
+        for indices in encoder.batches([len(ids) for ids in rows]):
+            if cancelled is not None and cancelled.is_set():
+                return
+            with self._compute_lock.hold():
+                self._require_open()
+                results = compute([rows[index] for index in indices])
+            yield indices, results
 
     def _require_open(self) -> None:
         if self._closed:
@@ -201,15 +202,13 @@ class Embedder:
 
     def _pairs(self, query: str, documents: Sequence[str]) -> list[Ids]:
         texts = _as_list("documents", documents)
-        return [self._pair(index, query, document) for index, document in enumerate(texts)]
-
-    def _pair(self, index: int, query: str, document: str) -> Ids:
         template = self._model.chat_template("rerank")
-        if template is not None:
-            ids = self._fill(template, {"{query}": query, "{document}": document})
-        else:
-            ids = self._join(query, document)
-        return self._checked(f"the query with document {index}", int32_array("the pair", ids))
+        pairs = []
+        for index, document in enumerate(texts):
+            values = {"{query}": query, "{document}": document}
+            ids = self._join(query, document) if template is None else self._fill(template, values)
+            pairs.append(self._checked(f"the query with document {index}", int32_array("the pair", ids)))
+        return pairs
 
     def _join(self, query: str, document: str) -> list[int]:
         """Return BOS query EOS SEP document EOS, without tokens that the vocabulary does not add.
@@ -222,8 +221,7 @@ class Embedder:
         end = around[len(bos) :]
         ends_with_sep = vocab.eos is None and end == [vocab.sep]
         sep = [vocab.sep] if vocab.add_sep and vocab.sep is not None and not ends_with_sep else []
-        first, second = (self._plain(text) for text in (query, document))
-        return [*bos, *first, *end, *sep, *second, *end]
+        return [*bos, *self._plain(query), *end, *sep, *self._plain(document), *end]
 
     def _fill(self, template: str, values: dict[str, str]) -> list[int]:
         """Fill the template, whose special tokens are interpreted, with the caller's texts, whose are not."""
@@ -243,6 +241,90 @@ class Embedder:
     def _plain(self, text: str) -> list[int]:
         """Encode a caller's text without interpreting special tokens."""
         return self._tokenizer.encode(text, add_special=False, parse_special=False)
+
+
+class EmbeddingMethods:
+    """The methods of :class:`pyggml.LLM` that embed and rerank."""
+
+    _embedder: Embedder
+
+    def embed(
+        self,
+        texts: str | Sequence[Text],
+        *,
+        normalize: bool = False,
+        pooling: Pooling | None = None,
+        parse_special: bool = True,
+    ) -> npt.NDArray[np.float32]:
+        """Embed texts in batches, in a separate context, so that generation continues meanwhile.
+
+        Concurrent calls run one after the other.
+
+        Args:
+            texts: one text or a sequence of texts: str (encoded with ``add_special``) or token ids.
+            normalize: scale each vector to length 1, so that dot products are cosines.
+            pooling: how to combine the embeddings of a text's tokens: their "mean", the first ("cls") or the "last".
+                None: the file's ``<arch>.pooling_type``, or "mean".
+            parse_special: as for :meth:`LLM.generate`.
+
+        Returns:
+            float32, (n_texts, model.n_embd_out), in the order of ``texts``; for a single str, (model.n_embd_out,).
+
+        Raises:
+            EmptyPromptError: a text has no tokens.
+            ContextOverflowError: a text is longer than ``n_ctx``; names its index and both lengths.
+            InvalidParameterError: an argument is invalid, or a token id is outside the vocabulary.
+            UnsupportedArchitectureError: the model has an encoder and a decoder.
+            OutOfMemoryError: the context does not fit.
+            ClosedError: the model was closed.
+        """
+        return self._embedder.embed(texts, normalize=normalize, pooling=pooling, parse_special=parse_special)
+
+    async def aembed(
+        self,
+        texts: str | Sequence[Text],
+        *,
+        normalize: bool = False,
+        pooling: Pooling | None = None,
+        parse_special: bool = True,
+    ) -> npt.NDArray[np.float32]:
+        """As :meth:`embed`, for coroutines. Cancelling the task stops the work after the current forward pass."""
+        embedder = self._embedder
+        return await embedder.in_background(
+            embedder.embed, texts, normalize=normalize, pooling=pooling, parse_special=parse_special
+        )
+
+    def rerank(self, query: str, documents: Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
+        """Score how well each document answers a query, using the model's classifier head; higher is better.
+
+        Each pair is formatted by the model's "rerank" template. Without one, it is ``BOS query EOS SEP document EOS``,
+        with only those special tokens that the vocabulary adds to texts. Special tokens within query or documents are
+        plain text, as in a chat.
+
+        Args:
+            query: the question.
+            documents: the texts to score.
+            normalize: return the sigmoid of each score, 0 to 1; for heads with one output.
+
+        Returns:
+            float32, (n_documents,), in the order of ``documents``: the head's first output.
+
+        Raises:
+            InvalidParameterError: the model has no classifier head, or an argument is invalid.
+            Otherwise as :meth:`embed`; the length limit applies to query and document together.
+        """
+        return self._embedder.rerank(query, documents, normalize=normalize)
+
+    async def arerank(
+        self, query: str, documents: Sequence[str], *, normalize: bool = False
+    ) -> npt.NDArray[np.float32]:
+        """As :meth:`rerank`, for coroutines. Cancelling the task stops the work after the current forward pass."""
+        embedder = self._embedder
+        return await embedder.in_background(embedder.rerank, query, documents, normalize=normalize)
+
+    def rerank_ids(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+        """The token ids that :meth:`rerank` reads for each document, in their order. Errors as :meth:`rerank`."""
+        return self._embedder.pairs(query, documents)
 
 
 def _as_list(name: str, texts: str | Sequence[T]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -60,28 +60,10 @@ class BatchEncoder(ABC):
         """Free the context, if any; the next call would create another."""
 
 
-def encoder_factory(
-    model: Model, n_ctx: int, n_threads: int | None = None, *, deterministic: bool = False
-) -> Callable[[Kind], GrowingContext]:
-    """Return a factory of the encoders of an :class:`~pyggml.generation.embedding.Embedder`.
-
-    Args as for GrowingContext.
-    """
-    return lambda kind: GrowingContext(model, kind, n_ctx, n_threads, deterministic=deterministic)
-
-
 class GrowingContext(BatchEncoder):
     """A context that is created on first use, and recreated for longer texts. Not thread-safe."""
 
-    def __init__(
-        self,
-        model: Model,
-        pooling: Kind,
-        n_ctx: int,
-        n_threads: int | None,
-        *,
-        deterministic: bool,
-    ) -> None:
+    def __init__(self, model: Model, pooling: Kind, n_ctx: int, n_threads: int | None, deterministic: bool) -> None:
         """Create it without allocating anything.
 
         Args:
@@ -101,25 +83,24 @@ class GrowingContext(BatchEncoder):
 
     def token_embeddings(self, texts: Sequence[Ids]) -> list[Floats]:
         """As the base class."""
-        lengths = [len(text) for text in texts]
-        context = self._cleared(sum(lengths))
-        ids, seq_ids = np.concatenate(texts), np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
+        ids, seq_ids = _concatenated(texts)
+        context = self._cleared(len(ids))
         rows = []
         for first in range(0, len(ids), context.n_batch):
             part = slice(first, first + context.n_batch)
             self._compute(context, ids[part], seq_ids[part])
             rows.append(context.embeddings())
-        return np.split(np.concatenate(rows), np.cumsum(lengths)[:-1])
+        return np.split(np.concatenate(rows), np.cumsum([len(text) for text in texts])[:-1])
 
     def head_outputs(self, texts: Sequence[Ids]) -> Floats:
         """As the base class."""
-        lengths = [len(text) for text in texts]
-        context = self._cleared(sum(lengths))
-        self._compute(context, np.concatenate(texts), np.repeat(np.arange(len(texts), dtype=np.int32), lengths))
+        ids, seq_ids = _concatenated(texts)
+        context = self._cleared(len(ids))
+        self._compute(context, ids, seq_ids)
         return np.stack([context.embeddings_seq(seq_id) for seq_id in range(len(texts))])
 
     def close(self) -> None:
-        """Free the context; the next call would create another."""
+        """As the base class."""
         context = self._context  # a signal handler may close this between any two lines
         if context is not None:
             context.close()
@@ -157,6 +138,12 @@ class GrowingContext(BatchEncoder):
         return context
 
 
+def _concatenated(texts: Sequence[Ids]) -> tuple[Ids, Ids]:
+    """Return the tokens of all texts, and the sequence of each: the index of its text."""
+    lengths = [len(text) for text in texts]
+    return np.concatenate(texts), np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
+
+
 def context_options(
     model: Model, pooling: Kind, n_ctx: int, n_tokens: int, n_threads: int | None = None
 ) -> ContextOptions:
@@ -166,7 +153,9 @@ def context_options(
         n_cells *= 2
     # The bound is rounded up because upstream rounds batches down to a multiple of the number of sequences.
     n_cells = max(min(n_cells, -(-n_ctx // _CELL_PAD) * _CELL_PAD), _BATCH_TOKENS)
-    n_batch = n_cells if _needs_one_batch(model, pooling) else _BATCH_TOKENS
+    # A text cannot be split if its tokens attend to later ones, or the graph itself pools.
+    is_split = pooling != "rank" and model.is_causal and not model.has_encoder
+    n_batch = _BATCH_TOKENS if is_split else n_cells
     return ContextOptions(
         n_ctx=n_cells,
         n_batch=n_batch,
@@ -176,11 +165,6 @@ def context_options(
         embeddings=True,
         pooling=pooling,
     )
-
-
-def _needs_one_batch(model: Model, pooling: Kind) -> bool:
-    """Return True if a text cannot be split: its tokens attend to later ones, or the graph itself pools."""
-    return pooling == "rank" or not model.is_causal or model.has_encoder
 
 
 def n_texts(model: Model) -> int:

@@ -50,7 +50,8 @@ class Engine(ClosableOwner):
     """One context and the native thread that decodes with it: the loop of :class:`~pyggml.LLM`, in token ids.
 
     Any thread or task may submit. The engine computes as many requests together as the context has sequences; the
-    others wait and are started in the order of their submission. Close it, or use it as a context manager.
+    others wait and are started in the order of their submission. Close it, or use it as a context manager; its methods
+    then raise ClosedError.
 
     Attributes:
         model: the context's model.
@@ -131,7 +132,6 @@ class Engine(ClosableOwner):
                 strings, which need a tokenizer.
             GrammarError: the grammar or the JSON schema cannot be used.
             QueueFullError: ``max_queue`` requests are already waiting; see :meth:`when_there_is_room`.
-            ClosedError: the engine was closed.
         """
         request = PendingRequest(token_ids, merge(params, overrides))
         return self.try_enqueue(request, waiter=_waiter_of_running_loop())
@@ -154,7 +154,6 @@ class Engine(ClosableOwner):
 
         Raises:
             RequestTimeout: the deadline has passed.
-            ClosedError: the engine was closed.
         """
         waker: Waker | None = None
         while True:
@@ -201,19 +200,11 @@ class Engine(ClosableOwner):
         return logits
 
     def reset(self) -> None:
-        """Clear the prefix cache. Running requests are not affected. Does not wait.
-
-        Raises:
-            ClosedError: the engine was closed.
-        """
+        """Clear the prefix cache. Running requests are not affected. Does not wait."""
         c_calls.call(lib.pyg_engine_reset, self._handle)
 
     def stats(self) -> EngineStats:
-        """The engine's counters. Never waits for a forward pass.
-
-        Raises:
-            ClosedError: the engine was closed.
-        """
+        """The engine's counters. Never waits for a forward pass."""
         out = ffi.new("pyg_engine_stats *")
         c_calls.call(lib.pyg_engine_get_stats, self._handle, out)
         return EngineStats(**{name: getattr(out, name) for name in _COUNTERS}, not_batch_invariant=self._not_invariant)
@@ -248,13 +239,7 @@ class Engine(ClosableOwner):
     ) -> Request | None:
         """As :meth:`enqueue`, for tasks. Returns None if the request was cancelled before it was queued.
 
-        Args:
-            request: the request.
-            waiter: waits in the event loop that reads the request. Wake it to cancel the wait for capacity.
-            is_cancelled: returns True once the caller does not need the request any more.
-
-        Raises:
-            As :meth:`enqueue`.
+        To cancel the wait for capacity, let ``is_cancelled`` return True and wake the waiter.
         """
         deadline = request.deadline()
         while not is_cancelled():

@@ -19,17 +19,14 @@ if TYPE_CHECKING:
 def read(
     request: CData, token_ids: Sequence[int], first: int, n_top: int, *, of_prompt: bool = False
 ) -> list[TokenLogprobs]:
-    """Read the logprobs of tokens that a request has returned, or of its prompt's tokens.
+    """Read the logprobs of tokens that a ``pyg_request *`` has returned, or of its prompt's tokens.
 
     Args:
-        request: the ``pyg_request *``.
+        request: the request.
         token_ids: the tokens.
         first: index of the first of them among the generated tokens; in the prompt, 0 means its second token.
         n_top: number of alternatives per token, as requested, at most the size of the vocabulary.
         of_prompt: the tokens are the prompt's.
-
-    Raises:
-        InvalidParameterError: the request has no logprobs for some of these tokens.
     """
     n = len(token_ids)
     if n == 0:

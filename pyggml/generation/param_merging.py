@@ -16,12 +16,9 @@ from pyggml.types import SamplingParams
 def merge(
     params: SamplingParams | None, overrides: Mapping[str, Any], other_names: Collection[str] = ()
 ) -> SamplingParams:
-    """Replace fields of ``params``, or of the defaults.
+    """Replace fields of ``params``, or of the defaults, by ``overrides``.
 
-    Args:
-        params: the parameters.
-        overrides: field -> value.
-        other_names: the calling method's other parameters, for suggestions to misspelled names.
+    ``other_names`` are the calling method's other parameters, for suggestions to misspelled names.
 
     Raises:
         InvalidParameterError: ``params`` is not SamplingParams, or an override is invalid.
@@ -52,16 +49,8 @@ def in_token_ids(
 ) -> tuple[SamplingParams, list[int]]:
     """Convert parameters for the engine: a schema to a grammar, and ``ignore_eos`` to a bias.
 
-    Args:
-        params: the caller's parameters.
-        model_stop_ids: the tokens that end every generation of the model.
-        vocab: its vocabulary.
-
     Returns:
         The parameters, and all the tokens that end this generation.
-
-    Raises:
-        GrammarError, InvalidParameterError: as :func:`without_schema`.
     """
     params, stop = without_schema(params), set(params.stop_token_ids)
     if params.ignore_eos:

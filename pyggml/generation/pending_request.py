@@ -69,10 +69,6 @@ class PendingRequest:
     def encode(self, model_stop_ids: Iterable[int], vocab: Vocab) -> None:
         """Convert prompt and parameters to the engine's terms. Later calls change nothing.
 
-        Args:
-            model_stop_ids: tokens that end every generation of the model.
-            vocab: the model's vocabulary.
-
         Raises:
             InvalidParameterError, GrammarError: as :meth:`Engine.submit <pyggml.Engine.submit>`, and errors of
                 tokenizers.
@@ -109,18 +105,11 @@ class PromptRequest(PendingRequest):
     def __init__(
         self, prompt: Prompt, params: SamplingParams, tokenizer: Tokenizer, *, parse_special: bool, **flags: bool
     ) -> None:
-        """Check the prompt without tokenizing it.
-
-        Args:
-            prompt: text or token ids.
-            params: sampling parameters, merged.
-            tokenizer: the model's tokenizer.
-            parse_special: read special tokens that a text spells as those tokens.
-            **flags: ``is_streamed`` and ``waits_for_capacity``, as for PendingRequest.
+        """Check the prompt without tokenizing it; ``flags`` as for PendingRequest.
 
         Raises:
             EmptyPromptError: the prompt is an empty text.
-            InvalidParameterError: the prompt is something else, or ``parse_special`` is not a bool.
+            InvalidParameterError: the prompt is neither text nor token ids, or ``parse_special`` is not a bool.
         """
         _require_prompt(prompt)
         self._parse_special = flag("parse_special", parse_special)
@@ -150,11 +139,6 @@ class PromptRequest(PendingRequest):
 
 def prompt_ids(prompt: Prompt, tokenizer: Tokenizer, parse_special: bool) -> TokenIds:
     """Token ids of a prompt: text is encoded with ``add_special``; token ids are returned unchanged.
-
-    Args:
-        prompt: text or token ids.
-        tokenizer: the model's tokenizer.
-        parse_special: read special tokens that a text spells as those tokens.
 
     Raises:
         EmptyPromptError: the prompt is an empty text.

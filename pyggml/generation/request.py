@@ -61,15 +61,10 @@ class Request(Owner):
         timeout_s: float | None = None,
         waiter: LoopWaiter | None = None,
     ) -> None:
-        """Take ownership of a native request; for the engine.
+        """Take ownership of a native request, and keep its engine alive; for the engine.
 
-        Args:
-            handle: the native request.
-            engine: the engine that runs it, which is kept alive.
-            prompt: the prompt; needed only for its logprobs.
-            params: its sampling parameters; needed only for logprobs.
-            timeout_s: its time limit, counted from now; None: no limit.
-            waiter: receives the request's notifications in an event loop, if a task reads it.
+        ``prompt`` and ``params`` are needed only for logprobs; ``timeout_s`` counts from now; ``waiter`` receives the
+        request's notifications if a task reads it.
         """
         params = params or SamplingParams()
         self._handle = handle
@@ -110,24 +105,18 @@ class Request(Owner):
         """Return the available tokens without waiting; there may be none.
 
         If there are fewer than ``min_tokens``, the request's waker is notified once there are that many, or at the end.
-
-        Raises:
-            As :meth:`read`.
+        Errors as :meth:`read`.
         """
         self._require_no_reader()
         with self._reader:
             return self._take(min_tokens, 0.0)
 
     def read_all(self) -> list[int]:
-        """Run to the end and return all tokens that have not been read before. Wakes up rarely.
-
-        Raises:
-            As :meth:`read`.
-        """
-        collector = _TokenCollector(self)
+        """Run to the end and return the tokens not read before. Wakes up rarely. Errors as :meth:`read`."""
+        reads = []
         while token_ids := self.read(TOKENS_PER_READ):
-            collector.add(token_ids)
-        return collector.token_ids()
+            reads.append((token_ids, self.logprobs))
+        return self._joined(reads)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the result of each :meth:`read`, until the end."""
@@ -165,15 +154,11 @@ class Request(Owner):
                 await waiter.wait(self._until_deadline())
 
     async def aread_all(self) -> list[int]:
-        """As :meth:`read_all`, for tasks in the event loop in which the request was submitted.
-
-        Raises:
-            As :meth:`aread`.
-        """
-        collector = _TokenCollector(self)
+        """As :meth:`read_all`, for tasks in the event loop in which it was submitted. Errors as :meth:`aread`."""
+        reads = []
         while token_ids := await self.aread(TOKENS_PER_READ):
-            collector.add(token_ids)
-        return collector.token_ids()
+            reads.append((token_ids, self.logprobs))
+        return self._joined(reads)
 
     async def __aiter__(self) -> AsyncIterator[list[int]]:
         """Yield the result of each :meth:`aread`, until the end."""
@@ -268,6 +253,12 @@ class Request(Owner):
             self.logprobs = logprobs.read(self._handle, token_ids, first, self._n_logprobs)
         return token_ids
 
+    def _joined(self, reads: list[tuple[list[int], list[TokenLogprobs] | None]]) -> list[int]:
+        """Return the tokens of several reads, and set the logprobs to those of all of them."""
+        if self.logprobs is not None:
+            self.logprobs = [each for _, logprobs in reads for each in logprobs or ()]
+        return [token_id for token_ids, _ in reads for token_id in token_ids]
+
     @property
     def _has_ended(self) -> bool:
         return bool(self._state.finish != lib.PYG_FINISH_NONE)
@@ -278,22 +269,3 @@ class Request(Owner):
             return None
         left = self._deadline - time.monotonic()
         return left if left > 0 else None
-
-
-class _TokenCollector:
-    """Tokens of many reads, and their logprobs."""
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._token_ids: list[int] = []
-        self._logprobs: list[TokenLogprobs] = []
-
-    def add(self, token_ids: list[int]) -> None:
-        self._token_ids += token_ids
-        self._logprobs += self._request.logprobs or []
-
-    def token_ids(self) -> list[int]:
-        """Return all tokens, and set the request's logprobs to those of all of them."""
-        if self._request.logprobs is not None:
-            self._request.logprobs = self._logprobs
-        return self._token_ids

@@ -25,10 +25,8 @@ def request_options(
 ) -> tuple[CData, list[CData]]:
     """Create the ``pyg_request_options`` of a generation, without its timeout and waker.
 
-    Args:
-        params: sampling parameters, as :func:`~pyggml.generation.param_merging.in_token_ids` returns them.
-        stop_token_ids: all tokens that end the generation.
-        watched: a reader takes its tokens as they come.
+    ``params`` and ``stop_token_ids`` are as :func:`~pyggml.generation.param_merging.in_token_ids` returns them;
+    ``watched``: a reader takes tokens as they come.
 
     Returns:
         The options, and the objects they point to, which must live until the native call has copied them.

@@ -139,13 +139,7 @@ class BaseStream(StreamResult[D], ClosableOwner, Iterator[C], Generic[C, D]):
     _instead_of_a_copy = "finish() returns a completion, which can be"
 
     def __init__(self, request: Request, builder: ChunkBuilder, min_tokens: int) -> None:
-        """Read a request.
-
-        Args:
-            request: the request in flight.
-            builder: builds its chunks.
-            min_tokens: number of new tokens for which to wake up.
-        """
+        """Read a request in flight, waking up for ``min_tokens`` new tokens."""
         self._request = request
         self._builder = builder
         self._min_tokens = min_tokens
@@ -162,10 +156,7 @@ class BaseStream(StreamResult[D], ClosableOwner, Iterator[C], Generic[C, D]):
     def poll(self) -> bool:
         """Read the available tokens without waiting. Returns True once the generation has ended.
 
-        Until then, the request's waker is notified of more tokens.
-
-        Raises:
-            As :meth:`LLM.generate`.
+        Until then, the request's waker is notified of more tokens. Errors as :meth:`LLM.generate`.
         """
         while not self._builder.ended:
             token_ids = self._request.read_now(self._min_tokens)
@@ -177,8 +168,7 @@ class BaseStream(StreamResult[D], ClosableOwner, Iterator[C], Generic[C, D]):
     def finish(self) -> D:
         """Run to the end and return the whole completion, including chunks already taken.
 
-        Raises:
-            As :meth:`LLM.generate`.
+        Errors as :meth:`LLM.generate`.
         """
         for _ in self:
             pass

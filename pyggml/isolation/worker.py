@@ -24,7 +24,7 @@ from pyggml._core.ffi import ffi, lib
 from pyggml._core.log import logger
 from pyggml.engine_factory import start_engine
 from pyggml.errors import InferError, UnsupportedArchitectureError
-from pyggml.generation.embedding_batches import BatchEncoder, Kind, encoder_factory
+from pyggml.generation.embedding_batches import BatchEncoder, GrowingContext, Kind
 from pyggml.generation.engine import Engine
 from pyggml.generation.request_options import request_options
 from pyggml.isolation import protocol
@@ -140,8 +140,9 @@ class _LoadedModel:
             self._memory: tuple[DeviceMemory, ...] = ()
             if generates(opened.model):
                 self._engine, self._memory = start_engine(opened.model, given, self._n_ctx, ())
-        new_passes = encoder_factory(self._model, self._n_ctx, given.n_threads, deterministic=given.deterministic)
-        self._passes: dict[Kind, BatchEncoder] = {"none": new_passes("none"), "rank": new_passes("rank")}
+        settings = self._n_ctx, given.n_threads, given.deterministic
+        kinds: tuple[Kind, ...] = ("none", "rank")
+        self._passes: dict[Kind, BatchEncoder] = {kind: GrowingContext(self._model, kind, *settings) for kind in kinds}
 
     def info(self) -> dict[str, object]:
         invariant = () if self._engine is None else self._engine.stats().not_batch_invariant

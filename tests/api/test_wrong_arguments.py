@@ -137,7 +137,7 @@ def test_a_huge_number_of_completions_is_begun_one_by_one(prepared: dict[str, An
         raise InterruptedError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pyggml.generation.batch_generation._Results.add", stop)
+        patch.setattr("pyggml.generation.batch_generation.Batch._add", stop)
         with pytest.raises(InterruptedError):
             llm.generate_n("x", 2**31 - 1, pyggml.SamplingParams(max_tokens=1, seed=1))
     assert time.process_time() - began < 5
