@@ -19,12 +19,6 @@ def start_engine(
 ) -> tuple[Engine, tuple[DeviceMemory, ...]]:
     """Start an engine with a context of its own, and return it with the memory used on each device.
 
-    Args:
-        model: the model, with its weights.
-        options: as for :func:`pyggml.load`.
-        n_ctx: context size in tokens.
-        stop_token_ids: tokens that end every generation.
-
     Raises:
         OutOfMemoryError: the context does not fit.
         InvalidParameterError: an option is out of range, or ``deterministic`` cannot be kept.

@@ -60,11 +60,7 @@ class FamilyModel(LLM):
 
     @classmethod
     def family_of(cls, match: Match, path: Path) -> Family:
-        """Return the model's family, which must be one that this class accepts.
-
-        Args:
-            match: the family detected from the model's metadata.
-            path: the model's file, for messages.
+        """Return the family detected from a model's metadata, which must be one that this class accepts.
 
         Raises:
             ArchitectureMismatchError: the class does not accept the model's family.
@@ -140,20 +136,12 @@ class Inference(_Factories):
 
     @classmethod
     def metal(cls, index: int = 0) -> Self:
-        """Use Apple's GPU.
-
-        Raises:
-            As :meth:`cuda`.
-        """
+        """Use Apple's GPU. Errors as :meth:`cuda`."""
         return cls._gpu("metal", index)
 
     @classmethod
     def gpu(cls, index: int = 0) -> Self:
-        """Use a GPU of any kind that this build supports.
-
-        Raises:
-            As :meth:`cuda`.
-        """
+        """Use a GPU of any kind that this build supports. Errors as :meth:`cuda`."""
         return cls._gpu("gpu", index)
 
     @classmethod

@@ -50,13 +50,7 @@ class Opened(NamedTuple):
 def open_model(source: Source, options: LoadOptions, accept: Accept | None = None) -> Opened:
     """Open the model that a source names, with its weights.
 
-    Args:
-        source: as for :func:`pyggml.load`.
-        options: the other options, as for :func:`pyggml.load`.
-        accept: as for :func:`model_file`.
-
-    Raises:
-        As :func:`pyggml.load`.
+    Args and errors as for :func:`pyggml.load`; ``accept`` as for :func:`model_file`.
     """
     tokenizer = _require_files(source, options)
     with connected(options.rpc, options.rpc_key) as devices_of_hosts:

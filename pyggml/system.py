@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pyggml._core import c_calls
+from pyggml._core.c_calls import text_of
 from pyggml._core.ffi import ffi, lib, module_dir
 from pyggml.gpus import nvidia
 from pyggml.gpus.kinds import KINDS
-
-if TYPE_CHECKING:
-    from pyggml._core.ffi import CData
 
 _NO_QUOTA = 2**31 - 1
 _NO_LIMIT = 1 << 60  # the kernel's "no limit" is just below 2**63, pyggml's is 2**64 - 1
@@ -91,18 +89,18 @@ class MemoryLimits:
 
 def build_info() -> BuildInfo:
     """Return the properties of the compiled module's build."""
-    values = dict(line.split("=", 1) for line in _text(lib.pyg_build_info()).splitlines())
+    values = dict(line.split("=", 1) for line in text_of(lib.pyg_build_info()).splitlines())
     modules = _gpu_modules()  # before the backends are counted: they add theirs
     registries = [lib.ggml_backend_reg_get(index) for index in range(lib.ggml_backend_reg_count())]
     return BuildInfo(
-        engine=f"llama.cpp {_text(lib.pyg_engine_build())}",
+        engine=f"llama.cpp {text_of(lib.pyg_engine_build())}",
         compiler=values["compiler"],
         build_type=values["build_type"],
         system=values["system"],
         portable=values["portable"] == "ON",
         sanitize=values["sanitize"] or None,
         options=tuple(name for name in values if name.startswith("GGML_")),
-        backends=tuple(_text(lib.ggml_backend_reg_name(registry)) for registry in registries),
+        backends=tuple(text_of(lib.ggml_backend_reg_name(registry)) for registry in registries),
         unloaded={kind: each.reason for kind, each in modules.items() if not (each.is_loaded or each.has_no_device)},
         refused={kind: each.reason for kind, each in modules.items() if each.has_no_device},
         cuda=nvidia.cuda_version_of(module_dir / KINDS["cuda"].module),
@@ -133,8 +131,8 @@ def _gpu_modules() -> dict[str, _GpuModule]:
     for index in range(lib.pyg_gpu_module_count()):
         module = ffi.new("pyg_gpu_module *")
         c_calls.call(lib.pyg_gpu_module_get, index, module)
-        if kind := kinds.get(_text(module.name)):
-            modules[kind] = _GpuModule(module.is_loaded, module.n_devices, _text(module.reason))
+        if kind := kinds.get(text_of(module.name)):
+            modules[kind] = _GpuModule(module.is_loaded, module.n_devices, text_of(module.reason))
     return modules
 
 
@@ -163,8 +161,3 @@ def _features(backend: str) -> dict[str, str]:
     """Return the features that a backend reports; empty if the build has no such backend."""
     text = c_calls.call_for_text(lib.pyg_backend_features, backend.encode()) or b""
     return dict(line.split("=", 1) for line in text.decode(errors="replace").splitlines())
-
-
-def _text(chars: CData) -> str:
-    text: str = ffi.string(chars).decode(errors="replace")
-    return text

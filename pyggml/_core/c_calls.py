@@ -53,16 +53,11 @@ _BY_CODE: dict[int, type[InferError]] = {
 
 
 def check(status: int, err: CData) -> None:
-    """Raise the exception for a failed native call; in any case pass waiting engine logs to :mod:`logging`.
-
-    Args:
-        status: the ``pyg_*`` function's return value.
-        err: the ``pyg_error *`` it filled.
-    """
+    """Raise the exception for a native call that failed; in any case pass waiting engine logs to :mod:`logging`."""
     log.drain()
     if status == 0:
         return
-    message = ffi.string(err.message).decode("utf-8", "replace")
+    message = text_of(err.message)
     kind = _BY_CODE.get(err.code, EngineError)
     if kind is OutOfMemoryError:
         raise OutOfMemoryError(message, err.required_bytes, err.available_bytes)
@@ -70,15 +65,10 @@ def check(status: int, err: CData) -> None:
 
 
 def create(kind: str, free: Callable[[CData], object], function: Callable[..., int], *args: object) -> CData:
-    """Call a guarded function that creates an object, and return the object, owned by Python.
+    """Call a guarded function that creates an object of the C type ``kind``, which is freed with its last reference.
 
-    The object does not leak if Ctrl-C arrives during the call, which Python raises when the call returns.
-
-    Args:
-        kind: C type of the object, such as "pyg_model".
-        free: frees the object; called when the result is garbage-collected.
-        function: takes ``args``, a pointer to the object's pointer, and the ``pyg_error *``.
-        *args: the function's first arguments.
+    ``function`` takes ``args``, a pointer to the object's pointer, and the ``pyg_error *``. The object does not leak if
+    Ctrl-C arrives during the call, which Python raises when the call returns.
     """
     out = ffi.new(f"{kind} **")
     try:
@@ -96,12 +86,9 @@ def call(function: Callable[..., int], *args: object) -> None:
 
 
 def call_for_value(ctype: str, function: Callable[..., int], *args: object) -> Any:
-    """Call a guarded function that writes a number or pointer, and return that.
+    """Call a guarded function that writes a number or pointer of a C type, and return that.
 
-    Args:
-        ctype: the value's C type, such as "int32_t".
-        function: takes ``args``, a pointer to the value, and the ``pyg_error *``.
-        *args: the function's first arguments.
+    ``function`` takes ``args``, a pointer to the value, and the ``pyg_error *``.
     """
     out = ffi.new(f"{ctype} *")
     call(function, *args, out)
@@ -111,12 +98,7 @@ def call_for_value(ctype: str, function: Callable[..., int], *args: object) -> A
 def call_for_text(function: Callable[..., int], *args: object) -> bytes | None:
     """Call a guarded function that creates a string, and return the string, or None for NULL.
 
-    Args:
-        function: takes ``args``, a pointer to the string's pointer, and the ``pyg_error *``.
-        *args: the function's first arguments.
-
-    Raises:
-        MemoryError: the string does not fit into memory.
+    ``function`` takes ``args``, a pointer to the string's pointer, and the ``pyg_error *``.
     """
     out = ffi.new("char **")
     try:
@@ -124,3 +106,9 @@ def call_for_text(function: Callable[..., int], *args: object) -> bytes | None:
         return None if out[0] == ffi.NULL else bytes(ffi.string(out[0]))
     finally:
         lib.pyg_string_free(out[0])
+
+
+def text_of(chars: CData) -> str:
+    """Return a C string as text, with U+FFFD for invalid UTF-8."""
+    text: str = ffi.string(chars).decode(errors="replace")
+    return text

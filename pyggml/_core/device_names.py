@@ -110,10 +110,7 @@ def split_device_names(device: str | Sequence[str]) -> tuple[str, ...]:
 def find_named(name: str, devices: Sequence[_Device], gpus: Sequence[_Device]) -> _Device | None:
     """Return the device with a name: the engine's own, or a kind and the index among the devices of that kind.
 
-    Args:
-        name: as in :func:`split_device_names`.
-        devices: the existing devices.
-        gpus: those that "gpu" stands for.
+    ``gpus`` are the devices that "gpu" stands for.
     """
     exact = next((each for each in devices if each.name.lower() == name.lower()), None)
     if exact is not None:

@@ -174,16 +174,9 @@ def option_class(cls: type[_Options]) -> type[_Options]:
 def require_known(
     cls: Any, given: Iterable[str], *, known: Collection[str] | None = None, more_hints: Hints | None = None
 ) -> None:
-    """Reject names of parameters that do not exist, with a hint at the ones that were probably meant.
+    """Raise UnknownParameterError for names of parameters that do not exist, with hints at the ones probably meant.
 
-    Args:
-        cls: the options' class.
-        given: the names.
-        known: the names that exist; None: the parameters of ``cls``.
-        more_hints: hints in addition to those of ``cls``.
-
-    Raises:
-        UnknownParameterError: there is no such parameter.
+    ``known`` are the names that exist, by default the parameters of ``cls``; ``more_hints`` are added to its hints.
     """
     names = parameters_of(cls) if known is None else known
     unknown = [name for name in given if name not in names]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyggml import errors, system
 from pyggml._core import c_calls
+from pyggml._core.c_calls import text_of
 from pyggml._core.checks import integer, shown
 from pyggml._core.device_names import find_named, kind_of, parse_device_name, split_device_names
 from pyggml._core.ffi import ffi, lib
@@ -149,27 +150,23 @@ def _build(every: Sequence[Device]) -> Build:
 def device_of(info: CData) -> Device:
     """Convert a ``pyg_device *``."""
     return Device(
-        name=_text(info.name),
-        kind=kind_of(_text(info.backend)),
-        description=_text(info.description),
+        name=text_of(info.name),
+        kind=kind_of(text_of(info.backend)),
+        description=text_of(info.description),
         type=_TYPE_NAMES[info.type],
         memory_total=info.memory_total,
         memory_free=info.memory_free,
-        device_id=_text(info.device_id),
-        capability=nvidia.compute_capability(_text(info.device_id)) if _text(info.backend) == "CUDA" else None,
+        device_id=text_of(info.device_id),
+        capability=nvidia.compute_capability(text_of(info.device_id)) if text_of(info.backend) == "CUDA" else None,
     )
-
-
-def _text(field: CData) -> str:
-    text: str = ffi.string(field).decode(errors="replace")
-    return text
 
 
 class Backend(ClosableOwner):
     """A device opened for raw ggml graphs.
 
     Graphs are built with ``pyggml.lib``; ``examples/raw_ggml_graph.py`` shows how. Thread-safe: computations run one
-    at a time, without the GIL. Close it, or use it as a context manager; buffers allocated on its device stay valid.
+    at a time, without the GIL. Close it, or use it as a context manager; it then raises ClosedError, but buffers
+    allocated on its device stay valid.
     """
 
     _instead_of_a_copy = "share this one between threads, or open the device again"
@@ -194,11 +191,7 @@ class Backend(ClosableOwner):
 
     @property
     def handle(self) -> CData:
-        """The ``ggml_backend_t`` for the raw API, borrowed until :meth:`close`.
-
-        Raises:
-            ClosedError: the backend is closed.
-        """
+        """The ``ggml_backend_t`` for the raw API, borrowed until :meth:`close`."""
         handle: CData = c_calls.call_for_value("struct ggml_backend *", lib.pyg_backend_get, self._handle)
         return handle
 
@@ -211,7 +204,6 @@ class Backend(ClosableOwner):
         Raises:
             InvalidParameterError: it is not a graph, a tensor has no memory or memory that the device cannot access,
                 or the device does not support one of its operations.
-            ClosedError: the backend is closed.
             OutOfMemoryError, EngineError: the computation failed.
         """
         if not isinstance(graph, ffi.CData) or ffi.typeof(graph) is not ffi.typeof("struct ggml_cgraph *"):

@@ -33,8 +33,8 @@ class Context(ClosableOwner):
     """Batches of token ids run through a model, and their KV cache as numbered sequences.
 
     Thread-safe: calls run one at a time, without the GIL, and :meth:`cancel` interrupts them. Output rows belong to the
-    last batch, whichever thread decoded it. Close it, or use it as a context manager. It keeps its model's weights
-    alive.
+    last batch, whichever thread decoded it. Close it, or use it as a context manager; its methods then raise
+    ClosedError. It keeps its model's weights alive.
 
     Attributes:
         model: its model.
@@ -117,11 +117,7 @@ class Context(ClosableOwner):
 
     @property
     def handle(self) -> CData:
-        """The ``struct llama_context *`` for the raw API, borrowed until :meth:`close`.
-
-        Raises:
-            ClosedError: the context was closed.
-        """
+        """The ``struct llama_context *`` for the raw API, borrowed until :meth:`close`."""
         context: CData = c_calls.call_for_value("struct llama_context *", lib.pyg_context_get, self._handle)
         return context
 
@@ -153,7 +149,6 @@ class Context(ClosableOwner):
             ContextOverflowError: there are not enough free cells; the context is unchanged.
             EngineError: cancelled, or the computation failed. Tokens computed until then stay in the KV
                 cache: see :meth:`seq_pos`.
-            ClosedError: the context was closed.
         """
         return self._run(lib.pyg_context_decode, token_ids, pos, seq_id, output)
 
@@ -193,7 +188,6 @@ class Context(ClosableOwner):
         Raises:
             EngineError: there are no logits: no batch, no outputs, or the model only computes embeddings.
             InvalidParameterError: there are no such rows.
-            ClosedError: the context was closed.
         """
         return self._rows(lib.pyg_context_logits, first, n, self.n_vocab)
 
@@ -232,7 +226,6 @@ class Context(ClosableOwner):
         Raises:
             EngineError: this context does not pool, or the sequence was not in the last batch.
             InvalidParameterError: there is no such sequence.
-            ClosedError: the context was closed.
         """
         n = self.model.n_cls_out if self.pooling == "rank" else self.n_embd_out
         row = np.empty(n, np.float32)
@@ -295,7 +288,6 @@ class Context(ClosableOwner):
         Raises:
             InvalidParameterError: there is no such sequence, the model has no memory, or sequences were edited
                 (seq_add, seq_div, or seq_cp without kv_unified) and no batch has been decoded since.
-            ClosedError: the context was closed.
         """
         seq = _every_or(seq_id)
         size = ffi.new("size_t *")
@@ -311,7 +303,6 @@ class Context(ClosableOwner):
             InvalidParameterError: as :meth:`state_save`; or the bytes are damaged, from another model or of the wrong
                 scope (the memory is then unchanged), or do not fit this context's shape (the memory to restore is then
                 empty).
-            ClosedError: the context was closed.
         """
         try:
             state = np.frombuffer(data, np.uint8)
@@ -345,9 +336,6 @@ class Context(ClosableOwner):
         They are operations of this model's graphs, with the types they read and the devices other than the CPU, such as
         "MUL_MAT q4_K on CUDA0". If pyggml's kernels compute none of them, the reason comes first. (): all results are
         the same bits in every batch; see ``docs/explanation/kernels.md``.
-
-        Raises:
-            ClosedError: the context was closed.
         """
         names = c_calls.call_for_text(lib.pyg_context_not_batch_invariant, self._handle) or b""
         return tuple(names.decode().splitlines())
@@ -357,7 +345,6 @@ class Context(ClosableOwner):
 
         Raises:
             InvalidParameterError: a number is out of range.
-            ClosedError: the context was closed.
         """
         options = ContextOptions(n_threads=n_threads, n_threads_batch=n_threads_batch)
         single, batch = options.n_threads or 0, options.n_threads_batch or 0

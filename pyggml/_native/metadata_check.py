@@ -74,16 +74,14 @@ class MetadataCheck:
 def check_metadata(ggufs: Sequence[CData], path: Path) -> MetadataCheck:
     """Let the engine check the metadata of a model.
 
-    Args:
-        ggufs: the model's files in order, each a ``pyg_gguf *``.
-        path: path of the first file, or of any existing file.
+    ``ggufs`` are its files in order, each a ``pyg_gguf *``; ``path`` is the first file, or any existing file.
     """
     text = ffi.new("char **")
     try:
         handle = c_calls.create(
             "pyg_model", lib.pyg_model_free, lib.pyg_model_check_metadata, ggufs, len(ggufs), os.fsencode(path), text
         )
-        report = json.loads(ffi.string(text[0]).decode("utf-8", "replace"))
+        report = json.loads(c_calls.text_of(text[0]))
     finally:
         lib.pyg_string_free(text[0])
     return MetadataCheck(

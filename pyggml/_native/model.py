@@ -36,8 +36,8 @@ _KEY_BYTES = 512
 class Model(ClosableOwner):
     """A GGUF model in memory.
 
-    Thread-safe. Contexts and samplers created from it keep it alive. Close it, or use it as a context manager; the
-    attributes below are read while loading and stay readable.
+    Thread-safe. Contexts and samplers created from it keep it alive. Close it, or use it as a context manager; its
+    properties and methods then raise ClosedError, but the attributes below are read while loading and stay readable.
 
     Attributes:
         path: the model's file.
@@ -139,7 +139,7 @@ class Model(ClosableOwner):
     def _read_info(self) -> None:
         info = ffi.new("pyg_model_info *")
         c_calls.call(lib.pyg_model_get_info, self._handle, info)
-        self.arch: str = ffi.string(info.arch).decode(errors="replace")
+        self.arch = c_calls.text_of(info.arch)
         self.n_ctx_train: int = info.n_ctx_train
         self.n_embd: int = info.n_embd
         self.n_embd_out: int = info.n_embd_out
@@ -149,7 +149,7 @@ class Model(ClosableOwner):
         self.n_swa: int = info.n_swa
         self.n_cls_out: int = info.n_cls_out
         self.n_params: int = info.n_params
-        self.desc: str = _with_size(ffi.string(info.desc).decode(errors="replace"), self.n_params)
+        self.desc: str = _with_size(c_calls.text_of(info.desc), self.n_params)
         self.size_bytes: int = info.size_bytes
         self.ftype: int = info.ftype
         self.rope_type: int = info.rope_type
@@ -163,11 +163,7 @@ class Model(ClosableOwner):
 
     @property
     def handle(self) -> CData:
-        """The ``struct llama_model *`` for the raw API, borrowed until :meth:`close`.
-
-        Raises:
-            ClosedError: the model was closed.
-        """
+        """The ``struct llama_model *`` for the raw API, borrowed until :meth:`close`."""
         model: CData = c_calls.call_for_value("struct llama_model *", lib.pyg_model_get, self._handle)
         return model
 
@@ -176,28 +172,17 @@ class Model(ClosableOwner):
         """The file's metadata without arrays and the :attr:`tokenizer_json` (:mod:`pyggml.gguf` reads those).
 
         A new dict each time.
-
-        Raises:
-            ClosedError: the model was closed.
         """
         pairs = self._metadata_pairs(lambda key: key != TOKENIZER_JSON)
         return {key: value.decode(errors="replace") for key, value in pairs}
 
     @property
     def tokenizer_json(self) -> bytes | None:
-        """The checkpoint's ``tokenizer.json``, if the file carries it (:data:`TOKENIZER_JSON`); a new copy each time.
-
-        Raises:
-            ClosedError: the model was closed.
-        """
+        """The checkpoint's ``tokenizer.json``, if the file has it (:data:`TOKENIZER_JSON`); a new copy each time."""
         return next((value for _, value in self._metadata_pairs(lambda key: key == TOKENIZER_JSON)), None)
 
     def chat_template(self, name: str | None = None) -> str | None:
-        """Return the Jinja chat template called ``name``, or the default one; None if the file has none.
-
-        Raises:
-            ClosedError: the model was closed.
-        """
+        """Return the Jinja chat template called ``name``, or the default one; None if the file has none."""
         wanted = ffi.NULL if name is None else c_string("name", name)
         text = c_calls.call_for_text(lib.pyg_model_chat_template, self._handle, wanted)
         return None if text is None else text.decode(errors="replace")
@@ -229,7 +214,7 @@ class Model(ClosableOwner):
             key = ffi.new("char[]", size)
             c_calls.call(lib.pyg_model_meta_get, self._handle, index, key, size, n_key, ffi.new("char *"), 1, n_value)
             if n_key[0] < size:
-                return ffi.string(key).decode(errors="replace"), n_value[0]
+                return c_calls.text_of(key), n_value[0]
 
     def _metadata_value(self, index: int, n_bytes: int) -> bytes:
         if n_bytes > INT32_MAX:

@@ -298,7 +298,6 @@ class Sampler(ClosableOwner):
         Raises:
             InvalidParameterError: the token is outside the vocabulary, or the grammar does not allow it here.
             EngineError: the grammar is at a dead end; call :meth:`reset`.
-            ClosedError: the chain was closed.
         """
         c_calls.call(lib.pyg_sampler_accept, self._handle, integer("token_id", token_id, 0, INT32_MAX))
 
@@ -315,7 +314,6 @@ class Sampler(ClosableOwner):
         Raises:
             InvalidParameterError: there are no logits, one is NaN or +inf, or a token is outside the vocabulary.
             EngineError: the grammar is at a dead end.
-            ClosedError: the chain was closed.
         """
         values = float32_array("logits", logits)
         n = len(values)

@@ -120,11 +120,7 @@ class Vocab(Owner):
 
     @property
     def handle(self) -> CData:
-        """The ``const struct llama_vocab *`` for the raw API, borrowed until the model is closed.
-
-        Raises:
-            ClosedError: the model was closed.
-        """
+        """The ``const struct llama_vocab *`` for the raw API, borrowed until the model is closed."""
         vocab: CData = c_calls.call_for_value("const struct llama_vocab *", lib.pyg_model_get_vocab, self._handle)
         return vocab
 
@@ -140,7 +136,6 @@ class Vocab(Owner):
         Raises:
             InvalidParameterError: not text, an unpaired surrogate, or more than 2 GiB.
             TokenizerError: the model has no vocabulary, or lacks a special token it needs.
-            ClosedError: the model was closed.
         """
         if not isinstance(text, (str, bytes)):
             raise errors.InvalidParameterError(f"the text must be str or bytes, not {type(text).__name__}")
@@ -164,7 +159,6 @@ class Vocab(Owner):
         Raises:
             InvalidParameterError: an id is outside the vocabulary; the message names index and value.
             TokenizerError: the model has no vocabulary; with ``remove_special``, as :meth:`tokenize`.
-            ClosedError: the model was closed.
         """
         ids, unparse_special = int32_array("token_ids", token_ids), flag("unparse_special", unparse_special)
         if flag("remove_special", remove_special):
@@ -211,7 +205,6 @@ class Vocab(Owner):
         Raises:
             InvalidParameterError: the id is outside the vocabulary.
             TokenizerError: the model has no vocabulary.
-            ClosedError: the model was closed.
         """
         token, special = self._checked(token_id), flag("special", special)
         return _text(_PIECE_BYTES, lib.pyg_vocab_piece, self._handle, token, special)
@@ -222,11 +215,7 @@ class Vocab(Owner):
         return text.decode(errors="replace")
 
     def texts(self) -> list[str]:
-        """Return the texts of all tokens, by id; faster than :meth:`text` for each.
-
-        Raises:
-            ClosedError: the model was closed.
-        """
+        """Return the texts of all tokens, by id; faster than :meth:`text` for each."""
         buffer, length = ffi.new("char[]", _PIECE_BYTES), ffi.new("size_t *")
         failure = ffi.new("pyg_error *")
         found: list[str] = []
@@ -245,7 +234,6 @@ class Vocab(Owner):
 
         Raises:
             InvalidParameterError: not text, or an unpaired surrogate.
-            ClosedError: the model was closed.
         """
         if not isinstance(text, str):
             raise errors.InvalidParameterError(f"the text must be a string, not {type(text).__name__}")

@@ -23,15 +23,10 @@ OUTTYPES = ("auto", *FILE_TYPES)
 
 
 def file_type(name: str, given: object, known: Iterable[str] = FILE_TYPES) -> str:
-    """Check a type and return the engine's name of it.
-
-    Args:
-        name: of the parameter, for messages.
-        given: its value, in upper or lower case.
-        known: the allowed types.
+    """Return the engine's name of a type given in upper or lower case, the value of the parameter ``name``.
 
     Raises:
-        InvalidParameterError: it is none of them; suggests similar ones.
+        InvalidParameterError: it is not one of ``known``; suggests similar ones.
     """
     text = given.lower() if isinstance(given, str) else ""
     if text in known:

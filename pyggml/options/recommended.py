@@ -54,12 +54,7 @@ class Recommendation:
 
 
 def recommended(metadata: Mapping[str, str], n_ctx: int) -> Recommendation:
-    """Read the recommendation from a file's metadata.
-
-    Args:
-        metadata: the scalar values, as text.
-        n_ctx: number of tokens that :data:`WHOLE_CONTEXT` stands for.
-    """
+    """Read the recommendation from a file's scalar metadata; :data:`WHOLE_CONTEXT` stands for ``n_ctx`` tokens."""
     values: dict[str, float] = {}
     notes: list[str] = []
     for key, name in PARAMETERS.items():
@@ -77,12 +72,7 @@ def recommended(metadata: Mapping[str, str], n_ctx: int) -> Recommendation:
 
 
 def checked(name: str, value: object, n_ctx: int) -> float:
-    """Check the value of a parameter; negative numbers have upstream's meaning.
-
-    Args:
-        name: the parameter.
-        value: a number from a file.
-        n_ctx: as for :func:`recommended`.
+    """Check the value that a file has for a parameter; negative numbers have upstream's meaning.
 
     Raises:
         InvalidParameterError: the value cannot be used.
