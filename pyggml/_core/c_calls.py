@@ -5,50 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pyggml import errors
 from pyggml._core import log
 from pyggml._core.ffi import ffi, lib
-from pyggml.errors import (
-    ArchitectureMismatchError,
-    ClosedError,
-    ContextOverflowError,
-    DeviceError,
-    EmptyPromptError,
-    EngineError,
-    EngineLostError,
-    GrammarError,
-    HostLostError,
-    InferError,
-    InvalidParameterError,
-    ModelLoadError,
-    ModelNotFoundError,
-    OutOfMemoryError,
-    QueueFullError,
-    RequestTimeout,
-    TokenizerError,
-    UnsupportedArchitectureError,
-)
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
 
-_BY_CODE: dict[int, type[InferError]] = {
-    lib.PYG_ERR_MODEL_NOT_FOUND: ModelNotFoundError,
-    lib.PYG_ERR_MODEL_LOAD: ModelLoadError,
-    lib.PYG_ERR_UNSUPPORTED_ARCH: UnsupportedArchitectureError,
-    lib.PYG_ERR_ARCH_MISMATCH: ArchitectureMismatchError,
-    lib.PYG_ERR_TOKENIZER: TokenizerError,
-    lib.PYG_ERR_INVALID_PARAMETER: InvalidParameterError,
-    lib.PYG_ERR_EMPTY_PROMPT: EmptyPromptError,
-    lib.PYG_ERR_CONTEXT_OVERFLOW: ContextOverflowError,
-    lib.PYG_ERR_GRAMMAR: GrammarError,
-    lib.PYG_ERR_DEVICE: DeviceError,
-    lib.PYG_ERR_OUT_OF_MEMORY: OutOfMemoryError,
-    lib.PYG_ERR_QUEUE_FULL: QueueFullError,
-    lib.PYG_ERR_TIMEOUT: RequestTimeout,
-    lib.PYG_ERR_CLOSED: ClosedError,
-    lib.PYG_ERR_ENGINE: EngineError,
-    lib.PYG_ERR_HOST_LOST: HostLostError,
-    lib.PYG_ERR_ENGINE_LOST: EngineLostError,
+_BY_CODE: dict[int, type[errors.InferError]] = {
+    lib.PYG_ERR_MODEL_NOT_FOUND: errors.ModelNotFoundError,
+    lib.PYG_ERR_MODEL_LOAD: errors.ModelLoadError,
+    lib.PYG_ERR_UNSUPPORTED_ARCH: errors.UnsupportedArchitectureError,
+    lib.PYG_ERR_ARCH_MISMATCH: errors.ArchitectureMismatchError,
+    lib.PYG_ERR_TOKENIZER: errors.TokenizerError,
+    lib.PYG_ERR_INVALID_PARAMETER: errors.InvalidParameterError,
+    lib.PYG_ERR_EMPTY_PROMPT: errors.EmptyPromptError,
+    lib.PYG_ERR_CONTEXT_OVERFLOW: errors.ContextOverflowError,
+    lib.PYG_ERR_GRAMMAR: errors.GrammarError,
+    lib.PYG_ERR_DEVICE: errors.DeviceError,
+    lib.PYG_ERR_OUT_OF_MEMORY: errors.OutOfMemoryError,
+    lib.PYG_ERR_QUEUE_FULL: errors.QueueFullError,
+    lib.PYG_ERR_TIMEOUT: errors.RequestTimeout,
+    lib.PYG_ERR_CLOSED: errors.ClosedError,
+    lib.PYG_ERR_ENGINE: errors.EngineError,
+    lib.PYG_ERR_HOST_LOST: errors.HostLostError,
+    lib.PYG_ERR_ENGINE_LOST: errors.EngineLostError,
 }
 
 
@@ -58,9 +39,9 @@ def check(status: int, err: CData) -> None:
     if status == 0:
         return
     message = text_of(err.message)
-    kind = _BY_CODE.get(err.code, EngineError)
-    if kind is OutOfMemoryError:
-        raise OutOfMemoryError(message, err.required_bytes, err.available_bytes)
+    kind = _BY_CODE.get(err.code, errors.EngineError)
+    if kind is errors.OutOfMemoryError:
+        raise errors.OutOfMemoryError(message, err.required_bytes, err.available_bytes)
     raise kind(message)
 
 

@@ -1,5 +1,6 @@
 """The options of a context, and their conversion to the engine's struct."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,14 +12,13 @@ from pyggml._native.activation_collector import Collector
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
 
-_CACHE_TYPES: dict[str, int] = {name: getattr(lib, f"GGML_TYPE_{name.upper()}") for name in CACHE_TYPES}
-_POOLING: dict[str, int] = {
-    "none": lib.LLAMA_POOLING_TYPE_NONE,
-    "mean": lib.LLAMA_POOLING_TYPE_MEAN,
-    "cls": lib.LLAMA_POOLING_TYPE_CLS,
-    "last": lib.LLAMA_POOLING_TYPE_LAST,
-    "rank": lib.LLAMA_POOLING_TYPE_RANK,
-}
+
+def _numbers(prefix: str, names: Sequence[str]) -> dict[str, int]:
+    return {name: getattr(lib, prefix + name.upper()) for name in names}
+
+
+_CACHE_TYPES = _numbers("GGML_TYPE_", CACHE_TYPES)
+_POOLING = _numbers("LLAMA_POOLING_TYPE_", ("none", "mean", "cls", "last", "rank"))
 POOLING_NAMES = {number: name for name, number in _POOLING.items()}
 # The engine's numbers for options with names as values.
 _NUMBERS: dict[str, dict[str, int]] = {
@@ -29,12 +29,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "causal": lib.LLAMA_ATTENTION_TYPE_CAUSAL,
         "non-causal": lib.LLAMA_ATTENTION_TYPE_NON_CAUSAL,
     },
-    "rope_scaling": {
-        "none": lib.LLAMA_ROPE_SCALING_TYPE_NONE,
-        "linear": lib.LLAMA_ROPE_SCALING_TYPE_LINEAR,
-        "yarn": lib.LLAMA_ROPE_SCALING_TYPE_YARN,
-        "longrope": lib.LLAMA_ROPE_SCALING_TYPE_LONGROPE,
-    },
+    "rope_scaling": _numbers("LLAMA_ROPE_SCALING_TYPE_", ("none", "linear", "yarn", "longrope")),
     "flash_attn": {
         "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
         "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,

@@ -21,17 +21,11 @@ if TYPE_CHECKING:
 _MERGES = b"tokenizer.ggml.merges"
 
 ROPE_TYPES: dict[int, str] = {
-    lib.LLAMA_ROPE_TYPE_NONE: "none",
-    lib.LLAMA_ROPE_TYPE_NORM: "norm",
-    lib.LLAMA_ROPE_TYPE_NEOX: "neox",
-    lib.LLAMA_ROPE_TYPE_MROPE: "mrope",
-    lib.LLAMA_ROPE_TYPE_IMROPE: "imrope",
-    lib.LLAMA_ROPE_TYPE_VISION: "vision",
+    getattr(lib, f"LLAMA_ROPE_TYPE_{name.upper()}"): name
+    for name in ("none", "norm", "neox", "mrope", "imrope", "vision")
 }
 ROPE_SCALINGS: dict[int, str] = {
-    lib.LLAMA_ROPE_SCALING_TYPE_LINEAR: "linear",
-    lib.LLAMA_ROPE_SCALING_TYPE_YARN: "yarn",
-    lib.LLAMA_ROPE_SCALING_TYPE_LONGROPE: "longrope",
+    getattr(lib, f"LLAMA_ROPE_SCALING_TYPE_{name.upper()}"): name for name in ("linear", "yarn", "longrope")
 }
 
 

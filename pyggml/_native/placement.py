@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from pyggml._core.checks import INT32_MAX, c_string, choice, device_name, finite, integer, invalid, items, shown
 from pyggml._core.device_names import AUTO, CPU, RPC, find_named, parse_device_name, split_device_names
@@ -26,10 +26,7 @@ from pyggml._native.placement_options import MAX_DEVICES, PlacementOptions, Spli
 from pyggml.errors import DeviceError
 
 _SPLIT_MODES: dict[SplitMode, int] = {
-    "none": lib.LLAMA_SPLIT_MODE_NONE,
-    "layer": lib.LLAMA_SPLIT_MODE_LAYER,
-    "row": lib.LLAMA_SPLIT_MODE_ROW,
-    "tensor": lib.LLAMA_SPLIT_MODE_TENSOR,
+    name: getattr(lib, f"LLAMA_SPLIT_MODE_{name.upper()}") for name in get_args(SplitMode)
 }
 
 ALL = -1  # layers

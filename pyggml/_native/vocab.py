@@ -48,15 +48,8 @@ class TokenAttr(IntFlag):
 
 
 _TYPE_NAMES: dict[int, str] = {
-    lib.LLAMA_VOCAB_TYPE_NONE: "none",
-    lib.LLAMA_VOCAB_TYPE_SPM: "spm",
-    lib.LLAMA_VOCAB_TYPE_BPE: "bpe",
-    lib.LLAMA_VOCAB_TYPE_WPM: "wpm",
-    lib.LLAMA_VOCAB_TYPE_UGM: "ugm",
-    lib.LLAMA_VOCAB_TYPE_RWKV: "rwkv",
-    lib.LLAMA_VOCAB_TYPE_PLAMO2: "plamo2",
-    lib.LLAMA_VOCAB_TYPE_PLAMO3: "plamo3",
-    lib.LLAMA_VOCAB_TYPE_TEST: "test",
+    getattr(lib, f"LLAMA_VOCAB_TYPE_{name.upper()}"): name
+    for name in ("none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2", "plamo3", "test")
 }
 
 _PIECE_BYTES = 64

@@ -280,7 +280,7 @@ class Engine(ClosableOwner):
         request.submitted_s = time.monotonic()
         if waiter is not None:
             waker, tag = waiter.waker, waiter.tag
-        options, borrowed = request_options(params, request.stop_token_ids, watched=request.is_streamed)
+        options, borrowed = request_options(params, request.stop_token_ids, is_streamed=request.is_streamed)
         options.timeout_s = -1.0 if timeout_s is None else timeout_s
         if waker is not None:
             options.waker, options.tag = waker.handle, tag

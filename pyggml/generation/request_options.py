@@ -21,18 +21,18 @@ _SAMPLING_NUMBERS = [
 
 
 def request_options(
-    params: SamplingParams, stop_token_ids: Sequence[int], *, watched: bool
+    params: SamplingParams, stop_token_ids: Sequence[int], *, is_streamed: bool
 ) -> tuple[CData, list[CData]]:
     """Create the ``pyg_request_options`` of a generation, without its timeout and waker.
 
     ``params`` and ``stop_token_ids`` are as :func:`~pyggml.generation.param_merging.in_token_ids` returns them;
-    ``watched``: a reader takes tokens as they come.
+    ``is_streamed``: a reader takes tokens as they come.
 
     Returns:
         The options, and the objects they point to, which must live until the native call has copied them.
     """
     options = ffi.new("pyg_request_options *")
-    options.max_tokens, options.prefer_throughput = params.max_tokens, not watched
+    options.max_tokens, options.prefer_throughput = params.max_tokens, not is_streamed
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)

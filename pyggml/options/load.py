@@ -11,9 +11,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pyggml._core.checks import UINT32_MAX, invalid
-from pyggml._core.fields import CacheType, Field, Threads, check, fields_of, option_class, require_known
+from pyggml._core.fields import CacheType, Field, Threads, option_class
 from pyggml._core.hints import hints
-from pyggml._native.placement_options import All, Auto, PlacementOptions, SplitMode
+from pyggml._native.placement_options import Auto, PlacementOptions
 
 if TYPE_CHECKING:
     import os
@@ -23,22 +23,6 @@ if TYPE_CHECKING:
     from pyggml._native.model import Model, Progress
     from pyggml.source import Source
     from pyggml.tokenizer import Tokenizer
-
-__all__ = [
-    "All",
-    "Auto",
-    "EstimateOptions",
-    "Field",
-    "LoadOptions",
-    "MemoryOptions",
-    "PlacementOptions",
-    "QueueFull",
-    "SplitMode",
-    "check",
-    "fields_of",
-    "option_class",
-    "require_known",
-]
 
 QueueFull = Literal["raise", "wait"]
 
