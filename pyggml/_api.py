@@ -85,4 +85,4 @@ if TYPE_CHECKING:
 else:  # type checkers read the imports
     globals().update(_FAMILY_CLASSES)
     __all__ = [name for name in globals() if not name.startswith("_") and name != "TYPE_CHECKING"]
-    __all__ += ["AsyncChatStream", "AsyncStream", "__version__"]  # the package imports the last two
+    __all__ += ["AsyncChatStream", "AsyncStream", "__version__"]  # the package imports the streams itself
