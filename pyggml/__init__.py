@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyggml import schema as schema
     from pyggml import system as system
     from pyggml._api import *  # noqa: F403
+    from pyggml._api import __all__ as __all__
     from pyggml._family_classes import *  # noqa: F403
     from pyggml.options import sampling as sampling
 

@@ -6,6 +6,27 @@ from pyggml._keywords import LoadKeywords
 from pyggml.inference import FamilyModel, TokenizerPath
 from pyggml.source import Source
 
+__all__ = [
+    "CommandR",
+    "Gemma",
+    "Glm4",
+    "GptOss",
+    "Granite",
+    "Llama",
+    "Llama4",
+    "Llama31",
+    "Mistral",
+    "OLMo2",
+    "Phi",
+    "Phi3",
+    "Phi4",
+    "Qwen2",
+    "Qwen3",
+    "SmolLM2",
+    "SmolLM3",
+    "SmolLm2",
+]
+
 class CommandR(FamilyModel):
     """Command-R or Aya Expanse."""
 
@@ -59,7 +80,7 @@ class SmolLM3(FamilyModel):
 
 SmolLm2 = SmolLM2
 
-class _Factories:
+class Factories:
     """The methods of :class:`pyggml.Inference` that load models of particular families."""
 
     def use_commandr(

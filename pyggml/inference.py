@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from pyggml._family_classes import *  # noqa: F403
-    from pyggml._family_classes import _Factories
+    from pyggml._family_classes import Factories
     from pyggml._keywords import LoadKeywords
 else:
-    _Factories = object
+    Factories = object
 
 TokenizerPath = str | os.PathLike[str] | None
 
@@ -92,7 +92,7 @@ class FamilyModel(LLM):
         return self.family_of(families.of_model(self.model), Path(self.model.path))
 
 
-class Inference(_Factories):
+class Inference(Factories):
     """Loads models onto one device. Safe to share between threads.
 
     Each ``use_...`` method checks the file before it loads the weights, and refuses a model of another family::

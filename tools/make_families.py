@@ -33,18 +33,24 @@ from pyggml.source import Source
 """
 
 FACTORIES = '''\
-class _Factories:
+class Factories:
     """The methods of :class:`pyggml.Inference` that load models of particular families."""
 '''
 
 
 def stub_text() -> str:
     """The whole text of the stub file."""
+    exported = "".join(f'    "{name}",\n' for name in sorted(NAMES, key=_natural))
     classes = [f'class {name}(FamilyModel):\n    """{kind.__doc__}"""\n' for name, kind in CLASSES.items()]
     others = [f"{name} = {kind.__name__}\n" for name, kind in NAMES.items() if name not in CLASSES]
     methods = [_method_stub(kind.factory) + _aliases(kind.kind) for kind in CLASSES.values()]
-    parts = [HEADER, *classes, *others, FACTORIES, *methods]
+    parts = [HEADER, f"__all__ = [\n{exported}]\n", *classes, *others, FACTORIES, *methods]
     return "\n".join(parts)
+
+
+def _natural(name: str) -> list[int | str]:
+    """Return ruff's sort key of a name: numbers by value."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def _aliases(kind: families.Kind) -> str:

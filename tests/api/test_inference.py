@@ -265,7 +265,7 @@ def test_every_class_has_its_method_and_is_exported() -> None:
 
 def test_other_spellings_are_the_same_class_and_method(paths: dict[str, Path]) -> None:
     assert pyggml.SmolLm2 is pyggml.SmolLM2
-    assert "SmolLm2" in pyggml.__all__  # type: ignore[attr-defined]
+    assert "SmolLm2" in pyggml.__all__
     with CPU.use_smolm2(paths["smollm2"], n_threads=1) as model:
         assert type(model) is pyggml.SmolLM2
         assert type(model).__name__ == "SmolLM2"

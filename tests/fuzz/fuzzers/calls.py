@@ -66,7 +66,7 @@ def prepare(folder: Path) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     modules = (cache, gguf, hub, memory, options, quant, sampling, schema, system)
     names: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in modules}
-    names |= {name: getattr(pyggml, name) for name in pyggml.__all__} | hostile_values.NAMES  # type: ignore[attr-defined]
+    names |= {name: getattr(pyggml, name) for name in pyggml.__all__} | hostile_values.NAMES
     vocabulary = {**models.byte_vocabulary(), "tokenizer.chat_template": models.BYTE_CHAT_TEMPLATE}
     path = models.write_llama(folder / "tiny.gguf", vocabulary)
     names |= {
