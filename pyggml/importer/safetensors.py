@@ -56,6 +56,10 @@ class TruncatedFileError(ModelLoadError):
     """A file is shorter than its header implies."""
 
 
+class WrongShapeError(ModelLoadError):
+    """A tensor's shape contradicts the configuration."""
+
+
 @dataclass(frozen=True)
 class StoredTensor:
     """A tensor in a file of a checkpoint.
@@ -64,7 +68,6 @@ class StoredTensor:
         name: its name, unique in the checkpoint.
         dtype: the format's name for its type, a key of :data:`DTYPES`.
         shape: its shape, columns last.
-        path: the file.
         offset: offset of its first byte in the file.
         nbytes: size of its data.
     """
@@ -75,6 +78,13 @@ class StoredTensor:
     path: Path
     offset: int
     nbytes: int
+
+    def require_shape(self, shape: tuple[int, ...]) -> None:
+        """Raise WrongShapeError if the tensor has another shape than the configuration implies."""
+        if self.shape != shape:
+            raise WrongShapeError(
+                f"{self.path}: tensor {self.name!r:.100} has shape {self.shape}; by config.json it must be {shape}"
+            )
 
 
 class Checkpoint(Mapping[str, StoredTensor]):
@@ -113,11 +123,7 @@ class Checkpoint(Mapping[str, StoredTensor]):
         self._maps: dict[Path, MappedFile] = {}
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
-        """Return a tensor's data: a read-only view of the mapped file, with the dtype from :data:`DTYPES`.
-
-        Raises:
-            KeyError: there is no such tensor.
-        """
+        """Return a tensor's data: a read-only view of the mapped file, with the dtype from :data:`DTYPES`."""
         tensor = self._tensors[name]
         mapped = self._maps.get(tensor.path)
         if mapped is None:
