@@ -47,7 +47,7 @@ class Float4(Weight):
     """4-bit floats with 2 exponent bits (E2M1), times a scale for each group of columns."""
 
     def __init__(self, packed: Bytes, scales: Floats) -> None:
-        """Take (n_rows, n_cols / 2) bytes, each two codes with the first in the low half, and (n_rows, n_groups) scales."""
+        """Take (n_rows, n_cols / 2) bytes of two codes, the first in the low half, and (n_rows, n_groups) scales."""
         self._packed, self._scales = packed, scales
         self.n_rows, self.n_cols = packed.shape[0], packed.shape[1] * 2
         self.type = float_type(scales, float(_E2M1.max()))

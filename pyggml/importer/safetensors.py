@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -30,26 +29,24 @@ _MAX_DIMENSIONS = 8
 _LFS_POINTER = b"version "
 
 #: The format's types -> numpy dtypes for their bytes; BF16 as its bits, 8-bit floats as bytes.
-DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
-    {
-        "F64": np.dtype("<f8"),
-        "F32": np.dtype("<f4"),
-        "F16": np.dtype("<f2"),
-        "BF16": np.dtype("<u2"),
-        "F8_E4M3": np.dtype("u1"),
-        "F8_E5M2": np.dtype("u1"),
-        "F8_E8M0": np.dtype("u1"),
-        "I64": np.dtype("<i8"),
-        "I32": np.dtype("<i4"),
-        "I16": np.dtype("<i2"),
-        "I8": np.dtype("i1"),
-        "U64": np.dtype("<u8"),
-        "U32": np.dtype("<u4"),
-        "U16": np.dtype("<u2"),
-        "U8": np.dtype("u1"),
-        "BOOL": np.dtype("?"),
-    }
-)
+DTYPES: Mapping[str, np.dtype[np.generic]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+    "F8_E4M3": np.dtype("u1"),
+    "F8_E5M2": np.dtype("u1"),
+    "F8_E8M0": np.dtype("u1"),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U64": np.dtype("<u8"),
+    "U32": np.dtype("<u4"),
+    "U16": np.dtype("<u2"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
 
 
 class TruncatedFileError(ModelLoadError):

@@ -31,17 +31,9 @@ _NAMED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 # No file names the end-of-turn token, so it is found by its text; the most specific comes first.
 _TURN_ENDS = (
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<|end_of_turn|>",
-    "<|eot|>",
-    "<EOT>",
-    "[EOT]",
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<turn|>", "<|end_of_turn|>", "<|eot|>", "<EOT>", "[EOT]",
     "<end_of_utterance>",
-)
+)  # fmt: skip
 _MESSAGE_ENDS = ("<|eom_id|>",)
 
 # Tokens that the engine treats as special by their text, despite their type: ends, and fill-in-the-middle markers.

@@ -19,7 +19,7 @@ KINDS = frozenset({"BPE", "WordLevel"})
 
 
 def read_json(tokenizer: Mapping[str, Any], literal: Collection[str], where: str) -> Tokenization:
-    """Read such a tokenizer from a ``tokenizer.json``; tokens in ``literal`` keep their spelling, since other files name them."""
+    """Read such a tokenizer; tokens in ``literal`` keep their spelling, since other files name them."""
     model, place = tokenizer["model"], f'{where}: "model"["vocab"]'
     require_no_dropout(model, f'{where}: "model"')
     unknown = model.get("unk_token")
