@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -196,7 +197,8 @@ def _plan_tensors(
         yield PlannedTensor(name, factors.shape, Plain(factors, GGMLType.F32), True)
     outside = [(tensor, 0) for tensor in layout.tensors if "{i}" not in tensor.target]
     inside = [tensor for tensor in layout.tensors if "{i}" in tensor.target]
-    for tensor, i in (*outside, *((tensor, i) for i in range(sizes.n_layer) for tensor in inside)):
+    blocks = ((tensor, i) for i in range(sizes.n_layer) for tensor in inside)  # lazy: n_layer may be absurdly large
+    for tensor, i in itertools.chain(outside, blocks):
         if tensor.exists(sizes, i):
             with _reporting_to("tensor", on_problem):
                 yield _plan_tensor(tensor, sizes, tensors, i)
