@@ -29,7 +29,7 @@ _OPENS = "loop.first or messages[loop.index0 - 1]['role'] not in ['system', 'use
 def _turns(
     each: str = "",
     *,
-    answer: str = "",
+    answer: str | None = None,
     before: str = "",
     opening: str = "",
     reopening: str | None = None,
@@ -40,7 +40,7 @@ def _turns(
 
     Args:
         each: a message, for roles that are not in ``by_role``; "": leave them out.
-        answer: the beginning of the answer.
+        answer: the beginning of the answer; None: that of an assistant's message, up to its content.
         before: text before all messages.
         opening: text before the first message, and before one that follows an answer.
         reopening: the latter, if it is different.
@@ -55,9 +55,9 @@ def _turns(
         again = opening if reopening is None else reopening
         first = f"{{%- if loop.first -%}}{_text(opening)}{{%- else -%}}{_text(again)}{{%- endif -%}}"
         jinja += f"{{%- if {_OPENS} -%}}{first}{{%- endif -%}}"
-    jinja += "".join(_branches(by_role, each))
-    jinja += "{%- endfor -%}"
-    return jinja + _answer(answer)
+    if answer is None:
+        answer = by_role.get("assistant", each).replace("{role}", "assistant").partition("{")[0]
+    return jinja + "".join(_branches(by_role, each)) + "{%- endfor -%}" + _answer(answer)
 
 
 def _is_jinja(text: str) -> bool:
@@ -116,6 +116,7 @@ def _mistral(before: str, after: str, answer: str) -> str:
     """Mistral's first three versions, which differ in their spaces."""
     return _turns(
         f"{after}{answer}</s>",
+        answer="",
         opening=f"{before}[INST]{after}",
         system="{content}\n\n",
         user=f"{{content}}{before}[/INST]",
@@ -125,6 +126,7 @@ def _mistral(before: str, after: str, answer: str) -> str:
 def _mistral_7(space: str) -> str:
     return _turns(
         f"{space}{{content}}</s>",
+        answer="",
         system=f"[SYSTEM_PROMPT]{space}{{content}}[/SYSTEM_PROMPT]",
         user=f"[INST]{space}{{content}}[/INST]",
     )
@@ -145,7 +147,6 @@ _SYS = "<<SYS>>\n{content}\n<</SYS>>\n\n"
 
 def _exaone(**more: str) -> str:
     return _turns(
-        answer="[|assistant|]",
         system="[|system|]{trimmed}[|endofturn|]\n",
         user="[|user|]{trimmed}\n",
         assistant="[|assistant|]{trimmed}[|endofturn|]\n",
@@ -157,22 +158,13 @@ def _vicuna(system: str) -> str:
     return _turns(system=system, user="USER: {content}\n", assistant="ASSISTANT: {content}</s>\n", answer="ASSISTANT:")
 
 
-_GRANITE = _turns(
-    "<|start_of_role|>{role}<|end_of_role|>{content}<|end_of_text|>\n",
-    answer="<|start_of_role|>assistant<|end_of_role|>",
-)
+_GRANITE = _turns("<|start_of_role|>{role}<|end_of_role|>{content}<|end_of_text|>\n")
 
 #: Name -> Jinja text. Of formats with the same tokens, the one that more models have comes first.
 BUILT_IN: dict[str, str] = {
-    "chatml": _turns("<|im_start|>{role}\n{content}<|im_end|>\n", answer="<|im_start|>assistant\n"),
-    "llama3": _turns(
-        "<|start_header_id|>{role}<|end_header_id|>\n\n{trimmed}<|eot_id|>",
-        answer="<|start_header_id|>assistant<|end_header_id|>\n\n",
-    ),
-    "llama4": _turns(
-        "<|header_start|>{role}<|header_end|>\n\n{trimmed}<|eot|>",
-        answer="<|header_start|>assistant<|header_end|>\n\n",
-    ),
+    "chatml": _turns("<|im_start|>{role}\n{content}<|im_end|>\n"),
+    "llama3": _turns("<|start_header_id|>{role}<|end_header_id|>\n\n{trimmed}<|eot_id|>"),
+    "llama4": _turns("<|header_start|>{role}<|header_end|>\n\n{trimmed}<|eot|>"),
     "mistral-v1": _mistral(" ", " ", "{content}"),
     "mistral-v3": _mistral("", " ", "{trimmed}"),
     "mistral-v3-tekken": _mistral("", "", "{content}"),
@@ -182,8 +174,8 @@ BUILT_IN: dict[str, str] = {
     "llama2-sys": _llama_2(_SYS),
     "llama2-sys-bos": _llama_2(_SYS, reopening="<s>[INST] "),
     "llama2-sys-strip": _llama_2(_SYS, content="{trimmed}"),
-    "phi3": _turns("<|{role}|>\n{content}<|end|>\n", answer="<|assistant|>\n"),
-    "phi4": _turns("<|im_start|>{role}<|im_sep|>{content}<|im_end|>", answer="<|im_start|>assistant<|im_sep|>"),
+    "phi3": _turns("<|{role}|>\n{content}<|end|>\n"),
+    "phi4": _turns("<|im_start|>{role}<|im_sep|>{content}<|im_end|>"),
     "gemma": _merging(
         "(m['content'] | trim)",
         "{{- '<start_of_turn>' + ('model' if m['role'] == 'assistant' else m['role']) + '\\n' -}}SYSTEM"
@@ -191,8 +183,8 @@ BUILT_IN: dict[str, str] = {
         into="m['role'] not in ['assistant', 'model']",
         answer="<start_of_turn>model\n",
     ),
-    "falcon3": _turns("<|{role}|>\n{content}\n", answer="<|assistant|>\n"),
-    "zephyr": _turns("<|{role}|>\n{content}<|endoftext|>\n", answer="<|assistant|>\n"),
+    "falcon3": _turns("<|{role}|>\n{content}\n"),
+    "zephyr": _turns("<|{role}|>\n{content}<|endoftext|>\n"),
     "monarch": (
         "{%- for m in messages -%}{%- if not loop.first -%}{{- '<s>' -}}{%- endif -%}"
         + _text("{role}\n{content}</s>\n")
@@ -220,7 +212,6 @@ BUILT_IN: dict[str, str] = {
         system="{content}",
         user="### Instruction:\n{content}\n",
         assistant="### Response:\n{content}\n<|EOT|>\n",
-        answer="### Response:\n",
     ),
     "deepseek2": _turns(
         system="{content}\n\n",
@@ -232,29 +223,27 @@ BUILT_IN: dict[str, str] = {
         system="{content}\n\n",
         user="<｜User｜>{content}",
         assistant="<｜Assistant｜>{content}<｜end▁of▁sentence｜>",
-        answer="<｜Assistant｜>",
     ),
     "deepseek-ocr": _turns("{content}"),
     "command-r": _turns(
         system="<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>{trimmed}<|END_OF_TURN_TOKEN|>",
         user="<|START_OF_TURN_TOKEN|><|USER_TOKEN|>{trimmed}<|END_OF_TURN_TOKEN|>",
         assistant="<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>{trimmed}<|END_OF_TURN_TOKEN|>",
-        answer="<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
     ),
     "chatglm3": _turns("<|{role}|>\n {content}", before="[gMASK]sop", answer="<|assistant|>"),
-    "chatglm4": _turns("<|{role}|>\n{content}", before="[gMASK]<sop>", answer="<|assistant|>\n"),
+    "chatglm4": _turns("<|{role}|>\n{content}", before="[gMASK]<sop>"),
     "glmedge": _turns("<|{role}|>\n{content}", answer="<|assistant|>"),
     "minicpm": _turns("{trimmed}", user="<用户>{trimmed}<AI>"),
     "exaone3": _exaone(),
     "exaone4": _exaone(tool="[|tool|]{trimmed}[|endofturn|]\n"),
     "exaone-moe": _turns(
-        answer="<|assistant|>\n",
         **{role: f"<|{role}|>\n{{trimmed}}<|endofturn|>\n" for role in ("system", "user", "assistant", "tool")},
     ),
     "rwkv-world": _turns(
         system="System: {trimmed}\n\n",
         user=_text("User: {trimmed}\n\n") + "{%- if loop.last -%}{{- 'Assistant:' -}}{%- endif -%}",
         assistant="Assistant: {trimmed}\n\n",
+        answer="",
     ),
     "granite": _GRANITE,
     "granite-4.0": _GRANITE,
@@ -264,11 +253,8 @@ BUILT_IN: dict[str, str] = {
         system=_if_first("{content}<|message_sep|>"),
         user="user<|role_sep|>{content}<|message_sep|>available functions<|role_sep|>[]<|message_sep|>",
         assistant="assistant<|role_sep|>{content}<|message_sep|>",
-        answer="assistant<|role_sep|>",
     ),
-    "megrez": _turns(
-        "<|role_start|>{role}<|role_end|>{content}<|turn_end|>", answer="<|role_start|>assistant<|role_end|>"
-    ),
+    "megrez": _turns("<|role_start|>{role}<|role_end|>{content}<|turn_end|>"),
     "yandex": _turns(
         user=" Пользователь: {content}\n\n", assistant=" Ассистент: {content}\n\n", answer=" Ассистент:[SEP]"
     ),
@@ -295,6 +281,7 @@ BUILT_IN: dict[str, str] = {
         system=_if_first("{content}<｜hy_place▁holder▁no▁3｜>"),
         user="<｜hy_User｜>{content}<｜hy_Assistant｜>",
         assistant="<｜hy_Assistant｜>{content}<｜hy_place▁holder▁no▁2｜>",
+        answer="",
     ),
     "hunyuan-vl": _turns(
         before="<｜hy_begin▁of▁sentence｜>",
@@ -313,13 +300,8 @@ BUILT_IN: dict[str, str] = {
         user="<|im_user|>user<|im_middle|>{content}<|im_end|>",
         assistant="<|im_assistant|>assistant<|im_middle|>{content}<|im_end|>",
         tool="<|im_system|>tool<|im_middle|>{content}<|im_end|>",
-        answer="<|im_assistant|>assistant<|im_middle|>",
     ),
-    "seed_oss": _turns(
-        "<seed:bos>{role}\n{content}<seed:eos>",
-        assistant="<seed:bos>{role}\n{trimmed}<seed:eos>",
-        answer="<seed:bos>assistant\n",
-    ),
+    "seed_oss": _turns("<seed:bos>{role}\n{content}<seed:eos>", assistant="<seed:bos>{role}\n{trimmed}<seed:eos>"),
     "grok-2": _turns(
         system="System: {trimmed}<|separator|>\n\n",
         user="Human: {trimmed}<|separator|>\n\n",
@@ -332,7 +314,6 @@ BUILT_IN: dict[str, str] = {
         user="[unused9]用户：{content}[unused10]",
         assistant="[unused9]助手：{content}[unused10]",
         tool="[unused9]工具：{content}[unused10]",
-        answer="[unused9]助手：",
     ),
     "solar-open": _turns("<|begin|>{role}<|content|>{content}<|end|>", answer="<|begin|>assistant"),
 }

@@ -65,11 +65,7 @@ class Conversation:
         return found
 
     def with_texts_changed(self, change: Change) -> Conversation:
-        """Return a copy with all of :attr:`texts` changed.
-
-        Raises:
-            InvalidParameterError: the conversation is nested too deeply.
-        """
+        """Return a copy with all of :attr:`texts` changed."""
         try:
             return dataclasses.replace(
                 self,
@@ -84,11 +80,7 @@ class Conversation:
             ) from None
 
     def render(self, templates: ChatTemplates, **form: Any) -> ChatPrompt:
-        """Render the prompt.
-
-        Args:
-            templates: the template.
-            **form: ``json_schema`` or ``grammar`` that the answer has to follow.
+        """Render the prompt; ``form`` is the ``json_schema`` or ``grammar`` that the answer has to follow.
 
         Raises:
             InvalidParameterError: the template rejects the conversation, or the options contradict each other.

@@ -25,11 +25,7 @@ def turn_end_texts(render: Render, model: Model) -> tuple[str, ...]:
 
     The first is the end of the turn, such as ``<|im_end|>``. If it is a stop token of the model, no text is needed.
     Otherwise the model may continue with the user's turn, so the second is the start of that turn, such as a line break
-    and ``USER:``; some templates have only that.
-
-    Args:
-        render: renders a conversation without the beginning of an answer.
-        model: the model.
+    and ``USER:``; some templates have only that. ``render`` renders a conversation without the beginning of an answer.
     """
     ends = _stop_texts(model)
     end, beginning = _between_turns(render)

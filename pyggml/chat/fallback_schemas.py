@@ -38,11 +38,9 @@ class FallbackSchemas:
         return self._constant(lambda: grammar_of(schema))
 
     def for_tool(self, tool: Mapping[str, Any], *, separate_arguments: bool) -> dict[str, Any]:
-        """Replace the schema of a tool's parameters.
+        """Replace the schema of a tool's parameters; the tool is in OpenAI's format.
 
-        Args:
-            tool: in OpenAI's format.
-            separate_arguments: the template writes each argument separately, not all of them as one JSON object.
+        With ``separate_arguments``, the template writes each argument separately, not all of them as one JSON object.
 
         Raises:
             GrammarError: the schema has constraints that cannot be kept argument by argument.

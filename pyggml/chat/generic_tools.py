@@ -34,27 +34,14 @@ _REQUIRED = "You have to call a function now."
 def with_tools(
     messages: Sequence[Message], tools: Sequence[Message], *, required: bool, parallel: bool
 ) -> list[Message]:
-    """Convert a conversation to one without tool messages, with the tools described in its system message.
-
-    Raises:
-        InvalidParameterError: a message is malformed.
-    """
-    return _with_instruction(
-        _without_tool_messages(checked_messages(messages)), _instruction(tools, required, parallel)
-    )
-
-
-def _instruction(tools: Sequence[Message], required: bool, parallel: bool) -> str:
+    """Convert a conversation to one without tool messages, with the tools described in its system message."""
     lines = "\n".join(json.dumps(tool.get("function"), ensure_ascii=False) for tool in tools)
     rules = f"{_SEVERAL_CALLS if parallel else _ONE_CALL} {_REQUIRED if required else _FREE}"
-    return _INSTRUCTION.format(tools=lines, rules=rules)
-
-
-def _with_instruction(messages: list[Message], instruction: str) -> list[Message]:
-    if messages and messages[0].get("role") in ("system", "developer"):
-        first = messages[0]
-        return [{**first, "content": _joined(_text(first.get("content")), instruction)}, *messages[1:]]
-    return [{"role": "system", "content": instruction}, *messages]
+    instruction = _INSTRUCTION.format(tools=lines, rules=rules)
+    first, *others = _without_tool_messages(checked_messages(messages))
+    if first.get("role") in ("system", "developer"):
+        return [{**first, "content": _joined(_text(first.get("content")), instruction)}, *others]
+    return [{"role": "system", "content": instruction}, first, *others]
 
 
 def _without_tool_messages(messages: Sequence[Message]) -> list[Message]:

@@ -24,10 +24,7 @@ _TEXTS = ("reasoning_content", "tool_call_id", "name")
 
 
 def checked_messages(messages: Sequence[Message]) -> list[JSONMessage]:
-    """Check messages and return copies in OpenAI's format.
-
-    Args:
-        messages: ChatMessages or mappings in OpenAI's format. Keys that templates do not know are dropped.
+    """Check messages and return copies in OpenAI's format, without keys that templates do not know.
 
     Raises:
         InvalidParameterError: a message is malformed; names the message and the field.

@@ -114,7 +114,8 @@ class ChatParser(Owner):
     def _grow_call(self, delta: Mapping[str, Any]) -> ToolCallDelta:
         index: int = delta["index"]
         if index == len(self._calls):
-            call = _Call(delta["id"] or _new_id(), delta["name"], [delta["arguments"]])
+            new_id = "".join(random.choices(_ID_ALPHABET, k=_ID_LENGTH))
+            call = _Call(delta["id"] or new_id, delta["name"], [delta["arguments"]])
             self._calls.append(call)
             return ToolCallDelta(index, call.id, call.name, delta["arguments"])
         self._calls[index].arguments.append(delta["arguments"])
@@ -126,10 +127,6 @@ class _Call:
     id: str
     name: str
     arguments: list[str]
-
-
-def _new_id() -> str:
-    return "".join(random.choices(_ID_ALPHABET, k=_ID_LENGTH))
 
 
 def json_from(function: Any, *args: object) -> Any:

@@ -59,10 +59,8 @@ class Marks:
     def __init__(self, special: str, beginning: re.Pattern[str], strips: Mapping[str, tuple[bool, bool]]) -> None:
         """Draw a random number.
 
-        Args:
-            special: a regular expression that matches the texts of special tokens.
-            beginning: a regular expression that matches their first characters.
-            strips: text of a token -> True if it strips blanks before it, and the same for blanks after it.
+        ``special`` and ``beginning`` match special tokens and their first characters; ``strips``: text of a token ->
+        True if it strips blanks before it, and the same for blanks after it.
         """
         self._beginning = beginning
         self._strips = {**strips, "": (False, False)}

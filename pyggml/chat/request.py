@@ -55,16 +55,7 @@ class ChatRequest(PromptRequest):
         *,
         waits_for_capacity: bool,
     ) -> None:
-        """Keep the conversation.
-
-        Args:
-            conversation: the conversation to answer.
-            templates: parses the template.
-            special_texts: returns the tokenizer's special texts.
-            params: sampling parameters, merged.
-            tokenizer: the model's tokenizer.
-            waits_for_capacity: as for PendingRequest.
-        """
+        """Keep the conversation; ``templates`` parses the template, ``special_texts`` reads the tokenizer's."""
         super().__init__(
             (), params, tokenizer, parse_special=conversation.parse_special, waits_for_capacity=waits_for_capacity
         )
@@ -88,11 +79,7 @@ class ChatRequest(PromptRequest):
         return bool(self.stop) or self.conversation.may_call_once
 
     def prompt_ids(self) -> list[int]:
-        """Render and encode the conversation.
-
-        Raises:
-            InferError: as :meth:`LLM.chat <pyggml.LLM.chat>`, except errors of the engine.
-        """
+        """Render and encode the conversation."""
         token_ids, _ = self._prompt_and_params()
         return token_ids
 

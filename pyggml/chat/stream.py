@@ -60,11 +60,7 @@ class ChatChunkBuilder(ChunkBuilder):
         return self._last
 
     def completion(self, request: Request | None) -> ChatCompletion:
-        """Build the completion of an answer that has ended; without a request, an empty, cancelled one.
-
-        Raises:
-            InvalidParameterError: the answer has not ended.
-        """
+        """Build the completion of an answer that has ended; without a request, an empty, cancelled one."""
         message = self._message
         calls = message.tool_calls[: 1 if self._pending.conversation.may_call_once else None]
         calls = tuple(map(self._typed, calls))

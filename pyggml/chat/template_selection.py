@@ -41,9 +41,7 @@ def additional_names(model: Model) -> tuple[str, ...]:
 def template_text(model: Model, template: str | os.PathLike[str]) -> str:
     """Return the Jinja text that ``template`` stands for.
 
-    Args:
-        model: the model to render for.
-        template: Jinja text; the name of one of the model's additional templates, or of a built-in one; or a file.
+    It is Jinja text; the name of one of the model's additional templates, or of a built-in one; or a file.
 
     Raises:
         InvalidParameterError: there is no such template.
@@ -64,11 +62,7 @@ def template_text(model: Model, template: str | os.PathLike[str]) -> str:
 
 
 def require_template_file(template: object) -> None:
-    """Refuse the path of a template file that does not exist; for use before a model is opened.
-
-    Raises:
-        InvalidParameterError: there is no such file.
-    """
+    """Refuse the path of a template file that does not exist; for use before a model is opened."""
     if isinstance(template, os.PathLike) or (isinstance(template, str) and "{" not in template and _is_path(template)):
         _file_text(template)
 

@@ -146,7 +146,10 @@ class ChatTemplates(ClosableOwner):
             )
         request: dict[str, Any] = {
             **_PLAIN,
-            "messages": [_message(message) for message in items("messages", messages)],
+            "messages": [
+                message.to_dict() if isinstance(message, ChatMessage) else _mapping("a message", message)
+                for message in items("messages", messages)
+            ],
             "tools": selection.tools,
             "parallel_tool_calls": flag("parallel_tool_calls", parallel_tool_calls),
             "add_generation_prompt": flag("add_generation_prompt", add_generation_prompt),
@@ -178,10 +181,8 @@ class ChatTemplates(ClosableOwner):
         callable_tools = [selection.only] if selection.only else selection.tools
         given = [fallbacks.for_tool(tool, separate_arguments=separate) for tool in callable_tools]
         if self.supports.tools:
-            text = self._render(request).text
-            return replace(
-                self._render({**request, "tools": given, "tool_choice": selection.choice}, fallbacks), text=text
-            )
+            prompt = self._render({**request, "tools": given, "tool_choice": selection.choice}, fallbacks)
+            return replace(prompt, text=self._render(request).text)
         messages = generic_tools.with_tools(
             request["messages"],
             selection.tools,
@@ -260,12 +261,6 @@ def _abilities(native: Mapping[str, bool]) -> ChatAbilities:
         keeps_reasoning=native["supports_preserve_reasoning"],
         reasoning_effort=native["supports_reasoning_effort"],
     )
-
-
-def _message(message: object) -> dict[str, Any]:
-    if isinstance(message, ChatMessage):
-        return message.to_dict()
-    return _mapping("a message", message)
 
 
 def _mapping(name: str, value: object) -> dict[str, Any]:

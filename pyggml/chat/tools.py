@@ -64,9 +64,7 @@ class Tool:
 def checked_tools(tools: Sequence[ToolLike] | None) -> dict[str, Tool]:
     """Check tools and return them by name, in their order.
 
-    Args:
-        tools: each in OpenAI's format, or only its "function" object, or a typed Python function with a Google-style
-            docstring.
+    Each is in OpenAI's format, or only its "function" object, or a typed Python function with a Google-style docstring.
 
     Raises:
         InvalidParameterError: a tool is malformed; names the tool and the place.
@@ -185,14 +183,10 @@ def _map_keyword(key: str, value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _tool(place: str, tool: object) -> Tool:
-    if isinstance(tool, Mapping):
-        return _of_json(place, tool)
-    if callable(tool):
+    if callable(tool) and not isinstance(tool, Mapping):
         return tool_from_function(tool)
-    raise InvalidParameterError(f"{place} must be a mapping or a function, not {type(tool).__name__}")
-
-
-def _of_json(place: str, tool: Mapping[str, Any]) -> Tool:
+    if not isinstance(tool, Mapping):
+        raise InvalidParameterError(f"{place} must be a mapping or a function, not {type(tool).__name__}")
     if tool.get("type", "function") != "function":
         raise InvalidParameterError(f"{place} has the type {shown(tool['type'])}, but only 'function' is supported")
     function = tool.get("function", tool)

@@ -25,14 +25,10 @@ _FROM_TEXT: dict[object, Callable[[str], object]] = {
 
 
 def as_type(annotation: Any, value: Any) -> Any:
-    """Convert a JSON value to the type that an annotation names.
+    """Convert a JSON value to the type that an annotation names, one that :func:`pyggml.schema.schema_of` supports.
 
     Creates enumeration members, dataclasses, pydantic models, tuples, dates, times and UUIDs at any depth; other values
     are checked and returned unchanged.
-
-    Args:
-        annotation: a type that :func:`pyggml.schema.schema_of` supports.
-        value: a result of :func:`json.loads`.
 
     Raises:
         InvalidParameterError: the value is not of that type.
@@ -52,7 +48,10 @@ def _generic(annotation: Any, origin: Any, args: tuple[Any, ...], value: Any) ->
     if origin is Annotated or getattr(origin, "_name", None) in ("Required", "NotRequired", "ReadOnly"):
         return as_type(args[0], value)
     if origin in (Union, types.UnionType):
-        return _one_of(annotation, args, value)
+        for member in args:
+            with contextlib.suppress(InvalidParameterError):
+                return as_type(member, value)
+        raise _refused(annotation, value)
     if origin is Literal:
         for arg in args:
             plain = arg.value if isinstance(arg, enum.Enum) else arg
@@ -69,13 +68,6 @@ def _generic(annotation: Any, origin: Any, args: tuple[Any, ...], value: Any) ->
     if len(items) != len(args):
         raise _refused(annotation, value)
     return tuple(map(as_type, args, items))
-
-
-def _one_of(annotation: Any, members: tuple[Any, ...], value: Any) -> Any:
-    for member in members:
-        with contextlib.suppress(InvalidParameterError):
-            return as_type(member, value)
-    raise _refused(annotation, value)
 
 
 def _plain(cls: Any, value: Any) -> Any:

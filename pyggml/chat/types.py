@@ -48,11 +48,7 @@ class ToolCall:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the call in the format of chat templates and OpenAI's API."""
-        return {
-            "id": self.id,
-            "type": "function",
-            "function": {"name": self.name, "arguments": self.arguments_text},
-        }
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments_text}}
 
     def _as_its_type(self, name: str, value: object, types: Mapping[str, Any]) -> Any:
         if name not in types:

@@ -152,7 +152,7 @@ class _BaseVocabulary:
         unknown = model.get("unk_id", ids.get(model.get("unk_token") or "", -1))
         types = {unknown: TokenType.UNKNOWN} if isinstance(unknown, int) else {}
         if byte_level.is_byte_level(tokenizer):
-            return cls("bpe", find_pre_tokenizer(tokenizer).name, ids, types)
+            return cls("bpe", find_pre_tokenizer(tokenizer)[0], ids, types)
         kind = str(model.get("type") or ("BPE" if "merges" in model else None))
         if kind not in _KINDS:
             raise TokenizerError(

@@ -27,9 +27,8 @@ from pyggml.importer.encoding import choose_types
 from pyggml.importer.layouts import layout_of
 from pyggml.importer.plan import ImportPlan, OnProblem, as_stored, plan_import
 from pyggml.importer.recommended_sampling import read_sampling
-from pyggml.importer.safetensors import Checkpoint, TruncatedFileError
+from pyggml.importer.safetensors import Checkpoint, TruncatedFileError, WrongShapeError
 from pyggml.importer.schemes import scheme_of
-from pyggml.importer.tensors import WrongShapeError
 
 _T = TypeVar("_T")
 

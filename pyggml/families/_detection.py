@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,12 +50,8 @@ class Match:
         without any sign, the model stays of no known family.
         """
         fitting = [family for family in families if family in (self.family, *self.rivals)]
-        if (
-            fitting
-            and len(families) > 1
-            and all(family.needs_sign for family in fitting)
-            and self.family not in fitting
-        ):
+        is_undecided = len(families) > 1 and self.family not in fitting
+        if fitting and is_undecided and all(family.needs_sign for family in fitting):
             return self.family
         return next(iter(fitting), None)
 
@@ -79,11 +75,7 @@ class Detector:
         self._generic = generic
 
     def of_model(self, model: Model) -> Match:
-        """Return the family of a loaded model.
-
-        Raises:
-            ClosedError: the model was closed.
-        """
+        """Return the family of a loaded model."""
         metadata, vocab = model.metadata, model.vocab
         named = named_ends(metadata)
 
@@ -93,22 +85,11 @@ class Detector:
                 return False
             return token_id in named or not is_markup(text, bool(vocab.attr(token_id) & TokenAttr.NORMAL))
 
-        return self._of_architecture(
-            model.arch,
-            _Traits(
-                words_of(metadata.get(key) for key in _NAME_KEYS),
-                model.chat_template() or "",
-                vocab.n_tokens,
-                has_token,
-            ),
-        )
+        names, template = words_of(map(metadata.get, _NAME_KEYS)), model.chat_template() or ""
+        return self._of_architecture(model.arch, _Traits(names, template, vocab.n_tokens, has_token))
 
     def of_gguf(self, metadata: Mapping[str, object]) -> Match:
-        """Return the family of a GGUF file, from its metadata with the vocabulary.
-
-        Args:
-            metadata: as from :attr:`GGUFReader.metadata <pyggml.gguf.GGUFReader.metadata>`.
-        """
+        """Return the family of a GGUF file by its :attr:`metadata <pyggml.gguf.GGUFReader.metadata>`."""
         tokens = _sequence(metadata.get("tokenizer.ggml.tokens"))
         types: Iterable[int] = _sequence(metadata.get("tokenizer.ggml.token_type"))
         types = itertools.chain(types, itertools.repeat(TokenType.NORMAL))
@@ -126,15 +107,9 @@ class Detector:
             n_vocab: number of tokens.
             has_token: whether a text is a token that is more than plain text, see :func:`is_markup`.
         """
-        return self._of_architecture(
-            str(metadata.get("general.architecture", "")),
-            _Traits(
-                words_of(metadata.get(key) for key in _NAME_KEYS),
-                str(metadata.get("tokenizer.chat_template", "")),
-                n_vocab,
-                has_token,
-            ),
-        )
+        names, template = words_of(map(metadata.get, _NAME_KEYS)), str(metadata.get("tokenizer.chat_template", ""))
+        traits = _Traits(names, template, n_vocab, has_token)
+        return self._of_architecture(str(metadata.get("general.architecture", "")), traits)
 
     def of_config(self, config: Mapping[str, object], special_tokens: Collection[str] | None = None) -> Match:
         """Return the family of a Hugging Face model, by its ``model_type``, or else by its ``architectures``.
@@ -151,32 +126,21 @@ class Detector:
             raise InvalidParameterError(
                 f"config must be a mapping, such as the content of config.json, not {type(config).__name__}"
             )
-        traits = _Traits(
-            words_of(config.get(key) for key in _CONFIG_NAME_KEYS),
-            "",
-            _vocab_size(config),
-            None if special_tokens is None else special_tokens.__contains__,
-        )
+        has_token = None if special_tokens is None else special_tokens.__contains__
+        names = words_of(config.get(key) for key in _CONFIG_NAME_KEYS)
+        traits = _Traits(names, "", _vocab_size(config), has_token)
         model_type = config.get("model_type")
-        names = [
-            (model_type, "model_type"),
-            *((name, "architecture") for name in _sequence(config.get("architectures"))),
-        ]
-        for name, kind in names:
-            candidates = self._of_name(name, kind)
-            if candidates:
-                return self._best(candidates, traits, str(name), kind)
-        return self._best([], traits, str(model_type), "model_type")
+        candidates = [f for f in self._families if any(build.model_type(model_type) for build in f.builds)]
+        if not candidates:
+            for name in _sequence(config.get("architectures")):
+                fitting = [f for f in self._families if any(build.is_hf_architecture(name) for build in f.builds)]
+                if fitting:
+                    return self._best(fitting, traits, str(name), "architecture")
+        return self._best(candidates, traits, str(model_type), "model_type")
 
     def _of_architecture(self, architecture: str, traits: _Traits) -> Match:
         candidates = [family for family in self._families if architecture in family.architectures]
         return self._best(candidates, traits, architecture, "architecture")
-
-    def _of_name(self, name: object, kind: str) -> list[Family]:
-        """The families with a name in their configs."""
-        if kind == "model_type":
-            return [family for family in self._families if any(build.model_type(name) for build in family.builds)]
-        return [family for family in self._families if any(build.is_hf_architecture(name) for build in family.builds)]
 
     def _best(self, candidates: Sequence[Family], traits: _Traits, name: str, kind: str) -> Match:
         reason = f"its {kind} is {shown(name)}"
@@ -212,18 +176,16 @@ def _strength(signs: Signs, traits: _Traits) -> tuple[bool, ...]:
     )
 
 
-def _reasons(family: Family, traits: _Traits) -> list[str]:
+def _reasons(family: Family, traits: _Traits) -> Iterator[str]:
     name, template = _name_in(family.signs, traits), _template_in(family.signs, traits)
-    clauses = []
     if name is not None:
-        clauses.append(f"its name says {name!r}")
+        yield f"its name says {name!r}"
     if template is not None:
-        clauses.append(f"its chat template has {template!r}")
+        yield f"its chat template has {template!r}"
     if traits.has_token is not None:
-        clauses.append(f"its vocabulary has {', '.join(map(repr, family.required_tokens))}")
+        yield f"its vocabulary has {', '.join(map(repr, family.required_tokens))}"
     elif traits.n_vocab in family.signs.n_vocab:
-        clauses.append(f"its vocabulary has {traits.n_vocab} tokens")
-    return clauses
+        yield f"its vocabulary has {traits.n_vocab} tokens"
 
 
 def _name_in(signs: Signs, traits: _Traits) -> str | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyggml.families._layout import Architecture
@@ -86,12 +85,12 @@ class Family:
     @property
     def model_types(self) -> tuple[str, ...]:
         """``model_type`` of its ``config.json`` files."""
-        return _each(build.model_types for build in self.builds)
+        return tuple(dict.fromkeys(name for build in self.builds for name in build.model_types))
 
     @property
     def hf_architectures(self) -> tuple[str, ...]:
         """``architectures`` of its ``config.json`` files, for those without a known ``model_type``."""
-        return _each(build.hf_architectures for build in self.builds)
+        return tuple(dict.fromkeys(name for build in self.builds for name in build.hf_architectures))
 
     def __str__(self) -> str:
         return self.title
@@ -135,7 +134,3 @@ class Kind:
 
     def __str__(self) -> str:
         return "; ".join(family.title for family in self.families)
-
-
-def _each(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(names)))

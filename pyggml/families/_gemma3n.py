@@ -11,11 +11,9 @@ import numpy as np
 
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import _parts
-from pyggml.families._layout import Layout, Sizes, Tensor
+from pyggml.families._layout import SAVED_TABLES, Layout, Sizes, Tensor
 from pyggml.files.config import Config
 from pyggml.files.weights import Reordered, Weight
-
-_BLOCK = "model.layers.{i}."
 
 # What the engine assumes of every Gemma 3n.
 _N_ALTUP = 4
@@ -84,10 +82,6 @@ def _sharing_and_sparsity(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     return {}
 
 
-def _block(target: str, source: str, *shape: str, when: str | None = None, is_float: bool = False) -> Tensor:
-    return Tensor(f"blk.{{i}}.{target}.weight", f"{_BLOCK}{source}.weight", shape, when=when, is_float=is_float)
-
-
 GEMMA3N = Layout(
     "gemma3n",
     model_types=("gemma3n", "gemma3n_text"),
@@ -112,9 +106,9 @@ GEMMA3N = Layout(
             )
         ),
         Tensor("output_norm.weight", "model.norm.weight", ("n_embd",)),
-        _block("attn_norm", "input_layernorm", "n_embd"),
-        _block("attn_q", "self_attn.q_proj", "n_q", "n_embd"),
-        _block("attn_q_norm", "self_attn.q_norm", "head_dim"),
+        _parts.block("attn_norm", "input_layernorm", "n_embd"),
+        _parts.block("attn_q", "self_attn.q_proj", "n_q", "n_embd"),
+        _parts.block("attn_q_norm", "self_attn.q_norm", "head_dim"),
         *(
             tensor
             for target, source, shape in (
@@ -123,30 +117,30 @@ GEMMA3N = Layout(
                 ("attn_k_norm", "self_attn.k_norm", ("head_dim",)),
             )
             for tensor in (
-                _block(target, source, *shape, when=f"no {_SHARED}"),
+                _parts.block(target, source, *shape, when=f"no {_SHARED}"),
                 # The engine requires them in every layer, and does not use these.
                 Tensor(f"blk.{{i}}.{target}.weight", f"model.layers.0.{source}.weight", shape, when=_SHARED),
             )
         ),
-        _block("attn_output", "self_attn.o_proj", "n_embd", "n_q"),
-        _block("post_attention_norm", "post_attention_layernorm", "n_embd"),
-        _block("ffn_norm", "pre_feedforward_layernorm", "n_embd"),
+        _parts.block("attn_output", "self_attn.o_proj", "n_embd", "n_q"),
+        _parts.block("post_attention_norm", "post_attention_layernorm", "n_embd"),
+        _parts.block("ffn_norm", "pre_feedforward_layernorm", "n_embd"),
         *_parts.gated_feed_forward(),
-        _block("post_ffw_norm", "post_feedforward_layernorm", "n_embd"),
-        _block("inp_gate", "per_layer_input_gate", "n_per_layer", "n_embd"),
-        _block("proj", "per_layer_projection", "n_embd", "n_per_layer"),
-        _block("post_norm", "post_per_layer_input_norm", "n_embd"),
-        _block("altup_correct_coef", "altup.correction_coefs", "n_altup", "n_altup", is_float=True),
-        Tensor("blk.{i}.altup_correct_scale.weight", f"{_BLOCK}altup.correct_output_scale", ("n_embd",)),
-        _block("altup_predict_coef", "altup.prediction_coefs", "n_altup_coefs", "n_altup", is_float=True),
-        _block("altup_router", "altup.modality_router", "n_altup", "n_embd", is_float=True),
-        _block("altup_router_norm", "altup.router_norm", "n_embd"),
-        _block("laurel_l", "laurel.linear_left", "n_laurel", "n_embd"),
-        _block("laurel_r", "laurel.linear_right", "n_embd", "n_laurel"),
-        _block("laurel_post_norm", "laurel.post_laurel_norm", "n_embd"),
+        _parts.block("post_ffw_norm", "post_feedforward_layernorm", "n_embd"),
+        _parts.block("inp_gate", "per_layer_input_gate", "n_per_layer", "n_embd"),
+        _parts.block("proj", "per_layer_projection", "n_embd", "n_per_layer"),
+        _parts.block("post_norm", "post_per_layer_input_norm", "n_embd"),
+        _parts.block("altup_correct_coef", "altup.correction_coefs", "n_altup", "n_altup", is_float=True),
+        Tensor("blk.{i}.altup_correct_scale.weight", "model.layers.{i}.altup.correct_output_scale", ("n_embd",)),
+        _parts.block("altup_predict_coef", "altup.prediction_coefs", "n_altup_coefs", "n_altup", is_float=True),
+        _parts.block("altup_router", "altup.modality_router", "n_altup", "n_embd", is_float=True),
+        _parts.block("altup_router_norm", "altup.router_norm", "n_embd"),
+        _parts.block("laurel_l", "laurel.linear_left", "n_laurel", "n_embd"),
+        _parts.block("laurel_r", "laurel.linear_right", "n_embd", "n_laurel"),
+        _parts.block("laurel_post_norm", "laurel.post_laurel_norm", "n_embd"),
     ),
     ignored=(
-        *_parts.SAVED_TABLES,
+        *SAVED_TABLES,
         r"(model\.)?(vision_tower|audio_tower|embed_vision|embed_audio)\..*",
         # Published checkpoints hold keys and values of the layers that share those of others.
         rf"model\.layers\.({_N_LAYER_KV // 10}|[3-9]|\d\d)\d\.self_attn\.(k_proj|v_proj|k_norm)\.weight",

@@ -1,4 +1,4 @@
-"""Name of architectures, and the layouts of checkpoints that can be imported.
+"""Names of architectures, and the layouts of checkpoints that can be imported.
 
 A layout declares the names and shapes of a checkpoint's tensors, what they become in the GGUF file, and the supported
 settings in ``config.json``. Anything else in a checkpoint is refused.
@@ -15,6 +15,9 @@ from pyggml._core.cached_property import cached_property
 from pyggml._native.quantization_mix import Shape
 from pyggml.files.config import Config
 from pyggml.files.weights import Weight
+
+#: Tables of rotations and masks that older versions of transformers saved with the weights.
+SAVED_TABLES = (r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)", r"(.*\.)?(attn|attention)\.(masked_bias|bias)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +146,7 @@ class Layout(Architecture):
     Attributes:
         name: its name in messages.
         tensors: the model's tensors; ``{i}`` in a name stands for every block.
-        ignored: patterns of tensors that the model does not compute with, such as saved tables of rotations.
+        ignored: patterns of tensors that the model does not compute with.
         norm_eps: key of the norms' epsilon.
         norm: kind of norm.
         required: key -> supported values, first the default.
@@ -176,7 +179,7 @@ class Layout(Architecture):
 
     name: str
     tensors: tuple[Tensor, ...]
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = SAVED_TABLES
     norm_eps: str = "rms_norm_eps"
     norm: Literal["rms", "layer"] = "rms"
     required: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)

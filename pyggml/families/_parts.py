@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families._layout import Sizes, Tensor, Transform
 from pyggml.files.config import Config
-from pyggml.files.weights import Columns, Elementwise, Reordered, Weight
-
-#: Tables of rotations and masks that older versions of transformers saved with the weights.
-SAVED_TABLES = (r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)", r"(.*\.)?(attn|attention)\.(masked_bias|bias)")
+from pyggml.files.weights import Elementwise, Reordered, Weight
 
 #: Prefixes of a language model's tensors in a multimodal one, by any version of transformers -> those on its own.
 LANGUAGE_MODEL = {
@@ -25,7 +23,6 @@ LANGUAGE_MODEL = {
 
 #: The rotations that the engine supports for the architecture "llama".
 LLAMA_ROPE = frozenset({"factors", "longrope"})
-
 
 #: Products that the engine's graphs multiply with a factor: for some architectures all of them.
 ATTENTION_FACTORS = frozenset({"attn_q", "attn_k", "attn_v", "attn_output"})
@@ -71,36 +68,15 @@ def _part(weight: Weight, n_expert: int, halves: slice) -> Weight:
     return Reordered(weight, np.arange(weight.n_rows).reshape(n_expert, 2, -1)[:, halves].reshape(-1))
 
 
-def even_rows(weight: Weight, _sizes: Sizes) -> Weight:
-    """Keep the even rows: the gate, where rows of gate and up projection alternate."""
-    return Reordered(weight, np.arange(0, weight.n_rows, 2))
+def block(target: str, source: str, *shape: str | Literal[1], **properties: Any) -> Tensor:
+    """Return a tensor of every block, by the parts of its names that differ from other tensors'."""
+    return Tensor(f"blk.{{i}}.{target}.weight", f"model.layers.{{i}}.{source}.weight", shape, **properties)
 
 
-def odd_rows(weight: Weight, _sizes: Sizes) -> Weight:
-    """Keep the odd rows: the up projection."""
-    return Reordered(weight, np.arange(1, weight.n_rows, 2))
-
-
-def even_columns(weight: Weight, _sizes: Sizes) -> Weight:
-    """Keep the even columns, such as the gate's in a stack of biases."""
-    return Columns(weight, slice(0, None, 2))
-
-
-def odd_columns(weight: Weight, _sizes: Sizes) -> Weight:
-    """Keep the odd columns."""
-    return Columns(weight, slice(1, None, 2))
-
-
-def with_bias(tensor: Tensor, when: str | None) -> tuple[Tensor, Tensor]:
-    """Return a matrix and its bias, which exists if the switch ``when`` is on; None: always."""
-    bias = Tensor(
-        tensor.target.replace(".weight", ".bias"),
-        tensor.source.replace(".weight", ".bias"),
-        tensor.shape[:1],
-        tensor.transform,
-        when=when,
-    )
-    return tensor, bias
+def with_bias(tensor: Tensor, when: str | None = None) -> tuple[Tensor, Tensor]:
+    """Return a matrix and its bias, which exists if the switch ``when`` is on; None: if the matrix exists."""
+    target, source = (name.replace(".weight", ".bias") for name in (tensor.target, tensor.source))
+    return tensor, Tensor(target, source, tensor.shape[:1], tensor.transform, when=when or tensor.when)
 
 
 def attention(
@@ -108,16 +84,12 @@ def attention(
 ) -> tuple[Tensor, ...]:
     """Return separate attention projections with the usual names.
 
-    Args:
-        queries: transform of the query rows.
-        keys: transform of the key rows.
-        qkv_bias: switch for the biases of queries, keys and values; None: there are none.
-        out_bias: switch for the bias of the output; None: there is none.
+    ``queries`` and ``keys`` transform their rows; the others are the switches for biases, None if there are none.
     """
-    q = Tensor("blk.{i}.attn_q.weight", "model.layers.{i}.self_attn.q_proj.weight", ("n_q", "n_embd"), queries)
-    k = Tensor("blk.{i}.attn_k.weight", "model.layers.{i}.self_attn.k_proj.weight", ("n_kv", "n_embd"), keys)
-    v = Tensor("blk.{i}.attn_v.weight", "model.layers.{i}.self_attn.v_proj.weight", ("n_kv", "n_embd"))
-    out = Tensor("blk.{i}.attn_output.weight", "model.layers.{i}.self_attn.o_proj.weight", ("n_embd", "n_q"))
+    q = block("attn_q", "self_attn.q_proj", "n_q", "n_embd", transform=queries)
+    k = block("attn_k", "self_attn.k_proj", "n_kv", "n_embd", transform=keys)
+    v = block("attn_v", "self_attn.v_proj", "n_kv", "n_embd")
+    out = block("attn_output", "self_attn.o_proj", "n_embd", "n_q")
     return (
         *(each for part in (q, k, v) for each in (with_bias(part, qkv_bias) if qkv_bias else (part,))),
         *(with_bias(out, out_bias) if out_bias else (out,)),
@@ -128,12 +100,24 @@ def gated_feed_forward(
     bias: str | None = None, *, module: str = "model.layers.{i}.mlp", when: str | None = None
 ) -> tuple[Tensor, ...]:
     """Return gate, up and down projections with the usual names."""
-    parts = (
-        Tensor("blk.{i}.ffn_gate.weight", f"{module}.gate_proj.weight", ("n_ff", "n_embd"), when=when),
-        Tensor("blk.{i}.ffn_up.weight", f"{module}.up_proj.weight", ("n_ff", "n_embd"), when=when),
-        Tensor("blk.{i}.ffn_down.weight", f"{module}.down_proj.weight", ("n_embd", "n_ff"), when=when),
-    )
+    parts = _gate_up_down("", module, "n_ff", when=when)
     return tuple(each for part in parts for each in (with_bias(part, bias) if bias else (part,)))
+
+
+def _gate_up_down(
+    target: str,
+    module: str,
+    n_ff: str,
+    *stack: str,
+    names: Sequence[str] = ("gate_proj", "up_proj", "down_proj"),
+    **properties: Any,
+) -> tuple[Tensor, ...]:
+    """Return gate, up and down projections of inner width ``n_ff``; ``names`` are theirs in the checkpoint."""
+    shapes = ((n_ff, "n_embd"), (n_ff, "n_embd"), ("n_embd", n_ff))
+    return tuple(
+        Tensor(f"blk.{{i}}.ffn_{ours}{target}.weight", f"{module}.{theirs}.weight", (*stack, *shape), **properties)
+        for ours, theirs, shape in zip(("gate", "up", "down"), names, shapes, strict=True)
+    )
 
 
 def router(source: str) -> Tensor:
@@ -144,29 +128,9 @@ def router(source: str) -> Tensor:
 def experts(
     module: str, *, gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj", n_ff: str = "n_ff_exp"
 ) -> tuple[Tensor, ...]:
-    """Return gate, up and down projections of experts that are stored one by one.
-
-    Args:
-        module: name of the list of experts.
-        gate: name of an expert's gate projection.
-        up: name of its up projection.
-        down: name of its down projection.
-        n_ff: an expert's inner width.
-    """
-    return tuple(
-        Tensor(
-            f"blk.{{i}}.ffn_{target}_exps.weight",
-            f"{module}.{{e}}.{source}.weight",
-            shape,
-            each="n_expert",
-            when=f"no {STACKED} and no {SWITCHED}",
-        )
-        for target, source, shape in (
-            ("gate", gate, (n_ff, "n_embd")),
-            ("up", up, (n_ff, "n_embd")),
-            ("down", down, ("n_embd", n_ff)),
-        )
-    )
+    """Return the projections of experts that are stored one by one, in the list ``module``."""
+    when = f"no {STACKED} and no {SWITCHED}"
+    return _gate_up_down("_exps", f"{module}.{{e}}", n_ff, names=(gate, up, down), each="n_expert", when=when)
 
 
 def stacked_experts(module: str, *, n_ff: str = "n_ff_exp", is_transposed: bool = False) -> tuple[Tensor, ...]:
@@ -182,19 +146,22 @@ def stacked_experts(module: str, *, n_ff: str = "n_ff_exp", is_transposed: bool 
 
 def switched_experts(module: str, *, n_ff: str = "n_ff_exp") -> tuple[Tensor, ...]:
     """Return the projections of experts that are stored together, with separate gate and up, as in MLX."""
-    return tuple(
-        Tensor(f"blk.{{i}}.ffn_{name}_exps.weight", f"{module}.{name}_proj.weight", ("n_expert", *shape), when=SWITCHED)
-        for name, shape in (("gate", (n_ff, "n_embd")), ("up", (n_ff, "n_embd")), ("down", ("n_embd", n_ff)))
-    )
+    return _gate_up_down("_exps", module, n_ff, "n_expert", when=SWITCHED)
 
 
 def shared_expert(module: str, n_ff: str) -> tuple[Tensor, ...]:
     """Return gate, up and down projections of the shared expert."""
-    return (
-        Tensor("blk.{i}.ffn_gate_shexp.weight", f"{module}.gate_proj.weight", (n_ff, "n_embd")),
-        Tensor("blk.{i}.ffn_up_shexp.weight", f"{module}.up_proj.weight", (n_ff, "n_embd")),
-        Tensor("blk.{i}.ffn_down_shexp.weight", f"{module}.down_proj.weight", ("n_embd", n_ff)),
-    )
+    return _gate_up_down("_shexp", module, n_ff)
+
+
+def expert_sizes(config: Config) -> Mapping[str, int]:
+    """Read the inner width of experts."""
+    return {"n_ff_exp": config.integer("moe_intermediate_size")}
+
+
+def expert_metadata(_config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    """Return the inner width of experts as the engine names it."""
+    return {"expert_feed_forward_length": sizes.of("n_ff_exp")}
 
 
 def only_when(switch: str, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
@@ -216,24 +183,22 @@ TIED_OUTPUT = Tensor("output.weight", "model.embed_tokens.weight", ("n_vocab", "
 #: The norms before attention and feed-forward layers, and after the last block.
 NORMS = (
     Tensor("output_norm.weight", "model.norm.weight", ("n_embd",)),
-    Tensor("blk.{i}.attn_norm.weight", "model.layers.{i}.input_layernorm.weight", ("n_embd",)),
-    Tensor("blk.{i}.ffn_norm.weight", "model.layers.{i}.post_attention_layernorm.weight", ("n_embd",)),
+    block("attn_norm", "input_layernorm", "n_embd"),
+    block("ffn_norm", "post_attention_layernorm", "n_embd"),
 )
+#: The tensors around the layers of attention and feed-forward networks, as in Llama.
+COMMON = (EMBEDDING, OUTPUT, *NORMS)
 
 
-def require_unrotated_fourths(config: Config, sizes: Sizes) -> None:
-    """Reject models unless exactly every fourth layer is without rotations, as the engine assumes.
-
-    Raises:
-        UnsupportedArchitectureError: other layers are.
-    """
+def require_unrotated_fourths(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    """Reject models unless exactly every fourth layer is without rotations, as the engine assumes; no metadata."""
     engine = [int((i + 1) % 4 != 0) for i in range(sizes.n_layer)]
     every = config.integer("no_rope_layer_interval", 4)
-    is_rotated = config.get("no_rope_layers")  # its name notwithstanding
-    if not is_rotated:
-        is_rotated = [int((i + 1) % every != 0) for i in range(sizes.n_layer)]
+    # Its name notwithstanding, the key lists the layers with rotations.
+    is_rotated = config.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(sizes.n_layer)]
     if is_rotated != engine:
         raise UnsupportedArchitectureError(
             f"{config.path}: no_rope_layers is {is_rotated!r:.100}; the engine only supports models of which every "
             "layer but each 4th is rotated"
         )
+    return {}

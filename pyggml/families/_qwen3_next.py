@@ -9,11 +9,9 @@ import numpy as np
 
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import _parts, qwen2
-from pyggml.families._layout import Layout, Sizes, Tensor
+from pyggml.families._layout import SAVED_TABLES, Layout, Sizes, Tensor
 from pyggml.files.config import Config
 from pyggml.files.weights import Elementwise, Reordered, Weight
-
-_BLOCK = "model.layers.{i}."
 
 
 def _is_linear(config: Config, n_layer: int) -> Sequence[bool]:
@@ -51,7 +49,7 @@ def _sizes(config: Config) -> Mapping[str, int]:
 
 def _metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     return {
-        **qwen2.shared_expert_metadata(config, sizes),
+        **qwen2.expert_metadata(config, sizes),
         "ssm.conv_kernel": sizes.of("n_kernel"),
         "ssm.state_size": sizes.of("linear_head_dim"),
         "ssm.group_count": sizes.of("n_key_head"),
@@ -82,12 +80,11 @@ def _minus_exp(weight: Weight, _sizes: Sizes) -> Weight:
 
 
 def _norm(target: str, source: str, width: str = "n_embd", when: str | None = None) -> Tensor:
-    return Tensor(target, source, (width,), _parts.plus_one, when=when)
+    return _parts.block(target, source, width, transform=_parts.plus_one, when=when)
 
 
 _FULL = "no linear"
-_ATTENTION = f"{_BLOCK}self_attn."
-_LINEAR = f"{_BLOCK}linear_attn."
+_LINEAR = "model.layers.{i}.linear_attn."
 _QKVZ = ("n_linear_qkvz", "n_embd")
 
 QWEN3_NEXT = Layout(
@@ -98,44 +95,41 @@ QWEN3_NEXT = Layout(
     tensors=(
         _parts.EMBEDDING,
         _parts.OUTPUT,
-        _norm("output_norm.weight", "model.norm.weight"),
-        _norm("blk.{i}.attn_norm.weight", f"{_BLOCK}input_layernorm.weight"),
-        _norm("blk.{i}.post_attention_norm.weight", f"{_BLOCK}post_attention_layernorm.weight"),
+        Tensor("output_norm.weight", "model.norm.weight", ("n_embd",), _parts.plus_one),
+        _norm("attn_norm", "input_layernorm"),
+        _norm("post_attention_norm", "post_attention_layernorm"),
         # queries and their gates, head by head
-        Tensor("blk.{i}.attn_q.weight", f"{_ATTENTION}q_proj.weight", ("2*n_q", "n_embd"), when=_FULL),
-        Tensor("blk.{i}.attn_k.weight", f"{_ATTENTION}k_proj.weight", ("n_kv", "n_embd"), when=_FULL),
-        Tensor("blk.{i}.attn_v.weight", f"{_ATTENTION}v_proj.weight", ("n_kv", "n_embd"), when=_FULL),
-        Tensor("blk.{i}.attn_output.weight", f"{_ATTENTION}o_proj.weight", ("n_embd", "n_q"), when=_FULL),
-        _norm("blk.{i}.attn_q_norm.weight", f"{_ATTENTION}q_norm.weight", "head_dim", _FULL),
-        _norm("blk.{i}.attn_k_norm.weight", f"{_ATTENTION}k_norm.weight", "head_dim", _FULL),
+        _parts.block("attn_q", "self_attn.q_proj", "2*n_q", "n_embd", when=_FULL),
+        _parts.block("attn_k", "self_attn.k_proj", "n_kv", "n_embd", when=_FULL),
+        _parts.block("attn_v", "self_attn.v_proj", "n_kv", "n_embd", when=_FULL),
+        _parts.block("attn_output", "self_attn.o_proj", "n_embd", "n_q", when=_FULL),
+        _norm("attn_q_norm", "self_attn.q_norm", "head_dim", _FULL),
+        _norm("attn_k_norm", "self_attn.k_norm", "head_dim", _FULL),
         *_parts.only_when(
             "linear",
             (
-                Tensor("blk.{i}.attn_qkv.weight", f"{_LINEAR}in_proj_qkvz.weight", _QKVZ, _queries_keys_values),
-                Tensor("blk.{i}.attn_gate.weight", f"{_LINEAR}in_proj_qkvz.weight", _QKVZ, _gates),
-                Tensor("blk.{i}.ssm_ba.weight", f"{_LINEAR}in_proj_ba.weight", ("2*n_value_head", "n_embd")),
-                Tensor(
-                    "blk.{i}.ssm_conv1d.weight",
-                    f"{_LINEAR}conv1d.weight",
-                    ("n_linear_qkv", 1, "n_kernel"),
+                _parts.block("attn_qkv", "linear_attn.in_proj_qkvz", *_QKVZ, transform=_queries_keys_values),
+                _parts.block("attn_gate", "linear_attn.in_proj_qkvz", *_QKVZ, transform=_gates),
+                _parts.block("ssm_ba", "linear_attn.in_proj_ba", "2*n_value_head", "n_embd"),
+                _parts.block(
+                    "ssm_conv1d",
+                    "linear_attn.conv1d",
+                    "n_linear_qkv",
+                    1,
+                    "n_kernel",
                     is_float=True,
                 ),
                 Tensor("blk.{i}.ssm_a", f"{_LINEAR}A_log", ("n_value_head",), _minus_exp),
                 Tensor("blk.{i}.ssm_dt.bias", f"{_LINEAR}dt_bias", ("n_value_head",)),
-                Tensor("blk.{i}.ssm_norm.weight", f"{_LINEAR}norm.weight", ("linear_head_dim",)),
-                Tensor("blk.{i}.ssm_out.weight", f"{_LINEAR}out_proj.weight", ("n_embd", "n_linear_v")),
+                _parts.block("ssm_norm", "linear_attn.norm", "linear_head_dim"),
+                _parts.block("ssm_out", "linear_attn.out_proj", "n_embd", "n_linear_v"),
             ),
         ),
         *qwen2.EXPERTS,
         *qwen2.SHARED_EXPERT,
     ),
-    ignored=(*_parts.SAVED_TABLES, r"mtp\..*"),  # a draft of the token after the next
-    required={
-        "hidden_act": ("silu",),
-        "attention_bias": (False,),
-        "norm_topk_prob": (True,),
-        **qwen2.EVERY_BLOCK,
-    },
+    ignored=(*SAVED_TABLES, r"mtp\..*"),  # a draft of the token after the next
+    required={"hidden_act": ("silu",), "attention_bias": (False,), "norm_topk_prob": (True,), **qwen2.EVERY_BLOCK},
     rename_keys=qwen2.rename_moe_keys,
     switches={"tie_word_embeddings": False},
     blocks={"linear": _is_linear},

@@ -35,14 +35,10 @@ def stop_tokens(model: Model, family: Family) -> dict[int, str]:
         ClosedError: the model was closed.
     """
     vocab = model.vocab
-    found = (vocab.find(text) for text in family.stop_tokens)
-    named = {token_id for token_id in named_ends(model.metadata) if token_id < vocab.n_tokens}
-    ids = {*vocab.eog_ids, *named, *(token_id for token_id in found if token_id is not None)}
-    ends = {
-        token_id: vocab.text(token_id)
-        for token_id in sorted(ids)
-        if token_id in named or _ends(vocab, token_id, family)
-    }
+    found = {i for text in family.stop_tokens if (i := vocab.find(text)) is not None}
+    named = {i for i in named_ends(model.metadata) if i < vocab.n_tokens}
+    ids = sorted({*vocab.eog_ids, *named, *found})
+    ends = {i: vocab.text(i) for i in ids if i in named or _ends(vocab, i, family)}
     if not ends:
         raise TokenizerError(_message(model, family))
     order = {text: rank for rank, text in enumerate(family.stop_tokens)}

@@ -36,12 +36,11 @@ COHERE2 = Layout(
     tensors=(
         _parts.EMBEDDING,
         Tensor("output_norm.weight", "model.norm.weight", ("n_embd",)),
-        Tensor("blk.{i}.attn_norm.weight", "model.layers.{i}.input_layernorm.weight", ("n_embd",)),
+        _parts.block("attn_norm", "input_layernorm", "n_embd"),
         # transformers rotates neighbouring columns, as the engine does here.
         *_parts.attention(qkv_bias=None, out_bias=None),
         *_parts.gated_feed_forward(),
     ),
-    ignored=_parts.SAVED_TABLES,
     norm="layer",
     norm_eps="layer_norm_eps",
     required={"hidden_act": ("silu",), "attention_bias": (False,), "tie_word_embeddings": (True,)},
@@ -60,14 +59,8 @@ COHERE = replace(
     tensors=(
         *COHERE2.tensors,
         *(
-            Tensor(
-                f"blk.{{i}}.attn_{letter}_norm.weight",
-                f"model.layers.{{i}}.self_attn.{letter}_norm.weight",
-                (n_heads, "head_dim"),
-                when="use_qk_norm",
-                is_float=True,
-            )
-            for letter, n_heads in (("q", "n_head"), ("k", "n_head_kv"))
+            _parts.block(f"attn_{x}_norm", f"self_attn.{x}_norm", n, "head_dim", when="use_qk_norm", is_float=True)
+            for x, n in (("q", "n_head"), ("k", "n_head_kv"))
         ),
     ),
     switches={"tie_word_embeddings": True, "use_qk_norm": False},

@@ -11,11 +11,7 @@ LLAMA = Family(
     stop_tokens=("<｜end▁of▁sentence｜>",),
     builds=(llama2.LLAMA,),
     required_tokens=("<｜end▁of▁sentence｜>", "<｜Assistant｜>"),
-    signs=Signs(
-        tokens=("<｜begin▁of▁sentence｜>", "<｜User｜>"),
-        names=("deepseek",),
-        template=("<｜Assistant｜>",),
-    ),
+    signs=Signs(tokens=("<｜begin▁of▁sentence｜>", "<｜User｜>"), names=("deepseek",), template=("<｜Assistant｜>",)),
     needs_sign=True,
     precedence=-1,  # after the families of its base models
     classes=("Llama",),

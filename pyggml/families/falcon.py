@@ -52,7 +52,7 @@ FALCON = Layout(
     tensors=(
         Tensor("token_embd.weight", "transformer.word_embeddings.weight", ("n_vocab", "n_embd")),
         _parts.OUTPUT,
-        *_parts.with_bias(Tensor("output_norm.weight", "transformer.ln_f.weight", ("n_embd",)), None),
+        *_parts.with_bias(Tensor("output_norm.weight", "transformer.ln_f.weight", ("n_embd",))),
         *(
             each
             for target, source, when in (
@@ -61,7 +61,7 @@ FALCON = Layout(
                 ("attn_norm_2", "ln_attn", "two_norms"),
             )
             for each in _parts.with_bias(
-                Tensor(f"blk.{{i}}.{target}.weight", f"{_BLOCK}{source}.weight", ("n_embd",), when=when), when
+                Tensor(f"blk.{{i}}.{target}.weight", f"{_BLOCK}{source}.weight", ("n_embd",), when=when)
             )
         ),
         Tensor(
@@ -74,7 +74,6 @@ FALCON = Layout(
         Tensor("blk.{i}.ffn_up.weight", f"{_BLOCK}mlp.dense_h_to_4h.weight", ("n_ff", "n_embd")),
         Tensor("blk.{i}.ffn_down.weight", f"{_BLOCK}mlp.dense_4h_to_h.weight", ("n_embd", "n_ff")),
     ),
-    ignored=_parts.SAVED_TABLES,
     norm="layer",
     norm_eps="layer_norm_epsilon",
     required={

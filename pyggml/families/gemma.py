@@ -9,12 +9,15 @@ from typing import Any
 from pyggml.families import _parts
 from pyggml.families._family import Family, Variant
 from pyggml.families._gemma3n import GEMMA3N
-from pyggml.families._layout import Layout, Sizes, Tensor
+from pyggml.families._layout import SAVED_TABLES, Layout, Sizes, Tensor
 from pyggml.files.config import Config
 
 
 def _norm(target: str, source: str, width: str = "n_embd") -> Tensor:
-    return Tensor(target, source, (width,), _parts.plus_one)
+    return _parts.block(target, source, width, transform=_parts.plus_one)
+
+
+_OUTPUT_NORM = Tensor("output_norm.weight", "model.norm.weight", ("n_embd",), _parts.plus_one)
 
 
 def _score_factor(config: Config, sizes: Sizes, *, n_layer_27b: int) -> float:
@@ -50,13 +53,12 @@ GEMMA1 = Layout(
     name="Gemma",
     tensors=(
         _parts.EMBEDDING,
-        _norm("output_norm.weight", "model.norm.weight"),
-        _norm("blk.{i}.attn_norm.weight", "model.layers.{i}.input_layernorm.weight"),
-        _norm("blk.{i}.ffn_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
+        _OUTPUT_NORM,
+        _norm("attn_norm", "input_layernorm"),
+        _norm("ffn_norm", "post_attention_layernorm"),
         *_parts.attention(qkv_bias=None, out_bias=None),
         *_parts.gated_feed_forward(),
     ),
-    ignored=_parts.SAVED_TABLES,
     required={**_REQUIRED, "tie_word_embeddings": (True,)},
     switches={"tie_word_embeddings": True},
 )
@@ -69,11 +71,11 @@ GEMMA2 = replace(
     name="Gemma 2",
     tensors=(
         _parts.EMBEDDING,
-        _norm("output_norm.weight", "model.norm.weight"),
-        _norm("blk.{i}.attn_norm.weight", "model.layers.{i}.input_layernorm.weight"),
-        _norm("blk.{i}.post_attention_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
-        _norm("blk.{i}.ffn_norm.weight", "model.layers.{i}.pre_feedforward_layernorm.weight"),
-        _norm("blk.{i}.post_ffw_norm.weight", "model.layers.{i}.post_feedforward_layernorm.weight"),
+        _OUTPUT_NORM,
+        _norm("attn_norm", "input_layernorm"),
+        _norm("post_attention_norm", "post_attention_layernorm"),
+        _norm("ffn_norm", "pre_feedforward_layernorm"),
+        _norm("post_ffw_norm", "post_feedforward_layernorm"),
         *_parts.attention(qkv_bias=None, out_bias=None),
         *_parts.gated_feed_forward(),
     ),
@@ -92,10 +94,10 @@ GEMMA3 = replace(
     tensors=(
         *GEMMA2.tensors,
         _parts.OUTPUT,
-        _norm("blk.{i}.attn_q_norm.weight", "model.layers.{i}.self_attn.q_norm.weight", "head_dim"),
-        _norm("blk.{i}.attn_k_norm.weight", "model.layers.{i}.self_attn.k_norm.weight", "head_dim"),
+        _norm("attn_q_norm", "self_attn.q_norm", "head_dim"),
+        _norm("attn_k_norm", "self_attn.k_norm", "head_dim"),
     ),
-    ignored=(*_parts.SAVED_TABLES, r"(model\.)?(vision_tower|multi_modal_projector)\..*"),
+    ignored=(*SAVED_TABLES, r"(model\.)?(vision_tower|multi_modal_projector)\..*"),
     required=_REQUIRED,
     defaults={},
     switches={"tie_word_embeddings": True},
@@ -111,12 +113,7 @@ FAMILY = Family(
     name="gemma",
     title="Gemma 1, 2, 3 or 3n",
     stop_tokens=("<end_of_turn>", "<eos>"),
-    builds=(
-        GEMMA1,
-        GEMMA2,
-        GEMMA3,
-        GEMMA3N,
-    ),
+    builds=(GEMMA1, GEMMA2, GEMMA3, GEMMA3N),
     required_tokens=("<end_of_turn>", "<eos>"),
     text_tokens=("</s>",),
     classes=("Gemma",),

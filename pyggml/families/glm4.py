@@ -4,9 +4,7 @@ from dataclasses import replace
 
 from pyggml.families import _parts
 from pyggml.families._family import Family, Variant
-from pyggml.families._layout import Layout, Tensor
-
-_BLOCK = "model.layers.{i}."
+from pyggml.families._layout import Layout
 
 GLM = Layout(
     "chatglm",
@@ -14,15 +12,12 @@ GLM = Layout(
     hf_architectures=("GlmForCausalLM",),
     name="GLM",
     tensors=(
-        _parts.EMBEDDING,
-        _parts.OUTPUT,
-        *_parts.NORMS,
+        *_parts.COMMON,
         # transformers rotates neighbouring columns, as the engine does here.
         *_parts.attention(qkv_bias="attention_bias", out_bias=None),
-        Tensor("blk.{i}.ffn_up.weight", f"{_BLOCK}mlp.gate_up_proj.weight", ("2*n_ff", "n_embd")),
-        Tensor("blk.{i}.ffn_down.weight", f"{_BLOCK}mlp.down_proj.weight", ("n_embd", "n_ff")),
+        _parts.block("ffn_up", "mlp.gate_up_proj", "2*n_ff", "n_embd"),
+        _parts.block("ffn_down", "mlp.down_proj", "n_embd", "n_ff"),
     ),
-    ignored=_parts.SAVED_TABLES,
     required={"hidden_act": ("silu",)},
     switches={"tie_word_embeddings": False, "attention_bias": True},
     is_head_dim_fixed=True,
@@ -36,8 +31,8 @@ GLM4 = replace(
     name="GLM-4",
     tensors=(
         *GLM.tensors,
-        Tensor("blk.{i}.post_attention_norm.weight", f"{_BLOCK}post_self_attn_layernorm.weight", ("n_embd",)),
-        Tensor("blk.{i}.post_ffw_norm.weight", f"{_BLOCK}post_mlp_layernorm.weight", ("n_embd",)),
+        _parts.block("post_attention_norm", "post_self_attn_layernorm", "n_embd"),
+        _parts.block("post_ffw_norm", "post_mlp_layernorm", "n_embd"),
     ),
     is_head_dim_fixed=False,
 )

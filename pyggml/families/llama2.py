@@ -12,18 +12,12 @@ LLAMA = Layout(
     hf_architectures=("LlamaForCausalLM", "LLaMAForCausalLM"),
     name="Llama",
     tensors=(
-        _parts.EMBEDDING,
-        _parts.OUTPUT,
-        *_parts.NORMS,
+        *_parts.COMMON,
         *_parts.attention(
-            queries=_parts.paired_queries,
-            keys=_parts.paired_keys,
-            qkv_bias="attention_bias",
-            out_bias="attention_bias",
+            queries=_parts.paired_queries, keys=_parts.paired_keys, qkv_bias="attention_bias", out_bias="attention_bias"
         ),
         *_parts.gated_feed_forward("mlp_bias"),
     ),
-    ignored=_parts.SAVED_TABLES,
     required={"hidden_act": ("silu",)},
     switches={"tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False},
     rope=_parts.LLAMA_ROPE,

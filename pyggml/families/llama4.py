@@ -6,7 +6,7 @@ from typing import Any
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import _parts
 from pyggml.families._family import Family, Signs, Variant
-from pyggml.families._layout import Layout, Sizes
+from pyggml.families._layout import SAVED_TABLES, Layout, Sizes
 from pyggml.files.config import Config
 
 _FEED_FORWARD = "model.layers.{i}.feed_forward"
@@ -32,10 +32,6 @@ def _has_experts(config: Config, n_layer: int) -> Sequence[bool]:
     return engine
 
 
-def _sizes(config: Config) -> Mapping[str, int]:
-    return {"n_ff_exp": config.integer("moe_intermediate_size")}
-
-
 def _metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     _parts.require_unrotated_fourths(config, sizes)
     if sizes.n_layer < 4:
@@ -46,7 +42,7 @@ def _metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     types = ["chunked_attention" if (i + 1) % 4 else "full_attention" for i in range(sizes.n_layer)]
     config.require("layer_types", (types,))
     return {
-        "expert_feed_forward_length": sizes.of("n_ff_exp"),
+        **_parts.expert_metadata(config, sizes),
         "interleave_moe_layer_step": config.integer("interleave_moe_layer_step"),
     }
 
@@ -57,9 +53,7 @@ LLAMA4 = Layout(
     hf_architectures=("Llama4ForConditionalGeneration", "Llama4ForCausalLM"),
     name="Llama 4",
     tensors=(
-        _parts.EMBEDDING,
-        _parts.OUTPUT,
-        *_parts.NORMS,
+        *_parts.COMMON,
         *_parts.attention(qkv_bias=None, out_bias=None),
         *_parts.gated_feed_forward(module=_FEED_FORWARD, when="no moe"),
         *_parts.only_when(
@@ -72,7 +66,7 @@ LLAMA4 = Layout(
             ),
         ),
     ),
-    ignored=(*_parts.SAVED_TABLES, r"(model\.)?(vision_model|multi_modal_projector)\..*"),
+    ignored=(*SAVED_TABLES, r"(model\.)?(vision_model|multi_modal_projector)\..*"),
     required={
         "hidden_act": ("silu",),
         "attention_bias": (False,),
@@ -86,7 +80,7 @@ LLAMA4 = Layout(
     blocks={"moe": _has_experts},
     forms={_parts.STACKED: f"{_FEED_FORWARD}.experts.gate_up_proj"},
     n_expert="num_local_experts",
-    sizes=_sizes,
+    sizes=_parts.expert_sizes,
     rope=frozenset({"factors"}),
     text_config="text_config",
     prefixes=_parts.LANGUAGE_MODEL,

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyggml.families import _parts, llama2
 from pyggml.families._family import Family, Signs, Variant
+from pyggml.families._layout import SAVED_TABLES
 from pyggml.families._meta import META
 
 MISTRAL = replace(
@@ -43,7 +44,7 @@ MISTRAL3 = replace(
     model_types=("mistral3", "ministral3"),
     hf_architectures=("Mistral3ForConditionalGeneration", "Ministral3ForCausalLM"),
     name="Mistral 3 or Ministral 3",
-    ignored=(*_parts.SAVED_TABLES, r"(model\.)?(vision_tower|multi_modal_projector)\..*"),
+    ignored=(*SAVED_TABLES, r"(model\.)?(vision_tower|multi_modal_projector)\..*"),
     required={"hidden_act": ("silu",), "model_type": ("mistral", "ministral3")},
     rename_keys=_with_defaults,
     rope=_parts.LLAMA_ROPE | {"temperature"},
@@ -59,9 +60,7 @@ MIXTRAL = replace(
     hf_architectures=("MixtralForCausalLM",),
     name="Mixtral",
     tensors=(
-        _parts.EMBEDDING,
-        _parts.OUTPUT,
-        *_parts.NORMS,
+        *_parts.COMMON,
         *_parts.attention(queries=_parts.paired_queries, keys=_parts.paired_keys, qkv_bias=None, out_bias=None),
         replace(_parts.router(f"{_BLOCK}.block_sparse_moe.gate.weight"), when=f"no {_parts.STACKED}"),
         *_parts.experts(f"{_BLOCK}.block_sparse_moe.experts", gate="w1", down="w2", up="w3", n_ff="n_ff"),
@@ -86,16 +85,7 @@ FAMILY = Family(
     required_tokens=("</s>",),
     signs=Signs(
         tokens=("[INST]", "[/INST]"),
-        names=(
-            "mistral",
-            "mistralai",
-            "mixtral",
-            "ministral",
-            "mathstral",
-            "codestral",
-            "devstral",
-            "magistral",
-        ),
+        names=("mistral", "mistralai", "mixtral", "ministral", "mathstral", "codestral", "devstral", "magistral"),
         template=("[INST]",),
         n_vocab=(32000, 32768, 131072),
     ),

@@ -6,8 +6,6 @@ from pyggml.families import _parts
 from pyggml.families._family import Family, Variant
 from pyggml.families._layout import Layout, Tensor
 
-_BLOCK = "model.layers.{i}."
-
 OLMO2 = Layout(
     "olmo2",
     model_types=("olmo2",),
@@ -19,13 +17,12 @@ OLMO2 = Layout(
         _parts.TIED_OUTPUT,
         Tensor("output_norm.weight", "model.norm.weight", ("n_embd",)),
         *_parts.attention(qkv_bias=None, out_bias=None),
-        Tensor("blk.{i}.attn_q_norm.weight", f"{_BLOCK}self_attn.q_norm.weight", ("n_q",)),
-        Tensor("blk.{i}.attn_k_norm.weight", f"{_BLOCK}self_attn.k_norm.weight", ("n_kv",)),
-        Tensor("blk.{i}.post_attention_norm.weight", f"{_BLOCK}post_attention_layernorm.weight", ("n_embd",)),
+        _parts.block("attn_q_norm", "self_attn.q_norm", "n_q"),
+        _parts.block("attn_k_norm", "self_attn.k_norm", "n_kv"),
+        _parts.block("post_attention_norm", "post_attention_layernorm", "n_embd"),
         *_parts.gated_feed_forward(),
-        Tensor("blk.{i}.post_ffw_norm.weight", f"{_BLOCK}post_feedforward_layernorm.weight", ("n_embd",)),
+        _parts.block("post_ffw_norm", "post_feedforward_layernorm", "n_embd"),
     ),
-    ignored=_parts.SAVED_TABLES,
     required={"hidden_act": ("silu",), "attention_bias": (False,)},
     switches={"tie_word_embeddings": False},
     is_head_dim_fixed=True,

@@ -4,8 +4,6 @@ from pyggml.families import _parts
 from pyggml.families._family import Family, Variant
 from pyggml.families._layout import Architecture, Layout, Tensor
 
-_BLOCK = "model.layers.{i}."
-
 PHI2 = Layout(
     "phi2",
     model_types=("phi",),
@@ -17,19 +15,18 @@ PHI2 = Layout(
             for tensor in (
                 Tensor("output.weight", "lm_head.weight", ("n_vocab", "n_embd")),
                 Tensor("output_norm.weight", "model.final_layernorm.weight", ("n_embd",)),
-                Tensor("blk.{i}.attn_norm.weight", f"{_BLOCK}input_layernorm.weight", ("n_embd",)),
-                Tensor("blk.{i}.attn_q.weight", f"{_BLOCK}self_attn.q_proj.weight", ("n_q", "n_embd")),
-                Tensor("blk.{i}.attn_k.weight", f"{_BLOCK}self_attn.k_proj.weight", ("n_kv", "n_embd")),
-                Tensor("blk.{i}.attn_v.weight", f"{_BLOCK}self_attn.v_proj.weight", ("n_kv", "n_embd")),
-                Tensor("blk.{i}.attn_output.weight", f"{_BLOCK}self_attn.dense.weight", ("n_embd", "n_q")),
-                Tensor("blk.{i}.ffn_up.weight", f"{_BLOCK}mlp.fc1.weight", ("n_ff", "n_embd")),
-                Tensor("blk.{i}.ffn_down.weight", f"{_BLOCK}mlp.fc2.weight", ("n_embd", "n_ff")),
+                _parts.block("attn_norm", "input_layernorm", "n_embd"),
+                _parts.block("attn_q", "self_attn.q_proj", "n_q", "n_embd"),
+                _parts.block("attn_k", "self_attn.k_proj", "n_kv", "n_embd"),
+                _parts.block("attn_v", "self_attn.v_proj", "n_kv", "n_embd"),
+                _parts.block("attn_output", "self_attn.dense", "n_embd", "n_q"),
+                _parts.block("ffn_up", "mlp.fc1", "n_ff", "n_embd"),
+                _parts.block("ffn_down", "mlp.fc2", "n_embd", "n_ff"),
             )
-            for each in _parts.with_bias(tensor, None)
+            for each in _parts.with_bias(tensor)
         ),
         _parts.EMBEDDING,
     ),
-    ignored=_parts.SAVED_TABLES,
     norm="layer",
     norm_eps="layer_norm_eps",
     required={"hidden_act": ("gelu_new",), "qk_layernorm": (False,), "tie_word_embeddings": (False,)},

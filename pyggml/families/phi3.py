@@ -4,9 +4,7 @@ from dataclasses import replace
 
 from pyggml.families import _parts
 from pyggml.families._family import Family, Signs, Variant
-from pyggml.families._layout import Architecture, Layout, Tensor
-
-_BLOCK = "model.layers.{i}."
+from pyggml.families._layout import Architecture, Layout
 
 #: Also the layout of Phi-4.
 PHI3 = Layout(
@@ -15,15 +13,12 @@ PHI3 = Layout(
     hf_architectures=("Phi3ForCausalLM",),
     name="Phi-3 or Phi-4",
     tensors=(
-        _parts.EMBEDDING,
-        _parts.OUTPUT,
-        *_parts.NORMS,
-        Tensor("blk.{i}.attn_qkv.weight", f"{_BLOCK}self_attn.qkv_proj.weight", ("n_qkv", "n_embd")),
-        Tensor("blk.{i}.attn_output.weight", f"{_BLOCK}self_attn.o_proj.weight", ("n_embd", "n_q")),
-        Tensor("blk.{i}.ffn_up.weight", f"{_BLOCK}mlp.gate_up_proj.weight", ("2*n_ff", "n_embd")),
-        Tensor("blk.{i}.ffn_down.weight", f"{_BLOCK}mlp.down_proj.weight", ("n_embd", "n_ff")),
+        *_parts.COMMON,
+        _parts.block("attn_qkv", "self_attn.qkv_proj", "n_qkv", "n_embd"),
+        _parts.block("attn_output", "self_attn.o_proj", "n_embd", "n_q"),
+        _parts.block("ffn_up", "mlp.gate_up_proj", "2*n_ff", "n_embd"),
+        _parts.block("ffn_down", "mlp.down_proj", "n_embd", "n_ff"),
     ),
-    ignored=_parts.SAVED_TABLES,
     required={
         "hidden_act": ("silu",),
         "attention_bias": (False,),

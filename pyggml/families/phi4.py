@@ -9,12 +9,7 @@ FAMILY = Family(
     stop_tokens=("<|im_end|>", "<|endoftext|>"),
     builds=(phi3.PHI3,),
     required_tokens=("<|im_end|>",),
-    signs=Signs(
-        tokens=("<|im_sep|>",),
-        names=("phi 4", "phi4"),
-        template=("<|im_sep|>",),
-        n_vocab=(100352,),
-    ),
+    signs=Signs(tokens=("<|im_sep|>",), names=("phi 4", "phi4"), template=("<|im_sep|>",), n_vocab=(100352,)),
     classes=("Phi4",),
     variants=(
         Variant("Phi-4-reasoning", ("phi 4 reasoning",)),

@@ -15,13 +15,10 @@ QWEN2 = Layout(
     hf_architectures=("Qwen2ForCausalLM",),
     name="Qwen2",
     tensors=(
-        _parts.EMBEDDING,
-        _parts.OUTPUT,
-        *_parts.NORMS,
+        *_parts.COMMON,
         *_parts.attention(qkv_bias="always", out_bias=None),
         *_parts.gated_feed_forward(),
     ),
-    ignored=_parts.SAVED_TABLES,
     required={"hidden_act": ("silu",)},
     switches={"tie_word_embeddings": False},
     is_head_dim_fixed=True,
@@ -59,19 +56,13 @@ def rename_moe_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def expert_sizes(config: Config) -> Mapping[str, int]:
-    """Read the widths of experts."""
-    return {
-        "n_ff_exp": config.integer("moe_intermediate_size"),
-        "n_ff_shexp": config.integer("shared_expert_intermediate_size"),
-    }
+    """Read the inner widths of the experts and of the shared one."""
+    return {**_parts.expert_sizes(config), "n_ff_shexp": config.integer("shared_expert_intermediate_size")}
 
 
-def shared_expert_metadata(_config: Config, sizes: Sizes) -> Mapping[str, Any]:
-    """Return the widths of experts as the engine names them."""
-    return {
-        "expert_feed_forward_length": sizes.of("n_ff_exp"),
-        "expert_shared_feed_forward_length": sizes.of("n_ff_shexp"),
-    }
+def expert_metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    """Return these widths as the engine names them."""
+    return {**_parts.expert_metadata(config, sizes), "expert_shared_feed_forward_length": sizes.of("n_ff_shexp")}
 
 
 QWEN2_MOE = replace(
@@ -95,7 +86,7 @@ QWEN2_MOE = replace(
     forms=EXPERT_FORMS,
     n_expert="num_experts",
     sizes=expert_sizes,
-    extra=shared_expert_metadata,
+    extra=expert_metadata,
 )
 
 FAMILY = Family(

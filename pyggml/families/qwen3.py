@@ -1,19 +1,15 @@
 """Qwen3, dense and mixture of experts, and Qwen3-Next."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from pyggml.families import _parts, qwen2
 from pyggml.families._family import Family, Variant
-from pyggml.families._layout import Sizes, Tensor
 from pyggml.families._qwen3_next import QWEN3_NEXT
-from pyggml.files.config import Config
 
 _ATTENTION = (
     *_parts.attention(qkv_bias=None, out_bias=None),
-    Tensor("blk.{i}.attn_q_norm.weight", "model.layers.{i}.self_attn.q_norm.weight", ("head_dim",)),
-    Tensor("blk.{i}.attn_k_norm.weight", "model.layers.{i}.self_attn.k_norm.weight", ("head_dim",)),
+    _parts.block("attn_q_norm", "self_attn.q_norm", "head_dim"),
+    _parts.block("attn_k_norm", "self_attn.k_norm", "head_dim"),
 )
 
 QWEN3 = replace(
@@ -22,25 +18,11 @@ QWEN3 = replace(
     model_types=("qwen3",),
     hf_architectures=("Qwen3ForCausalLM",),
     name="Qwen3",
-    tensors=(
-        _parts.EMBEDDING,
-        _parts.OUTPUT,
-        *_parts.NORMS,
-        *_ATTENTION,
-        *_parts.gated_feed_forward(),
-    ),
+    tensors=(*_parts.COMMON, *_ATTENTION, *_parts.gated_feed_forward()),
     required={"hidden_act": ("silu",), "attention_bias": (False,)},
     is_head_dim_fixed=False,
     factors=_parts.DENSE_FACTORS,
 )
-
-
-def _expert_sizes(config: Config) -> Mapping[str, int]:
-    return {"n_ff_exp": config.integer("moe_intermediate_size")}
-
-
-def _expert_metadata(_config: Config, sizes: Sizes) -> Mapping[str, Any]:
-    return {"expert_feed_forward_length": sizes.of("n_ff_exp")}
 
 
 QWEN3_MOE = replace(
@@ -49,20 +31,14 @@ QWEN3_MOE = replace(
     model_types=("qwen3_moe",),
     hf_architectures=("Qwen3MoeForCausalLM",),
     name="Qwen3 mixture of experts",
-    tensors=(
-        _parts.EMBEDDING,
-        _parts.OUTPUT,
-        *_parts.NORMS,
-        *_ATTENTION,
-        *qwen2.EXPERTS,
-    ),
+    tensors=(*_parts.COMMON, *_ATTENTION, *qwen2.EXPERTS),
     required={**QWEN3.required, "norm_topk_prob": (True,), **qwen2.EVERY_BLOCK},
     rename_keys=qwen2.rename_moe_keys,
     forms=qwen2.EXPERT_FORMS,
     n_expert="num_experts",
     factors=_parts.EXPERT_FACTORS,
-    sizes=_expert_sizes,
-    extra=_expert_metadata,
+    sizes=_parts.expert_sizes,
+    extra=_parts.expert_metadata,
 )
 
 FAMILY = Family(

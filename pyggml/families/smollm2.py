@@ -9,11 +9,7 @@ FAMILY = Family(
     stop_tokens=("<|im_end|>", "<|endoftext|>", "</s>"),
     builds=(llama2.LLAMA,),
     required_tokens=("<|im_end|>", "<|endoftext|>"),
-    signs=Signs(
-        tokens=("<reponame>", "<gh_stars>"),
-        names=("smollm", "smollm2"),
-        n_vocab=(49152,),
-    ),
+    signs=Signs(tokens=("<reponame>", "<gh_stars>"), names=("smollm", "smollm2"), n_vocab=(49152,)),
     needs_sign=True,
     classes=("SmolLM2",),
     aliases=("SmolLm2", "use_smolm2"),

@@ -1,19 +1,9 @@
 """SmolLM3: Llama's layout, in which every fourth layer has no rotations."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from pyggml.families import _parts, llama2
 from pyggml.families._family import Family, Variant
-from pyggml.families._layout import Sizes
-from pyggml.files.config import Config
-
-
-def _metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
-    _parts.require_unrotated_fourths(config, sizes)
-    return {}
-
 
 SMOLLM3 = replace(
     llama2.LLAMA,
@@ -23,9 +13,7 @@ SMOLLM3 = replace(
     name="SmolLM3",
     factors=_parts.ATTENTION_FACTORS,
     tensors=(
-        _parts.EMBEDDING,
-        _parts.OUTPUT,
-        *_parts.NORMS,
+        *_parts.COMMON,
         *_parts.attention(queries=_parts.paired_queries, keys=_parts.paired_keys, qkv_bias=None, out_bias=None),
         *_parts.gated_feed_forward(),
     ),
@@ -33,7 +21,7 @@ SMOLLM3 = replace(
     switches={"tie_word_embeddings": True},
     rope=frozenset(),
     window="limit",
-    extra=_metadata,
+    extra=_parts.require_unrotated_fourths,
 )
 
 FAMILY = Family(

@@ -7,8 +7,6 @@ from pyggml.families import _parts
 from pyggml.families._family import Family, Variant
 from pyggml.families._layout import Architecture, Layout, Tensor
 
-_BLOCK = "model.layers.{i}."
-
 _NAMES = {"norm_eps": "layer_norm_eps", "rope_pct": "partial_rotary_factor"}
 
 
@@ -28,23 +26,17 @@ STABLELM = Layout(
         _parts.EMBEDDING,
         _parts.OUTPUT,
         _parts.TIED_OUTPUT,
-        *_parts.with_bias(Tensor("output_norm.weight", "model.norm.weight", ("n_embd",)), None),
-        *_parts.with_bias(Tensor("blk.{i}.attn_norm.weight", f"{_BLOCK}input_layernorm.weight", ("n_embd",)), None),
+        *_parts.with_bias(Tensor("output_norm.weight", "model.norm.weight", ("n_embd",))),
+        *_parts.with_bias(_parts.block("attn_norm", "input_layernorm", "n_embd")),
         *_parts.with_bias(
-            Tensor(
-                "blk.{i}.ffn_norm.weight",
-                f"{_BLOCK}post_attention_layernorm.weight",
-                ("n_embd",),
-                when="no use_parallel_residual",
-            ),
-            "no use_parallel_residual",
+            _parts.block("ffn_norm", "post_attention_layernorm", "n_embd", when="no use_parallel_residual")
         ),
         *_parts.attention(qkv_bias="use_qkv_bias", out_bias=None),
         *(
-            Tensor(
-                f"blk.{{i}}.attn_{letter}_norm.weight",
-                f"{_BLOCK}self_attn.{letter}_layernorm.norms.{{e}}.weight",
-                ("head_dim",),
+            _parts.block(
+                f"attn_{letter}_norm",
+                f"self_attn.{letter}_layernorm.norms.{{e}}",
+                "head_dim",
                 when="qk_layernorm",
                 each=each,
                 is_float=True,
@@ -53,7 +45,6 @@ STABLELM = Layout(
         ),
         *_parts.gated_feed_forward(),
     ),
-    ignored=_parts.SAVED_TABLES,
     norm="layer",
     norm_eps="layer_norm_eps",
     required={"hidden_act": ("silu",), "rotary_scaling_factor": (1.0, 1)},

@@ -19,16 +19,8 @@ FAMILY = Family(
     stop_tokens=("<|im_end|>", "<|endoftext|>"),
     builds=(llama2.LLAMA, YI),
     required_tokens=("<|im_end|>", "<|endoftext|>"),
-    signs=Signs(
-        tokens=("<|startoftext|>",),
-        names=("yi",),
-        n_vocab=(64000,),
-    ),
+    signs=Signs(tokens=("<|startoftext|>",), names=("yi",), n_vocab=(64000,)),
     needs_sign=True,
     classes=("Llama",),
-    variants=(
-        Variant("Yi-1.5", ("yi 1 5",)),
-        Variant("Yi-Coder", ("yi coder",)),
-        Variant("Yi", ("yi",)),
-    ),
+    variants=(Variant("Yi-1.5", ("yi 1 5",)), Variant("Yi-Coder", ("yi coder",)), Variant("Yi", ("yi",))),
 )

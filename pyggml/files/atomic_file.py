@@ -54,16 +54,7 @@ class PartialFile:
         return True
 
     def begin(self, header: bytes, n_body: int, n_parts: int) -> frozenset[int]:
-        """Write the header.
-
-        Args:
-            header: the file up to the body.
-            n_body: size of the body.
-            n_parts: number of its parts.
-
-        Returns:
-            The indices of the parts that have already been written.
-        """
+        """Write the header, before a body of parts; return the indices of the parts that have already been written."""
         del n_parts
         self._header_size, self._n_body = len(header), n_body
         write_at(self._descriptor, memoryview(header), 0)

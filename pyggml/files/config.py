@@ -16,6 +16,9 @@ from pyggml.errors import ModelLoadError, ModelNotFoundError, UnsupportedArchite
 from pyggml.files.json_file import read_object
 from pyggml.files.model_files import CONFIG, PARAMS, QUANTIZATION, ModelFiles
 
+# Values of an unknown key that switch nothing on.
+_OFF: tuple[Any, ...] = (None, False, 0, 1, "", [], {})
+
 
 @dataclass(frozen=True)
 class Keys:
@@ -48,14 +51,7 @@ class Config:
     def __init__(
         self, path: Path, values: Mapping[str, Any], where: str = "", ignored: list[str] | None = None
     ) -> None:
-        """Wrap the values.
-
-        Args:
-            path: the file.
-            values: the object's values.
-            where: the object's key with a trailing dot; empty at the top level.
-            ignored: the list that collects ignored keys; None: a new one.
-        """
+        """Wrap the values, all unread; None for ``ignored``: a new list."""
         self.path = path
         self.values: Mapping[str, Any] = MappingProxyType(dict(values))
         self.where = where
@@ -109,15 +105,7 @@ class Config:
         return Config(self.path, values, self.where, self.ignored)
 
     def require(self, key: str, allowed: tuple[Any, ...]) -> None:
-        """Reject a value that the engine does not support.
-
-        Args:
-            key: the key.
-            allowed: the supported values, first the one that a missing key or null means.
-
-        Raises:
-            UnsupportedArchitectureError: the value is something else.
-        """
+        """Reject a value that the engine does not support; the first allowed one is that of a missing key or null."""
         value = self._or_default(key, allowed[0])
         if not any(value == each and type(value) is type(each) for each in allowed):
             listed = " or ".join(repr(each) for each in allowed)
@@ -141,23 +129,18 @@ class Config:
         return [key for key in self.values if key not in self._known]
 
     def require_all_known(self, keys: Keys) -> None:
-        """Reject unread keys that change what the reference computes, and record those that it ignores.
-
-        Args:
-            keys: the keys that the reference knows.
-
-        Raises:
-            UnsupportedArchitectureError: there is such a key.
-        """
+        """Reject unread keys that change what the reference computes, and record those that it ignores."""
         for key in self.unread:
             value = self.values[key]
             if key in keys.computes:
-                if not _is_same(value, keys.computes[key]):
+                # Null means the same as a missing value, unless it switches something off.
+                default = keys.computes[key]
+                if value != default and (value is not None or default is True):
                     raise UnsupportedArchitectureError(
                         f"{self.path}: {self.where}{key} is {value!r:.80}, which changes what such a model computes; "
                         "pyggml does not support it"
                     )
-            elif key in keys.inert or key.startswith("_") or _is_off(value):
+            elif key in keys.inert or key.startswith("_") or (value is not True and value in _OFF):
                 continue
             elif keys.is_complete:
                 self.ignored.append(f"{self.where}{key}")
@@ -178,23 +161,10 @@ class Config:
         return default if value is None else value
 
 
-def _is_same(value: object, default: object) -> bool:
-    """Check whether a value means the same as a missing one; null does, unless it switches something off."""
-    return value == default or (value is None and default is not True)
-
-
-def _is_off(value: object) -> bool:
-    return value is not True and value in (None, False, 0, 1, "", [], {})
-
-
 def read_config(files: ModelFiles) -> Config:
     """Read a directory's ``config.json``, or its ``params.json`` with the file name as the model type.
 
     The result includes a ``quantization_config`` from a separate file.
-
-    Raises:
-        ModelNotFoundError: the directory has neither.
-        ModelLoadError: the file is broken.
     """
     if files.config is None:
         raise ModelNotFoundError(f"{files.path} has no {CONFIG}")

@@ -18,11 +18,7 @@ DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def target_path(name: str, target: object) -> Path:
-    """Validate the path of a file to write.
-
-    Args:
-        name: name of the parameter, for messages.
-        target: its value.
+    """Validate the path of a file to write, the value of the parameter ``name``.
 
     Raises:
         InvalidParameterError: it is not a path, is a directory, a device or a pipe, has no parent directory, or is
@@ -35,7 +31,11 @@ def target_path(name: str, target: object) -> Path:
         path.lstat()
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            raise InvalidParameterError(_too_long(name, path)) from None
+            longest = max(path.parts, key=_n_bytes)
+            raise InvalidParameterError(
+                f"{name} is too long for the file system: {_n_bytes(str(path))} bytes, {_n_bytes(longest)} of them in "
+                f"'{longest[:40]}...'; most file systems allow 255 in a name and 4,095 in a path"
+            ) from None
     if path.is_dir():
         raise InvalidParameterError(f"{path} is a directory; the path of a file was expected")
     if path.exists() and not path.is_file():
@@ -45,30 +45,15 @@ def target_path(name: str, target: object) -> Path:
     return path
 
 
-def _too_long(name: str, path: Path) -> str:
-    longest = max(path.parts, key=_n_bytes)
-    return (
-        f"{name} is too long for the file system: {_n_bytes(str(path))} bytes, {_n_bytes(longest)} of them in "
-        f"'{longest[:40]}...'; most file systems allow 255 in a name and 4,095 in a path"
-    )
-
-
 def _n_bytes(text: str) -> int:
     return len(os.fsencode(text))
 
 
 @contextlib.contextmanager
 def require_disk_space(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]:
-    """Raise DiskFullError if a file does not fit, or if the enclosed code fills the disk.
+    """Raise DiskFullError if a file of ``n_bytes`` does not fit, or if the enclosed code fills the disk.
 
-    Args:
-        target: the file.
-        n_bytes: its size.
-        n_allocated: bytes that an unfinished file already occupies.
-
-    Raises:
-        InvalidParameterError: its directory does not exist.
-        DiskFullError: it does not fit, or the disk became full.
+    ``n_allocated`` are bytes that an unfinished file already occupies.
     """
     if not target.parent.is_dir():
         raise InvalidParameterError(f"there is no directory {target.parent} to write {target.name} to")

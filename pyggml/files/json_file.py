@@ -21,13 +21,9 @@ MAX_BYTES = 256 * 2**20
 def read_object(file: Path, failure: type[InferError] = ModelLoadError) -> dict[str, Any]:
     """Read the JSON object in a file; an empty one if there is no such file.
 
-    Args:
-        file: the file.
-        failure: the exception to raise, ModelLoadError or TokenizerError.
-
     Raises:
-        InferError: the file cannot be read, is too large, or is not a single JSON object in UTF-8 without duplicate
-            keys.
+        InferError: of the class ``failure``: the file cannot be read, is too large, or is not a single JSON object in
+            UTF-8 without duplicate keys.
     """
     data = read_bytes(file, failure)
     return {} if data is None else parse_object(data, str(file), failure)

@@ -50,11 +50,7 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 def remove(path: Path) -> int:
-    """Remove an unfinished file, unless it is being written.
-
-    Returns:
-        The number of bytes freed; 0 if it was not removed.
-    """
+    """Remove an unfinished file, unless it is being written; return the number of bytes freed."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:  # already removed, or owned by another user

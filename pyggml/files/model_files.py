@@ -153,11 +153,7 @@ def companion_files(names: Collection[str]) -> list[str]:
 
 
 def shards(index: Path) -> dict[str, set[str]]:
-    """Read an index: name of a file in the same directory -> names of its tensors.
-
-    Raises:
-        ModelLoadError: it cannot be read, is empty, or names a file in another directory.
-    """
+    """Read an index: name of a file in the same directory -> names of its tensors."""
     weight_map = read_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelLoadError(f"{index} has no weight_map")
@@ -202,7 +198,7 @@ def _checkpoint(directory: Path, names: Collection[str]) -> ModelFiles:
     return ModelFiles(
         directory,
         "huggingface",
-        _WEIGHTS[main] if main is not None else "none",
+        "none" if main is None else _WEIGHTS[main],
         files=() if main in (None, INDEX) else (directory / main,),
         config=None if config is None else directory / config,
         index=directory / INDEX if main == INDEX else None,

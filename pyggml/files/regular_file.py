@@ -29,13 +29,10 @@ class RegularFile:
     def __init__(self, path: Path, failure: type[InferError] = ModelLoadError) -> None:
         """Open the file.
 
-        Args:
-            path: the file's path.
-            failure: the exception to raise, here and in :meth:`read`: ModelLoadError or TokenizerError.
-
         Raises:
-            ModelNotFoundError, TokenizerNotFoundError: there is no such file.
-            ModelLoadError, TokenizerError: it cannot be opened, or is a directory, a pipe or the like.
+            ModelNotFoundError, TokenizerNotFoundError: there is no such file; which one depends on ``failure``.
+            ModelLoadError, TokenizerError: as ``failure`` says, also from :meth:`read`: it cannot be opened, or is a
+                directory, a pipe or the like.
         """
         self.path = path
         self._failure = failure

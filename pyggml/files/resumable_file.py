@@ -39,9 +39,7 @@ def part_path(target: Path) -> Path:
 def acquire(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
     """Return the unfinished file for ``target``, locked; None if another thread or process has finished it.
 
-    Args:
-        target: the finished file's path.
-        waiting: called repeatedly while another thread or process writes the file; may raise to stop waiting.
+    ``waiting`` is called repeatedly while another thread or process writes the file; it may raise to stop waiting.
     """
     path = part_path(target)
     while not target.exists():

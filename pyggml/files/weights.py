@@ -64,11 +64,8 @@ class Plain(Weight):
     def __init__(self, array: npt.NDArray[Any], type: GGMLType, file: tuple[Path, int] | None = None) -> None:
         """Wrap an array whose first dimension counts the rows; BF16 as its bits.
 
-        Args:
-            array: the numbers, with at least one dimension.
-            type: their type.
-            file: their path and offset. Consecutive rows are read from there, in half the time of touching the pages of
-                a mapped file for the first time.
+        Consecutive rows are read from ``file``, a path and an offset, in half the time of touching the pages of a
+        mapped file for the first time.
         """
         self.n_rows = array.shape[0]
         self._array = array.reshape(self.n_rows, -1)
@@ -161,12 +158,7 @@ class Transposed(Weight):
     """A stack of matrices that are stored with rows and columns exchanged."""
 
     def __init__(self, array: npt.NDArray[Any], type: GGMLType) -> None:
-        """Wrap an array of shape (n_matrices, n_cols, rows of a matrix); BF16 as its bits.
-
-        Args:
-            array: the numbers.
-            type: their type.
-        """
+        """Wrap an array of shape (n_matrices, n_cols, rows of a matrix); BF16 as its bits."""
         self._array = array
         n_matrices, self.n_cols, self._n_each = array.shape
         self.n_rows, self.type = n_matrices * self._n_each, type

@@ -5,8 +5,7 @@ Invalid UTF-8 is read as lone surrogates (``surrogateescape``) and can be writte
 at the first NUL.
 """
 
-from pyggml.gguf._reader import GGUFReader
-from pyggml.gguf._tensors import TensorInfo
+from pyggml.gguf._reader import GGUFReader, TensorInfo
 from pyggml.gguf._writer import GGUFWriter
 from pyggml.gguf.values import MetadataValue, ValueType
 from pyggml.quant import GGMLType

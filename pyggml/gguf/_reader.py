@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -17,18 +18,37 @@ from pyggml._core.checks import c_string, flag, is_path, shown
 from pyggml._core.ffi import lib
 from pyggml._core.mapped_file import MappedFile
 from pyggml._core.owner import ClosableOwner, Owner
-from pyggml.gguf._tensors import TensorInfo, tensor_infos
 from pyggml.gguf.values import MetadataValue, ValueType, decode, read_value, value_type
+from pyggml.quant import GGMLType
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
 
 
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor of a file.
+
+    Attributes:
+        name: its name, unique in the file.
+        type: the type of its elements.
+        shape: its shape in numpy's order, columns last.
+        offset: offset of its first byte in the file.
+        nbytes: size of its data.
+    """
+
+    name: str
+    type: GGMLType
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
 class GGUFReader(ClosableOwner):
     """An open GGUF file. Thread-safe; also a context manager.
 
-    Arrays from :meth:`tensor` stay valid after :meth:`close`. Do not truncate the file while one is in use: bytes
-    that are no longer on disk read as zeros on Linux, and crash the process elsewhere.
+    After :meth:`close`, arrays from :meth:`tensor` stay valid; reading more raises ClosedError. Do not truncate the
+    file while one is in use: bytes that are no longer on disk read as zeros on Linux, and crash the process elsewhere.
 
     Attributes:
         path: the file's path.
@@ -55,7 +75,7 @@ class GGUFReader(ClosableOwner):
         raw = lib.pyg_gguf_get(handle)
         self.version = lib.gguf_get_version(raw)
         self._metadata = _Metadata(handle, self.path)
-        self._tensors = MappingProxyType({info.name: info for info in tensor_infos(raw)})
+        self._tensors = MappingProxyType({info.name: info for info in _tensor_infos(raw)})
         self._has_data = not header_only
         self._mapped: MappedFile | None = MappedFile(self.path) if self._has_data else None
 
@@ -75,11 +95,7 @@ class GGUFReader(ClosableOwner):
 
     @property
     def handle(self) -> CData:
-        """The ``pyg_gguf *``, *borrowed* while a reference to it is held.
-
-        Raises:
-            ClosedError: the reader is closed.
-        """
+        """The ``pyg_gguf *``, *borrowed* while a reference to it is held."""
         return self._metadata.handle
 
     def value_type(self, key: str) -> ValueType:
@@ -88,7 +104,6 @@ class GGUFReader(ClosableOwner):
         Raises:
             KeyError: there is no such key.
             InvalidParameterError: the key is not text.
-            ClosedError: the reader is closed.
         """
         c_string("key", key)
         return self._metadata.value_type(key)
@@ -104,7 +119,6 @@ class GGUFReader(ClosableOwner):
             InvalidParameterError: there is no such tensor, or only the header was opened.
             ModelLoadError: the file was truncated since it was opened, or became unreadable, and an array was read
                 beyond its end, where it has zeros (on Linux).
-            ClosedError: the reader is closed.
         """
         info, mapped = self._find(name), self._mapped
         if not self._has_data:
@@ -124,7 +138,6 @@ class GGUFReader(ClosableOwner):
             InvalidParameterError: there is no such tensor, its type is an integer or F64, or its bytes are not valid
                 for its type.
             ModelLoadError: the file was truncated since it was opened, or became unreadable.
-            ClosedError: the reader is closed.
         """
         info = self._find(name)
         values = quant.dequantize(self.tensor(name), info.type, info.shape)
@@ -160,35 +173,46 @@ class _Metadata(Owner, Mapping[str, MetadataValue]):
         self._values: dict[str, MetadataValue] = {}
 
     def __getitem__(self, key: str) -> MetadataValue:
-        handle = self._open_handle()
+        handle = self.handle
         if key not in self._values:
             self._values[key] = read_value(lib.pyg_gguf_get(handle), self._key_ids[key])
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
-        self._open_handle()
+        _ = self.handle  # raises ClosedError
         return iter(self._key_ids)
 
     def __len__(self) -> int:
-        self._open_handle()
+        _ = self.handle
         return len(self._key_ids)
 
     def value_type(self, key: str) -> ValueType:
-        handle = self._open_handle()
-        return value_type(lib.pyg_gguf_get(handle), self._key_ids[key])
-
-    @property
-    def handle(self) -> CData:
-        return self._open_handle()
+        return value_type(lib.pyg_gguf_get(self.handle), self._key_ids[key])
 
     def close(self) -> None:
         self._handle = None
 
-    def _open_handle(self) -> CData:
+    @property
+    def handle(self) -> CData:
         handle = self._handle
         if handle is None:
             raise errors.ClosedError(f"the reader of {self._path} has been closed")
         return handle
+
+
+def _tensor_infos(raw: CData) -> Iterator[TensorInfo]:
+    data_offset = lib.gguf_get_data_offset(raw)
+    for i in range(lib.gguf_get_n_tensors(raw)):
+        ne = list(lib.gguf_get_tensor_ne(raw, i)[0 : lib.GGML_MAX_DIMS])
+        while len(ne) > 1 and ne[-1] == 1:
+            ne.pop()
+        yield TensorInfo(
+            name=decode(lib.gguf_get_tensor_name(raw, i)),
+            type=GGMLType(lib.gguf_get_tensor_type(raw, i)),
+            shape=tuple(reversed(ne)),
+            offset=data_offset + lib.gguf_get_tensor_offset(raw, i),
+            nbytes=lib.gguf_get_tensor_size(raw, i),
+        )
 
 
 def _path_text(path: str | bytes | os.PathLike[str]) -> str:

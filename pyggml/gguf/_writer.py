@@ -18,7 +18,7 @@ from pyggml._core.locks import NonReentrantLock
 from pyggml._core.owner import Owner
 from pyggml.files.atomic_file import PartialFile
 from pyggml.files.disk import target_path
-from pyggml.gguf._tensors import TensorInfo
+from pyggml.gguf._reader import TensorInfo
 from pyggml.gguf.values import ValueType, encode, write_value
 from pyggml.quant import GGMLType
 
@@ -41,7 +41,8 @@ class GGUFWriter(Owner):
             writer.write_tensor("output.weight", quant.quantize(weights, GGMLType.Q8_0))
 
     Leaving the ``with`` block finishes the file; leaving it by an exception discards it. Thread-safe: calls run one at
-    a time. File system errors (no space, no permission) are raised as OSError.
+    a time. File system errors (no space, no permission) are raised as OSError. Once the writer is finished or closed,
+    its methods raise ClosedError, except that :meth:`close` and a completed :meth:`finish` can be repeated.
 
     Attributes:
         path: the finished file's path; an existing file is replaced.
@@ -85,7 +86,6 @@ class GGUFWriter(Owner):
             InvalidParameterError: the key is unusable or already set, the value does not fit the type, a list is empty
                 without a type, text has a NUL, the alignment is not the format's default, or data has already been
                 written.
-            ClosedError: the writer is finished or closed.
         """
         with self._lock.hold():
             write_value(self._declaring(), key, value, type)
@@ -100,7 +100,6 @@ class GGUFWriter(Owner):
 
         Raises:
             InvalidParameterError: the name, shape or type is invalid, or data has already been written.
-            ClosedError: the writer is finished or closed.
         """
         type, shape = quant.ggml_type(type), quant.checked_shape(shape)
         nbytes = quant.nbytes(type, shape)
@@ -116,22 +115,14 @@ class GGUFWriter(Owner):
             self._missing.add(name)
 
     def missing(self) -> frozenset[str]:
-        """Return the names of declared tensors without data. After this call, nothing can be declared.
-
-        Raises:
-            ClosedError: the writer is finished or closed.
-        """
+        """Return the names of declared tensors without data. After this call, nothing can be declared."""
         with self._lock.hold():
             self._begun()
             return frozenset(self._missing)
 
     @property
     def n_bytes(self) -> int:
-        """Size of the finished file, with what has been declared so far.
-
-        Raises:
-            ClosedError: the writer is finished or closed.
-        """
+        """Size of the finished file, with what has been declared so far."""
         with self._lock.hold():
             return len(_meta_data(self._open_handle())) + self._n_body
 
@@ -144,7 +135,6 @@ class GGUFWriter(Owner):
 
         Raises:
             InvalidParameterError: there is no such tensor, it has its data already, or dtype or shape do not fit.
-            ClosedError: the writer is finished or closed.
         """
         with self._lock.hold():
             info, file = self._begin(name)
@@ -162,7 +152,6 @@ class GGUFWriter(Owner):
 
         Raises:
             InvalidParameterError: there is no such tensor, it has its data already, or the parts are too short or long.
-            ClosedError: the writer is finished or closed.
         """
         with self._lock.hold():
             info, file = self._begin(name)
@@ -187,31 +176,22 @@ class GGUFWriter(Owner):
 
         Raises:
             InvalidParameterError: a declared tensor has no data.
-            ClosedError: the writer is closed.
         """
         with self._lock.hold():
             if self._is_finished:
                 return
-            file = self._begun()
+            self._begun()
             if self._missing:
                 first = ", ".join(sorted(self._missing)[:5])
                 raise errors.InvalidParameterError(
                     f"{len(self._missing)} of {len(self._declared)} tensors have no data: {first} ..."
                 )
-            file.publish()
-            self._is_finished = True
-            self._handle = None
+            self._publish(is_durable=True)
 
     def finish_without_data(self) -> None:
-        """Finish a file whose tensors read as zeros and, on most file systems, take no space.
-
-        Raises:
-            ClosedError: the writer is finished or closed.
-        """
+        """Finish a file whose tensors read as zeros and, on most file systems, take no space."""
         with self._lock.hold():
-            self._begun().publish(is_durable=False)
-            self._is_finished = True
-            self._handle = None
+            self._publish(is_durable=False)
 
     def close(self) -> None:
         """Discard an unfinished file. Can be called repeatedly."""
@@ -240,6 +220,11 @@ class GGUFWriter(Owner):
             state = "already has its data" if is_known else "was not declared"
             raise errors.InvalidParameterError(f"tensor {shown(name)} {state}")
         return self._declared[name], file
+
+    def _publish(self, *, is_durable: bool) -> None:
+        self._begun().publish(is_durable=is_durable)
+        self._is_finished = True
+        self._handle = None
 
     def _complete(self, name: str, file: PartialFile) -> None:
         self._missing.remove(name)

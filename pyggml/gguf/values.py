@@ -45,17 +45,7 @@ class ValueType(IntEnum):
 
 
 _DTYPES: dict[ValueType, np.dtype[np.generic]] = {
-    ValueType.UINT8: np.dtype(np.uint8),
-    ValueType.INT8: np.dtype(np.int8),
-    ValueType.UINT16: np.dtype(np.uint16),
-    ValueType.INT16: np.dtype(np.int16),
-    ValueType.UINT32: np.dtype(np.uint32),
-    ValueType.INT32: np.dtype(np.int32),
-    ValueType.FLOAT32: np.dtype(np.float32),
-    ValueType.BOOL: np.dtype(np.bool_),
-    ValueType.UINT64: np.dtype(np.uint64),
-    ValueType.INT64: np.dtype(np.int64),
-    ValueType.FLOAT64: np.dtype(np.float64),
+    type: np.dtype(type.name.lower()) for type in ValueType if type is not ValueType.STRING
 }
 _TYPE_OF_DTYPE = {dtype: type for type, dtype in _DTYPES.items()}
 
@@ -69,11 +59,7 @@ def decode(text: CData) -> str:
 
 
 def encode(what: str, text: str) -> bytes:
-    """Convert str to UTF-8, the inverse of :func:`decode`.
-
-    Raises:
-        InvalidParameterError: ``text`` is not a str, or holds a NUL or a lone surrogate.
-    """
+    """Convert str to UTF-8, the inverse of :func:`decode`; InvalidParameterError for a NUL or a lone surrogate."""
     if not isinstance(text, str):
         raise errors.InvalidParameterError(f"{what} must be a str, not {shown(text)}")
     try:
@@ -117,13 +103,7 @@ def _copy(data: CData, dtype: np.dtype[np.generic], n: int) -> npt.NDArray[np.ge
 
 
 def write_value(handle: CData, key: str, value: object, type: ValueType | None) -> None:
-    """Add a key to a ``pyg_gguf``.
-
-    Args:
-        handle: the object.
-        key: new, and not empty.
-        value: a bool, int, float or str, a numpy scalar, or a one-dimensional array, list or tuple of these.
-        type: the type of the value or of an array's elements; None: inferred, see :meth:`pyggml.gguf.GGUFWriter.set`.
+    """Add a key to a ``pyg_gguf``, with a value and a type as for :meth:`pyggml.gguf.GGUFWriter.set`.
 
     Raises:
         InvalidParameterError: the key is unusable, or the value does not fit the type.

@@ -61,8 +61,7 @@ def imported(
             stops.
 
     Raises:
-        TokenizerError, TokenizerNotFoundError: also if ``tokenizer`` does not match this model.
-        As :func:`~pyggml.importer.convert.convert`.
+        InferError: as :func:`~pyggml.importer.convert.convert`; also if ``tokenizer`` does not match this model.
     """
     outtype = require_outtype(outtype)
     directory = files.path

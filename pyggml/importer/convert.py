@@ -122,10 +122,7 @@ class GGUFContents:
     """The contents of a GGUF file except the tensors' data, which has not been read yet.
 
     Attributes:
-        plan: tensors and metadata.
-        vocabulary: the tokenizer's metadata.
-        imatrix: importances of the weights, if known.
-        types: element type of each tensor.
+        types: element type of each tensor of the plan.
         file_type: the number that describes the types as a whole (``general.file_type``).
     """
 
@@ -137,16 +134,7 @@ class GGUFContents:
 
 
 def read_contents(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | None = None) -> GGUFContents:
-    """Read a directory and check that all of it can be converted.
-
-    Args:
-        files: the directory.
-        outtype: in the engine's spelling.
-        imatrix: importances of the weights.
-
-    Raises:
-        InferError: as :func:`convert`.
-    """
+    """Read a directory and check that all of it can be converted to an output type, in the engine's spelling."""
     plan = as_stored(read_plan(files)) if outtype == "auto" else read_plan(files)
     _log_ignored_keys(plan)
     vocabulary = read_vocabulary(files.path, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
@@ -155,14 +143,12 @@ def read_contents(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | N
 
 
 def _log_ignored_keys(plan: ImportPlan) -> None:
-    """Log the keys of the configuration that were ignored."""
     if not plan.ignored:
         return
     level, more = logging.INFO, ""
     if plan.has_own_code:
         level, more = logging.WARNING, "; the Python code that comes with the model may read them"
-    names = ", ".join(plan.ignored)
-    logger.log(level, "%s: ignored %s, as transformers does%s", plan.config.path, names, more)
+    logger.log(level, "%s: ignored %s, as transformers does%s", plan.config.path, ", ".join(plan.ignored), more)
 
 
 def write_model(
@@ -172,18 +158,9 @@ def write_model(
     n_threads: int | None = None,
     file: PartialFile | None = None,
 ) -> Conversion:
-    """Write a model.
+    """Write a model; errors as for :func:`convert`, or StoppedError if the progress callback returned False.
 
-    Args:
-        contents: the contents to write.
-        target: the file.
-        progress: as for :func:`convert`.
-        n_threads: as for :func:`convert`.
-        file: an unfinished file to continue; its complete tensors are not written again. None: a new file.
-
-    Raises:
-        StoppedError: the progress callback returned False.
-        InferError: as :func:`convert`.
+    ``file`` is an unfinished file to continue, whose complete tensors are not written again; None: a new file.
     """
     with GGUFWriter(target, file=file) as writer:
         _write_header(writer, contents)
@@ -203,7 +180,7 @@ def check_vocabulary(contents: GGUFContents, name: str, tokenizer: object = None
         accept: called with a GGUF file that lacks only the weights; it refuses a file by raising.
 
     Raises:
-        TokenizerError, TokenizerNotFoundError: the tokenizer cannot be used, or belongs to another model.
+        TokenizerError: the tokenizer cannot be used, or belongs to another model.
     """
     own = contents.vocabulary.metadata.get(TOKENIZER_JSON)
     if tokenizer is None and accept is None and own is None:
@@ -227,11 +204,7 @@ def checked_threads(n_threads: int | None) -> int | None:
 
 
 def report_progress(progress: Progress | None, fraction: float, directory: Path) -> None:
-    """Report the progress of a conversion.
-
-    Raises:
-        StoppedError: the callback returned False.
-    """
+    """Report the progress of a conversion; StoppedError if the callback returned False."""
     if progress is not None and progress(fraction) is False:
         raise StoppedError(f"converting {directory} was stopped by its progress callback")
 
@@ -245,12 +218,13 @@ def _write_header(writer: GGUFWriter, contents: GGUFContents) -> None:
 def _write_metadata(writer: GGUFWriter, contents: GGUFContents) -> None:
     metadata: dict[str, Any] = {
         **contents.plan.metadata,
+        "general.name": name_for_engine(str(contents.plan.metadata["general.name"]), contents.vocabulary),
         "general.file_type": contents.file_type,
         **contents.vocabulary.metadata,
     }
-    metadata["general.name"] = name_for_engine(str(metadata["general.name"]), contents.vocabulary)
     for key, value in metadata.items():
-        writer.set(key, value, _value_type(value))
+        is_empty = isinstance(value, (list, tuple)) and not value  # the writer cannot infer its type
+        writer.set(key, value, ValueType.STRING if is_empty else None)
     for key, (value, type) in ({} if contents.imatrix is None else quantizer_metadata(contents.imatrix)).items():
         writer.set(key, value, type)
 
@@ -265,13 +239,6 @@ def name_for_engine(name: str, vocabulary: Vocabulary) -> str:
     if vocabulary.has_rstrip_tokens and {"</s>", "<unk>", "<s>", "<|endoftext|>"} <= set(texts):
         return name
     return re.sub("(phi)-?(3)", r"\1 \2", name, flags=re.IGNORECASE)
-
-
-def _value_type(value: Any) -> ValueType | None:
-    """The type to write an empty list with, which the writer cannot infer; None for all other values."""
-    if isinstance(value, (list, tuple)) and not value:
-        return ValueType.STRING
-    return None
 
 
 def _write_tensors(writer: GGUFWriter, contents: GGUFContents, threads: int | None, progress: Progress | None) -> None:

@@ -33,11 +33,7 @@ _CHUNK = 2**20
 
 
 def require_outtype(outtype: object) -> str:
-    """Return the output type in the engine's spelling.
-
-    Raises:
-        InvalidParameterError: there is no such output type.
-    """
+    """Return the output type in the engine's spelling."""
     return file_type("outtype", outtype, OUTTYPES)
 
 
@@ -48,11 +44,7 @@ def choose_types(
     tensors: Sequence[PlannedTensor],
     imatrix: ImportanceMatrix | None = None,
 ) -> tuple[list[GGMLType], int]:
-    """Return each tensor's element type, and the ``general.file_type`` of the file.
-
-    Raises:
-        InvalidParameterError: a type needs importances that were not given.
-    """
+    """Return each tensor's element type, and the ``general.file_type`` of the file."""
     if outtype == "auto":
         types = [_stored_type(tensor, tensor.weight.type) for tensor in tensors]
         return types, _file_type(types, tensors)
@@ -79,11 +71,7 @@ def require_importances(
 
 
 def importances(tensor: PlannedTensor, imatrix: ImportanceMatrix | None) -> Floats | None:
-    """Return the importances of a tensor's columns: (n_matrices, n_columns), or None if unknown.
-
-    Raises:
-        InvalidParameterError: the importance matrix belongs to another model.
-    """
+    """Return the importances of a tensor's columns, (n_matrices, n_columns), or None if they are unknown."""
     weights = None if imatrix is None else imatrix.weights(tensor.name)
     shape = (math.prod(tensor.shape[:-2]), tensor.shape[-1])
     if weights is None or weights.size == math.prod(shape):
@@ -100,11 +88,7 @@ def importances(tensor: PlannedTensor, imatrix: ImportanceMatrix | None) -> Floa
 def encoded_parts(
     tensor: PlannedTensor, type: GGMLType, executor: Executor, imatrix: ImportanceMatrix | None = None
 ) -> Iterator[npt.NDArray[Any]]:
-    """Yield a tensor's data encoded as a type, a few rows at a time, in order.
-
-    Raises:
-        ModelLoadError: the type cannot hold a value; the message names the tensor.
-    """
+    """Yield a tensor's data encoded as a type, a few rows at a time, in order."""
     weight, exact = tensor.weight, tensor.weight.in_type(type)
     column_importances = importances(tensor, imatrix) if type.is_quantized and exact is None else None
 
@@ -115,9 +99,8 @@ def encoded_parts(
         return encode(weight.floats(rows), type, None if column_importances is None else column_importances[matrix])
 
     try:
-        yield from executor.map(
-            encoded, _row_chunks(weight, 1 if column_importances is None else len(column_importances))
-        )
+        n_matrices = 1 if column_importances is None else len(column_importances)
+        yield from executor.map(encoded, _row_chunks(weight, n_matrices))
     except InvalidParameterError as error:
         raise ModelLoadError(f"tensor {shown(tensor.name)} cannot be stored as {type.name}: {error}") from None
 
@@ -144,12 +127,8 @@ def _stored_type(tensor: PlannedTensor, type: GGMLType) -> GGMLType:
 
 def _unquantized(tensors: Sequence[PlannedTensor]) -> list[TensorToQuantize]:
     """The tensors with unquantised types, as the quantiser's rules expect."""
-    return [
-        TensorToQuantize(
-            t.name, t.shape, _stored_type(t, GGMLType.F16 if t.weight.type.is_quantized else t.weight.type)
-        )
-        for t in tensors
-    ]
+    types = (GGMLType.F16 if t.weight.type.is_quantized else t.weight.type for t in tensors)
+    return [TensorToQuantize(t.name, t.shape, _stored_type(t, type)) for t, type in zip(tensors, types, strict=True)]
 
 
 def _file_type(types: Iterable[GGMLType], tensors: Iterable[PlannedTensor]) -> int:

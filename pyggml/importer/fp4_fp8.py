@@ -47,12 +47,7 @@ class Float4(Weight):
     """4-bit floats with 2 exponent bits (E2M1), times a scale for each group of columns."""
 
     def __init__(self, packed: Bytes, scales: Floats) -> None:
-        """Take the codes, two to a byte with the first in the low half, and the scales.
-
-        Args:
-            packed: (n_rows, n_cols / 2).
-            scales: (n_rows, n_groups).
-        """
+        """Take (n_rows, n_cols / 2) bytes of two codes, the first in the low half, and (n_rows, n_groups) scales."""
         self._packed, self._scales = packed, scales
         self.n_rows, self.n_cols = packed.shape[0], packed.shape[1] * 2
         self.type = float_type(scales, float(_E2M1.max()))
@@ -107,13 +102,9 @@ class NVFloat4(Float4):
     """
 
     def __init__(self, packed: Bytes, scales: Bytes, *, factor: float = 1.0, divisor: float = 1.0) -> None:
-        """Take the codes as :class:`Float4`, and the scales.
+        """Take the codes as :class:`Float4`, and (n_rows, n_cols / 16) scales.
 
-        Args:
-            packed: (n_rows, n_cols / 2).
-            scales: (n_rows, n_cols / 16).
-            factor: factor of the scales, in ModelOpt's format.
-            divisor: divisor of the scales, in the format of compressed-tensors.
+        ``factor`` multiplies the scales in ModelOpt's format; ``divisor`` divides them in that of compressed-tensors.
         """
         self._packed, self._codes = packed, scales
         self._factor, self._divisor = np.float32(factor), np.float32(divisor)

@@ -25,11 +25,8 @@ class Hyperparameters:
     """The hyper-parameters of a language model.
 
     Attributes:
-        sizes: the sizes and switches that determine the model's tensors.
         n_ctx_train: the context length that the configuration states.
-        rope: the rotary position embeddings.
-        window: the sliding window.
-        settings: the other settings, as metadata without the architecture's prefix.
+        settings: the settings that the other attributes lack, as metadata without the architecture's prefix.
     """
 
     sizes: Sizes
@@ -80,7 +77,6 @@ def read_hyperparameters(config: Config, layout: Layout, reference: Reference, t
 
 
 def _read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
-    """Read the sizes from the configuration, and those that the tensors state more reliably from them."""
     n_embd, n_head = config.integer("hidden_size"), config.integer("num_attention_heads")
     head_dim = _head_dim(config, layout, n_embd, n_head)
     n_head_kv = config.integer("num_key_value_heads", n_head)

@@ -79,7 +79,8 @@ class Affine(Weight):
         if not self.type.is_quantized:
             return super().stored(rows)
         codes = self._without_zeros(rows).reshape(-1, self.n_cols // _BLOCK, _BLOCK)
-        halves = np.ascontiguousarray(self._scales_of_blocks(self._scales.floats(rows)), "<f2")
+        blocks_per_group = self.n_cols // self._scales.n_cols // _BLOCK
+        halves = np.ascontiguousarray(np.repeat(self._scales.floats(rows), blocks_per_group, axis=1), "<f2")
         scales = halves[..., None].view(np.uint8)
         if self.type == GGMLType.Q8_0:
             parts = [scales, codes.astype(np.int8).view(np.uint8)]
@@ -105,9 +106,6 @@ class Affine(Weight):
         if self._group_of_column is not None:
             return self._group_of_column
         return np.repeat(np.arange(self._scales.n_cols), self.n_cols // self._scales.n_cols)
-
-    def _scales_of_blocks(self, scales: Floats) -> Floats:
-        return np.repeat(scales, self.n_cols // self._scales.n_cols // _BLOCK, axis=1)
 
     def _block_type(self) -> GGMLType | None:
         n_per_group = self.n_cols // self._scales.n_cols

@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyggml.errors import (
-    InferError,
-    UnsupportedArchitectureError,
-)
+from pyggml.errors import InferError, UnsupportedArchitectureError
 from pyggml.families import Layout, Sizes, Tensor
 from pyggml.files.config import Config, read_config
 from pyggml.files.model_files import ModelFiles
@@ -54,9 +51,7 @@ class ImportPlan:
     """The contents of a GGUF file, except the vocabulary and the tensors' types.
 
     Attributes:
-        layout: the model's layout.
         config: the language model's configuration.
-        sizes: the language model's sizes.
         metadata: all metadata except the vocabulary.
         tensors: the tensors in the order of writing.
         checkpoint: the source of the tensors.
@@ -116,9 +111,6 @@ def plan_import(
         sampling: the recommended sampling parameters.
         on_problem: called with each problem of a tensor or a setting, which is then left out. None: raise the first.
         tensors_of: the class that reads the tensors.
-
-    Raises:
-        InferError: as :func:`read_plan`.
     """
     has_own_code = bool(config.get("auto_map"))
     config, reference = language_model_of(config, layout)
@@ -169,7 +161,6 @@ def _reporting_to(what: str, on_problem: OnProblem | None) -> Iterator[None]:
 
 
 def _metadata(name: str, layout: Layout, hyperparameters: Hyperparameters) -> dict[str, Any]:
-    """All metadata except the vocabulary and the recommended sampling."""
     context_limit = hyperparameters.context_limit
     return {
         "general.architecture": layout.architecture,
@@ -204,11 +195,10 @@ def _plan_tensors(
     sizes = hyperparameters.sizes
     for name, factors in hyperparameters.rope.tensors.items():
         yield PlannedTensor(name, factors.shape, Plain(factors, GGMLType.F32), True)
-    outside = [tensor for tensor in layout.tensors if "{i}" not in tensor.target]
+    outside = [(tensor, 0) for tensor in layout.tensors if "{i}" not in tensor.target]
     inside = [tensor for tensor in layout.tensors if "{i}" in tensor.target]
-    for tensor, i in itertools.chain(
-        ((tensor, 0) for tensor in outside), ((tensor, i) for i in range(sizes.n_layer) for tensor in inside)
-    ):
+    blocks = ((tensor, i) for i in range(sizes.n_layer) for tensor in inside)  # lazy: n_layer may be absurdly large
+    for tensor, i in itertools.chain(outside, blocks):
         if tensor.exists(sizes, i):
             with _reporting_to("tensor", on_problem):
                 yield _plan_tensor(tensor, sizes, tensors, i)

@@ -27,12 +27,7 @@ _INTEGERS = frozenset({"top_k", "penalty_last_n"})
 
 
 class RecommendedSampling(NamedTuple):
-    """The sampling parameters that a directory recommends.
-
-    Attributes:
-        metadata: the parameters as GGUF metadata.
-        notes: values that cannot be used.
-    """
+    """The recommended sampling parameters of a directory as GGUF metadata, and notes on values that cannot be used."""
 
     metadata: dict[str, object]
     notes: tuple[str, ...]

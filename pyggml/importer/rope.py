@@ -68,11 +68,9 @@ class _Parameters:
 
     Attributes:
         section: the object that describes the scaling; empty if there is none.
-        kind: the kind of scaling.
         theta: base of the frequencies.
         rotated: fraction of a head that is rotated.
-        n_ctx: the model's context length.
-        n_ctx_original: its context length before it was extended.
+        n_ctx_original: context length before it was extended to ``n_ctx``.
         local: the parameters of the sliding-window layers, if they differ.
     """
 
@@ -232,9 +230,8 @@ def _yarn_attention(section: Config, factor: float) -> float:
     mscale, all_dims = section.get("mscale"), section.get("mscale_all_dim")
     default = _yarn_mscale(factor)
     if mscale and all_dims:
-        default = _yarn_mscale(factor, section.number("mscale")) / _yarn_mscale(
-            factor, section.number("mscale_all_dim")
-        )
+        default = _yarn_mscale(factor, section.number("mscale"))
+        default /= _yarn_mscale(factor, section.number("mscale_all_dim"))
     return section.number("attention_factor", default)
 
 
@@ -264,11 +261,8 @@ def _longrope(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -
     }
     for key, tensor in (("long_factor", _LONG), ("short_factor", _SHORT)):
         values = section.get(key)
-        if (
-            not isinstance(values, list)
-            or len(values) != n_rot // 2
-            or not all(type(f) in (int, float) for f in values)
-        ):
+        is_list = isinstance(values, list) and len(values) == n_rot // 2
+        if not is_list or not all(type(f) in (int, float) for f in values):
             raise section.error(key, f"a list of {n_rot // 2} numbers")
         _divide_by(rope, np.array(values, np.float64), tensor, parameters, layout)
 

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -30,30 +29,32 @@ _MAX_DIMENSIONS = 8
 _LFS_POINTER = b"version "
 
 #: The format's types -> numpy dtypes for their bytes; BF16 as its bits, 8-bit floats as bytes.
-DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
-    {
-        "F64": np.dtype("<f8"),
-        "F32": np.dtype("<f4"),
-        "F16": np.dtype("<f2"),
-        "BF16": np.dtype("<u2"),
-        "F8_E4M3": np.dtype("u1"),
-        "F8_E5M2": np.dtype("u1"),
-        "F8_E8M0": np.dtype("u1"),
-        "I64": np.dtype("<i8"),
-        "I32": np.dtype("<i4"),
-        "I16": np.dtype("<i2"),
-        "I8": np.dtype("i1"),
-        "U64": np.dtype("<u8"),
-        "U32": np.dtype("<u4"),
-        "U16": np.dtype("<u2"),
-        "U8": np.dtype("u1"),
-        "BOOL": np.dtype("?"),
-    }
-)
+DTYPES: Mapping[str, np.dtype[np.generic]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+    "F8_E4M3": np.dtype("u1"),
+    "F8_E5M2": np.dtype("u1"),
+    "F8_E8M0": np.dtype("u1"),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U64": np.dtype("<u8"),
+    "U32": np.dtype("<u4"),
+    "U16": np.dtype("<u2"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
 
 
 class TruncatedFileError(ModelLoadError):
     """A file is shorter than its header implies."""
+
+
+class WrongShapeError(ModelLoadError):
+    """A tensor's shape contradicts the configuration."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,6 @@ class StoredTensor:
         name: its name, unique in the checkpoint.
         dtype: the format's name for its type, a key of :data:`DTYPES`.
         shape: its shape, columns last.
-        path: the file.
         offset: offset of its first byte in the file.
         nbytes: size of its data.
     """
@@ -75,6 +75,13 @@ class StoredTensor:
     path: Path
     offset: int
     nbytes: int
+
+    def require_shape(self, shape: tuple[int, ...]) -> None:
+        """Raise WrongShapeError if the tensor has another shape than the configuration implies."""
+        if self.shape != shape:
+            raise WrongShapeError(
+                f"{self.path}: tensor {self.name!r:.100} has shape {self.shape}; by config.json it must be {shape}"
+            )
 
 
 class Checkpoint(Mapping[str, StoredTensor]):
@@ -113,11 +120,7 @@ class Checkpoint(Mapping[str, StoredTensor]):
         self._maps: dict[Path, MappedFile] = {}
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
-        """Return a tensor's data: a read-only view of the mapped file, with the dtype from :data:`DTYPES`.
-
-        Raises:
-            KeyError: there is no such tensor.
-        """
+        """Return a tensor's data: a read-only view of the mapped file, with the dtype from :data:`DTYPES`."""
         tensor = self._tensors[name]
         mapped = self._maps.get(tensor.path)
         if mapped is None:

@@ -21,10 +21,6 @@ _CHUNK = 2**20
 _TYPES = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 
 
-class WrongShapeError(ModelLoadError):
-    """A tensor's shape contradicts the configuration."""
-
-
 class Tensors:
     """Weights by name, with a record of those that were read."""
 
@@ -54,13 +50,9 @@ class Tensors:
     def weight(
         self, name: str, shape: tuple[int, ...], role: Role = "linear", *, is_transposed: bool = False
     ) -> Weight:
-        """Return a weight of the expected shape.
+        """Return a weight of the expected shape, under the name that layouts use.
 
-        Args:
-            name: the tensor's name, as layouts use it.
-            shape: the weight's shape, columns last.
-            role: its purpose.
-            is_transposed: whether a float tensor is stored with rows and columns exchanged; quantised ones never are.
+        With ``is_transposed``, a float tensor is stored with rows and columns exchanged; quantised ones never are.
 
         Raises:
             ModelNotFoundError: the checkpoint has no such tensor.
@@ -73,7 +65,7 @@ class Tensors:
                 return weight
         self._require_float(name)
         stored = self.stored(name)
-        require_shape(stored, (*shape[:-2], *reversed(shape[-2:])) if is_transposed else shape)
+        stored.require_shape((*shape[:-2], *reversed(shape[-2:])) if is_transposed else shape)
         type = _TYPES[stored.dtype]
         array = self.checkpoint.array(stored.name)
         if is_transposed:
@@ -99,17 +91,13 @@ class Tensors:
             )
 
     def module(self, name: str, role: Role) -> Module:
-        """The tensors of the layer to which a weight belongs."""
+        """Return the tensors of the layer to which a weight belongs."""
         prefix = name.removesuffix("weight")
         ours = prefix.removesuffix(".")
-        return _Module(self, prefix, role, (self._stored_modules.get(ours, ours), ours))
+        return Module(self, prefix, role, (self._stored_modules.get(ours, ours), ours))
 
     def stored(self, name: str) -> StoredTensor:
-        """Return a tensor's location in its file, and mark it as used.
-
-        Raises:
-            ModelNotFoundError: there is no such tensor.
-        """
+        """Return a tensor's location in its file, and mark it as used."""
         stored_name = self._stored_names.get(name)
         if stored_name is None:
             raise self.checkpoint.no_tensor(name)
@@ -117,11 +105,7 @@ class Tensors:
         return self.checkpoint[stored_name]
 
     def n_rows(self, name: str) -> int:
-        """Number of rows of a tensor.
-
-        Raises:
-            ModelNotFoundError: there is no such tensor.
-        """
+        """Return a tensor's number of rows."""
         return (*self.stored(name).shape, 0)[0]
 
     def is_same(self, name: str, other: str) -> bool:
@@ -136,50 +120,13 @@ class Tensors:
         return same
 
     def unused(self) -> list[str]:
-        """Name of unused tensors, except biases that are all zero, which some tools write."""
+        """Return the names of unused tensors, except biases that are all zero, which some tools write."""
         left = [name for name in self._stored_names if name not in self._used]
         return [name for name in left if not (name.endswith(".bias") and self._is_zero(name))]
 
     def _is_zero(self, name: str) -> bool:
         stored = self._stored_names[name]
         return self.checkpoint[stored].nbytes <= _MAX_BIAS_BYTES and not _bits(self.checkpoint.array(stored)).any()
-
-
-class _Module:
-    """The tensors of one module, which share a prefix; see :class:`~pyggml.importer.schemes.Module`."""
-
-    def __init__(self, tensors: Tensors, prefix: str, role: Role, names: tuple[str, ...]) -> None:
-        self._tensors, self._prefix, self.role, self.names = tensors, prefix, role, names
-
-    def has(self, suffix: str) -> bool:
-        return self._prefix + suffix in self._tensors
-
-    def dtype(self, suffix: str) -> str:
-        return self._tensors.stored(self._prefix + suffix).dtype
-
-    def shape(self, suffix: str) -> tuple[int, ...]:
-        return self._tensors.stored(self._prefix + suffix).shape
-
-    def array(self, suffix: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> npt.NDArray[Any]:
-        stored = self._tensors.stored(self._prefix + suffix)
-        require_shape(stored, shape)
-        if stored.dtype not in dtypes:
-            raise ModelLoadError(
-                f"{stored.path}: tensor {stored.name!r:.100} is of type {stored.dtype}; {' or '.join(dtypes)} was "
-                "expected"
-            )
-        return self._tensors.checkpoint.array(stored.name)
-
-    def error(self, what: str) -> ModelLoadError:
-        return ModelLoadError(f"{self._tensors.checkpoint.files[0].parent}: {self._prefix}{what}")
-
-
-def require_shape(stored: StoredTensor, shape: tuple[int, ...]) -> None:
-    """Raise WrongShapeError if a tensor's shape contradicts the configuration."""
-    if stored.shape != shape:
-        raise WrongShapeError(
-            f"{stored.path}: tensor {stored.name!r:.100} has shape {stored.shape}; by config.json it must be {shape}"
-        )
 
 
 def _have_same_bits(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:

@@ -48,12 +48,9 @@ class Reference:
 
 
 def reference_of(layout: Layout, model_type: object) -> Reference:
-    """Return the reference of a model.
+    """Return the reference of a model with this ``model_type``; None: the layout's first.
 
-    Args:
-        layout: the model's layout.
-        model_type: as its configuration spells it; None: the layout's first. If transformers does not have it, its
-            checkpoints came with code of their own, which may read any key.
+    If transformers does not have the type, its checkpoints came with code of their own, which may read any key.
     """
     data = _data()
     common = frozenset(data["common"])
@@ -76,10 +73,6 @@ def language_model_of(config: Config, layout: Layout) -> tuple[Config, Reference
     """Return the part of a configuration that describes the language model, with the usual keys and all defaults.
 
     A null is a value to transformers, not a missing key, except where only true and false make sense.
-
-    Raises:
-        UnsupportedArchitectureError: a key of the outer configuration changes what the model computes.
-        ModelLoadError: the part is no object.
     """
     reference, outer = reference_of(layout, config.get("model_type")), dict[str, Any]()
     if layout.text_config is not None and layout.text_config in config.values:
@@ -93,9 +86,8 @@ def language_model_of(config: Config, layout: Layout) -> tuple[Config, Reference
         given = None if reference.is_text_fixed else config.values.get("model_type")
         inner = reference_of(layout, given)
         reference = inner if inner.is_of_text else reference_of(layout, reference.text)
-    values = {
-        key: value for key, value in reference.keys.computes.items() if value is not None and key not in _REQUIRED
-    }
+    defaults = reference.keys.computes.items()
+    values = {key: value for key, value in defaults if value is not None and key not in _REQUIRED}
     renamed = {reference.aliases.get(key, key): value for key, value in config.values.items()}
     values |= {key: value for key, value in renamed.items() if value is not None or type(values.get(key)) is not bool}
     spelled = values if layout.rename_keys is None else layout.rename_keys(values)

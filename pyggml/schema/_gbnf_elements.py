@@ -53,9 +53,6 @@ def repeated(item: str, least: int, most: int | None, add_rule: AddRule) -> str:
     """Return an item repeated ``least`` to ``most`` times; ``item`` is a rule's name.
 
     Long repetitions are built from blocks, because the engine's parser expands every repetition.
-
-    Raises:
-        GrammarError: ``least`` is more than any generation can have.
     """
     if least > _MOST_REPEATED:
         raise GrammarError("the JSON schema is too large for a grammar")
@@ -82,8 +79,7 @@ def repeated(item: str, least: int, most: int | None, add_rule: AddRule) -> str:
 def integers(low: int | None, high: int | None) -> str:
     """Return an expression for integers from ``low`` to ``high``, included; None: bounded only by the number of digits.
 
-    Raises:
-        ValueError: there are no such integers.
+    Raises ValueError if there are no such integers.
     """
     low, high = _open_ends(low, high, MAX_DIGITS)
     if low > high:
@@ -144,8 +140,7 @@ def _digits(least: int, most: int) -> str:
 def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False, below: bool = False) -> str:
     """Return an expression for decimal numbers from ``low`` to ``high``; ``above`` and ``below`` exclude the bound.
 
-    Raises:
-        ValueError: there are no such numbers.
+    Raises ValueError if there are no such numbers.
     """
     n_digits = max(_MAX_FRACTION, *(_n_decimals(bound) for bound in (low, high) if bound is not None), 0)
     scale = 10**n_digits
@@ -164,11 +159,7 @@ def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False,
 
 
 def _least(bound: Fraction, scale: int, *, beyond: bool) -> int:
-    """Return the least number, in units of ``1 / scale``, that is within the bound even if it is read as a double.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return the least number, in units of ``1 / scale``, that is within the bound even if it is read as a double."""
     # JSON readers keep whole numbers exact or convert them to doubles; both must be within the bound.
     limits = (bound, _as_double(bound)) if bound.denominator == 1 else (_as_double(bound),)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyggml.errors import GrammarError
-from pyggml.schema import _flattening
+from pyggml.schema import _keywords
+from pyggml.schema._flattening import Document
 from pyggml.schema._schema_converter import Converter
 from pyggml.schema.grammar import parsed
 
@@ -34,29 +35,21 @@ class Argument:
 
 @functools.lru_cache(maxsize=64)
 def arguments_of(schema: str) -> tuple[Argument, ...]:
-    """Return the arguments that the schema of an object describes.
-
-    Args:
-        schema: JSON text.
+    """Return the arguments that the schema of an object, JSON text, describes.
 
     Raises:
         GrammarError: the schema has constraints that a grammar cannot express, or that cannot be checked for each
             argument alone; the message has a JSON pointer.
     """
     root = parsed(schema)
-    document = _flattening.Document(root)
+    document = Document(root)
     flat = document.flattened(root, "#")
     if len(flat) != 1:
         raise GrammarError("#: alternatives are not supported where arguments are written one by one")
-    members, required, _ = _flattening.members_of(flat[0], "#")
+    members, required, _ = _keywords.members_of(flat[0], "#")
     _require_supported(flat[0], len(members), len(required))
     return tuple(
-        Argument(
-            name,
-            name in required,
-            _text_types(document, each, place),
-            Converter(root).grammar(each, place),
-        )
+        Argument(name, name in required, _text_types(document, each, place), Converter(root).grammar(each, place))
         for name, (each, place) in members.items()
         if each is not False or name in required
     )
@@ -70,10 +63,10 @@ def _require_supported(schema: dict[str, Any], n_members: int, n_required: int) 
         raise GrammarError(f"#/{lost[0]}: not supported where arguments are written one by one")
 
 
-def _text_types(document: _flattening.Document, schema: Any, place: str) -> tuple[str, ...]:
+def _text_types(document: Document, schema: Any, place: str) -> tuple[str, ...]:
     alternatives = document.flattened(schema, place)
     if any(each.keys() != {"type"} for each in alternatives):
         return ()
-    types = tuple(dict.fromkeys(name for each in alternatives for name in _flattening.types_of(each, place)))
+    types = tuple(dict.fromkeys(name for each in alternatives for name in _keywords.types_of(each, place)))
     # Text such as 1.5 is read as a number, so an integer could not be enforced.
     return types if "string" in types and "integer" not in types else ()

@@ -21,7 +21,6 @@ from pyggml.schema._schema_converter import Converter
 # A rule's name in GBNF. Literals and character classes come first, so that text inside them is not taken for a name.
 _RULE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^]\\]|\\.)*\]|([A-Za-z][A-Za-z0-9-]*)')
 
-
 _LONGEST_MESSAGE = 1000  # of an error, in characters
 
 

@@ -67,12 +67,7 @@ def schema_of(annotation: Any) -> Schema:
 
 
 class _Builder:
-    """A builder of one schema and the definitions that it refers to.
-
-    Attributes:
-        defs: name -> schema, for each type with a name.
-        uses: name -> number of references.
-    """
+    """A builder of a schema, of its definitions (``defs``), and of the numbers of references to them (``uses``)."""
 
     def __init__(self) -> None:
         self.defs: Schema = {}

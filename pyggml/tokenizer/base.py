@@ -127,12 +127,10 @@ class Tokenizer(Owner, HintedObject):
         """Return the ids of a text, without special tokens around it."""
         if not parse_special or not any(mistaken in text for mistaken in self._mistaken):
             return self.vocab.tokenize(text, add_special=False, parse_special=parse_special)
-        parts = enumerate(self._special.split(text))  # every second one is special
-        return [
-            token_id
-            for i, part in parts
-            for token_id in self.vocab.tokenize(part, add_special=False, parse_special=i % 2 == 1)
-        ]
+        ids: list[int] = []
+        for i, part in enumerate(self._special.split(text)):  # every second one is special
+            ids += self.vocab.tokenize(part, add_special=False, parse_special=i % 2 == 1)
+        return ids
 
     @cached_property
     def _mistaken(self) -> frozenset[str]:
@@ -178,12 +176,9 @@ class Tokenizer(Owner, HintedObject):
             return False
         found = self._begins.get(token_id)
         if found is None:
-            found = self._begins[token_id] = self._is_cut_out(token_id) and self._puts_space_after(token_id)
+            is_cut_out = bool(self.vocab.attr(token_id) & _CUT_OUT)
+            found = self._begins[token_id] = is_cut_out and self._puts_space_after(token_id)
         return found
-
-    def _is_cut_out(self, token_id: int) -> bool:
-        """Return True if the token is split off a text first."""
-        return bool(self.vocab.attr(token_id) & _CUT_OUT)
 
     def _puts_space_after(self, token_id: int) -> bool:
         text = self.vocab.text(token_id)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,12 +63,7 @@ class TokenizerDirectory:
 
 
 def read_directory(path: Path, config: Json) -> TokenizerDirectory:
-    """Read all tokenizer files of a directory.
-
-    Raises:
-        TokenizerNotFoundError: there is no tokenizer.
-        TokenizerError: a file is damaged; the message names it.
-    """
+    """Read all tokenizer files of a directory."""
     file = find(path)
     content = _content(file)
     settings = read_object(path / "tokenizer_config.json", TokenizerError)
@@ -87,10 +81,7 @@ def read_directory(path: Path, config: Json) -> TokenizerDirectory:
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
-    """Read a tokenizer.
-
-    Args:
-        path: a ``tokenizer.json``, a ``tokenizer.model``, or a directory with one; the former is preferred.
+    """Read a tokenizer: a ``tokenizer.json``, a ``tokenizer.model``, or a directory with one; the former is preferred.
 
     Returns:
         The file, and its content in the form of a ``tokenizer.json``.
@@ -112,11 +103,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
 
 
 def find(path: str | os.PathLike[str]) -> Path:
-    """Return the file that :func:`read` would read.
-
-    Raises:
-        As :func:`read`, except for errors in the file's content.
-    """
+    """Return the file that :func:`read` would read; it raises the same errors, except for those in the content."""
     try:
         found = Path(path)
     except TypeError:
@@ -138,10 +125,9 @@ def _in_directory(directory: Path) -> Path:
     for name in TOKENIZERS:
         if os.path.lexists(directory / name):  # a broken link is an error, not an absence
             return directory / name
-    others = [
-        f"; {file.name} is {why}" for pattern, why in _UNREADABLE.items() for file in sorted(directory.glob(pattern))
-    ]
-    raise TokenizerNotFoundError(f"there is no {' or '.join(TOKENIZERS)} in {directory}{''.join(others[:1])}")
+    others = ((file, why) for pattern, why in _UNREADABLE.items() for file in sorted(directory.glob(pattern)))
+    hint = next((f"; {file.name} is {why}" for file, why in others), "")
+    raise TokenizerNotFoundError(f"there is no {' or '.join(TOKENIZERS)} in {directory}{hint}")
 
 
 def _content(file: Path) -> dict[str, Any] | SentencePieceModel:
@@ -154,21 +140,12 @@ def _content(file: Path) -> dict[str, Any] | SentencePieceModel:
     try:
         return sentencepiece.parse(data)
     except TokenizerError as error:
-        raise TokenizerError(
-            f"{file} is neither a tokenizer.json nor SentencePiece's tokenizer.model: {error}"
-        ) from None
+        neither = f"{file} is neither a tokenizer.json nor SentencePiece's tokenizer.model"
+        raise TokenizerError(f"{neither}: {error}") from None
 
 
 def parse_json(data: bytes, name: str) -> dict[str, Any]:
-    """Parse the content of a ``tokenizer.json``.
-
-    Args:
-        data: the content.
-        name: its name in messages.
-
-    Raises:
-        TokenizerError: it is too large, not JSON, or not a ``tokenizer.json``.
-    """
+    """Parse the content of a ``tokenizer.json``; ``name`` is its name in messages."""
     if len(data) > MAX_BYTES:
         raise TokenizerError(f"{name} has {len(data)} bytes; pyggml reads at most {MAX_BYTES}")
     content = parse_object(data, name, TokenizerError)
@@ -202,31 +179,16 @@ def _with_added_pieces(model: SentencePieceModel, directory: Path) -> SentencePi
 
 def _added_pieces(directory: Path) -> dict[int, Piece]:
     """Return the added tokens of tokenizer_config.json or else of its predecessor, added_tokens.json."""
-    configured = _configured_pieces(directory / "tokenizer_config.json")
-    return _older_pieces(directory / "added_tokens.json") if configured is None else configured
-
-
-def _older_pieces(file: Path) -> dict[int, Piece]:
-    ids = read_object(file, TokenizerError)
-    with _naming(file):
-        return {int(token_id): Piece(text, 0.0, TokenType.USER_DEFINED) for text, token_id in ids.items()}
-
-
-def _configured_pieces(file: Path) -> dict[int, Piece] | None:
-    pieces, config = {}, read_object(file, TokenizerError)
-    if "added_tokens_decoder" not in config:
-        return None
-    with _naming(file):
-        for token_id, token in config["added_tokens_decoder"].items():
-            kind = TokenType.CONTROL if token.get("special") else TokenType.USER_DEFINED
-            pieces[int(token_id)] = Piece(token["content"], 0.0, kind)
-    return pieces
-
-
-@contextmanager
-def _naming(file: Path) -> Iterator[None]:
-    """Name the file in errors about unexpected content."""
+    file = directory / "tokenizer_config.json"
+    content = read_object(file, TokenizerError)
+    if "added_tokens_decoder" not in content:
+        file = directory / "added_tokens.json"
+        content = read_object(file, TokenizerError)
     try:
-        yield
+        if file.name == "added_tokens.json":
+            return {int(token_id): Piece(text, 0.0, TokenType.USER_DEFINED) for text, token_id in content.items()}
+        kinds = {True: TokenType.CONTROL, False: TokenType.USER_DEFINED}
+        added = content["added_tokens_decoder"].items()
+        return {int(i): Piece(token["content"], 0.0, kinds[bool(token.get("special"))]) for i, token in added}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TokenizerError(f"{file.name} in its directory is damaged: {error}") from None

@@ -68,16 +68,7 @@ def _own_tokenizer(model: Model) -> Tokenizer:
 
 
 def carried_tokenizer(data: bytes, model: Model, name: str) -> Tokenizer:
-    """Open the tokenizer that a model's file carries or will carry.
-
-    Args:
-        data: the content of a ``tokenizer.json``.
-        model: the model that will read the ids.
-        name: its name in messages.
-
-    Raises:
-        TokenizerError: as :func:`open_tokenizer`.
-    """
+    """Open the tokenizer that a model's file carries or will carry, a ``tokenizer.json`` with a name for messages."""
     return HuggingFaceTokenizer(files.parse_json(data, name), model.vocab, name, is_models_own=True)
 
 
@@ -86,7 +77,7 @@ def tokenizer_for(model: Model, tokenizer: object) -> Tokenizer:
 
     Raises:
         InvalidParameterError: it is none of these, or a tokenizer for another model.
-        TokenizerError, TokenizerNotFoundError: as :func:`open_tokenizer`.
+        TokenizerError: as :func:`open_tokenizer`.
     """
     if tokenizer is None:
         return _own_tokenizer(model)
@@ -109,7 +100,7 @@ class HuggingFaceTokenizer(Tokenizer):
     """
 
     def __init__(self, content: Mapping[str, Any], vocab: Vocab, name: str, *, is_models_own: bool = False) -> None:
-        """Create it from the content of a ``tokenizer.json``.
+        """Create it from the content of a ``tokenizer.json``, with a name for messages.
 
         Args:
             content: the file's content.
@@ -164,11 +155,7 @@ class HuggingFaceTokenizer(Tokenizer):
             raise TokenizerError(f"{self._name}: {message:.500}") from error
 
     def _require_same_vocabulary(self) -> None:
-        """Check that every id means the same to the tokenizer and the model.
-
-        Raises:
-            TokenizerError: an id differs, or the tokenizer has too many ids or too few.
-        """
+        """Check that every id means the same to the tokenizer and the model."""
         vocab, tokens = self.vocab, self._as_tokens
         ids = tokens.get_vocab(with_added_tokens=True)
         largest = max(ids.values(), default=-1)

@@ -88,11 +88,7 @@ class SentencePieceModel:
 
 
 def parse(data: bytes) -> SentencePieceModel:
-    """Parse a serialised ModelProto.
-
-    Raises:
-        TokenizerError: the data is damaged, too large, without pieces, or of an unknown kind.
-    """
+    """Parse a serialised ModelProto; TokenizerError if it is damaged, too large, empty, or of an unknown kind."""
     if len(data) > _MAX_BYTES:
         raise TokenizerError(f"a SentencePiece model of {len(data)} bytes; pyggml reads at most {_MAX_BYTES}")
     pieces: list[Piece] = []

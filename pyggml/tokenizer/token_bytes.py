@@ -35,8 +35,7 @@ _ALPHABET = byte_level_alphabet()
 def bytes_of_tokens(decoder: Mapping[str, Any] | None) -> Callable[[str], bytes]:
     """Return a function that converts a token's spelling to its bytes.
 
-    Args:
-        decoder: the "decoder" of a ``tokenizer.json``; None: tokens are words separated by spaces.
+    ``decoder`` is that of a ``tokenizer.json``; None: tokens are words separated by spaces.
 
     Raises:
         TokenizerError: the decoder is unknown or damaged, or gives tokens no bytes of their own.

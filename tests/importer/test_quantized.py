@@ -183,7 +183,8 @@ def test_modules_have_settings_of_their_own(tmp_path: Path, name: str) -> None:
 
 
 def test_names_count_with_and_without_what_stands_around_a_language_model() -> None:
-    module = SimpleNamespace(role="linear", names=("language_model.model.layers.0.up_proj", "model.layers.0.up_proj"))
+    names = ("language_model.model.layers.0.up_proj", "model.layers.0.up_proj")
+    module: Any = SimpleNamespace(role="linear", names=names)
     for target in (*module.names, "re:language_model.*", r"re:model\.layers", "Linear"):
         config = compressed("pack-quantized", group_of([target], bits=4))["quantization_config"]
         assert ConfigGroups(Config(Path("config.json"), config)).group_of(module) is not None

@@ -133,7 +133,7 @@ def test_a_pre_tokenizer_is_recognised_by_what_it_does(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize("entry", pre_tokenizers._KNOWN, ids=lambda entry: f"{entry.name}-{entry.difference is None}")
-def test_the_engine_cuts_as_the_table_says(tmp_path: Path, entry: pre_tokenizers._KnownPreTokenizer) -> None:
+def test_the_engine_cuts_as_the_table_says(tmp_path: Path, entry: pre_tokenizers._PreTokenizer) -> None:
     """Each name stands for these expressions, exactly where nothing else is noted."""
     steps = [step.removeprefix("bytes:") for step in entry.steps]
     at = next((i for i, step in enumerate(entry.steps) if step.startswith("bytes:")), len(steps))

@@ -179,9 +179,8 @@ def _float4(module: Module, shape: Shape, group: Group) -> Weight:
     if group.strategy == "group":
         return MXFloat4(packed, exponents_of(module, "weight_scale", found))
     scales = module.array("weight_scale", found, ("F8_E4M3",))
-    divisor = float(
-        read_finite(module, "weight_global_scale", scale_shape(module, "weight_global_scale", shape, (1,), ())).item()
-    )
+    one = scale_shape(module, "weight_global_scale", shape, (1,), ())
+    divisor = float(read_finite(module, "weight_global_scale", one).item())
     if abs(divisor) < _SMALLEST_DIVISOR or not np.isfinite(E4M3[scales]).all():
         raise module.error("weight_scale holds NaN, or weight_global_scale is too close to 0")
     return NVFloat4(packed, scales, divisor=divisor)

@@ -108,7 +108,7 @@ class _Targets:
         self._patterns = {text: pattern(config, "config_groups", text.removeprefix(_PATTERN)) for text in patterns}
 
     def matching(self, module: Module) -> str | None:
-        """The most specific target of a module: its name, the first pattern in alphabetical order, its class."""
+        """Return the most specific target of a module: its name, the first pattern, or its class."""
         for name in module.names:
             if name in self._texts:
                 return name

@@ -70,14 +70,9 @@ class Fp8(Scheme):
 def float8(
     module: Module, shape: tuple[int, ...], suffix: str, block: tuple[int, ...], *, scalar: bool = False
 ) -> Weight:
-    """Read a weight of 8-bit floats.
+    """Read a weight of 8-bit floats; each ``block`` of rows and columns shares one of the scales, ``suffix``.
 
-    Args:
-        module: the module.
-        shape: the weight's shape.
-        suffix: the name of its scales.
-        block: rows and columns that share a scale.
-        scalar: whether the only scale may be stored with fewer dimensions.
+    With ``scalar``, the only scale may be stored with fewer dimensions.
     """
     n_blocks = (-(-shape[0] // block[0]), -(-shape[1] // block[1]))
     shorter = ((), (1,)) if scalar else ((n_blocks[0],),) if n_blocks[1] == 1 else ()

@@ -50,12 +50,7 @@ _OTHERS = {
 
 
 def scheme_of(config: Config) -> Scheme | None:
-    """Return the quantisation scheme of a model's weights; None if they are not quantised.
-
-    Raises:
-        ModelLoadError: the configuration is invalid.
-        UnsupportedArchitectureError: pyggml does not support the method.
-    """
+    """Return the quantisation scheme of a model's weights; None if they are not quantised."""
     section = config.section("quantization_config") or config.section("compression_config")
     if section is not None:
         method = _method(section)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from pyggml.errors import ModelLoadError
 from pyggml.files.config import Config
 from pyggml.files.weights import Floats, Plain, Weight, widen
 from pyggml.quant import GGMLType
+
+if TYPE_CHECKING:
+    from pyggml.importer.tensors import Tensors
 
 FLOATS = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 
@@ -42,40 +45,43 @@ METHOD_TENSORS = {
 Role = Literal["linear", "output", "embedding", "other"]
 
 
-class Module(Protocol):
-    """The tensors of one layer.
+class Module:
+    """The tensors of one layer, which share a prefix.
 
     Attributes:
         role: its purpose.
         names: its name in the checkpoint, and its name in the language model alone.
     """
 
-    role: Role
-    names: tuple[str, ...]
+    def __init__(self, tensors: Tensors, prefix: str, role: Role, names: tuple[str, ...]) -> None:
+        self._tensors, self._prefix, self.role, self.names = tensors, prefix, role, names
 
     def has(self, suffix: str) -> bool:
         """Check whether the module has the tensor ``suffix``, such as "weight"."""
+        return self._prefix + suffix in self._tensors
 
     def dtype(self, suffix: str) -> str:
-        """The type of that tensor.
-
-        Raises:
-            ModelNotFoundError: there is no such tensor.
-        """
+        """Return the type of that tensor."""
+        return self._tensors.stored(self._prefix + suffix).dtype
 
     def shape(self, suffix: str) -> tuple[int, ...]:
-        """The stored shape of that tensor."""
+        """Return the stored shape of that tensor."""
+        return self._tensors.stored(self._prefix + suffix).shape
 
     def array(self, suffix: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> npt.NDArray[Any]:
-        """The data of that tensor.
-
-        Raises:
-            ModelNotFoundError: there is no such tensor.
-            ModelLoadError: it has another shape or type.
-        """
+        """Return the data of that tensor, which must have this shape and one of these types."""
+        stored = self._tensors.stored(self._prefix + suffix)
+        stored.require_shape(shape)
+        if stored.dtype not in dtypes:
+            raise ModelLoadError(
+                f"{stored.path}: tensor {stored.name!r:.100} is of type {stored.dtype}; {' or '.join(dtypes)} was "
+                "expected"
+            )
+        return self._tensors.checkpoint.array(stored.name)
 
     def error(self, what: str) -> ModelLoadError:
-        """The error to raise if its tensors are invalid."""
+        """Return the error to raise if its tensors are invalid."""
+        return ModelLoadError(f"{self._tensors.checkpoint.files[0].parent}: {self._prefix}{what}")
 
 
 class Scheme(ABC):
@@ -83,12 +89,7 @@ class Scheme(ABC):
 
     @abstractmethod
     def weight(self, module: Module, shape: tuple[int, ...]) -> Weight | None:
-        """Read a module's weight; None if it is not quantised.
-
-        Raises:
-            ModelNotFoundError: a tensor is missing.
-            ModelLoadError: a tensor is broken, or contradicts the configuration.
-        """
+        """Read a module's weight; None if it is not quantised."""
 
     @abstractmethod
     def settings(self, module: Module) -> Hashable:
@@ -99,12 +100,7 @@ class Scheme(ABC):
 
 
 def not_quantized_error(module: Module, expected: str) -> ModelLoadError:
-    """Return the error for a module that is quantised according to the configuration, but stored as plain numbers.
-
-    Args:
-        module: the module.
-        expected: the numbers according to the configuration.
-    """
+    """Return the error for a module whose weights are plain numbers, but by the configuration ``expected``."""
     return module.error(
         f"weight holds {module.dtype('weight')} numbers, but by config.json they are {expected}. If the weights are "
         "not quantised, remove quantization_config from a copy of config.json; if they are, download them again"
@@ -112,14 +108,7 @@ def not_quantized_error(module: Module, expected: str) -> ModelLoadError:
 
 
 def scales_of(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tuple[int, ...]) -> Weight:
-    """Read scales as a matrix, (n_rows, n_groups).
-
-    Args:
-        module: the module.
-        suffix: the tensor's name.
-        shape: the weight's shape.
-        allowed: the shapes that the tensor may have, first the usual one.
-    """
+    """Read scales as a matrix, (n_rows, n_groups), for a weight of ``shape``; ``allowed`` are their own shapes."""
     found = scale_shape(module, suffix, shape, *allowed)
     n_groups = found[1] if len(found) == 2 else 1
     read_finite(module, suffix, found)
@@ -128,7 +117,7 @@ def scales_of(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tup
 
 
 def scale_shape(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of scales or zero points; arguments and errors as for :func:`scales_of`."""
+    """Return the shape of scales or zero points; see :func:`scales_of`."""
     found = module.shape(suffix)
     if found not in allowed:
         raise module.error(f"{suffix} has shape {found}; for a weight of shape {shape}, {allowed[0]} was expected")
@@ -145,7 +134,7 @@ def read_finite(module: Module, suffix: str, shape: tuple[int, ...]) -> Floats:
 
 
 def group_of_column(module: Module, suffix: str, n_cols: int, n_groups: int) -> npt.NDArray[np.intp] | None:
-    """The group of each column; None if groups are consecutive runs of equal length."""
+    """Return the group of each column; None if groups are consecutive runs of equal length."""
     if not module.has(suffix):
         return None
     groups = module.array(suffix, (n_cols,), ("I32", "I64")).astype(np.intp)

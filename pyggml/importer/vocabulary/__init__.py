@@ -49,7 +49,6 @@ class Vocabulary:
         difference: why the engine would tokenise some texts differently, so that the metadata include the checkpoint's
             own tokenizer, which pyggml encodes with; None: there is no difference.
         has_rstrip_tokens: True if some tokens strip the whitespace after them.
-        tokenizer_file: the file that the tokenizer was read from.
         notes: for the report: dropped tokens, and fillers.
     """
 
@@ -108,13 +107,7 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Roles:
-    """The tokens with special roles.
-
-    Attributes:
-        special: their ids.
-        boundary: the tokens before and after a text.
-        dropped: added tokens beyond the model's embedding.
-    """
+    """The tokens with special roles, the tokens around a text, and the added tokens beyond the model's embedding."""
 
     special: SpecialTokens
     boundary: BoundaryTokens
@@ -132,11 +125,7 @@ class Roles:
 
 
 def find_roles(files: TokenizerDirectory, added: list[AddedToken], tokens: TokenTable, n_vocab: int | None) -> Roles:
-    """Add the added tokens to the table, and find the tokens with special roles.
-
-    Raises:
-        TokenizerError: a file is damaged, or no file names the token that ends a text.
-    """
+    """Add the added tokens to the table, and find the tokens with special roles."""
     dropped = added_tokens.add_to(tokens, added, n_vocab)
     given = _roles_of_model(files)
     boundary = boundary_tokens(files, *(_text(part, given, tokens, files) for part in ("bos", "eos")))

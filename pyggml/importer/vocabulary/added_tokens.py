@@ -21,7 +21,6 @@ class AddedToken:
     """An added token.
 
     Attributes:
-        id: its id.
         text: its text, which is matched literally.
         is_special: True if it is not matched in literal text.
         is_normalized: True if it is matched in the normalised text.
@@ -52,10 +51,8 @@ def added_tokens(files: TokenizerDirectory) -> list[AddedToken]:
 
 def _named(files: TokenizerDirectory) -> Iterator[AddedToken]:
     yield from _listed(files.tokenizer_json.get("added_tokens"), f'{files.path / "tokenizer.json"}: "added_tokens"')
-    yield from _decoded(
-        files.tokenizer_config.get("added_tokens_decoder"),
-        f'{files.path / "tokenizer_config.json"}: "added_tokens_decoder"',
-    )
+    where = f'{files.path / "tokenizer_config.json"}: "added_tokens_decoder"'
+    yield from _decoded(files.tokenizer_config.get("added_tokens_decoder"), where)
     if "added_tokens_decoder" not in files.tokenizer_config:  # transformers reads the older file only then
         special = set(special_texts(files))
         where = str(files.path / "added_tokens.json")
@@ -103,15 +100,9 @@ def text_of(token: object) -> str | None:
 
 
 def add_to(table: TokenTable, tokens: Sequence[AddedToken], n_vocab: int | None) -> list[AddedToken]:
-    """Add tokens to the table, except those beyond the model's embedding.
+    """Add tokens to the table, and return those that have no row among the ``n_vocab`` of the embedding.
 
-    Args:
-        table: the tokenizer's other tokens.
-        tokens: the tokens to add; those already in the table only get their type.
-        n_vocab: rows of the embedding, if known.
-
-    Returns:
-        The tokens that were left out.
+    Tokens that are already in the table only get their type.
     """
     dropped: list[AddedToken] = []
     for token in tokens:
@@ -137,7 +128,7 @@ def differences(tokens: Sequence[AddedToken]) -> Iterator[str]:
 
 
 def _overlapping(tokens: Sequence[AddedToken]) -> tuple[str, str] | None:
-    """Two tokens that can overlap in a text, where the two tokenizers would choose differently.
+    """Return two tokens that can overlap in a text, where the two tokenizers would choose differently.
 
     Runs of one character do not count: both tokenizers find the longest first.
     """

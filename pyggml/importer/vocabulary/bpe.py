@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pyggml.errors import TokenizerError
@@ -53,11 +53,7 @@ def merges_of(model: Mapping[str, Any], tokens: TokenTable, where: str) -> list[
 
 
 def _halves(merge: object, place: str, index: int) -> Merge:
-    halves: Sequence[object] = ()
-    if isinstance(merge, str):
-        halves = merge.split(" ")
-    elif isinstance(merge, list):
-        halves = merge
+    halves = merge.split(" ") if isinstance(merge, str) else merge if isinstance(merge, list) else []
     if len(halves) != 2 or not all(isinstance(half, str) and half for half in halves):
         raise TokenizerError(f"{place}[{index}]: two tokens were expected, not {merge!r:.100}")
     return str(halves[0]), str(halves[1])

@@ -26,11 +26,9 @@ _AFTER_LONG_S = re.compile(f"(^|Å)¿[A-Za-z{re.escape(''.join(_BYTE[byte] for b
 
 def is_byte_level(tokenizer: Mapping[str, Any]) -> bool:
     """Check whether a BPE tokenizer is byte-level."""
-    steps = [
-        *flattened(tokenizer.get("pre_tokenizer"), "pretokenizers"),
-        *flattened(tokenizer.get("decoder"), "decoders"),
-    ]
-    return any(step.get("type") == "ByteLevel" for step in steps)
+    pre_tokenizers = flattened(tokenizer.get("pre_tokenizer"), "pretokenizers")
+    decoders = flattened(tokenizer.get("decoder"), "decoders")
+    return any(step.get("type") == "ByteLevel" for step in (*pre_tokenizers, *decoders))
 
 
 def read_json(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Tokenization:
@@ -38,18 +36,18 @@ def read_json(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: 
     model, place = tokenizer["model"], f'{where}: "model"'
     tokens = tokens_of(model, place)
     merges = merges_of(model, tokens, place)
-    words = find_pre_tokenizer(tokenizer)
+    pre_tokenizer, difference = find_pre_tokenizer(tokenizer)
     return Tokenization(
         model="gpt2",
         tokens=tokens,
         metadata={
-            "tokenizer.ggml.pre": words.name,
+            "tokenizer.ggml.pre": pre_tokenizer,
             "tokenizer.ggml.merges": [_merge_line(merge, i, place) for i, merge in enumerate(merges)],
             "tokenizer.ggml.add_space_prefix": False,
         },
         differences=[
             *_normalizers(tokenizer),
-            *filter(None, [words.difference]),
+            *filter(None, [difference]),
             *_differences(model, tokens, merges, added),
         ],
     )

@@ -49,14 +49,9 @@ def _named(templates: object, file: Path) -> Iterator[tuple[str, str]]:
     if templates is None:
         return
     if isinstance(templates, str):
-        yield _DEFAULT, templates
-        return
-    entries = (
-        templates.items()
-        if isinstance(templates, dict)
-        else map(_entry, templates if isinstance(templates, list) else [None])
-    )
-    for name, text in entries:
+        templates = {_DEFAULT: templates}
+    listed = templates if isinstance(templates, list) else [None]
+    for name, text in templates.items() if isinstance(templates, dict) else map(_entry, listed):
         if not isinstance(name, str) or not isinstance(text, str):
             raise TokenizerError(f'{file}: "chat_template": named texts were expected, not {templates!r:.100}')
         yield _name(name), text

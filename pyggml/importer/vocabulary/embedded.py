@@ -24,13 +24,7 @@ _SPECIAL = frozenset({TokenType.CONTROL, TokenType.UNKNOWN})
 
 
 def tokenizer_json(files: TokenizerDirectory, tokens: TokenTable, added: Sequence[AddedToken]) -> str:
-    """Return the whole tokenizer as JSON, without white space.
-
-    Args:
-        files: the directory's files.
-        tokens: the finished vocabulary.
-        added: the added tokens that are in it.
-    """
+    """Return the whole tokenizer as JSON, without white space; ``added`` are the added tokens in the finished table."""
     if files.sentencepiece is None:
         content = dict(files.tokenizer_json)
         listed = [dict(token) for token in content.get("added_tokens") or () if token["content"] in tokens.ids]

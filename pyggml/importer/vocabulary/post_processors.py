@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.pre_tokenizers import flattened
@@ -14,14 +13,8 @@ from pyggml.tokenizer.files import TokenizerDirectory
 _BEGIN_WITH_BOS = ("Llama", "CodeLlama", "Gemma")
 
 
-@dataclass(frozen=True)
-class BoundaryTokens:
-    """Texts of the tokens before and after a text.
-
-    Attributes:
-        before: the token before the text, or None.
-        after: the token after it, or None.
-    """
+class BoundaryTokens(NamedTuple):
+    """The texts of the tokens before and after a text, or None."""
 
     before: str | None = None
     after: str | None = None
@@ -30,10 +23,7 @@ class BoundaryTokens:
 def boundary_tokens(files: TokenizerDirectory, bos: str | None, eos: str | None) -> BoundaryTokens:
     """Return the tokens before and after a text, by the settings or else by the post-processor.
 
-    Args:
-        files: the tokenizer's files.
-        bos: the text of the token that begins texts, if the files name it.
-        eos: the text of the token that ends texts, if the files name it.
+    ``bos`` and ``eos`` are the texts of the tokens with these roles, if the files name them.
     """
     settings = files.tokenizer_config
     found = _post_processor(files)

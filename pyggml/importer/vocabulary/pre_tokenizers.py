@@ -8,7 +8,7 @@ model's name. If the engine's own expression splits some texts differently, the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,20 +17,7 @@ from pyggml.importer.vocabulary.regex_spelling import canonical
 
 
 @dataclass(frozen=True)
-class PreTokenizer:
-    """A pre-tokenizer of the engine, which splits text into words.
-
-    Attributes:
-        name: its name, for ``tokenizer.ggml.pre``.
-        difference: why the engine splits some texts differently from the tokenizer; None: it does not.
-    """
-
-    name: str
-    difference: str | None = None
-
-
-@dataclass(frozen=True)
-class _KnownPreTokenizer:
+class _PreTokenizer:
     """A pre-tokenizer of the engine, by its expressions.
 
     Attributes:
@@ -77,31 +64,31 @@ _LINE_SEPARATORS = "blanks before a Unicode line separator"
 
 # Several names may stand for the same steps; the first one is used, so the best-known name comes first.
 _KNOWN = (
-    _KnownPreTokenizer("gpt-2", (_GPT2,)),
-    _KnownPreTokenizer("starcoder", (_DIGIT, _GPT2)),
-    _KnownPreTokenizer("llama-bpe", (_LLAMA3,), ignores_merges=True),
-    _KnownPreTokenizer("dbrx", (_LLAMA3,)),
-    _KnownPreTokenizer("qwen2", (_QWEN2,)),
-    _KnownPreTokenizer("qwen35", (_QWEN35,)),
-    _KnownPreTokenizer("tekken", (_TEKKEN,), ignores_merges=True, difference=_MARKS),
-    _KnownPreTokenizer("granite-embed-multi-97m", (_GPT4O,), ignores_merges=True),
-    _KnownPreTokenizer("gpt-4o", (_GPT4O,), difference=_MARKS),
-    _KnownPreTokenizer("deepseek-v3", (_DIGITS_BY_3, _CJK, _DEEPSEEK3)),
-    _KnownPreTokenizer(
+    _PreTokenizer("gpt-2", (_GPT2,)),
+    _PreTokenizer("starcoder", (_DIGIT, _GPT2)),
+    _PreTokenizer("llama-bpe", (_LLAMA3,), ignores_merges=True),
+    _PreTokenizer("dbrx", (_LLAMA3,)),
+    _PreTokenizer("qwen2", (_QWEN2,)),
+    _PreTokenizer("qwen35", (_QWEN35,)),
+    _PreTokenizer("tekken", (_TEKKEN,), ignores_merges=True, difference=_MARKS),
+    _PreTokenizer("granite-embed-multi-97m", (_GPT4O,), ignores_merges=True),
+    _PreTokenizer("gpt-4o", (_GPT4O,), difference=_MARKS),
+    _PreTokenizer("deepseek-v3", (_DIGITS_BY_3, _CJK, _DEEPSEEK3)),
+    _PreTokenizer(
         "deepseek-coder",
         (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", _DIGIT),
         difference=_LINE_SEPARATORS,
     ),
-    _KnownPreTokenizer("falcon", (f"{_PUNCTUATION}+", _GPT2, "[0-9][0-9][0-9]")),
-    _KnownPreTokenizer(
+    _PreTokenizer("falcon", (f"{_PUNCTUATION}+", _GPT2, "[0-9][0-9][0-9]")),
+    _PreTokenizer(
         "falcon",
         (f"{_PUNCTUATION}+", _GPT2, f"bytes:{_DIGITS}", "bytes:[0-9][0-9][0-9]"),
         difference="characters whose bytes are taken for digits",
     ),
-    _KnownPreTokenizer("falcon", (f"{_PUNCTUATION}+", _GPT2, "bytes:[0-9][0-9][0-9]")),
-    _KnownPreTokenizer("viking", (r" ?[^(\s|.,!?…。，、।۔،)]+", _DIGIT)),
-    _KnownPreTokenizer("bloom", (r" ?[^(\s|.,!?…。，、।۔،)]+",)),
-    _KnownPreTokenizer(
+    _PreTokenizer("falcon", (f"{_PUNCTUATION}+", _GPT2, "bytes:[0-9][0-9][0-9]")),
+    _PreTokenizer("viking", (r" ?[^(\s|.,!?…。，、।۔،)]+", _DIGIT)),
+    _PreTokenizer("bloom", (r" ?[^(\s|.,!?…。，、।۔،)]+",)),
+    _PreTokenizer(
         "jais-2",
         (
             rf"{_CASELESS}|{_WORD}|\p{{N}}{{1,3}}|{_SIGNS}|\s*[\r\n]+|"
@@ -109,20 +96,18 @@ _KNOWN = (
             r"\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
         ),
     ),
-    _KnownPreTokenizer(
+    _PreTokenizer(
         "bailingmoe",
         (
             r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|"
             r"\s+(?!\S)|\s+",
         ),
     ),
-    _KnownPreTokenizer("seed-coder", (rf"{_CASELESS}|{_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_BLANKS}",)),
-    _KnownPreTokenizer("ufakzeka", (rf"{_WORD}|\p{{N}}|{_SIGNS}|{_BLANKS}",)),
-    _KnownPreTokenizer(
-        "minicpm5", (_DIGITS_BY_3, rf"{_CASELESS}|{_WORD}|\p{{N}}+|{_SIGNS}|{_BLANKS}"), ignores_merges=True
-    ),
-    _KnownPreTokenizer("laguna", (r"[^\n]+|[\n]+", _QWEN2)),
-    _KnownPreTokenizer(
+    _PreTokenizer("seed-coder", (rf"{_CASELESS}|{_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_BLANKS}",)),
+    _PreTokenizer("ufakzeka", (rf"{_WORD}|\p{{N}}|{_SIGNS}|{_BLANKS}",)),
+    _PreTokenizer("minicpm5", (_DIGITS_BY_3, rf"{_CASELESS}|{_WORD}|\p{{N}}+|{_SIGNS}|{_BLANKS}"), ignores_merges=True),
+    _PreTokenizer("laguna", (r"[^\n]+|[\n]+", _QWEN2)),
+    _PreTokenizer(
         "exaone-moe",
         (
             rf"{_CASELESS}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}|"
@@ -132,32 +117,26 @@ _KNOWN = (
 )
 
 
-def find_pre_tokenizer(tokenizer: Mapping[str, Any]) -> PreTokenizer:
-    """Return the engine's closest match for a pre-tokenizer.
+def find_pre_tokenizer(tokenizer: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return the engine's name for the pre-tokenizer of a byte-level ``tokenizer.json``, or for the closest one.
 
-    Args:
-        tokenizer: the content of a byte-level ``tokenizer.json``.
+    The second value says why the engine splits some texts differently; None: it does not.
     """
     steps = tuple(_steps(tokenizer.get("pre_tokenizer")))
     ignores_merges = bool(tokenizer["model"].get("ignore_merges"))
     known = [entry for entry in _known() if entry.steps == steps]
     for entry in known:
         if entry.ignores_merges == ignores_merges:
-            return PreTokenizer(entry.name, entry.difference and f"the engine splits {entry.difference} differently")
+            return entry.name, entry.difference and f"the engine splits {entry.difference} differently"
     if known:
-        return PreTokenizer(
-            known[0].name, f"the engine supports its pre-tokenizer only with ignore_merges {not ignores_merges}"
-        )
+        return known[0].name, f"the engine supports its pre-tokenizer only with ignore_merges {not ignores_merges}"
     listed = " then ".join(step[:200] for step in steps) or "none"
-    return PreTokenizer("gpt-2", f"the engine does not support its pre-tokenizer: {listed}")
+    return "gpt-2", f"the engine does not support its pre-tokenizer: {listed}"
 
 
 @cache
-def _known() -> tuple[_KnownPreTokenizer, ...]:
-    return tuple(
-        _KnownPreTokenizer(entry.name, tuple(map(_canonical_step, entry.steps)), entry.ignores_merges, entry.difference)
-        for entry in _KNOWN
-    )
+def _known() -> tuple[_PreTokenizer, ...]:
+    return tuple(replace(entry, steps=tuple(map(_canonical_step, entry.steps))) for entry in _KNOWN)
 
 
 @cache
@@ -207,11 +186,9 @@ def _split(part: Mapping[str, Any]) -> str:
 
 
 def flattened(part: object, members: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the steps of a normalizer, pre-tokenizer, decoder or post-processor, in order.
+    """Yield the steps of a normalizer, pre-tokenizer, decoder or post-processor, in order; None has none.
 
-    Args:
-        part: that part of a ``tokenizer.json``; None has no steps.
-        members: the key of a Sequence's steps.
+    ``members`` is the key of a Sequence's steps.
     """
     if part is None:
         return

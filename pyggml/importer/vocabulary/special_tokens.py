@@ -31,17 +31,9 @@ _NAMED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 # No file names the end-of-turn token, so it is found by its text; the most specific comes first.
 _TURN_ENDS = (
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<|end_of_turn|>",
-    "<|eot|>",
-    "<EOT>",
-    "[EOT]",
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<turn|>", "<|end_of_turn|>", "<|eot|>", "<EOT>", "[EOT]",
     "<end_of_utterance>",
-)
+)  # fmt: skip
 _MESSAGE_ENDS = ("<|eom_id|>",)
 
 # Tokens that the engine treats as special by their text, despite their type: ends, and fill-in-the-middle markers.
@@ -66,12 +58,7 @@ class NoEndError(TokenizerError):
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Special tokens by role, and the tokens that end a generation.
-
-    Attributes:
-        ids: role -> id, such as ``{"bos": 1}``.
-        ends: the ids of all tokens that files name as ends, ascending.
-    """
+    """Special tokens, role -> id such as ``{"bos": 1}``, and the ids of all tokens that files name as ends."""
 
     ids: Mapping[str, int]
     ends: tuple[int, ...]
@@ -94,13 +81,9 @@ def named_text(files: TokenizerDirectory, part: str) -> str | None:
 def special_tokens(
     files: TokenizerDirectory, tokens: TokenTable, given: Mapping[str, int], boundary: Mapping[str, int]
 ) -> SpecialTokens:
-    """Find the special tokens.
+    """Find the special tokens; an id by role in ``given`` yields to what files name, and this to ``boundary``.
 
-    Args:
-        files: the directory's files.
-        tokens: the vocabulary.
-        given: role -> id from the tokenizer itself; anything else takes precedence.
-        boundary: role -> id of the tokens before and after a text; these take precedence over everything else.
+    ``given`` is from the tokenizer itself; ``boundary`` has the tokens before and after a text.
     """
     by_text = {part: tokens.ids[text] for part in _NAMED if (text := named_text(files, part)) in tokens.ids}
     by_id = {part: listed[0] for part in _NAMED if (listed := _listed(files, part, tokens))}

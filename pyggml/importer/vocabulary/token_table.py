@@ -30,24 +30,13 @@ class Token:
 
 @dataclass
 class TokenTable:
-    """Tokens by id, with unique texts.
-
-    Attributes:
-        by_id: the tokens; ids may be missing until the table is complete.
-        ids: the id of each text.
-    """
+    """Tokens by id, with unique texts; ids may be missing until the table is complete."""
 
     by_id: dict[int, Token] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
 
     def add(self, token_id: object, token: Token, where: str) -> None:
-        """Add a token, or update the one with the same id and text.
-
-        Args:
-            token_id: its id.
-            token: the token.
-            where: its location in the files, for messages.
-        """
+        """Add a token, or update the one with the same id and text; ``where`` is its location in the files."""
         if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < MAX_TOKENS:
             raise TokenizerError(
                 f"{where}: {token.text!r:.80} has the id {token_id!r:.40}; ids are integers from 0 to {MAX_TOKENS - 1}"

@@ -19,13 +19,7 @@ KINDS = frozenset({"BPE", "WordLevel"})
 
 
 def read_json(tokenizer: Mapping[str, Any], literal: Collection[str], where: str) -> Tokenization:
-    """Read such a tokenizer from a ``tokenizer.json``.
-
-    Args:
-        tokenizer: the file's content.
-        literal: tokens that other files and settings name, which keep their spelling.
-        where: the file, for messages.
-    """
+    """Read such a tokenizer; tokens in ``literal`` keep their spelling, since other files name them."""
     model, place = tokenizer["model"], f'{where}: "model"["vocab"]'
     require_no_dropout(model, f'{where}: "model"')
     unknown = model.get("unk_token")
@@ -39,15 +33,10 @@ def read_json(tokenizer: Mapping[str, Any], literal: Collection[str], where: str
     metadata: dict[str, object] = {"tokenizer.ggml.add_space_prefix": False}
     if isinstance(unknown, str) and unknown in tokens.ids:
         metadata["tokenizer.ggml.unknown_token_id"] = tokens.ids[unknown]
-    return Tokenization(
-        "llama", tokens, metadata, differences=[f"the engine has no tokenizer of this kind: {_kind(model)}"]
-    )
+    kind = "BPE that is neither byte-level nor SentencePiece's" if "merges" in model else model.get("type")
+    return Tokenization("llama", tokens, metadata, differences=[f"the engine has no tokenizer of this kind: {kind}"])
 
 
 def _spelled(piece: str) -> Token:
     """A token that the engine decodes to this text: it writes a space for ``▁``, except in user-defined tokens."""
     return Token(piece, TokenType.USER_DEFINED) if SPACE in piece else Token(piece.replace(" ", SPACE))
-
-
-def _kind(model: Mapping[str, Any]) -> str:
-    return "BPE that is neither byte-level nor SentencePiece's" if "merges" in model else str(model.get("type"))
