@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from starlette.responses import JSONResponse, Response
+
 from pyggml import (
     AsyncChatStream,
     AsyncStream,
@@ -118,6 +120,18 @@ async def _submit(
         raise queue_full(model, error) from error
     request.add_generation(generation)
     return generation
+
+
+async def whole_response(
+    request: ServerRequest, generation: Generation[Any, Any], make: Callable[[], dict[str, Any]]
+) -> Response:
+    """Wait for the end of a generation, and return a JSON response.
+
+    It is made in a thread if it has log probabilities or may repeat a long prompt.
+    """
+    completions = await request.cancel_on_disconnect(generation.finish())
+    run = request.run_in_thread_if_long if completions[0].logprobs is None else request.run_in_thread
+    return await run(lambda: JSONResponse(make()))
 
 
 def _require_at_most(what: str, number: int, limit: int) -> None:

@@ -34,7 +34,8 @@ _EXAMPLE_FAILURES = (
 def openapi_protocol(protocols: Sequence[Protocol]) -> Protocol:
     """Return the protocol with ``/openapi.json``, which describes ``protocols`` and itself."""
 
-    async def openapi(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    async def openapi(request: ServerRequest) -> Response:
+        """Return this document."""
         prefix = request.http.scope.get("root_path", "")
         needs_key = request.worker.api_keys.are_required
         described = [*protocols, itself]
@@ -42,7 +43,7 @@ def openapi_protocol(protocols: Sequence[Protocol]) -> Protocol:
 
     itself = Protocol(
         "openapi",
-        (Endpoint("GET", "/openapi.json", openapi, "This document", None, None, "application/json"),),
+        (Endpoint("GET", "/openapi.json", openapi, stream_type="application/json"),),
         EXECUTE.error_body,
     )
     return itself

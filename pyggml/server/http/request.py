@@ -111,11 +111,9 @@ class ServerRequest:
     async def _handle(self) -> Response:
         try:
             self.worker.admit(self)
-            if self.endpoint.body is not None:
-                settings = self.worker.settings
-                self.body, self.has_long_body = await read_and_validate(
-                    self.http, self.endpoint.body, settings.max_body_bytes, settings.body_timeout
-                )
+            if (model := self.endpoint.body) is None:
+                return await self.endpoint.handler(self)
+            self.body, self.has_long_body = await read_and_validate(self.http, model, self.worker.settings)
             return await self.endpoint.handler(self, self.body)
         except ClientDisconnectedError:
             raise

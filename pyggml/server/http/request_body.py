@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from pyggml.server.http import errors
 from pyggml.server.http.disconnects import ClientDisconnectedError
 from pyggml.server.http.errors import Failure, RequestError
+from pyggml.server.settings.options import Settings
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -95,16 +96,8 @@ class Body(BaseModel):
         return schema
 
 
-async def read_and_validate(
-    request: Request, model: type[Model], max_bytes: int, timeout_s: float
-) -> tuple[Model, bool]:
+async def read_and_validate(request: Request, model: type[Model], settings: Settings) -> tuple[Model, bool]:
     """Read and validate a body. Also return True if it is long: work on all of it then belongs in a thread.
-
-    Args:
-        request: the request.
-        model: the body's model.
-        max_bytes: maximum size of the body; nothing beyond it is read.
-        timeout_s: seconds within which it must arrive, plus the time that its size takes on a slow network.
 
     Raises:
         ClientDisconnectedError: the client disconnected before the end of the body.
@@ -115,14 +108,18 @@ async def read_and_validate(
     if coding.lower() not in ("", "identity"):
         message = f"Content-Encoding {coding!r:.80} is not supported: send the body uncompressed"
         raise RequestError(Failure(415, "invalid", message, "unsupported_encoding"))
-    raw = await read_bytes(request, max_bytes, timeout_s)
+    raw = await read_bytes(request, settings)
     if len(raw) < LONG_BYTES:
         return _parse(model, raw), False
     return await asyncio.to_thread(_parse_long, model, raw), True
 
 
-async def read_bytes(request: Request, max_bytes: int, timeout_s: float) -> bytes:
-    """Read a body without validating it; arguments and errors as for :func:`read_and_validate`."""
+async def read_bytes(request: Request, settings: Settings) -> bytes:
+    """Read a body without validating it; the errors are those of :func:`read_and_validate`.
+
+    Nothing beyond the maximum size is read. A large body has more time to arrive, for slow networks.
+    """
+    max_bytes, timeout_s = settings.max_body_bytes, settings.body_timeout
     content_length = request.headers.get("content-length", "")
     if content_length.isdecimal() and int(content_length[:20]) > max_bytes:
         raise _too_large(max_bytes)

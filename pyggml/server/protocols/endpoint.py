@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -13,10 +14,9 @@ from pyggml.server.http.sse import Event
 
 if TYPE_CHECKING:
     from pyggml.server.http.errors import Failure
-    from pyggml.server.http.request import ServerRequest
 
-#: Handles a request. The second argument is the validated body; None if the endpoint takes none.
-Handler = Callable[["ServerRequest", Any], Awaitable[Response]]
+#: Handles a request. Its arguments are the ServerRequest and, if it has a parameter ``body``, the validated body.
+Handler = Callable[..., Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,6 @@ class Endpoint:
         method: "GET", "POST" or "DELETE".
         path: such as "/v1/models/{name:path}".
         handler: handles its requests.
-        summary: one line of documentation.
-        body: model of the request body; None: no body.
         response: model of a JSON response; None: no JSON.
         stream_type: content type of a response that is not JSON: EVENTS or LINES for streams, "text/plain" ...
         other_statuses: statuses of successful responses besides 200.
@@ -39,13 +37,26 @@ class Endpoint:
     method: Literal["GET", "POST", "DELETE"]
     path: str
     handler: Handler
-    summary: str
-    body: type[BaseModel] | None = None
     response: type[BaseModel] | None = None
     stream_type: str | None = None
     other_statuses: tuple[int, ...] = ()
     is_open: bool = False
     is_probe: bool = False
+
+    @property
+    def body(self) -> type[BaseModel] | None:
+        """Model of the request body: the type of the handler's parameter ``body``; None: no body."""
+        return _body_model(self.handler)
+
+    @property
+    def summary(self) -> str:
+        """One line of documentation: the first one of the handler's docstring."""
+        return (self.handler.__doc__ or "").partition("\n")[0].removesuffix(".")
+
+
+@cache
+def _body_model(handler: Handler) -> type[BaseModel] | None:
+    return get_type_hints(handler).get("body")
 
 
 @dataclass(frozen=True)

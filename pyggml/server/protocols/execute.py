@@ -99,7 +99,7 @@ async def cancel(request: ServerRequest, body: Cancel) -> Response:
     return JSONResponse({"job_id": body.job_id, "cancelled": job is not None}, 404 if job is None else 200)
 
 
-async def health(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def health(request: ServerRequest) -> Response:
     """Report that the server is running, and its first model."""
     first = await request.worker.models.info()
     return JSONResponse(
@@ -112,7 +112,7 @@ async def health(request: ServerRequest, body: None) -> Response:  # noqa: ARG00
     )
 
 
-async def ready(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def ready(request: ServerRequest) -> Response:
     """Report readiness: 503 if the first model is not loaded or its queue is full."""
     reason = request.worker.not_ready_reason()
     return JSONResponse({"ready": reason is None, "reason": reason}, 200 if reason is None else 503)
@@ -156,20 +156,10 @@ def _error_body(failure: Failure) -> dict[str, Any]:
 EXECUTE = Protocol(
     "execute",
     (
-        Endpoint("POST", "/execute", execute, "Continue a text", Execute, None, EVENTS),
-        Endpoint("POST", "/cancel", cancel, "Cancel a job", Cancel, Cancelled, other_statuses=(404,)),
-        Endpoint("GET", "/health", health, "Check that the server runs", None, Health, is_open=True, is_probe=True),
-        Endpoint(
-            "GET",
-            "/ready",
-            ready,
-            "Check that the server accepts requests",
-            None,
-            Ready,
-            other_statuses=(503,),
-            is_open=True,
-            is_probe=True,
-        ),
+        Endpoint("POST", "/execute", execute, stream_type=EVENTS),
+        Endpoint("POST", "/cancel", cancel, Cancelled, other_statuses=(404,)),
+        Endpoint("GET", "/health", health, Health, is_open=True, is_probe=True),
+        Endpoint("GET", "/ready", ready, Ready, other_statuses=(503,), is_open=True, is_probe=True),
     ),
     _error_body,
 )

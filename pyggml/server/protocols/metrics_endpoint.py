@@ -9,7 +9,7 @@ from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
 
 
-async def metrics(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def metrics(request: ServerRequest) -> Response:
     """Return all metrics in the format that the client prefers."""
     accept = request.http.headers.get("accept", "")
     text, content_type = await request.run_in_thread(request.worker.metrics.exposition, accept)
@@ -18,6 +18,6 @@ async def metrics(request: ServerRequest, body: None) -> Response:  # noqa: ARG0
 
 METRICS = Protocol(
     "metrics",
-    (Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus", stream_type="text/plain", is_probe=True),),
+    (Endpoint("GET", "/metrics", metrics, stream_type="text/plain", is_probe=True),),
     EXECUTE.error_body,
 )

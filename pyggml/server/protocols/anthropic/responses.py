@@ -43,13 +43,14 @@ class Message(BaseModel):
     usage: Usage
 
 
-def message(request_id: str, body: CreateMessage, model: str, completion: ChatCompletion) -> dict[str, Any]:
+def message(request_id: str, body: CreateMessage, generation: Generation[ChatChunk, ChatCompletion]) -> dict[str, Any]:
     """Return the whole message."""
+    [completion] = generation.completions
     return {
-        **_envelope(request_id, model),
+        **_envelope(request_id, generation.model.name),
         "content": _content(body, completion),
         **_stop(body, completion),
-        "usage": _usage(completion.prompt_tokens, completion.cached_tokens, len(completion.token_ids)),
+        "usage": _usage(completion, len(completion.token_ids)),
     }
 
 
@@ -61,7 +62,7 @@ async def events(
     has_started = False
     async for _, chunk in generation:
         if not has_started:  # the number of cached tokens is known from the first chunk on
-            usage = _usage(generation.prompt_tokens, generation.cached_tokens, 0)
+            usage = _usage(generation, 0)
             empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
             yield _event("message_start", message={**_envelope(request_id, generation.model.name), **empty})
             has_started = True
@@ -70,7 +71,7 @@ async def events(
     for event in blocks.close():
         yield event
     [completion] = generation.completions
-    usage = _usage(completion.prompt_tokens, completion.cached_tokens, len(completion.token_ids))
+    usage = _usage(completion, len(completion.token_ids))
     yield _event("message_delta", delta=_stop(body, completion), usage=usage)
     yield _event("message_stop")
 
@@ -167,11 +168,11 @@ def _stop_reason(body: CreateMessage, completion: ChatCompletion) -> StopReason:
     return "pause_turn"  # cancelled or timed out: the client can send the message back to continue it
 
 
-def _usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> dict[str, int]:
+def _usage(counts: ChatCompletion | Generation[ChatChunk, ChatCompletion], output_tokens: int) -> dict[str, int]:
     return {
-        "input_tokens": prompt_tokens - cached_tokens,
+        "input_tokens": counts.prompt_tokens - counts.cached_tokens,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": cached_tokens,
+        "cache_read_input_tokens": counts.cached_tokens,
         "output_tokens": output_tokens,
     }
 

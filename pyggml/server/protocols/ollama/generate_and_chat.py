@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 import pyggml
 from pyggml import ChatChunk, ChatCompletion, Chunk, Completion, ToolCall, ToolCallDelta
-from pyggml.server.http.generation import ChatInput, Generation, submit_chat, submit_prompts
+from pyggml.server.http.generation import ChatInput, Generation, submit_chat, submit_prompts, whole_response
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.streaming import stream_lines
 from pyggml.server.models.pool import LoadedModel
@@ -102,8 +102,7 @@ async def _respond(
 ) -> Response:
     if body.stream:
         return stream_lines(request, writer.lines(generation))
-    [completion] = await request.cancel_on_disconnect(generation.finish())
-    return JSONResponse(writer.whole(completion))
+    return await whole_response(request, generation, lambda: writer.whole(generation.completions[0]))
 
 
 class _ResponseWriter:
@@ -124,7 +123,6 @@ class _ResponseWriter:
 
     def whole(self, done: ChatCompletion | Completion) -> Json:
         """Return the whole response."""
-        """The whole answer."""
         logprobs = self._logprobs(done)
         if isinstance(done, ChatCompletion):
             message = done.message

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel
-from starlette.responses import JSONResponse, Response
 
-from pyggml import ChatCompletion, Chunk, Completion
+from pyggml import Chunk, Completion
 from pyggml.server.http.generation import Generation
-from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.sse import Event
 from pyggml.server.protocols.openai.generation_request import GenerationRequest
 
@@ -124,15 +122,3 @@ def timings(completions: Sequence[Completion]) -> Json:
             "predicted_per_second": times.tokens_per_s,
         }
     }
-
-
-async def json_response(
-    request: ServerRequest, completions: Sequence[Completion | ChatCompletion], make: Callable[[], Json]
-) -> Response:
-    """Return a response made in a thread if it has logprobs or may repeat a long prompt."""
-
-    def encode() -> Response:
-        return JSONResponse(make())
-
-    run = request.run_in_thread_if_long if completions[0].logprobs is None else request.run_in_thread
-    return await run(encode)

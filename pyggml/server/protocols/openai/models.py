@@ -40,7 +40,7 @@ class ModelList(BaseModel):
     data: list[Model]
 
 
-async def models(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def models(request: ServerRequest) -> Response:
     """List the models."""
     infos = await request.worker.models.infos()
     if anthropic_models.is_anthropic(request.http):
@@ -48,7 +48,7 @@ async def models(request: ServerRequest, body: None) -> Response:  # noqa: ARG00
     return JSONResponse({"object": "list", "data": [_describe(each) for each in infos]})
 
 
-async def model(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def model(request: ServerRequest) -> Response:
     """Describe a model."""
     info = await request.worker.models.info(request.http.path_params["name"])
     describe = anthropic_models.describe if anthropic_models.is_anthropic(request.http) else _describe
@@ -68,6 +68,6 @@ def _describe(info: ModelInfo) -> dict[str, Any]:
 
 
 MODELS = (
-    *(Endpoint("GET", path, models, "List the models", None, ModelList) for path in ("/v1/models", "/models")),
-    Endpoint("GET", "/v1/models/{name:path}", model, "Describe a model", None, Model),
+    *(Endpoint("GET", path, models, ModelList) for path in ("/v1/models", "/models")),
+    Endpoint("GET", "/v1/models/{name:path}", model, Model),
 )

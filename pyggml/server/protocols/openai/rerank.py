@@ -108,7 +108,4 @@ def _hugging_face_result(index: int, score: float, documents: list[str], body: R
 
 
 # Jina's, llama-server's and Cohere's paths.
-RERANK = tuple(
-    Endpoint("POST", path, rerank, "Sort documents by relevance to a query", RerankRequest, Ranking)
-    for path in ("/v1/rerank", "/rerank", "/v2/rerank")
-)
+RERANK = tuple(Endpoint("POST", path, rerank, Ranking) for path in ("/v1/rerank", "/rerank", "/v2/rerank"))

@@ -38,8 +38,7 @@ async def create(request: ServerRequest, body: CreateResponse) -> Response:
     """Respond to a conversation."""
     body.require_supported()
     model = await request.lease_model(body.model)
-    chat = await request.run_in_thread_if_long(body.to_chat)
-    generation = await submit_chat(request, model, chat)
+    generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
     writer = ResponseWriter(body, generation, request.id)
     if body.stream:
         first = await request.run_in_thread_if_long(_encode, writer.start())
@@ -92,14 +91,4 @@ def _n_reasoning(generation: Generation[ChatChunk, ChatCompletion]) -> int:
     return len(tokenizer.encode(completion.message.reasoning_content, add_special=False))
 
 
-_CREATE = Endpoint(
-    "POST",
-    "/v1/responses",
-    create,
-    "Respond to a conversation",
-    body=CreateResponse,
-    response=ResponseObject,
-    stream_type=EVENTS,
-)
-
-RESPONSES = Protocol("responses", (_CREATE,), error_body)
+RESPONSES = Protocol("responses", (Endpoint("POST", "/v1/responses", create, ResponseObject, EVENTS),), error_body)
