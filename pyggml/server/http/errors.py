@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -56,7 +56,7 @@ class Failure:
     message: str
     code: str = ""
     param: str = ""
-    problems: tuple[Problem, ...] = field(default=())
+    problems: tuple[Problem, ...] = ()
     retry_after_s: int | None = None
     request_id: str = ""
 
@@ -105,26 +105,22 @@ def invalid(message: str, param: str = "", code: str = "invalid_value") -> Reque
 RETRY_AFTER_S = 1
 
 
+def unavailable(message: str, code: str, retry_after_s: int) -> Failure:
+    """Return a failure with status 503 that may be over after some seconds."""
+    return Failure(503, "unavailable", message, code, retry_after_s=retry_after_s)
+
+
 #: The failure of requests that arrive, or still run, during shutdown.
-STOPPING = Failure(
-    503, "unavailable", "the server is stopping: send the request again a little later", "stopping", retry_after_s=5
-)
+STOPPING = unavailable("the server is stopping: send the request again a little later", "stopping", 5)
 
 # The log names the lost host; clients need not know it.
-_HOST_LOST = Failure(
-    503,
-    "unavailable",
-    "a host that computes for the model is lost: send the request again a little later",
-    "host_lost",
-    retry_after_s=5,
+_HOST_LOST = unavailable(
+    "a host that computes for the model is lost: send the request again a little later", "host_lost", 5
 )
-
-_ENGINE_LOST = Failure(
-    503,
-    "unavailable",
+_ENGINE_LOST = unavailable(
     "the engine of the model has failed, and the server loads the model again if it can: try again a little later",
     "engine_lost",
-    retry_after_s=5,
+    5,
 )
 
 # Kinds of failures whose messages may contain paths of the server's files.

@@ -90,7 +90,7 @@ class ServerRequest:
         try:
             await self.cleanup.aclose()
         finally:
-            self.worker.running_requests.remove(self)
+            self.worker.running_requests.discard(self)
             self.outcome.choices = self._choices()
             self.outcome.duration_s = time.monotonic() - self.started_s
             self.outcome.has_crashed = value is not None

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pyggml
-from pyggml.server.http.errors import Failure, RequestError, strip_folders, strip_paths
+from pyggml.server.http.errors import RequestError, strip_folders, strip_paths, unavailable
 from pyggml.server.models.catalogue import DEFAULT, Catalogue, CatalogueEntry
 from pyggml.server.models.eviction import Evictor
 from pyggml.server.models.loaded_model import LoadedModel
@@ -191,7 +191,7 @@ class ModelPool:
             is_waiting = state.stage in ("queue", "memory")
             reason = self._evictor.shortage(state) if is_waiting else "it is still being loaded"
             message = f"the model {state.entry.name!r} was not ready in time: {reason}; try again later"
-            raise _not_loaded(message)
+            raise RequestError(unavailable(message, "model_not_loaded", _RETRY_S))
         return None if task.cancelled() else task.result()
 
     def _start_loading(self, state: ModelState, *, may_evict: bool = True) -> asyncio.Task[Exception | None]:
@@ -239,8 +239,4 @@ def _load_error(state: ModelState, error: Exception) -> Exception:
         code = "out_of_memory" if isinstance(error, pyggml.OutOfMemoryError) else "model_not_loaded"
     else:
         return error  # a bug in the server
-    return _not_loaded(f"the model {state.entry.name!r} cannot be loaded: {reason}", code)
-
-
-def _not_loaded(message: str, code: str = "model_not_loaded") -> RequestError:
-    return RequestError(Failure(503, "unavailable", message, code, retry_after_s=_RETRY_S))
+    return RequestError(unavailable(f"the model {state.entry.name!r} cannot be loaded: {reason}", code, _RETRY_S))
