@@ -30,9 +30,8 @@ from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_id import request_id, with_request_id
 from pyggml.server.protocols.anthropic.messages import ANTHROPIC
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
-from pyggml.server.protocols.execute import EXECUTE
+from pyggml.server.protocols.execute import EXECUTE, METRICS
 from pyggml.server.protocols.llama_server import LLAMA_SERVER
-from pyggml.server.protocols.metrics_endpoint import METRICS
 from pyggml.server.protocols.ollama import OLLAMA
 from pyggml.server.protocols.openai import OPENAI
 from pyggml.server.protocols.responses.create_response import RESPONSES

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import anyio
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
@@ -19,8 +19,6 @@ from pyggml.server.http import errors
 from pyggml.server.http.disconnects import ClientDisconnectedError
 from pyggml.server.http.errors import Failure, RequestError
 from pyggml.server.settings.options import Settings
-
-Model = TypeVar("Model", bound=BaseModel)
 
 #: From this size on, parsing takes longer than about a millisecond and must not run in the event loop.
 LONG_BYTES = 32_768
@@ -88,6 +86,19 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=())
 
+    #: Fields that are not supported, and the message and code of the error.
+    unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    def require_supported(self) -> None:
+        """Refuse unsupported fields.
+
+        Raises:
+            RequestError: 400, a field is not supported.
+        """
+        for name, (message, code) in self.unsupported.items():
+            if getattr(self, name):
+                raise errors.invalid(message, name, code)
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Limit all lists and mappings that have no limit; validation of a list stops at its first wrong item."""
@@ -96,12 +107,12 @@ class Body(BaseModel):
         return schema
 
 
-async def read_and_validate(request: Request, model: type[Model], settings: Settings) -> tuple[Model, bool]:
+async def read_and_validate(request: Request, model: type[Body], settings: Settings) -> tuple[Body, bool]:
     """Read and validate a body. Also return True if it is long: work on all of it then belongs in a thread.
 
     Raises:
         ClientDisconnectedError: the client disconnected before the end of the body.
-        RequestError: 408, timeout; 413, the body is too large; 415, it is compressed.
+        RequestError: 400, a field is not supported; 408, timeout; 413, the body is too large; 415, it is compressed.
         ValidationError: it is not JSON, or does not validate.
     """
     coding = request.headers.get("content-encoding", "")
@@ -140,7 +151,7 @@ async def read_bytes(request: Request, settings: Settings) -> bytes:
     return b"".join(parts)
 
 
-def _parse_long(model: type[Model], raw: bytes) -> Model:
+def _parse_long(model: type[Body], raw: bytes) -> Body:
     if raw.count(b"[") + raw.count(b"{") > _MAX_CONTAINERS:
         message = f"the body has more than {_MAX_CONTAINERS} lists and objects: send less in one request"
         raise RequestError(Failure(413, "too_large", message, "body_too_complex"))
@@ -151,8 +162,9 @@ def _parse_long(model: type[Model], raw: bytes) -> Model:
 _POSSIBLY_NOT_FINITE = re.compile(rb"NaN|Infinity|[eE]\+?[0-9]{3}|[0-9]{300}")
 
 
-def _parse(model: type[Model], raw: bytes) -> Model:
+def _parse(model: type[Body], raw: bytes) -> Body:
     body = model.model_validate_json(raw)
+    body.require_supported()
     if _POSSIBLY_NOT_FINITE.search(raw):  # it may also be in a string
         try:
             json.loads(raw, parse_constant=_finite, parse_float=_finite)

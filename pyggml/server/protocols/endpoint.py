@@ -14,6 +14,7 @@ from pyggml.server.http.sse import Event
 
 if TYPE_CHECKING:
     from pyggml.server.http.errors import Failure
+    from pyggml.server.http.request_body import Body
 
 #: Handles a request. Its arguments are the ServerRequest and, if it has a parameter ``body``, the validated body.
 Handler = Callable[..., Awaitable[Response]]
@@ -44,7 +45,7 @@ class Endpoint:
     is_probe: bool = False
 
     @property
-    def body(self) -> type[BaseModel] | None:
+    def body(self) -> type[Body] | None:
         """Model of the request body: the type of the handler's parameter ``body``; None: no body."""
         return _body_model(self.handler)
 
@@ -55,7 +56,7 @@ class Endpoint:
 
 
 @cache
-def _body_model(handler: Handler) -> type[BaseModel] | None:
+def _body_model(handler: Handler) -> type[Body] | None:
     return get_type_hints(handler).get("body")
 
 

@@ -1,4 +1,4 @@
-"""The server's own API: ``/execute``, ``/cancel``, ``/health`` and ``/ready``."""
+"""The server's own API: ``/execute``, ``/cancel``, ``/health``, ``/ready`` and ``/metrics``."""
 
 from __future__ import annotations
 
@@ -118,6 +118,13 @@ async def ready(request: ServerRequest) -> Response:
     return JSONResponse({"ready": reason is None, "reason": reason}, 200 if reason is None else 503)
 
 
+async def metrics(request: ServerRequest) -> Response:
+    """Return all metrics, in the format of Prometheus that the client prefers."""
+    accept = request.http.headers.get("accept", "")
+    text, content_type = await request.run_in_thread(request.worker.metrics.exposition, accept)
+    return Response(text, headers={"Content-Type": content_type})
+
+
 async def _events(job_id: str, generation: Generation[Chunk, Completion]) -> AsyncIterator[Event]:
     yield _event("started", job_id=job_id, model=generation.model.name)
     index = 0
@@ -162,4 +169,8 @@ EXECUTE = Protocol(
         Endpoint("GET", "/ready", ready, Ready, other_statuses=(503,), is_open=True, is_probe=True),
     ),
     _error_body,
+)
+
+METRICS = Protocol(
+    "metrics", (Endpoint("GET", "/metrics", metrics, stream_type="text/plain", is_probe=True),), _error_body
 )

@@ -25,7 +25,6 @@ class TokenCount(BaseModel):
 
 async def messages(request: ServerRequest, body: CreateMessage) -> Response:
     """Respond to a conversation."""
-    body.require_supported()
     model = await request.lease_model(body.model)
     generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
     if body.stream:
@@ -35,7 +34,6 @@ async def messages(request: ServerRequest, body: CreateMessage) -> Response:
 
 async def count_tokens(request: ServerRequest, body: Conversation) -> Response:
     """Count the tokens of a conversation, as in the usage of a response to it."""
-    body.require_supported()
     llm = (await request.lease_model(body.model)).llm
 
     def count() -> int:

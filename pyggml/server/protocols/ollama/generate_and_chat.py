@@ -71,7 +71,6 @@ class Delta:
 async def generate(request: ServerRequest, body: GenerateRequest) -> Response:
     """Respond to a prompt, or continue it."""
     started = time.monotonic_ns()
-    body.require_supported()
     model = await request.lease_model(body.model)
     writer = _ResponseWriter(body, model, _generate_fields, started)
     if body.is_empty:

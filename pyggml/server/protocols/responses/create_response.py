@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -36,7 +36,6 @@ class ResponseObject(BaseModel):
 
 async def create(request: ServerRequest, body: CreateResponse) -> Response:
     """Respond to a conversation."""
-    body.require_supported()
     model = await request.lease_model(body.model)
     generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
     writer = ResponseWriter(body, generation, request.id)
@@ -48,9 +47,8 @@ async def create(request: ServerRequest, body: CreateResponse) -> Response:
 
 
 def _whole_response(writer: ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]) -> Response:
-    (completion,) = generation.completions
-    *_, last = *writer.add(as_chunk(completion)), *writer.end(completion, _n_reasoning(generation))
-    return JSONResponse(last["response"])
+    events = [*writer.add(as_chunk(generation.completions[0])), *_end(writer, generation)]
+    return JSONResponse(events[-1]["response"])
 
 
 async def _events(
@@ -65,30 +63,24 @@ async def _events(
         async for _, chunk in generation:
             for event in _encode(writer.add(chunk)):
                 yield event
-        for event in await asyncio.to_thread(_last_events, writer, generation):
+        # They repeat the whole response and the request.
+        for event in await asyncio.to_thread(lambda: _encode(_end(writer, generation))):
             yield event
     except Exception as error:
         for event in _encode([writer.failed(request.record_failure(error))]):
             yield event
 
 
-def _last_events(writer: ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]) -> list[Event]:
-    """Return the last events, which repeat the whole response and the request."""
+def _end(writer: ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]) -> Iterator[dict[str, Any]]:
+    """Yield the last events. Tokenizes the reasoning, to count its tokens."""
     (completion,) = generation.completions
-    return _encode(writer.end(completion, _n_reasoning(generation)))
+    reasoning = completion.message.reasoning_content
+    tokenizer = generation.model.llm.tokenizer
+    return writer.end(completion, len(tokenizer.encode(reasoning, add_special=False)) if reasoning else 0)
 
 
 def _encode(events: Iterable[dict[str, Any]]) -> list[Event]:
     return [Event.of(event, event["type"]) for event in events]
-
-
-def _n_reasoning(generation: Generation[ChatChunk, ChatCompletion]) -> int:
-    """Return the number of tokens of the reasoning."""
-    (completion,) = generation.completions
-    if not completion.message.reasoning_content:
-        return 0
-    tokenizer = generation.model.llm.tokenizer
-    return len(tokenizer.encode(completion.message.reasoning_content, add_special=False))
 
 
 RESPONSES = Protocol("responses", (Endpoint("POST", "/v1/responses", create, ResponseObject, EVENTS),), error_body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field as BodyField
 
@@ -61,6 +61,14 @@ class CreateResponse(Sampling):
         metadata: returned unchanged.
     """
 
+    unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {
+        name: (
+            f"{name} is not supported, as the server stores no responses: send the whole conversation",
+            "unsupported_value",
+        )
+        for name in ("previous_response_id", "conversation", "background")
+    }
+
     model: str = DEFAULT
     input: str | list[Item]
     instructions: str | None = None
@@ -115,17 +123,6 @@ class CreateResponse(Sampling):
         elif effort is not None:
             options["template_kwargs"] = {"reasoning_effort": effort}
         return options
-
-    def require_supported(self) -> None:
-        """Refuse features that need stored responses.
-
-        Raises:
-            RequestError: 400, a feature is not supported.
-        """
-        for name in ("previous_response_id", "conversation", "background"):
-            if getattr(self, name):
-                message = f"{name} is not supported, as the server stores no responses: send the whole conversation"
-                raise _invalid(message, name)
 
     def _messages(self) -> list[Item]:
         instructions = [{"role": "system", "content": self.instructions}] if self.instructions else []

@@ -34,8 +34,8 @@ class ResponseWriter:
 
     def start(self) -> Iterator[Item]:
         """Yield the first events."""
-        yield self._event("response.created", response=self.response("in_progress"))
-        yield self._event("response.in_progress", response=self.response("in_progress"))
+        yield self._event("response.created", response=self._response("in_progress"))
+        yield self._event("response.in_progress", response=self._response("in_progress"))
 
     def add(self, chunk: ChatChunk) -> Iterator[Item]:
         """Yield the events of a chunk."""
@@ -53,19 +53,18 @@ class ResponseWriter:
             completion: the whole completion.
             n_reasoning: number of tokens of its reasoning.
         """
-        status, reason = status_of(completion)
-        yield from self._done("completed" if status == "completed" else "incomplete")
-        response = self.response(status, reason, usage_of(completion, n_reasoning))
-        name = "response.completed" if status == "completed" else "response.incomplete"
-        yield self._event(name, response=response)
+        status = "completed" if completion.finish_reason in ("stop", "tool_calls") else "incomplete"
+        yield from self._done(status)
+        response = self._response(status, _usage(completion, n_reasoning))
+        yield self._event(f"response.{status}", response=response)
 
     def failed(self, failure: Failure) -> Item:
         """Return the last event of a response that fails."""
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
         error = {"code": code, "message": failure.message}
-        return self._event("response.failed", response={**self.response("failed"), "error": error})
+        return self._event("response.failed", response={**self._response("failed"), "error": error})
 
-    def response(self, status: str, incomplete: str | None = None, usage: Item | None = None) -> Item:
+    def _response(self, status: str, usage: Item | None = None) -> Item:
         """Return the response in its current state."""
         body = self._body
         return {
@@ -74,7 +73,7 @@ class ResponseWriter:
             "created_at": self._generation.created,
             "status": status,
             "error": None,
-            "incomplete_details": {"reason": incomplete} if incomplete else None,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "model": self._generation.model.name,
@@ -97,14 +96,15 @@ class ResponseWriter:
 
     def _reasoning(self, text: str) -> Iterator[Item]:
         if not self._is_open("reasoning"):
-            yield from self._begin(_reasoning_item(), {"type": "reasoning_text", "text": ""})
+            item = _new_item("reasoning", "rs", summary=[], content=[])
+            yield from self._begin(item, {"type": "reasoning_text", "text": ""})
         self._part["text"] += text
         yield self._event("response.reasoning_text.delta", delta=text, **self._position)
 
     def _text(self, chunk: ChatChunk) -> Iterator[Item]:
         if not self._is_open("message"):
             part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            yield from self._begin(_message_item(), part)
+            yield from self._begin(_new_item("message", "msg", role="assistant", content=[]), part)
         logprobs = self._logprobs(chunk)
         self._part["text"] += chunk.content
         self._part["logprobs"] += logprobs
@@ -120,12 +120,12 @@ class ResponseWriter:
     def _call(self, call: ToolCallDelta) -> Iterator[Item]:
         if not self._is_open("function_call") or call.index != self._index:
             self._index = call.index
-            yield from self._begin(_call_item(call), None)
-        item = self.output[-1]
-        item["arguments"] += call.arguments_text
+            item = _new_item("function_call", "fc", call_id=call.id, name=call.name, arguments="")
+            yield from self._begin(item, None)
+        self.output[-1]["arguments"] += call.arguments_text
         if call.arguments_text:
-            position = {"item_id": item["id"], "output_index": len(self.output) - 1}
-            yield self._event("response.function_call_arguments.delta", delta=call.arguments_text, **position)
+            kind = "response.function_call_arguments.delta"
+            yield self._event(kind, delta=call.arguments_text, **self._item_position)
 
     def _is_open(self, kind: str) -> bool:
         return bool(self.output) and self.output[-1]["type"] == kind and self.output[-1]["status"] == "in_progress"
@@ -144,21 +144,17 @@ class ResponseWriter:
             return
         item = self.output[-1]
         if item["type"] == "function_call":
-            position = {"item_id": item["id"], "output_index": len(self.output) - 1, "name": item["name"]}
-            yield self._event("response.function_call_arguments.done", arguments=item["arguments"], **position)
+            done = {**self._item_position, "name": item["name"], "arguments": item["arguments"]}
+            yield self._event("response.function_call_arguments.done", **done)
         else:
-            yield from self._part_done(item["type"])
+            part = self._part
+            kind, more = "reasoning_text", {}
+            if item["type"] == "message":
+                kind, more = "output_text", {"logprobs": part["logprobs"]}
+            yield self._event(f"response.{kind}.done", text=part["text"], **more, **self._position)
+            yield self._event("response.content_part.done", part=part, **self._position)
         item["status"] = status
         yield self._event("response.output_item.done", item=item, output_index=len(self.output) - 1)
-
-    def _part_done(self, kind: str) -> Iterator[Item]:
-        text = self._part["text"]
-        if kind == "reasoning":
-            yield self._event("response.reasoning_text.done", text=text, **self._position)
-        else:
-            logprobs = self._part["logprobs"]
-            yield self._event("response.output_text.done", text=text, logprobs=logprobs, **self._position)
-        yield self._event("response.content_part.done", part=self._part, **self._position)
 
     @property
     def _part(self) -> Item:
@@ -166,23 +162,19 @@ class ResponseWriter:
         return part
 
     @property
+    def _item_position(self) -> Item:
+        return {"item_id": self.output[-1]["id"], "output_index": len(self.output) - 1}
+
+    @property
     def _position(self) -> Item:
-        return {"item_id": self.output[-1]["id"], "output_index": len(self.output) - 1, "content_index": 0}
+        return {**self._item_position, "content_index": 0}
 
     def _event(self, kind: str, **data: Any) -> Item:
         self._n_events += 1
         return {"type": kind, "sequence_number": self._n_events - 1, **data}
 
 
-def status_of(completion: ChatCompletion) -> tuple[str, str | None]:
-    """Return the status of a response that has ended, and why it is incomplete."""
-    if completion.finish_reason in ("stop", "tool_calls"):
-        return "completed", None
-    return "incomplete", "max_output_tokens"
-
-
-def usage_of(completion: ChatCompletion, n_reasoning: int) -> Item:
-    """Return the numbers of tokens."""
+def _usage(completion: ChatCompletion, n_reasoning: int) -> Item:
     n_generated = len(completion.token_ids)
     return {
         "input_tokens": completion.prompt_tokens,
@@ -208,15 +200,5 @@ def as_chunk(completion: ChatCompletion) -> ChatChunk:
     )
 
 
-def _reasoning_item() -> Item:
-    return {"type": "reasoning", "id": f"rs_{uuid.uuid4().hex}", "status": "in_progress", "summary": [], "content": []}
-
-
-def _message_item() -> Item:
-    begun = {"status": "in_progress", "role": "assistant", "content": []}
-    return {"type": "message", "id": f"msg_{uuid.uuid4().hex}", **begun}
-
-
-def _call_item(call: ToolCallDelta) -> Item:
-    begun = {"status": "in_progress", "call_id": call.id, "name": call.name, "arguments": ""}
-    return {"type": "function_call", "id": f"fc_{uuid.uuid4().hex}", **begun}
+def _new_item(kind: str, prefix: str, **fields: Any) -> Item:
+    return {"type": kind, "id": f"{prefix}_{uuid.uuid4().hex}", "status": "in_progress", **fields}
