@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import signal
 import socket
 import sys
@@ -38,8 +39,7 @@ def run(app: Starlette, settings: Settings, listening: Callable[[str], None]) ->
         SystemExit: with 143, after SIGTERM.
     """
     configure_logs(settings)
-    bound = _bind(settings)
-    with bound:
+    with _bind(settings) as bound:
         stop_signal = asyncio.run(_serve(app, settings, bound, listening))
     if stop_signal:
         signal.raise_signal(stop_signal)
@@ -65,13 +65,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: Starlette, settings: Settings, listening: Callable[[], None] = lambda: None) -> None:
-        """Set up the server; it opens nothing yet.
-
-        Args:
-            app: an application of :func:`~pyggml.server.create_app`, whose lifespan has begun.
-            settings: the limits.
-            listening: called once connections are accepted.
-        """
+        """Set up the server of an application whose lifespan has begun; ``listening`` is called once it accepts."""
         super().__init__(_config(app, settings))
         self.stop_signal = 0
         self._worker: Worker = app.state.worker
@@ -160,16 +154,12 @@ _OTHER_DESCRIPTORS = 64
 
 def _descriptors_for_connections() -> int:
     """Return the number of file descriptors available for connections."""
-    import resource
-
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else max(soft - _OTHER_DESCRIPTORS, soft // 2)
 
 
 def _raise_descriptor_limit() -> None:
     """Raise the limit on file descriptors to the hard limit; the default is often 1024, for programs using select()."""
-    import resource
-
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS reports unlimited, but accepts less
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

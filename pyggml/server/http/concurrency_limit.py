@@ -12,7 +12,7 @@ import pyggml
 from pyggml.server.http.errors import RETRY_AFTER_S, RequestError, failure_from
 
 if TYPE_CHECKING:
-    from pyggml.server.models.loaded_model import LoadedModel
+    from pyggml.server.models.model_state import LoadedModel
 
 _MAX_RETRY_S = 60
 

@@ -160,12 +160,7 @@ def connection_class(limits: Limits) -> type[asyncio.Protocol]:
 
 
 def sweep(connections: Collection[Any], now: float) -> None:
-    """Close the connections whose clients take too long.
-
-    Args:
-        connections: all connections of the server.
-        now: the event loop's time.
-    """
+    """Close the connections whose clients take too long; ``now`` is the event loop's time."""
     for connection in list(connections):
         connection.check(now)
 

@@ -91,13 +91,7 @@ _STATUSES: tuple[tuple[type[BaseException], int, str, str], ...] = (
 
 
 def invalid(message: str, param: str = "", code: str = "invalid_value") -> RequestError:
-    """Return the error for an invalid request, with status 400.
-
-    Args:
-        message: the error and how to fix it.
-        param: the invalid field; "": none or several.
-        code: machine-readable code.
-    """
+    """Return the error for an invalid request, with status 400; the arguments are fields of :class:`Failure`."""
     return RequestError(Failure(400, "invalid", message, code, param))
 
 

@@ -81,14 +81,7 @@ async def submit_prompts(
     sampling: Mapping[str, Any],
     n: int = 1,
 ) -> Generation[Chunk, Completion]:
-    """Submit prompts to the engine, each a text or token IDs.
-
-    Args:
-        request: the request.
-        model: the model.
-        prompts: the prompts; the choices of the first come first.
-        sampling: the fields of SamplingParams that the request sets.
-        n: number of choices for each prompt.
+    """Submit prompts to the engine, each a text or token IDs, with ``n`` choices each; those of the first come first.
 
     Raises:
         InferError: as :meth:`pyggml.LLM.generate`.

@@ -50,12 +50,9 @@ def openapi_protocol(protocols: Sequence[Protocol]) -> Protocol:
 
 
 def document(protocols: Sequence[Protocol], prefix: str = "", *, needs_key: bool = False) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of some protocols.
+    """Return the OpenAPI 3.1 document of some protocols, for a server mounted at the path ``prefix``.
 
-    Args:
-        protocols: the protocols; of endpoints with the same path and method, only the first is included.
-        prefix: path at which the server is mounted.
-        needs_key: True if requests need an API key.
+    Of endpoints with the same path and method, only the first is included.
     """
     paths: dict[str, Any] = {}
     components: dict[str, Any] = {}

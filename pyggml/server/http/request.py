@@ -154,19 +154,11 @@ class ServerRequest:
         return self.model
 
     async def run_in_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a slow function in a thread, such as tokenizing a long text.
-
-        Raises:
-            As :meth:`await_outside_engine_queue`.
-        """
+        """Run a slow function in a thread, such as tokenizing; errors as :meth:`await_outside_engine_queue`."""
         return await self.await_outside_engine_queue(asyncio.to_thread, function, *args, **kwargs)
 
     async def run_in_thread_if_long(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a function whose time is proportional to the body's length: in a thread if the body is long.
-
-        Raises:
-            As :meth:`await_outside_engine_queue`.
-        """
+        """Run a function whose time is proportional to the body's length: in a thread if the body is long."""
         if self.has_long_body:
             return await self.run_in_thread(function, *args, **kwargs)
         return function(*args, **kwargs)

@@ -195,9 +195,7 @@ _GRAMMARS = ("json_schema", "response_format", "grammar", "tools")
 def require_fitting(n_ctx: int, texts: Iterable[object]) -> None:
     """Refuse texts that are too long for the context without tokenizing them, which would take seconds.
 
-    Args:
-        n_ctx: context size in tokens.
-        texts: the texts, each of which must fit; token IDs are skipped, as their length is checked quickly later.
+    Token IDs among the texts are skipped, as their length is checked quickly later.
 
     Raises:
         RequestError: 400, a text does not fit.
@@ -211,13 +209,8 @@ def require_fitting(n_ctx: int, texts: Iterable[object]) -> None:
 def require_tractable(n_ctx: int, prompts: Iterable[object], options: Mapping[str, Any]) -> None:
     """Refuse early what would otherwise fail after seconds or minutes of work.
 
-    Args:
-        n_ctx: context size in tokens.
-        prompts: as for :func:`require_fitting`.
-        options: parameters of a request; the size of grammars, schemas and tools is limited.
-
     Raises:
-        RequestError: 400, a prompt does not fit, or a grammar is too large.
+        RequestError: 400, a prompt does not fit, or a grammar, schema or list of tools is too large.
     """
     require_fitting(n_ctx, prompts)
     for name in _GRAMMARS:

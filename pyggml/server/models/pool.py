@@ -12,10 +12,9 @@ import pyggml
 from pyggml.server.http.errors import RequestError, strip_folders, strip_paths, unavailable
 from pyggml.server.models.catalogue import DEFAULT, Catalogue, CatalogueEntry
 from pyggml.server.models.eviction import Evictor
-from pyggml.server.models.loaded_model import LoadedModel
 from pyggml.server.models.loader import Loader
 from pyggml.server.models.model_info import HeaderInfo, ModelInfo
-from pyggml.server.models.model_state import ModelState
+from pyggml.server.models.model_state import LoadedModel, ModelState
 from pyggml.server.observability.observer import Observer
 from pyggml.server.settings.options import Settings
 
@@ -100,8 +99,14 @@ class ModelPool:
         self._is_closed = False
         for entry in self._catalogue:
             _require_file(entry)
+        default, *others = self._states.values()
+        default.failed = None  # no back-off at startup
         try:
-            await self._load_at_start()
+            if not default.loaded and (error := await self._start_loading(default)) is not None:
+                raise error
+            for state in others if self._settings.load_all else []:
+                if state.loaded is None:
+                    await self._start_loading(state, may_evict=False)
         except BaseException:
             await self.aclose()
             raise
@@ -115,9 +120,15 @@ class ModelPool:
             QueueFullError: too many requests are waiting for it.
         """
         state = self._states[self._catalogue.find(name)]
-        model = await self._acquire(state)
+        request_timeout = self._settings.request_timeout or math.inf
+        deadline_s = time.monotonic() + min(self._settings.load_timeout, request_timeout)
+        while state.loaded is None or state.is_evicting:
+            error = await self._wait(state, max(0.0, deadline_s - time.monotonic()))
+            if error is not None:
+                raise _load_error(state, error) from error
+        self._evictor.acquire(state)
         try:
-            yield model
+            yield state.loaded
         finally:
             self._evictor.release(state)
 
@@ -150,27 +161,6 @@ class ModelPool:
         for state in states:
             if state.entry.kind != "open":
                 await self._evictor.unload(state)
-
-    async def _load_at_start(self) -> None:
-        default, *others = self._states.values()
-        default.failed = None  # no back-off at startup
-        error = None if default.loaded else await self._start_loading(default)
-        if error is not None:
-            raise error
-        for state in others if self._settings.load_all else []:
-            if state.loaded is None:
-                await self._start_loading(state, may_evict=False)
-
-    async def _acquire(self, state: ModelState) -> LoadedModel:
-        """Wait until a model is loaded, and count a request that uses it."""
-        request_timeout = self._settings.request_timeout or math.inf
-        deadline_s = time.monotonic() + min(self._settings.load_timeout, request_timeout)
-        while state.loaded is None or state.is_evicting:
-            error = await self._wait(state, max(0.0, deadline_s - time.monotonic()))
-            if error is not None:
-                raise _load_error(state, error) from error
-        self._evictor.acquire(state)
-        return state.loaded
 
     async def _wait(self, state: ModelState, timeout_s: float) -> Exception | None:
         """Wait until a model is loaded, together with all other requests for it. Return the error of a failed load.

@@ -53,10 +53,7 @@ def common_fields(request_id: str, generation: Generation[Any, Any], prefix: str
 def chunk_events(chunk: Chunk, form: Json, empty: Json) -> Iterator[Event]:
     """Yield the events of a chunk. As in OpenAI's API, the finish reason comes in a separate event after the text.
 
-    Args:
-        chunk: the chunk.
-        form: its JSON object.
-        empty: the empty fields of a choice, such as an empty delta.
+    ``form`` is the chunk's JSON object; ``empty`` has the fields of a choice without new text, such as an empty delta.
     """
     choice = form["choices"][0]
     reason = choice["finish_reason"]
@@ -76,13 +73,7 @@ def last_events(form: Json, completions: Sequence[Completion], body: GenerationR
 
 
 def completion(completions: Sequence[Completion], n: int, common: Json) -> Json:
-    """Return the whole response with all choices.
-
-    Args:
-        completions: the choices, those of the first prompt first.
-        n: number of choices of each prompt.
-        common: its :func:`common_fields`.
-    """
+    """Return the whole response: ``n`` choices of each prompt, those of the first prompt first."""
     forms = [each.to_dict("openai", index=index, **common) for index, each in enumerate(completions)]
     choices = [form["choices"][0] for form in forms]
     return {**forms[0], "choices": choices, "usage": usage(completions, n), **timings(completions)}

@@ -47,12 +47,7 @@ class ResponseWriter:
             yield from self._call(call)
 
     def end(self, completion: ChatCompletion, n_reasoning: int = 0) -> Iterator[Item]:
-        """Yield the last events.
-
-        Args:
-            completion: the whole completion.
-            n_reasoning: number of tokens of its reasoning.
-        """
+        """Yield the last events of a completion with ``n_reasoning`` tokens of reasoning."""
         status = "completed" if completion.finish_reason in ("stop", "tool_calls") else "incomplete"
         yield from self._done(status)
         response = self._response(status, _usage(completion, n_reasoning))
