@@ -18,7 +18,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 import pyggml
-from pyggml.server.http.connections import Limits, close_all, connection_class, sweep
+from pyggml.server.http.connections import close_all, connection_class, sweep
 from pyggml.server.observability.logs import configure_logs
 from pyggml.server.settings.options import Settings
 from pyggml.server.worker import Worker
@@ -124,17 +124,10 @@ _LAST_READS_S = 2
 
 
 def _config(app: Starlette, settings: Settings) -> uvicorn.Config:
-    limits = Limits(
-        max_connections=min(settings.max_connections, _descriptors_for_connections()),
-        max_header_bytes=settings.max_header_bytes,
-        header_s=settings.header_timeout,
-        keep_alive_s=settings.keep_alive_timeout,
-        send_s=settings.send_timeout,
-    )
     return uvicorn.Config(
         app,
         lifespan="off",  # uvicorn would log its errors with a stack trace and not raise them
-        http=connection_class(limits),
+        http=connection_class(settings, min(settings.max_connections, _descriptors_for_connections())),
         h11_max_incomplete_event_size=settings.max_header_bytes,
         log_config=None,
         log_level="error",  # warnings of malformed requests would let clients fill the disk

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from pyggml import ChatChunk, ChatCompletion, ToolCall, ToolCallDelta
+from pyggml import ChatChunk, ChatCompletion
 from pyggml.server.http.generation import Generation
 from pyggml.server.http.sse import Event
 from pyggml.server.protocols.anthropic.requests import CreateMessage, Text, Thinking, ToolUse
@@ -94,7 +94,11 @@ class _BlockEvents:
             yield from self._start("text", text="")
             yield self._delta("text_delta", text=chunk.content)
         for call in chunk.tool_calls:
-            yield from self._add_call(call)
+            if call.id:  # the first delta of a call
+                yield from self.close()
+                yield from self._start("tool_use", id=call.id, name=call.name, input={})
+            if call.arguments_text:
+                yield self._delta("input_json_delta", partial_json=call.arguments_text)
 
     def close(self) -> Iterator[Event]:
         """End the last block."""
@@ -104,13 +108,6 @@ class _BlockEvents:
             yield self._delta("signature_delta", signature=_SIGNATURE)
         yield _event("content_block_stop", index=self._index)
         self._open = None
-
-    def _add_call(self, call: ToolCallDelta) -> Iterator[Event]:
-        if call.id:  # the first delta of a call
-            yield from self.close()
-            yield from self._start("tool_use", id=call.id, name=call.name, input={})
-        if call.arguments_text:
-            yield self._delta("input_json_delta", partial_json=call.arguments_text)
 
     def _start(self, kind: str, **empty: Any) -> Iterator[Event]:
         """Start a block, unless one of that kind is open."""
@@ -137,16 +134,10 @@ def _content(body: CreateMessage, completion: ChatCompletion) -> list[dict[str, 
         blocks.append({"type": "thinking", "thinking": thinking, "signature": _SIGNATURE})
     if reply.content:
         blocks.append({"type": "text", "text": reply.content})
-    return blocks + _tool_uses(reply.tool_calls)
-
-
-def _tool_uses(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    return [{"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call)} for call in calls]
-
-
-def _input(call: ToolCall) -> Any:
-    """Return the arguments of a call. Incomplete ones are parsed as far as possible, as clients do with a stream."""
-    return from_json(call.arguments_text, allow_partial=True) if call.arguments_text else {}
+    for call in reply.tool_calls:  # incomplete arguments are parsed as far as possible, as clients do with a stream
+        arguments = from_json(call.arguments_text, allow_partial=True) if call.arguments_text else {}
+        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
+    return blocks
 
 
 def _shows_thinking(body: CreateMessage) -> bool:
