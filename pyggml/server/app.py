@@ -179,9 +179,6 @@ def settings_of(serves: Settings | Model | Sequence[Model] | None, options: Mapp
     if isinstance(serves, Settings):
         return replace(serves, **options)
     if serves is None or isinstance(serves, (str, os.PathLike, pyggml.LLM, ModelSpec)):
-        return Settings(models=(_spec(serves),), **options)
-    return Settings(models=tuple(map(_spec, serves)), **options)
-
-
-def _spec(model: Model | None) -> ModelSpec:
-    return model if isinstance(model, ModelSpec) else ModelSpec(model)
+        serves = [ModelSpec(None) if serves is None else serves]
+    models = tuple(each if isinstance(each, ModelSpec) else ModelSpec(each) for each in serves)
+    return Settings(models=models, **options)
