@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from posixpath import commonpath
 from typing import Any
@@ -69,11 +69,6 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
         for endpoint in protocol.endpoints
     ]
 
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001
-        async with worker.running():
-            yield
-
     def refuse(scope: Scope, failure: Failure) -> Response:
         failure = replace(failure, request_id=request_id(Headers(scope=scope)))
         worker.observer.request_refused(scope, failure)
@@ -96,7 +91,7 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
         )
     app = Starlette(
         routes=routes,
-        lifespan=lifespan,
+        lifespan=lambda _: worker.running(),
         middleware=middleware,
         exception_handlers={404: not_found, 405: not_found},
     )

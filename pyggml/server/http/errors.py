@@ -171,7 +171,9 @@ def strip_paths(message: str) -> str:
 def _invalid_body(error: ValidationError) -> Failure:
     messages: dict[str, list[str]] = {}
     for each in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_PROBLEMS]:
-        messages.setdefault(".".join(_name(part) for part in each["loc"] if not _is_type(part)), []).append(each["msg"])
+        parts = [part for part in each["loc"] if not (isinstance(part, str) and _TYPE.fullmatch(part))]
+        name = ".".join(f"{part!s:.{_MAX_NAME}}" for part in parts)  # a client's key may be long
+        messages.setdefault(name, []).append(each["msg"])
     problems = tuple(Problem(name, ", or: ".join(dict.fromkeys(each))) for name, each in messages.items())
     message = "; ".join(f"{each.field}: {each.message}" if each.field else each.message for each in problems)
     return Failure(400, "invalid", message, param=problems[0].field if len(problems) == 1 else "", problems=problems)
@@ -179,12 +181,3 @@ def _invalid_body(error: ValidationError) -> Failure:
 
 # For a field with several types, pydantic reports an error per type, with the type in the location.
 _TYPE = re.compile(r"str|int|float|bool|none|[\w-]+\[.*\]")
-
-
-def _is_type(part: int | str) -> bool:
-    return isinstance(part, str) and _TYPE.fullmatch(part) is not None
-
-
-def _name(part: int | str) -> str:
-    """Return one component of a field's path; a client's key may be long and is cut."""
-    return f"{part!s:.{_MAX_NAME}}"

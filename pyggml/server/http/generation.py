@@ -169,11 +169,7 @@ class Generation(Generic[C, D]):
         return len(self._streams)
 
     async def submit(self) -> None:
-        """Submit all choices, or none.
-
-        Raises:
-            InferError: as :meth:`pyggml.LLM.chat`.
-        """
+        """Submit all choices, or none."""
         async with AsyncExitStack() as submitted:
             for stream in self._streams:
                 await submitted.enter_async_context(stream)

@@ -91,7 +91,11 @@ class ServerRequest:
             await self.cleanup.aclose()
         finally:
             self.worker.running_requests.discard(self)
-            self.outcome.choices = self._choices()
+            self.outcome.choices = [
+                GeneratedChoice(each.model.name, completion, submitted_s and submitted_s - self.started_s)
+                for each in self.generations
+                for completion, submitted_s in zip(each.completions, each.submitted_s, strict=True)
+            ]
             self.outcome.duration_s = time.monotonic() - self.started_s
             self.outcome.has_crashed = value is not None
             self.worker.observer.request_ended(self)
@@ -220,12 +224,3 @@ class ServerRequest:
         if self.outcome.status is None and self._task is not None:
             self._is_stopped = True
             self._task.cancel()
-
-    def _choices(self) -> list[GeneratedChoice]:
-        return [
-            GeneratedChoice(
-                generation.model.name, completion, None if submitted_s is None else submitted_s - self.started_s
-            )
-            for generation in self.generations
-            for completion, submitted_s in zip(generation.completions, generation.submitted_s, strict=True)
-        ]

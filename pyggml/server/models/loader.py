@@ -19,16 +19,15 @@ T = TypeVar("T")
 
 
 class Loader:
-    """Loader of one model at a time, in the order of the requests for them; downloads run concurrently."""
+    """Loader of one model at a time, in the order of the requests for them; downloads run concurrently.
+
+    A loader works in one event loop.
+    """
 
     def __init__(self, observer: Observer, evictor: Evictor) -> None:
         """Set up the loader; ``observer`` is notified of loaded models."""
         self._observer = observer
         self._evictor = evictor
-        self._lock = asyncio.Lock()
-
-    def enter_loop(self) -> None:
-        """Start working in the running event loop."""
         self._lock = asyncio.Lock()
 
     async def load(self, model: ModelState, *, may_evict: bool = True) -> Exception | None:

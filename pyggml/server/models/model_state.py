@@ -91,7 +91,7 @@ class ModelState:
         loaded: the loaded model; None: it is not loaded.
         path: its file; None: not known yet.
         n_leases: number of requests that use it.
-        last_use: number that grows with the time of the last use.
+        last_use: time of the last use, by :func:`time.monotonic`; 0: never used.
         is_evicting: True if it will be unloaded as soon as no request uses it.
         is_lost: True if its engine or hosts are lost, and the server cannot load it again.
         stage: progress of its loading.
@@ -108,7 +108,7 @@ class ModelState:
     loaded: LoadedModel | None = None
     path: Path | None = None
     n_leases: int = 0
-    last_use: int = 0
+    last_use: float = 0.0
     is_evicting: bool = False
     is_lost: bool = False
     stage: Stage = ""

@@ -30,18 +30,14 @@ class ModelPool:
     """The models of a server, for one event loop at a time."""
 
     def __init__(self, settings: Settings, observer: Observer) -> None:
-        """Set up the pool; nothing is loaded yet. ``observer`` is notified of loaded and unloaded models.
-
-        Raises:
-            InvalidParameterError: two models have the same name.
-        """
+        """Set up the pool; nothing is loaded yet. ``observer`` is notified of loaded and unloaded models."""
         self._settings = settings
         self._catalogue = Catalogue(settings.models)
         self._states = {entry: ModelState.create(entry, settings) for entry in self._catalogue}
         self._headers = {entry: HeaderInfo() for entry in self._catalogue}
-        self._evictor = Evictor(settings, observer, list(self._states.values()))
-        self._loader = Loader(observer, self._evictor)
+        self._observer = observer
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._enter_loop(None)
         self._discarding: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -197,11 +193,11 @@ class ModelPool:
             state.loading = loop.create_task(self._loader.load(state, may_evict=may_evict))
         return state.loading
 
-    def _enter_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _enter_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Start working in another event loop; the tasks of the previous one have ended with it."""
         self._loop = loop
-        self._loader.enter_loop()
-        self._evictor.enter_loop()
+        self._evictor = Evictor(self._settings, self._observer, list(self._states.values()))
+        self._loader = Loader(self._observer, self._evictor)
         for state in self._states.values():
             state.loading, state.stage, state.is_evicting = None, "", False
 

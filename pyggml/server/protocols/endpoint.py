@@ -68,16 +68,16 @@ class Protocol:
         name: such as "openai".
         endpoints: the endpoints.
         error_body: makes the JSON of a failure.
-        error_event: makes the last event of a stream that fails; None: an event "error" with :attr:`error_body`.
+        error_event: name of the last event of a stream that fails; its data is the :attr:`error_body`.
         ping: event that keeps a silent stream open; None: a comment.
     """
 
     name: str
     endpoints: Sequence[Endpoint]
     error_body: Callable[[Failure], dict[str, Any]]
-    error_event: Callable[[Failure], Event] | None = None
+    error_event: str = "error"
     ping: Event | None = None
 
     def last_event(self, failure: Failure) -> Event:
         """Return the last event of a stream that fails."""
-        return self.error_event(failure) if self.error_event else Event.of(self.error_body(failure), "error")
+        return Event.of(self.error_body(failure), self.error_event)

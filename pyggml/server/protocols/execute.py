@@ -79,14 +79,8 @@ async def execute(request: ServerRequest, body: Execute) -> Response:
     job_id = body.job_id or request.id
     request.register_job(job_id)  # before the lease, so that a job can be cancelled while its model is loaded
     model = await request.lease_model(body.model)
-    sampling = sampling_overrides(
-        body,
-        max_tokens=body.max_tokens,
-        stop=body.stop,
-        grammar=body.grammar,
-        json_schema=body.json_schema,
-        timeout_s=body.timeout_s,
-    )
+    own = {name: getattr(body, name) for name in ("max_tokens", "stop", "grammar", "json_schema", "timeout_s")}
+    sampling = sampling_overrides(body, **own)
     generation = await submit_prompts(request, model, [body.prompt], sampling)
     return stream_events(request, _events(job_id, generation))
 

@@ -69,8 +69,8 @@ class ModelSpec:
                 raise pyggml.InvalidParameterError(
                     f"a model cannot be called {name!r:.200}: a name has characters, and 'default' is the first model"
                 )
-        check_load(self.load)
-        check_sampling(self.sampling)
+        _check_load(self.load)
+        _check_sampling(self.sampling)
 
 
 @option_class
@@ -163,8 +163,8 @@ class Settings:
         for key in self.api_keys:
             check_key(key, "api_keys")
         for model in self.models or (ModelSpec(),):
-            check_load(self.load_options(model))
-            check_sampling(self.sampling_options(model))
+            _check_load(self.load_options(model))
+            _check_sampling(self.sampling_options(model))
 
     def load_options(self, model: ModelSpec) -> dict[str, Any]:
         """Return the options for loading a model."""
@@ -187,22 +187,12 @@ class Settings:
 SERVING = {name: each for name, each in fields_of(Settings).items() if not each.hidden}
 
 
-def check_load(options: Mapping[str, Any]) -> None:
-    """Check options of :func:`pyggml.load`.
-
-    Raises:
-        InvalidParameterError: an option is invalid or does not exist.
-    """
+def _check_load(options: Mapping[str, Any]) -> None:
     require_known(LoadOptions, options, known=LOADING)
     LoadOptions(**options)
 
 
-def check_sampling(options: Mapping[str, Any]) -> None:
-    """Check default sampling parameters.
-
-    Raises:
-        InvalidParameterError: a parameter is invalid or does not exist.
-    """
+def _check_sampling(options: Mapping[str, Any]) -> None:
     require_known(SamplingParams, options, known=SAMPLING)
     SamplingParams(**{"temperature": 1.0, **options})  # other parameters require one, which may be the model's own
 

@@ -15,16 +15,12 @@ const BY_STATUS = {
 
 /** One or two sentences for users, ending with the server's message. */
 export function inWords(error) {
-  if (error.cut) return cutOff(error);
-  if (error.status === 0) return "The server cannot be reached. Is it running?";
+  if (error.cut && error.status) return `The server could not finish the answer. ${sentence(error.message)}`;
+  if (error.cut) return "The connection was lost in the middle of the answer. What came is kept.";
+  if (!error.status) return "The server cannot be reached. Is it running?";
   const known = BY_STATUS[error.status] ?? `The server refuses this (status ${error.status}).`;
   const wait = error.retryAfter ? `Try again in ${error.retryAfter} s.` : "";
   return [known, error.message && sentence(error.message), wait].filter(Boolean).join(" ");
-}
-
-function cutOff(error) {
-  if (error.status === 0) return "The connection was lost in the middle of the answer. What came is kept.";
-  return `The server could not finish the answer. ${sentence(error.message)}`;
 }
 
 /** The reason for the end of a response, if it is not obvious. */

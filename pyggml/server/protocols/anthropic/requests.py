@@ -176,12 +176,13 @@ class Conversation(Sampling):
         """Return the options of :meth:`pyggml.LLM.chat` for these messages, other than sampling parameters."""
         choice = self.tool_choice or ToolChoice(type="auto")
         effort = self.output_config and self.output_config.effort
+        last = messages[-1] if messages else {}
         return {
             "tools": [_tool(each) for each in self.tools or ()],
             "tool_choice": choice.name or _TOOL_CHOICES[choice.type],
             "parallel_tool_calls": not choice.disable_parallel_tool_use,
             "thinking": None if self.thinking is None else self.thinking.type != "disabled",
-            "continue_final_message": _is_unfinished(messages),
+            "continue_final_message": bool(last) and last["role"] == "assistant" and "tool_calls" not in last,
             "template_kwargs": {"reasoning_effort": _EFFORTS.get(effort, effort)} if effort else {},
         }
 
@@ -254,10 +255,6 @@ class _Messages:
         if not self.messages or self.messages[-1]["role"] != role:
             self.messages.append({"role": role, "content": []})
         return self.messages[-1]
-
-
-def _is_unfinished(messages: Sequence[Mapping[str, Any]]) -> bool:
-    return bool(messages) and messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]
 
 
 def _parts(texts: list[str]) -> list[dict[str, str]]:

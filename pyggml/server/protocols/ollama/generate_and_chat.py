@@ -73,7 +73,7 @@ async def generate(request: ServerRequest, body: GenerateRequest) -> Response:
     started = time.monotonic_ns()
     model = await request.lease_model(body.model)
     writer = _ResponseWriter(body, model, _generate_fields, started)
-    if body.is_empty:
+    if not body.prompt:
         return JSONResponse(writer.loaded())
     if body.raw or not _has_template(model):
         text = "\n\n".join(each for each in (body.system, body.prompt) if each)
@@ -89,7 +89,7 @@ async def chat(request: ServerRequest, body: ChatRequest) -> Response:
     started = time.monotonic_ns()
     model = await request.lease_model(body.model)
     writer = _ResponseWriter(body, model, _chat_fields, started)
-    if body.is_empty:
+    if not body.messages:
         return JSONResponse(writer.loaded())
     _require_thinking_support(body, model)
     generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
@@ -227,10 +227,6 @@ def _has_template(model: LoadedModel) -> bool:
 
 
 def _require_thinking_support(body: GenerationRequest, model: LoadedModel) -> None:
-    """Refuse ``think`` for a model that does not support it, as ollama does.
-
-    Raises:
-        RequestError: 400, the model does not support thinking.
-    """
+    """Refuse ``think`` with status 400 for a model that does not support it, as ollama does."""
     if body.think and not model.llm.chat_templates().supports.thinking:
         raise refused("think", f"{body.model!r:.200} does not support thinking")

@@ -160,12 +160,7 @@ async def refuse(_: ServerRequest) -> Response:
 
 def _listed(info: ModelInfo) -> Json:
     size = info.file_bytes or info.size_bytes or 0
-    return {
-        **_named(info),
-        "modified_at": rfc3339(info.created),
-        "size": size,
-        "capabilities": _capabilities(info),
-    }
+    return {**_named(info), "modified_at": rfc3339(info.created), "size": size, "capabilities": _capabilities(info)}
 
 
 def _named(info: ModelInfo) -> Json:

@@ -131,11 +131,6 @@ class GenerateRequest(GenerationRequest):
     context: list[int] | None = None
     images: list[Any] | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        """True if the request only loads the model."""
-        return not self.prompt
-
     def require_supported(self) -> None:
         """Refuse unsupported fields, and a system message with a raw prompt."""
         super().require_supported()
@@ -191,7 +186,10 @@ class Message(Body):
             "role": self.role.lower(),
             "content": self.content or "",
             "reasoning_content": self.thinking,
-            "tool_calls": [_call(call) for call in self.tool_calls or ()],
+            "tool_calls": [
+                {"id": call.id, "type": "function", "function": call.function.model_dump()}
+                for call in self.tool_calls or ()
+            ],
             "tool_call_id": self.tool_call_id,
             "name": self.tool_name,
         }
@@ -208,11 +206,6 @@ class ChatRequest(GenerationRequest):
     messages: list[Message] = Field(default_factory=list)
     tools: list[Json] | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        """True if the request only loads the model."""
-        return not self.messages
-
     def to_chat(self) -> ChatInput:
         """Return the request in the library's terms.
 
@@ -227,11 +220,6 @@ class ChatRequest(GenerationRequest):
 def refused(param: str, instead: str) -> RequestError:
     """Return the error for an unsupported field, with what to do instead."""
     return errors.invalid(f"{param}: {instead}", param, "unsupported_value")
-
-
-def _call(call: ToolCall) -> Json:
-    function = {"name": call.function.name, "arguments": call.function.arguments}
-    return {"id": call.id, "type": "function", "function": function}
 
 
 def _is_negative(value: object) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 
 from pyggml.server.http import errors
 from pyggml.server.http.errors import Failure, RequestError
-from pyggml.server.http.sse import Event
 
 # A field at the start of a message, such as "messages[2].content".
 _FIELD = re.compile(r"[a-z_]+\[\d+\](\[\d+\]|\.\w+)*")
@@ -26,11 +25,6 @@ def error_body(failure: Failure) -> dict[str, Any]:
             "code": _CODES.get(failure.code, failure.code) or None,
         }
     }
-
-
-def error_event(failure: Failure) -> Event:
-    """Return the last event of a stream that fails: without a name, as OpenAI's client expects it."""
-    return Event.of(error_body(failure))
 
 
 def unsupported(param: str, message: str) -> RequestError:

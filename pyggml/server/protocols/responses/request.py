@@ -102,15 +102,15 @@ class CreateResponse(Sampling):
         Raises:
             RequestError: 400, an item or a tool is of an unsupported type.
         """
-        return ChatInput(self._messages(), self._sampling(), self._options())
-
-    def _sampling(self) -> Mapping[str, Any]:
-        return sampling_overrides(
+        sampling = sampling_overrides(
             self,
             max_tokens=self.max_output_tokens,
             response_format=None if self.format.get("type") == "text" else self.format,
             logprobs=(self.top_logprobs or 1) if self.wants_logprobs else None,
         )
+        instructions = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        said = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else _messages(self.input)
+        return ChatInput([*instructions, *said], sampling, self._options())
 
     def _options(self) -> dict[str, Any]:
         tools = [_tool(index, tool) for index, tool in enumerate(self.tools or ())]
@@ -123,12 +123,6 @@ class CreateResponse(Sampling):
         elif effort is not None:
             options["template_kwargs"] = {"reasoning_effort": effort}
         return options
-
-    def _messages(self) -> list[Item]:
-        instructions = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        if isinstance(self.input, str):
-            return [*instructions, {"role": "user", "content": self.input}]
-        return [*instructions, *_messages(self.input)]
 
 
 def _messages(items: Sequence[Item]) -> Iterator[Item]:
