@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from pydantic import BaseModel
@@ -33,6 +32,7 @@ class Endpoint:
         other_statuses: statuses of successful responses besides 200.
         is_open: True if it needs no API key.
         is_probe: True if monitoring requests it regularly; such requests are logged at level DEBUG.
+        body: model of the request body: the type of the handler's parameter ``body``; None: no body.
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -43,21 +43,15 @@ class Endpoint:
     other_statuses: tuple[int, ...] = ()
     is_open: bool = False
     is_probe: bool = False
+    body: type[Body] | None = field(init=False)
 
-    @property
-    def body(self) -> type[Body] | None:
-        """Model of the request body: the type of the handler's parameter ``body``; None: no body."""
-        return _body_model(self.handler)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "body", get_type_hints(self.handler).get("body"))
 
     @property
     def summary(self) -> str:
         """One line of documentation: the first one of the handler's docstring."""
         return (self.handler.__doc__ or "").partition("\n")[0].removesuffix(".")
-
-
-@cache
-def _body_model(handler: Handler) -> type[Body] | None:
-    return get_type_hints(handler).get("body")
 
 
 @dataclass(frozen=True)
