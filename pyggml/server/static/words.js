@@ -1,11 +1,11 @@
 // Error messages, and formats of numbers.
 
 const BY_STATUS = {
-  400: "The server cannot take this:",
-  401: "The server asks for an API key, and this one is not right.",
+  400: "The server refuses this request:",
+  401: "The server asks for an API key: none was sent, or a wrong one.",
   403: "The server does not allow this.",
   404: "The server does not have this model. Choose another at the top.",
-  413: "The conversation is longer than the server reads. Begin a new one, or shorten a message.",
+  413: "The conversation is too long for the server. Begin a new one, or shorten a message.",
   429: "The server is busy.",
   500: "An error occurred in the server; see its log.",
   502: "The server behind this address does not answer.",
