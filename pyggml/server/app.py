@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from posixpath import commonpath
 from typing import Any
 
@@ -22,17 +22,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import pyggml
 from pyggml.server.http import web_page
-from pyggml.server.http.access_control import HostOriginMiddleware
+from pyggml.server.http.access_control import HostOriginCheck, require_utf8_query
 from pyggml.server.http.disconnects import ClientDisconnectedError
-from pyggml.server.http.errors import Failure, error_response
+from pyggml.server.http.errors import Failure, RequestError, error_response
 from pyggml.server.http.openapi import openapi_protocol
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_id import request_id, with_request_id
 from pyggml.server.protocols.anthropic.messages import ANTHROPIC
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
-from pyggml.server.protocols.execute import EXECUTE
+from pyggml.server.protocols.execute import EXECUTE, METRICS
 from pyggml.server.protocols.llama_server import LLAMA_SERVER
-from pyggml.server.protocols.metrics_endpoint import METRICS
 from pyggml.server.protocols.ollama import OLLAMA
 from pyggml.server.protocols.openai import OPENAI
 from pyggml.server.protocols.responses.create_response import RESPONSES
@@ -70,11 +69,6 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
         for endpoint in protocol.endpoints
     ]
 
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001
-        async with worker.running():
-            yield
-
     def refuse(scope: Scope, failure: Failure) -> Response:
         failure = replace(failure, request_id=request_id(Headers(scope=scope)))
         worker.observer.request_refused(scope, failure)
@@ -88,12 +82,8 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
         response.headers.update(headers)
         return response
 
-    middleware = [
-        Middleware(_QueryMiddleware, refuse=refuse),
-        Middleware(
-            HostOriginMiddleware, allowed_hosts=settings.allowed_hosts, origins=settings.cors_origins, refuse=refuse
-        ),
-    ]
+    checks = (require_utf8_query, HostOriginCheck(settings.allowed_hosts, settings.cors_origins))
+    middleware = [Middleware(_CheckMiddleware, checks=checks, refuse=refuse)]
     if settings.cors_origins:
         origins = settings.cors_origins
         middleware.append(
@@ -101,7 +91,7 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
         )
     app = Starlette(
         routes=routes,
-        lifespan=lifespan,
+        lifespan=lambda _: worker.running(),
         middleware=middleware,
         exception_handlers={404: not_found, 405: not_found},
     )
@@ -109,33 +99,34 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     return app
 
 
-class _QueryMiddleware:
-    """Refuses queries that are not UTF-8. Starlette could not redirect them to a path without a trailing slash."""
+@dataclass(frozen=True)
+class _CheckMiddleware:
+    """ASGI middleware that refuses the HTTP requests that fail a check."""
 
-    def __init__(self, app: ASGIApp, *, refuse: Callable[[Scope, Failure], Response]) -> None:
-        self._app = app
-        self._refuse = refuse
+    app: ASGIApp
+    checks: Sequence[Callable[[Scope], None]]
+    refuse: Callable[[Scope, Failure], Response]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self.app
         try:
-            scope.get("query_string", b"").decode()
-        except UnicodeDecodeError:
-            message = "the query of the URL is not UTF-8: percent-encode it as %XX"
-            await self._refuse(scope, Failure(400, "invalid", message, "invalid_query"))(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+            for check in self.checks if scope["type"] == "http" else ():
+                check(scope)
+        except RequestError as error:
+            app = self.refuse(scope, error.failure)
+        await app(scope, receive, send)
 
 
+@dataclass(frozen=True)
 class _EndpointApp:
     """An endpoint as an ASGI application."""
 
-    def __init__(self, worker: Worker, protocol: Protocol, endpoint: Endpoint) -> None:
-        self._worker = worker
-        self._protocol = protocol
-        self._endpoint = endpoint
+    worker: Worker
+    protocol: Protocol
+    endpoint: Endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with ServerRequest(self._worker, self._protocol, self._endpoint, Request(scope, receive)) as request:
+        async with ServerRequest(self.worker, self.protocol, self.endpoint, Request(scope, receive)) as request:
             try:
                 response = await request.respond()
             except ClientDisconnectedError:
@@ -183,9 +174,6 @@ def settings_of(serves: Settings | Model | Sequence[Model] | None, options: Mapp
     if isinstance(serves, Settings):
         return replace(serves, **options)
     if serves is None or isinstance(serves, (str, os.PathLike, pyggml.LLM, ModelSpec)):
-        return Settings(models=(_spec(serves),), **options)
-    return Settings(models=tuple(map(_spec, serves)), **options)
-
-
-def _spec(model: Model | None) -> ModelSpec:
-    return model if isinstance(model, ModelSpec) else ModelSpec(model)
+        serves = [ModelSpec(None) if serves is None else serves]
+    models = tuple(each if isinstance(each, ModelSpec) else ModelSpec(each) for each in serves)
+    return Settings(models=models, **options)

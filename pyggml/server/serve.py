@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import signal
 import socket
 import sys
@@ -17,7 +18,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 import pyggml
-from pyggml.server.http.connections import Limits, close_all, connection_class, sweep
+from pyggml.server.http.connections import close_all, connection_class, sweep
 from pyggml.server.observability.logs import configure_logs
 from pyggml.server.settings.options import Settings
 from pyggml.server.worker import Worker
@@ -38,8 +39,7 @@ def run(app: Starlette, settings: Settings, listening: Callable[[str], None]) ->
         SystemExit: with 143, after SIGTERM.
     """
     configure_logs(settings)
-    bound = _bind(settings)
-    with bound:
+    with _bind(settings) as bound:
         stop_signal = asyncio.run(_serve(app, settings, bound, listening))
     if stop_signal:
         signal.raise_signal(stop_signal)
@@ -65,13 +65,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: Starlette, settings: Settings, listening: Callable[[], None] = lambda: None) -> None:
-        """Set up the server; it opens nothing yet.
-
-        Args:
-            app: an application of :func:`~pyggml.server.create_app`, whose lifespan has begun.
-            settings: the limits.
-            listening: called once connections are accepted.
-        """
+        """Set up the server of an application whose lifespan has begun; ``listening`` is called once it accepts."""
         super().__init__(_config(app, settings))
         self.stop_signal = 0
         self._worker: Worker = app.state.worker
@@ -130,17 +124,10 @@ _LAST_READS_S = 2
 
 
 def _config(app: Starlette, settings: Settings) -> uvicorn.Config:
-    limits = Limits(
-        max_connections=min(settings.max_connections, _descriptors_for_connections()),
-        max_header_bytes=settings.max_header_bytes,
-        header_s=settings.header_timeout,
-        keep_alive_s=settings.keep_alive_timeout,
-        send_s=settings.send_timeout,
-    )
     return uvicorn.Config(
         app,
         lifespan="off",  # uvicorn would log its errors with a stack trace and not raise them
-        http=connection_class(limits),
+        http=connection_class(settings, min(settings.max_connections, _descriptors_for_connections())),
         h11_max_incomplete_event_size=settings.max_header_bytes,
         log_config=None,
         log_level="error",  # warnings of malformed requests would let clients fill the disk
@@ -160,16 +147,12 @@ _OTHER_DESCRIPTORS = 64
 
 def _descriptors_for_connections() -> int:
     """Return the number of file descriptors available for connections."""
-    import resource
-
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else max(soft - _OTHER_DESCRIPTORS, soft // 2)
 
 
 def _raise_descriptor_limit() -> None:
     """Raise the limit on file descriptors to the hard limit; the default is often 1024, for programs using select()."""
-    import resource
-
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS reports unlimited, but accepts less
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

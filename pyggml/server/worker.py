@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -18,46 +19,6 @@ from pyggml.server.settings.options import Settings
 
 if TYPE_CHECKING:
     from pyggml.server.http.request import ServerRequest
-
-
-class RunningRequests:
-    """The running requests, for a graceful shutdown."""
-
-    def __init__(self) -> None:
-        self._requests: set[ServerRequest] = set()
-        self._is_empty: asyncio.Event | None = None
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def add(self, request: ServerRequest) -> None:
-        """Add a request."""
-        self._requests.add(request)
-
-    def remove(self, request: ServerRequest) -> None:
-        """Remove a request that has ended."""
-        self._requests.discard(request)
-        if self._is_empty is not None and not self._requests:
-            self._is_empty.set()
-
-    async def wait_until_empty(self, timeout_s: float) -> bool:
-        """Wait until no request is running. Return False after a timeout."""
-        self._is_empty = asyncio.Event()
-        if not self._requests:
-            self._is_empty.set()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._is_empty.wait(), timeout_s)
-        return not self._requests
-
-    def stop(self) -> None:
-        """Respond with 503 to all requests whose response has not begun."""
-        for request in list(self._requests):
-            request.stop()
-
-    def cancel(self) -> None:
-        """Cancel all generations."""
-        for request in list(self._requests):
-            request.cancel()
 
 
 class Worker:
@@ -80,7 +41,7 @@ class Worker:
         self.observer = Observers([self.metrics, Logs(settings.log_prompts), *tracing.observers()])
         self.models = ModelPool(settings, self.observer)
         self.api_keys = ApiKeys(settings.read_api_keys())
-        self.running_requests = RunningRequests()
+        self.running_requests: set[ServerRequest] = set()
         self.jobs: dict[str, ServerRequest] = {}
         self.is_draining = False
 
@@ -126,13 +87,23 @@ class Worker:
             timeout_s: seconds for running requests to finish.
         """
         self.is_draining = True
-        if await self.running_requests.wait_until_empty(timeout_s):
+        await self._wait_for_requests(timeout_s)
+        if not self.running_requests:
             return
-        self.running_requests.stop()
+        for request in list(self.running_requests):
+            request.stop()
         await self.models.aclose()  # ends the streams of the models that it closes
-        self.running_requests.cancel()  # models opened by the embedding program stay open
-        await self.running_requests.wait_until_empty(_CANCEL_S)
+        for request in list(self.running_requests):
+            request.cancel()  # models opened by the embedding program stay open
+        await self._wait_for_requests(_CANCEL_S)
+
+    async def _wait_for_requests(self, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while self.running_requests and time.monotonic() < deadline_s:
+            await asyncio.sleep(_POLL_S)
 
 
 # Seconds for cancelled requests to send the end of their responses.
 _CANCEL_S = 2.0
+# Seconds between two looks at the running requests; uvicorn looks once in 0.1 s if draining has ended.
+_POLL_S = 0.05

@@ -1,16 +1,16 @@
-"""Access control: API keys, and the Host and Origin headers."""
+"""Checks of requests: API keys, the Host and Origin headers, and the query."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
+from pyggml.server.http import errors
 from pyggml.server.http.addresses import is_loopback
 from pyggml.server.http.errors import Failure, RequestError
 
@@ -46,62 +46,57 @@ class ApiKeys:
             raise RequestError(Failure(401, "authentication", message, "invalid_api_key"))
 
 
-class HostOriginMiddleware:
-    """ASGI middleware for the Host and Origin headers.
+def require_utf8_query(scope: Scope) -> None:
+    """Refuse a query that is not UTF-8. Starlette could not redirect it to a path without a trailing slash.
+
+    Raises:
+        RequestError: 400.
+    """
+    try:
+        scope.get("query_string", b"").decode()
+    except UnicodeDecodeError:
+        message = "the query of the URL is not UTF-8: percent-encode it as %XX"
+        raise errors.invalid(message, code="invalid_query") from None
+
+
+class HostOriginCheck:
+    """Check of the Host and Origin headers.
 
     By DNS rebinding, a foreign web page can reach a server on loopback under the page's own name, but it cannot change
     the Host header that the browser sends, nor the Origin header of a cross-origin request.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        allowed_hosts: Sequence[str],
-        origins: Sequence[str],
-        refuse: Callable[[Scope, Failure], Response],
-    ) -> None:
-        """Wrap an application.
-
-        Args:
-            app: the application.
-            allowed_hosts: names without ports, as in ``Settings``.
-            origins: origins that are allowed in addition.
-            refuse: makes the error response in the protocol of the request.
-        """
-        self._app = app
+    def __init__(self, allowed_hosts: Sequence[str], origins: Sequence[str]) -> None:
+        """Allow host names without ports, and in addition some origins, as in ``Settings``."""
         self._allowed = frozenset(host.lower() for host in allowed_hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
-        self._refuse = refuse
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward the request, or respond with 403."""
-        if scope["type"] != "http" or (refusal := self._refusal(scope)) is None:
-            await self._app(scope, receive, send)
-            return
-        failure = Failure(403, "authentication", refusal, "forbidden_origin")
-        await self._refuse(scope, failure)(scope, receive, send)
+    def __call__(self, scope: Scope) -> None:
+        """Refuse a request whose headers are not allowed.
 
-    def _refusal(self, scope: Scope) -> str | None:
-        """Return why the request is refused; None: it is allowed."""
-        if ANY in self._allowed:
-            return None
+        Raises:
+            RequestError: 403.
+        """
         reaches_loopback = is_loopback((scope.get("server") or ("",))[0])
-        if not (reaches_loopback or self._allowed):
-            return None
+        if ANY in self._allowed or not (reaches_loopback or self._allowed):
+            return
         for name, value in scope["headers"]:
             if name == b"host" and not self._is_allowed(_host_of("//" + value.decode("latin-1")), reaches_loopback):
                 host = value.decode("latin-1")
-                return f"the Host header {host!r:.200} is not allowed: add it to the server's option allowed_hosts"
+                raise _forbidden(f"the Host header {host!r:.200}", "allowed_hosts")
             if name == b"origin":
                 origin = value.decode("latin-1").lower()
                 is_known = ANY in self._origins or origin in self._origins
                 if not is_known and not self._is_allowed(_host_of(origin), reaches_loopback):
-                    return f"the origin {origin!r:.200} is not allowed: add it to the server's option cors_origins"
-        return None
+                    raise _forbidden(f"the origin {origin!r:.200}", "cors_origins")
 
     def _is_allowed(self, host: str | None, reaches_loopback: bool) -> bool:
         return host is not None and (host in self._allowed or (reaches_loopback and is_loopback(host)))
+
+
+def _forbidden(header: str, option: str) -> RequestError:
+    message = f"{header} is not allowed: add it to the server's option {option}"
+    return RequestError(Failure(403, "authentication", message, "forbidden_origin"))
 
 
 def _digest(key: str) -> bytes:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyggml
 from pyggml.server.http.errors import RETRY_AFTER_S, RequestError, failure_from
 
 if TYPE_CHECKING:
-    from pyggml.server.models.loaded_model import LoadedModel
+    from pyggml.server.models.model_state import LoadedModel
 
 _MAX_RETRY_S = 60
 
 
+@dataclass
 class ConcurrencyLimit:
     """A limit on the number of requests that run or wait at the same time.
 
@@ -25,9 +26,8 @@ class ConcurrencyLimit:
         n_taken: number of slots taken.
     """
 
-    def __init__(self, limit: int | None) -> None:
-        self.limit = limit
-        self.n_taken = 0
+    limit: int | None
+    n_taken: int = 0
 
     @contextlib.contextmanager
     def slot(self) -> Iterator[None]:
@@ -46,14 +46,11 @@ class ConcurrencyLimit:
 
 
 def queue_full(model: LoadedModel, error: pyggml.QueueFullError) -> RequestError:
-    """Return the error for a full queue, with an estimate of when to retry."""
-    return RequestError(replace(failure_from(error), retry_after_s=_retry_after_s(model)))
-
-
-def _retry_after_s(model: LoadedModel) -> int:
-    """Estimate the seconds until the queued requests have been served, from the time of finished ones."""
+    """Return the error for a full queue. It says when the queued requests will have been served, at the usual speed."""
+    failure = failure_from(error)
     stats = model.stats()
-    if stats is None or not stats.n_finished:
-        return RETRY_AFTER_S
-    request_s = (stats.prefill_s + stats.decode_s) / stats.n_finished  # engine time, which concurrent requests share
-    return min(max(math.ceil(stats.n_queued * request_s), RETRY_AFTER_S), _MAX_RETRY_S)
+    if stats is not None and stats.n_finished:
+        request_s = (stats.prefill_s + stats.decode_s) / stats.n_finished  # engine time, shared by concurrent requests
+        retry_after_s = min(max(math.ceil(stats.n_queued * request_s), RETRY_AFTER_S), _MAX_RETRY_S)
+        failure = replace(failure, retry_after_s=retry_after_s)
+    return RequestError(failure)

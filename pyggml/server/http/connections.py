@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pyggml.server.settings.options import Settings
 
 # Seconds for which a client whose body was refused may go on sending, so that it can read the response.
 _LINGER_S = 2.0
@@ -24,29 +25,11 @@ _EVICTED_SHARE = 0.05
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Connection limits.
-
-    Attributes:
-        max_connections: maximum number of connections.
-        max_header_bytes: maximum size of a request's headers.
-        header_s: seconds within which a request's headers must arrive.
-        keep_alive_s: seconds for which a connection may wait for its next request.
-        send_s: seconds after which a client that reads nothing is disconnected.
-    """
-
-    max_connections: int
-    max_header_bytes: int
-    header_s: float
-    keep_alive_s: float
-    send_s: float
-
-
 class Connection(asyncio.Protocol):
     """Mixin for uvicorn's protocols. Costs nothing per request: :func:`sweep` checks connections periodically."""
 
-    limits: Limits
+    settings: Settings
+    max_connections: int
 
     if TYPE_CHECKING:  # of uvicorn's
         transport: asyncio.Transport
@@ -64,7 +47,7 @@ class Connection(asyncio.Protocol):
         """Accept a connection; at the limit, evict others."""
         super().connection_made(transport)
         self._since = self.loop.time()
-        if len(self.connections) > self.limits.max_connections and not self._evict_waiting():
+        if len(self.connections) > self.max_connections and not self._evict_waiting():
             self.transport.write(_FULL)
             self.transport.close()
 
@@ -87,8 +70,8 @@ class Connection(asyncio.Protocol):
     @property
     def _idle_timeout_s(self) -> float:
         if self.cycle is None:
-            return self.limits.header_s
-        return _LINGER_S if self.cycle.more_body else self.limits.keep_alive_s + self.limits.header_s
+            return self.settings.header_timeout
+        return _LINGER_S if self.cycle.more_body else self.settings.keep_alive_timeout + self.settings.header_timeout
 
     def _has_stalled(self, now: float) -> bool:
         """Return True if the client has not read from the write buffer for too long."""
@@ -99,7 +82,7 @@ class Connection(asyncio.Protocol):
         elif not self._unsent or unsent < self._unsent:
             self._unsent, self._unsent_since = unsent, now
         else:
-            return now - self._unsent_since > self.limits.send_s
+            return now - self._unsent_since > self.settings.send_timeout
         return False
 
     def _evict_waiting(self) -> bool:
@@ -143,7 +126,7 @@ def _httptools() -> type[Connection]:
             before = self.cycle
             if self.is_idle:
                 self._header_bytes += len(data)
-                if self._header_bytes > self.limits.max_header_bytes and b"\r\n\r\n" not in data:
+                if self._header_bytes > self.settings.max_header_bytes and b"\r\n\r\n" not in data:
                     self.send_400_response("The request's headers are too large.")
                     return
             super().data_received(data)
@@ -153,19 +136,14 @@ def _httptools() -> type[Connection]:
     return HttpToolsConnection
 
 
-def connection_class(limits: Limits) -> type[asyncio.Protocol]:
+def connection_class(settings: Settings, max_connections: int) -> type[asyncio.Protocol]:
     """Return uvicorn's protocol class with limits, using httptools if it is installed."""
     base = _httptools() if importlib.util.find_spec("httptools") else _H11Connection
-    return type("LimitedConnection", (base,), {"limits": limits})
+    return type("LimitedConnection", (base,), {"settings": settings, "max_connections": max_connections})
 
 
 def sweep(connections: Collection[Any], now: float) -> None:
-    """Close the connections whose clients take too long.
-
-    Args:
-        connections: all connections of the server.
-        now: the event loop's time.
-    """
+    """Close the connections whose clients take too long; ``now`` is the event loop's time."""
     for connection in list(connections):
         connection.check(now)
 

@@ -16,11 +16,7 @@ class ClientDisconnectedError(Exception):
 
 
 async def cancel_on_disconnect(work: Awaitable[T], receive: Receive) -> T:
-    """Await ``work``; cancel it if the client disconnects first.
-
-    Args:
-        work: the work.
-        receive: ASGI's ``receive`` of the request, whose body has been read.
+    """Await ``work``; cancel it if the client of ``receive``, whose request has been read, disconnects first.
 
     Raises:
         ClientDisconnectedError: the client disconnected; the work is cancelled.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -56,7 +56,7 @@ class Failure:
     message: str
     code: str = ""
     param: str = ""
-    problems: tuple[Problem, ...] = field(default=())
+    problems: tuple[Problem, ...] = ()
     retry_after_s: int | None = None
     request_id: str = ""
 
@@ -91,13 +91,7 @@ _STATUSES: tuple[tuple[type[BaseException], int, str, str], ...] = (
 
 
 def invalid(message: str, param: str = "", code: str = "invalid_value") -> RequestError:
-    """Return the error for an invalid request, with status 400.
-
-    Args:
-        message: the error and how to fix it.
-        param: the invalid field; "": none or several.
-        code: machine-readable code.
-    """
+    """Return the error for an invalid request, with status 400; the arguments are fields of :class:`Failure`."""
     return RequestError(Failure(400, "invalid", message, code, param))
 
 
@@ -105,26 +99,22 @@ def invalid(message: str, param: str = "", code: str = "invalid_value") -> Reque
 RETRY_AFTER_S = 1
 
 
+def unavailable(message: str, code: str, retry_after_s: int) -> Failure:
+    """Return a failure with status 503 that may be over after some seconds."""
+    return Failure(503, "unavailable", message, code, retry_after_s=retry_after_s)
+
+
 #: The failure of requests that arrive, or still run, during shutdown.
-STOPPING = Failure(
-    503, "unavailable", "the server is stopping: send the request again a little later", "stopping", retry_after_s=5
-)
+STOPPING = unavailable("the server is stopping: send the request again a little later", "stopping", 5)
 
 # The log names the lost host; clients need not know it.
-_HOST_LOST = Failure(
-    503,
-    "unavailable",
-    "a host that computes for the model is lost: send the request again a little later",
-    "host_lost",
-    retry_after_s=5,
+_HOST_LOST = unavailable(
+    "a host that computes for the model is lost: send the request again a little later", "host_lost", 5
 )
-
-_ENGINE_LOST = Failure(
-    503,
-    "unavailable",
+_ENGINE_LOST = unavailable(
     "the engine of the model has failed, and the server loads the model again if it can: try again a little later",
     "engine_lost",
-    retry_after_s=5,
+    5,
 )
 
 # Kinds of failures whose messages may contain paths of the server's files.
@@ -181,7 +171,9 @@ def strip_paths(message: str) -> str:
 def _invalid_body(error: ValidationError) -> Failure:
     messages: dict[str, list[str]] = {}
     for each in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_PROBLEMS]:
-        messages.setdefault(".".join(_name(part) for part in each["loc"] if not _is_type(part)), []).append(each["msg"])
+        parts = [part for part in each["loc"] if not (isinstance(part, str) and _TYPE.fullmatch(part))]
+        name = ".".join(f"{part!s:.{_MAX_NAME}}" for part in parts)  # a client's key may be long
+        messages.setdefault(name, []).append(each["msg"])
     problems = tuple(Problem(name, ", or: ".join(dict.fromkeys(each))) for name, each in messages.items())
     message = "; ".join(f"{each.field}: {each.message}" if each.field else each.message for each in problems)
     return Failure(400, "invalid", message, param=problems[0].field if len(problems) == 1 else "", problems=problems)
@@ -189,12 +181,3 @@ def _invalid_body(error: ValidationError) -> Failure:
 
 # For a field with several types, pydantic reports an error per type, with the type in the location.
 _TYPE = re.compile(r"str|int|float|bool|none|[\w-]+\[.*\]")
-
-
-def _is_type(part: int | str) -> bool:
-    return isinstance(part, str) and _TYPE.fullmatch(part) is not None
-
-
-def _name(part: int | str) -> str:
-    """Return one component of a field's path; a client's key may be long and is cut."""
-    return f"{part!s:.{_MAX_NAME}}"

@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from starlette.responses import JSONResponse, Response
+
 from pyggml import (
     AsyncChatStream,
     AsyncStream,
@@ -79,14 +81,7 @@ async def submit_prompts(
     sampling: Mapping[str, Any],
     n: int = 1,
 ) -> Generation[Chunk, Completion]:
-    """Submit prompts to the engine, each a text or token IDs.
-
-    Args:
-        request: the request.
-        model: the model.
-        prompts: the prompts; the choices of the first come first.
-        sampling: the fields of SamplingParams that the request sets.
-        n: number of choices for each prompt.
+    """Submit prompts to the engine, each a text or token IDs, with ``n`` choices each; those of the first come first.
 
     Raises:
         InferError: as :meth:`pyggml.LLM.generate`.
@@ -118,6 +113,18 @@ async def _submit(
         raise queue_full(model, error) from error
     request.add_generation(generation)
     return generation
+
+
+async def whole_response(
+    request: ServerRequest, generation: Generation[Any, Any], make: Callable[[], dict[str, Any]]
+) -> Response:
+    """Wait for the end of a generation, and return a JSON response.
+
+    It is made in a thread if it has log probabilities or may repeat a long prompt.
+    """
+    completions = await request.cancel_on_disconnect(generation.finish())
+    run = request.run_in_thread_if_long if completions[0].logprobs is None else request.run_in_thread
+    return await run(lambda: JSONResponse(make()))
 
 
 def _require_at_most(what: str, number: int, limit: int) -> None:
@@ -162,11 +169,7 @@ class Generation(Generic[C, D]):
         return len(self._streams)
 
     async def submit(self) -> None:
-        """Submit all choices, or none.
-
-        Raises:
-            InferError: as :meth:`pyggml.LLM.chat`.
-        """
+        """Submit all choices, or none."""
         async with AsyncExitStack() as submitted:
             for stream in self._streams:
                 await submitted.enter_async_context(stream)

@@ -16,14 +16,9 @@ _SLICE = 4096
 
 
 def large_json_response(name: str, slices: Iterable[list[Any]], **others: Any) -> Response:
-    """Return a response with a JSON object that has a long list.
+    """Return a response with a JSON object: a long list called ``name``, and ``others``.
 
-    json.dumps() of the whole list would hold the GIL until it is done.
-
-    Args:
-        name: key of the list.
-        slices: the slices of the list, each made and encoded within a few milliseconds.
-        **others: the other fields of the object.
+    json.dumps() of the whole list would hold the GIL until it is done; each slice takes a few milliseconds.
     """
     items = b",".join(as_json(each).encode()[1:-1] for each in slices if each)
     rest = as_json(others).encode()[1:]

@@ -34,7 +34,8 @@ _EXAMPLE_FAILURES = (
 def openapi_protocol(protocols: Sequence[Protocol]) -> Protocol:
     """Return the protocol with ``/openapi.json``, which describes ``protocols`` and itself."""
 
-    async def openapi(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+    async def openapi(request: ServerRequest) -> Response:
+        """Return this document."""
         prefix = request.http.scope.get("root_path", "")
         needs_key = request.worker.api_keys.are_required
         described = [*protocols, itself]
@@ -42,19 +43,16 @@ def openapi_protocol(protocols: Sequence[Protocol]) -> Protocol:
 
     itself = Protocol(
         "openapi",
-        (Endpoint("GET", "/openapi.json", openapi, "This document", None, None, "application/json"),),
+        (Endpoint("GET", "/openapi.json", openapi, stream_type="application/json"),),
         EXECUTE.error_body,
     )
     return itself
 
 
 def document(protocols: Sequence[Protocol], prefix: str = "", *, needs_key: bool = False) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of some protocols.
+    """Return the OpenAPI 3.1 document of some protocols, for a server mounted at the path ``prefix``.
 
-    Args:
-        protocols: the protocols; of endpoints with the same path and method, only the first is included.
-        prefix: path at which the server is mounted.
-        needs_key: True if requests need an API key.
+    Of endpoints with the same path and method, only the first is included.
     """
     paths: dict[str, Any] = {}
     components: dict[str, Any] = {}

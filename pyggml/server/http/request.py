@@ -90,8 +90,12 @@ class ServerRequest:
         try:
             await self.cleanup.aclose()
         finally:
-            self.worker.running_requests.remove(self)
-            self.outcome.choices = self._choices()
+            self.worker.running_requests.discard(self)
+            self.outcome.choices = [
+                GeneratedChoice(each.model.name, completion, submitted_s and submitted_s - self.started_s)
+                for each in self.generations
+                for completion, submitted_s in zip(each.completions, each.submitted_s, strict=True)
+            ]
             self.outcome.duration_s = time.monotonic() - self.started_s
             self.outcome.has_crashed = value is not None
             self.worker.observer.request_ended(self)
@@ -111,11 +115,9 @@ class ServerRequest:
     async def _handle(self) -> Response:
         try:
             self.worker.admit(self)
-            if self.endpoint.body is not None:
-                settings = self.worker.settings
-                self.body, self.has_long_body = await read_and_validate(
-                    self.http, self.endpoint.body, settings.max_body_bytes, settings.body_timeout
-                )
+            if (model := self.endpoint.body) is None:
+                return await self.endpoint.handler(self)
+            self.body, self.has_long_body = await read_and_validate(self.http, model, self.worker.settings)
             return await self.endpoint.handler(self, self.body)
         except ClientDisconnectedError:
             raise
@@ -156,19 +158,11 @@ class ServerRequest:
         return self.model
 
     async def run_in_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a slow function in a thread, such as tokenizing a long text.
-
-        Raises:
-            As :meth:`await_outside_engine_queue`.
-        """
+        """Run a slow function in a thread, such as tokenizing; errors as :meth:`await_outside_engine_queue`."""
         return await self.await_outside_engine_queue(asyncio.to_thread, function, *args, **kwargs)
 
     async def run_in_thread_if_long(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a function whose time is proportional to the body's length: in a thread if the body is long.
-
-        Raises:
-            As :meth:`await_outside_engine_queue`.
-        """
+        """Run a function whose time is proportional to the body's length: in a thread if the body is long."""
         if self.has_long_body:
             return await self.run_in_thread(function, *args, **kwargs)
         return function(*args, **kwargs)
@@ -230,12 +224,3 @@ class ServerRequest:
         if self.outcome.status is None and self._task is not None:
             self._is_stopped = True
             self._task.cancel()
-
-    def _choices(self) -> list[GeneratedChoice]:
-        return [
-            GeneratedChoice(
-                generation.model.name, completion, None if submitted_s is None else submitted_s - self.started_s
-            )
-            for generation in self.generations
-            for completion, submitted_s in zip(generation.completions, generation.submitted_s, strict=True)
-        ]

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import anyio
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
@@ -18,8 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from pyggml.server.http import errors
 from pyggml.server.http.disconnects import ClientDisconnectedError
 from pyggml.server.http.errors import Failure, RequestError
-
-Model = TypeVar("Model", bound=BaseModel)
+from pyggml.server.settings.options import Settings
 
 #: From this size on, parsing takes longer than about a millisecond and must not run in the event loop.
 LONG_BYTES = 32_768
@@ -87,6 +86,19 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=())
 
+    #: Fields that are not supported, and the message and code of the error.
+    unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    def require_supported(self) -> None:
+        """Refuse unsupported fields.
+
+        Raises:
+            RequestError: 400, a field is not supported.
+        """
+        for name, (message, code) in self.unsupported.items():
+            if getattr(self, name):
+                raise errors.invalid(message, name, code)
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Limit all lists and mappings that have no limit; validation of a list stops at its first wrong item."""
@@ -95,34 +107,30 @@ class Body(BaseModel):
         return schema
 
 
-async def read_and_validate(
-    request: Request, model: type[Model], max_bytes: int, timeout_s: float
-) -> tuple[Model, bool]:
+async def read_and_validate(request: Request, model: type[Body], settings: Settings) -> tuple[Body, bool]:
     """Read and validate a body. Also return True if it is long: work on all of it then belongs in a thread.
-
-    Args:
-        request: the request.
-        model: the body's model.
-        max_bytes: maximum size of the body; nothing beyond it is read.
-        timeout_s: seconds within which it must arrive, plus the time that its size takes on a slow network.
 
     Raises:
         ClientDisconnectedError: the client disconnected before the end of the body.
-        RequestError: 408, timeout; 413, the body is too large; 415, it is compressed.
+        RequestError: 400, a field is not supported; 408, timeout; 413, the body is too large; 415, it is compressed.
         ValidationError: it is not JSON, or does not validate.
     """
     coding = request.headers.get("content-encoding", "")
     if coding.lower() not in ("", "identity"):
         message = f"Content-Encoding {coding!r:.80} is not supported: send the body uncompressed"
         raise RequestError(Failure(415, "invalid", message, "unsupported_encoding"))
-    raw = await read_bytes(request, max_bytes, timeout_s)
+    raw = await read_bytes(request, settings)
     if len(raw) < LONG_BYTES:
         return _parse(model, raw), False
     return await asyncio.to_thread(_parse_long, model, raw), True
 
 
-async def read_bytes(request: Request, max_bytes: int, timeout_s: float) -> bytes:
-    """Read a body without validating it; arguments and errors as for :func:`read_and_validate`."""
+async def read_bytes(request: Request, settings: Settings) -> bytes:
+    """Read a body without validating it; the errors are those of :func:`read_and_validate`.
+
+    Nothing beyond the maximum size is read. A large body has more time to arrive, for slow networks.
+    """
+    max_bytes, timeout_s = settings.max_body_bytes, settings.body_timeout
     content_length = request.headers.get("content-length", "")
     if content_length.isdecimal() and int(content_length[:20]) > max_bytes:
         raise _too_large(max_bytes)
@@ -143,7 +151,7 @@ async def read_bytes(request: Request, max_bytes: int, timeout_s: float) -> byte
     return b"".join(parts)
 
 
-def _parse_long(model: type[Model], raw: bytes) -> Model:
+def _parse_long(model: type[Body], raw: bytes) -> Body:
     if raw.count(b"[") + raw.count(b"{") > _MAX_CONTAINERS:
         message = f"the body has more than {_MAX_CONTAINERS} lists and objects: send less in one request"
         raise RequestError(Failure(413, "too_large", message, "body_too_complex"))
@@ -154,8 +162,9 @@ def _parse_long(model: type[Model], raw: bytes) -> Model:
 _POSSIBLY_NOT_FINITE = re.compile(rb"NaN|Infinity|[eE]\+?[0-9]{3}|[0-9]{300}")
 
 
-def _parse(model: type[Model], raw: bytes) -> Model:
+def _parse(model: type[Body], raw: bytes) -> Body:
     body = model.model_validate_json(raw)
+    body.require_supported()
     if _POSSIBLY_NOT_FINITE.search(raw):  # it may also be in a string
         try:
             json.loads(raw, parse_constant=_finite, parse_float=_finite)
@@ -186,9 +195,7 @@ _GRAMMARS = ("json_schema", "response_format", "grammar", "tools")
 def require_fitting(n_ctx: int, texts: Iterable[object]) -> None:
     """Refuse texts that are too long for the context without tokenizing them, which would take seconds.
 
-    Args:
-        n_ctx: context size in tokens.
-        texts: the texts, each of which must fit; token IDs are skipped, as their length is checked quickly later.
+    Token IDs among the texts are skipped, as their length is checked quickly later.
 
     Raises:
         RequestError: 400, a text does not fit.
@@ -202,13 +209,8 @@ def require_fitting(n_ctx: int, texts: Iterable[object]) -> None:
 def require_tractable(n_ctx: int, prompts: Iterable[object], options: Mapping[str, Any]) -> None:
     """Refuse early what would otherwise fail after seconds or minutes of work.
 
-    Args:
-        n_ctx: context size in tokens.
-        prompts: as for :func:`require_fitting`.
-        options: parameters of a request; the size of grammars, schemas and tools is limited.
-
     Raises:
-        RequestError: 400, a prompt does not fit, or a grammar is too large.
+        RequestError: 400, a prompt does not fit, or a grammar, schema or list of tools is too large.
     """
     require_fitting(n_ctx, prompts)
     for name in _GRAMMARS:

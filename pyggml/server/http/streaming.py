@@ -58,14 +58,7 @@ class StreamingBody(Response):
     def __init__(
         self, chunks: AsyncGenerator[bytes, None], media_type: str, ping: bytes = b"", ping_s: float = 0.0
     ) -> None:
-        """Set up the response; nothing is sent yet.
-
-        Args:
-            chunks: yields the chunks; closed when the response ends or the client disconnects.
-            media_type: the content type.
-            ping: sent when the stream has been silent; b"": nothing.
-            ping_s: seconds of silence before a ping.
-        """
+        """Set up the response. ``chunks`` is closed at its end; ``ping``, if any, follows ``ping_s`` of silence."""
         self.status_code = 200
         self.media_type = media_type
         self.background = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -44,36 +44,28 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True)
 class _File:
     """A file of the page, as an ASGI application."""
 
-    content: bytes
-    media_type: str
-    etag: str
-
-    @classmethod
-    def read(cls, path: Path) -> _File:
-        content = path.read_bytes()
-        return cls(content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    def __init__(self, path: Path) -> None:
+        self._content = path.read_bytes()
+        self._media_type = _TYPES[path.suffix]
+        self._etag = f'"{hashlib.sha256(self._content).hexdigest()[:32]}"'
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {**_HEADERS, "ETag": self.etag}
-        if self._is_cached(Request(scope).headers.get("if-none-match", "")):
+        headers = {**_HEADERS, "ETag": self._etag}
+        etags = Headers(scope=scope).get("if-none-match", "").split(",")
+        if {self._etag, "*"} & {etag.strip().removeprefix("W/") for etag in etags}:
             response = Response(status_code=304, headers=headers)
         else:
-            response = Response(self.content, headers=headers, media_type=self.media_type)
+            response = Response(self._content, headers=headers, media_type=self._media_type)
         await response(scope, receive, send)
-
-    def _is_cached(self, etags: str) -> bool:
-        cached = {etag.strip().removeprefix("W/") for etag in etags.split(",")}
-        return self.etag in cached or "*" in cached
 
 
 def routes() -> list[Route]:
     """Return the routes of the page and its files, without API keys. Files are read once, never by a request's path."""
     paths = [path for path in sorted(_FOLDER.rglob("*")) if path.suffix in _TYPES]
-    files = {f"/static/{path.relative_to(_FOLDER).as_posix()}": _File.read(path) for path in paths}
+    files = {f"/static/{path.relative_to(_FOLDER).as_posix()}": _File(path) for path in paths}
     files["/"] = files.pop("/static/index.html")
     return [
         *(Route(path, file, methods=["GET"]) for path, file in files.items()),

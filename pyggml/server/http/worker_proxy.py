@@ -93,7 +93,7 @@ class WorkerProxy:
                 await response.fail(error)
 
     async def _respond(self, request: Request, response: _ProxiedResponse) -> None:
-        body = await read_bytes(request, self._settings.max_body_bytes, self._settings.body_timeout)
+        body = await read_bytes(request, self._settings)
         fields = await asyncio.to_thread(_fields, body) if len(body) >= LONG_BYTES else _fields(body)
         scope = {name: value for name, value in request.scope.items() if name in _SCOPE}
         batches = self._forward(ForwardedRequest(self._model(fields), scope, body), fields)

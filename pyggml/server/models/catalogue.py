@@ -63,7 +63,10 @@ class Catalogue:
         self._by_name: dict[str, CatalogueEntry] = {}
         for entry in self._entries:
             for name in (entry.name, *entry.spec.aliases):
-                self._add_name(name, entry)
+                if (other := self._by_name.setdefault(name, entry)) is not entry:
+                    both = f"{_origin(other)} and {_origin(entry)}"
+                    message = f"{both} have the same name {name!r}: give one of them another name"
+                    raise pyggml.InvalidParameterError(message)
 
     def __iter__(self) -> Iterator[CatalogueEntry]:
         return iter(self._entries)
@@ -92,13 +95,6 @@ class Catalogue:
         names = ", ".join(map(repr, self.names))
         message = f"there is no model {name!r:.200}: use one of {names}, or {DEFAULT!r} for the first"
         raise RequestError(Failure(404, "not_found", message, "model_not_found", "model"))
-
-    def _add_name(self, name: str, entry: CatalogueEntry) -> None:
-        other = self._by_name.setdefault(name, entry)
-        if other is not entry:
-            raise pyggml.InvalidParameterError(
-                f"{_origin(other)} and {_origin(entry)} have the same name {name!r}: give one of them another name"
-            )
 
 
 def _entry(spec: ModelSpec) -> CatalogueEntry:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
+import time
 from collections.abc import Sequence
 
 import pyggml
@@ -17,23 +17,18 @@ from pyggml.server.settings.options import Settings
 
 
 class Evictor:
-    """Usage counts of models, and eviction of models that no request uses."""
+    """Usage counts of models, and eviction of models that no request uses, in one event loop."""
 
     def __init__(self, settings: Settings, observer: Observer, models: Sequence[ModelState]) -> None:
         """Set up the evictor; ``observer`` is notified of unloaded models."""
         self._budget = MemoryBudget(settings.max_memory, settings.max_loaded_models)
         self._observer = observer
         self._models = models
-        self._clock = itertools.count(1)
-        self._released = asyncio.Event()
-
-    def enter_loop(self) -> None:
-        """Start working in the running event loop."""
         self._released = asyncio.Event()
 
     def touch(self, model: ModelState) -> None:
         """Mark a model as the most recently used one."""
-        model.last_use = next(self._clock)
+        model.last_use = time.monotonic()
 
     def acquire(self, model: ModelState) -> None:
         """Count a request that uses a model."""

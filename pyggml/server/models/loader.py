@@ -6,30 +6,28 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pyggml
 from pyggml.server.models.eviction import Evictor
-from pyggml.server.models.loaded_model import LoadedModel, load
-from pyggml.server.models.model_state import ModelState, max_requests
+from pyggml.server.models.model_state import LoadedModel, ModelState, max_requests
 from pyggml.server.observability.observer import Observer
 
 T = TypeVar("T")
 
 
 class Loader:
-    """Loader of one model at a time, in the order of the requests for them; downloads run concurrently."""
+    """Loader of one model at a time, in the order of the requests for them; downloads run concurrently.
+
+    A loader works in one event loop.
+    """
 
     def __init__(self, observer: Observer, evictor: Evictor) -> None:
         """Set up the loader; ``observer`` is notified of loaded models."""
         self._observer = observer
         self._evictor = evictor
-        self._lock = asyncio.Lock()
-
-    def enter_loop(self) -> None:
-        """Start working in the running event loop."""
         self._lock = asyncio.Lock()
 
     async def load(self, model: ModelState, *, may_evict: bool = True) -> Exception | None:
@@ -87,6 +85,19 @@ class Loader:
             raise
         self._evictor.touch(model)
         self._observer.model_loaded(model.entry.name, time.monotonic() - started_s)
+
+
+def load(source: str | os.PathLike[str] | None, options: Mapping[str, Any], cancelled: threading.Event) -> pyggml.LLM:
+    """Load a model, unless another thread sets ``cancelled`` meanwhile.
+
+    Raises:
+        InferError: as :func:`pyggml.load`; ModelLoadError, if it is cancelled.
+    """
+    llm = pyggml.load(source, **options, progress=lambda _: not cancelled.is_set())
+    if cancelled.is_set():
+        llm.close()
+        raise pyggml.ModelLoadError("loading was cancelled: no request waits for the model")
+    return llm
 
 
 async def _run_in_own_thread(function: Callable[..., T], *args: Any) -> T:

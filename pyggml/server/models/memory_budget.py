@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pyggml
 from pyggml.units import bytes_text
@@ -16,28 +17,26 @@ _MAIN = "CPU"
 MemoryUse = Mapping[str, pyggml.MemoryEstimate]
 
 
+@dataclass(frozen=True)
 class MemoryBudget:
     """Limits on the memory and the number of loaded models.
 
     A single model has the limits of :func:`pyggml.load`: its mapped weights may exceed the memory.
+
+    Attributes:
+        max_memory: maximum bytes of all models on all devices; None: the machine's memory.
+        max_loaded: maximum number of models; None: unlimited.
     """
 
-    def __init__(self, max_memory: int | None, max_loaded: int | None) -> None:
-        """Set the limits.
-
-        Args:
-            max_memory: maximum bytes of all models on all devices; None: the machine's memory.
-            max_loaded: maximum number of models; None: unlimited.
-        """
-        self._max_memory = max_memory
-        self._max_loaded = max_loaded
+    max_memory: int | None
+    max_loaded: int | None
 
     def fits(self, needed: pyggml.MemoryEstimate, in_use: MemoryUse) -> bool:
         """Return True if a model fits in addition to the loaded ones."""
         total = needed.total_bytes + sum(each.total_bytes for each in in_use.values())
         return (
-            (self._max_loaded is None or len(in_use) < self._max_loaded)
-            and (self._max_memory is None or total <= self._max_memory)
+            (self.max_loaded is None or len(in_use) < self.max_loaded)
+            and (self.max_memory is None or total <= self.max_memory)
             and (not in_use or _fits_machine(needed, in_use))
         )
 
@@ -48,12 +47,12 @@ class MemoryBudget:
             OutOfMemoryError: with required and available bytes.
         """
         total = needed.total_bytes
-        if self._max_memory is not None and total > self._max_memory:
+        if self.max_memory is not None and total > self.max_memory:
             raise pyggml.OutOfMemoryError(
-                f"{name} needs {bytes_text(total)}; max_memory is {bytes_text(self._max_memory)}: raise it, or load "
+                f"{name} needs {bytes_text(total)}; max_memory is {bytes_text(self.max_memory)}: raise it, or load "
                 "the model with a smaller n_ctx",
                 total,
-                self._max_memory,
+                self.max_memory,
             )
         for device in needed.devices:
             resident = _resident(device)
@@ -70,8 +69,8 @@ class MemoryBudget:
         """Return why a model does not fit, as a message."""
         used = " and ".join(f"{name!r} ({bytes_text(each.total_bytes)})" for name, each in in_use.items())
         limits = [
-            "" if self._max_memory is None else f"max_memory is {bytes_text(self._max_memory)}",
-            "" if self._max_loaded is None else f"max_loaded_models is {self._max_loaded}",
+            "" if self.max_memory is None else f"max_memory is {bytes_text(self.max_memory)}",
+            "" if self.max_loaded is None else f"max_loaded_models is {self.max_loaded}",
         ]
         limit = " and ".join(filter(None, limits)) or f"{bytes_text(needed.available_bytes)} is available"
         return f"it needs {bytes_text(needed.total_bytes)}, {limit}, and requests use {used}"

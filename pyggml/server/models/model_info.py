@@ -8,7 +8,7 @@ from typing import Any
 
 import pyggml
 from pyggml.server.models.catalogue import CatalogueEntry, Kind
-from pyggml.server.models.loaded_model import LoadedModel
+from pyggml.server.models.model_state import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,7 @@ class HeaderInfo:
         self._report, self._modified, self._signature = report, int(found.st_mtime), signature
 
     def info(self, entry: CatalogueEntry, loaded: LoadedModel | None, n_ctx: object) -> ModelInfo:
-        """Return the properties of the model.
-
-        Args:
-            entry: the model in the catalogue.
-            loaded: the loaded model, if it is loaded.
-            n_ctx: the context size that it would be loaded with; not a number: the model's own.
-        """
+        """Return the properties of the model; ``n_ctx`` is its option, and not a number for the model's own size."""
         created = self._modified or (0 if loaded is None else loaded.created)
         known = {} if self._report is None else _from_header(self._report, n_ctx)
         known |= {} if loaded is None else _from_loaded(loaded)

@@ -1,10 +1,12 @@
-"""Loading state and users of one model."""
+"""State of one model: the loaded model, its users, and its loading."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,12 +14,69 @@ import pyggml
 from pyggml.options import MemoryOptions, fields_of
 from pyggml.server.http.concurrency_limit import ConcurrencyLimit
 from pyggml.server.models.catalogue import CatalogueEntry
-from pyggml.server.models.loaded_model import LoadedModel
+from pyggml.server.protocols.sampling_fields import N_SEEDS
 from pyggml.server.settings.options import Settings
 
 #: Progress of a model that is being loaded: it is downloaded, waits for other models to be loaded, waits for memory, or
 #: is loaded; "": it is not being loaded.
 Stage = Literal["", "download", "queue", "memory", "load"]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A loaded model, as requests use it.
+
+    Attributes:
+        name: its name in responses.
+        llm: the model.
+        defaults: the default sampling parameters.
+        concurrency: limit on the requests that use it without its engine, which has its own queue.
+        memory: its memory estimate; None: it was opened before the server.
+        created: time of loading, in seconds since 1970.
+    """
+
+    name: str
+    llm: pyggml.LLM
+    defaults: pyggml.SamplingParams
+    concurrency: ConcurrencyLimit
+    memory: pyggml.MemoryEstimate | None = None
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        llm: pyggml.LLM,
+        sampling: Mapping[str, Any],
+        max_requests: int | None,
+        memory: pyggml.MemoryEstimate | None = None,
+    ) -> LoadedModel:
+        """Wrap an open model; ``sampling`` overrides the parameters that the model's authors recommend."""
+        defaults = replace(llm.recommended_sampling or pyggml.SamplingParams(), max_tokens=llm.n_ctx)
+        return cls(name, llm, replace(defaults, **sampling), ConcurrencyLimit(max_requests), memory)
+
+    def sampling_params(self, overrides: Mapping[str, Any], n: int, settings: Settings) -> list[pyggml.SamplingParams]:
+        """Return the sampling parameters of a request's ``n`` choices; each choice has the next seed.
+
+        ``overrides`` are the fields that the request sets; the settings limit max_tokens and timeout_s.
+
+        Raises:
+            InvalidParameterError: a field is invalid.
+        """
+        params = replace(self.defaults, **overrides)
+        limits = [limit for limit in (params.timeout_s, settings.request_timeout) if limit is not None]
+        max_tokens = min(params.max_tokens, settings.max_tokens_limit or params.max_tokens)
+        params = replace(params, timeout_s=min(limits, default=None), max_tokens=max_tokens)
+        if params.seed is None:
+            return [params] * n
+        return [replace(params, seed=(params.seed + index) % N_SEEDS) for index in range(n)]
+
+    def stats(self) -> pyggml.EngineStats | None:
+        """Return the engine's counters; None: an embedding model has no engine, or it was just unloaded."""
+        try:
+            return self.llm.stats()
+        except (pyggml.UnsupportedArchitectureError, pyggml.ClosedError):
+            return None
 
 
 @dataclass(eq=False)
@@ -32,7 +91,7 @@ class ModelState:
         loaded: the loaded model; None: it is not loaded.
         path: its file; None: not known yet.
         n_leases: number of requests that use it.
-        last_use: number that grows with the time of the last use.
+        last_use: time of the last use, by :func:`time.monotonic`; 0: never used.
         is_evicting: True if it will be unloaded as soon as no request uses it.
         is_lost: True if its engine or hosts are lost, and the server cannot load it again.
         stage: progress of its loading.
@@ -49,7 +108,7 @@ class ModelState:
     loaded: LoadedModel | None = None
     path: Path | None = None
     n_leases: int = 0
-    last_use: int = 0
+    last_use: float = 0.0
     is_evicting: bool = False
     is_lost: bool = False
     stage: Stage = ""

@@ -9,13 +9,12 @@ import time
 from collections.abc import AsyncIterator
 
 import pyggml
-from pyggml.server.http.errors import Failure, RequestError, strip_folders, strip_paths
+from pyggml.server.http.errors import RequestError, strip_folders, strip_paths, unavailable
 from pyggml.server.models.catalogue import DEFAULT, Catalogue, CatalogueEntry
 from pyggml.server.models.eviction import Evictor
-from pyggml.server.models.loaded_model import LoadedModel
 from pyggml.server.models.loader import Loader
 from pyggml.server.models.model_info import HeaderInfo, ModelInfo
-from pyggml.server.models.model_state import ModelState
+from pyggml.server.models.model_state import LoadedModel, ModelState
 from pyggml.server.observability.observer import Observer
 from pyggml.server.settings.options import Settings
 
@@ -31,18 +30,14 @@ class ModelPool:
     """The models of a server, for one event loop at a time."""
 
     def __init__(self, settings: Settings, observer: Observer) -> None:
-        """Set up the pool; nothing is loaded yet. ``observer`` is notified of loaded and unloaded models.
-
-        Raises:
-            InvalidParameterError: two models have the same name.
-        """
+        """Set up the pool; nothing is loaded yet. ``observer`` is notified of loaded and unloaded models."""
         self._settings = settings
         self._catalogue = Catalogue(settings.models)
         self._states = {entry: ModelState.create(entry, settings) for entry in self._catalogue}
         self._headers = {entry: HeaderInfo() for entry in self._catalogue}
-        self._evictor = Evictor(settings, observer, list(self._states.values()))
-        self._loader = Loader(observer, self._evictor)
+        self._observer = observer
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._enter_loop(None)
         self._discarding: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -100,8 +95,14 @@ class ModelPool:
         self._is_closed = False
         for entry in self._catalogue:
             _require_file(entry)
+        default, *others = self._states.values()
+        default.failed = None  # no back-off at startup
         try:
-            await self._load_at_start()
+            if not default.loaded and (error := await self._start_loading(default)) is not None:
+                raise error
+            for state in others if self._settings.load_all else []:
+                if state.loaded is None:
+                    await self._start_loading(state, may_evict=False)
         except BaseException:
             await self.aclose()
             raise
@@ -115,9 +116,15 @@ class ModelPool:
             QueueFullError: too many requests are waiting for it.
         """
         state = self._states[self._catalogue.find(name)]
-        model = await self._acquire(state)
+        request_timeout = self._settings.request_timeout or math.inf
+        deadline_s = time.monotonic() + min(self._settings.load_timeout, request_timeout)
+        while state.loaded is None or state.is_evicting:
+            error = await self._wait(state, max(0.0, deadline_s - time.monotonic()))
+            if error is not None:
+                raise _load_error(state, error) from error
+        self._evictor.acquire(state)
         try:
-            yield model
+            yield state.loaded
         finally:
             self._evictor.release(state)
 
@@ -151,27 +158,6 @@ class ModelPool:
             if state.entry.kind != "open":
                 await self._evictor.unload(state)
 
-    async def _load_at_start(self) -> None:
-        default, *others = self._states.values()
-        default.failed = None  # no back-off at startup
-        error = None if default.loaded else await self._start_loading(default)
-        if error is not None:
-            raise error
-        for state in others if self._settings.load_all else []:
-            if state.loaded is None:
-                await self._start_loading(state, may_evict=False)
-
-    async def _acquire(self, state: ModelState) -> LoadedModel:
-        """Wait until a model is loaded, and count a request that uses it."""
-        request_timeout = self._settings.request_timeout or math.inf
-        deadline_s = time.monotonic() + min(self._settings.load_timeout, request_timeout)
-        while state.loaded is None or state.is_evicting:
-            error = await self._wait(state, max(0.0, deadline_s - time.monotonic()))
-            if error is not None:
-                raise _load_error(state, error) from error
-        self._evictor.acquire(state)
-        return state.loaded
-
     async def _wait(self, state: ModelState, timeout_s: float) -> Exception | None:
         """Wait until a model is loaded, together with all other requests for it. Return the error of a failed load.
 
@@ -191,7 +177,7 @@ class ModelPool:
             is_waiting = state.stage in ("queue", "memory")
             reason = self._evictor.shortage(state) if is_waiting else "it is still being loaded"
             message = f"the model {state.entry.name!r} was not ready in time: {reason}; try again later"
-            raise _not_loaded(message)
+            raise RequestError(unavailable(message, "model_not_loaded", _RETRY_S))
         return None if task.cancelled() else task.result()
 
     def _start_loading(self, state: ModelState, *, may_evict: bool = True) -> asyncio.Task[Exception | None]:
@@ -207,11 +193,11 @@ class ModelPool:
             state.loading = loop.create_task(self._loader.load(state, may_evict=may_evict))
         return state.loading
 
-    def _enter_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _enter_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Start working in another event loop; the tasks of the previous one have ended with it."""
         self._loop = loop
-        self._loader.enter_loop()
-        self._evictor.enter_loop()
+        self._evictor = Evictor(self._settings, self._observer, list(self._states.values()))
+        self._loader = Loader(self._observer, self._evictor)
         for state in self._states.values():
             state.loading, state.stage, state.is_evicting = None, "", False
 
@@ -239,8 +225,4 @@ def _load_error(state: ModelState, error: Exception) -> Exception:
         code = "out_of_memory" if isinstance(error, pyggml.OutOfMemoryError) else "model_not_loaded"
     else:
         return error  # a bug in the server
-    return _not_loaded(f"the model {state.entry.name!r} cannot be loaded: {reason}", code)
-
-
-def _not_loaded(message: str, code: str = "model_not_loaded") -> RequestError:
-    return RequestError(Failure(503, "unavailable", message, code, retry_after_s=_RETRY_S))
+    return RequestError(unavailable(f"the model {state.entry.name!r} cannot be loaded: {reason}", code, _RETRY_S))

@@ -24,38 +24,23 @@ class _EngineMetric:
         kind: CounterMetricFamily or GaugeMetricFamily.
         name: its name without the prefix.
         documentation: one line.
-        values: returns its values by label values, for a model and its engine's counters.
+        values: returns its values by label values, for a model and its engine's counters; or the counter's name.
         labels: names of the labels after "model".
     """
 
     kind: type[CounterMetricFamily | GaugeMetricFamily]
     name: str
     documentation: str
-    values: Callable[[LoadedModel, EngineStats], Values]
+    values: Callable[[LoadedModel, EngineStats], Values] | str
     labels: tuple[str, ...] = ()
 
-    def family(self) -> CounterMetricFamily | GaugeMetricFamily:
-        """Return the metric without values."""
-        return self.kind(f"pyggml_{self.name}", self.documentation, labels=("model", *self.labels))
+
+def _memory(model: LoadedModel, _: EngineStats) -> Values:
+    kinds = ("weights", "cache", "compute")
+    return {(each.name, kind): getattr(each, f"{kind}_bytes") for each in model.llm.memory for kind in kinds}
 
 
-def _one(value: float) -> Values:
-    return {(): value}
-
-
-def _memory(model: LoadedModel, stats: EngineStats) -> Values:  # noqa: ARG001
-    return {
-        (device.name, kind): size
-        for device in model.llm.memory
-        for kind, size in (
-            ("weights", device.weights_bytes),
-            ("cache", device.cache_bytes),
-            ("compute", device.compute_bytes),
-        )
-    }
-
-
-def _cells(model: LoadedModel, stats: EngineStats) -> Values:  # noqa: ARG001
+def _cells(_: LoadedModel, stats: EngineStats) -> Values:
     running, cached = stats.n_cells_running, stats.n_cells_cached
     return {("running",): running, ("cached",): cached, ("free",): stats.n_cells - running - cached}
 
@@ -63,14 +48,12 @@ def _cells(model: LoadedModel, stats: EngineStats) -> Values:  # noqa: ARG001
 _COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
 
 _METRICS = (
-    _EngineMetric(_GAUGE, "generations_queued", "Queued generations.", lambda _, stats: _one(stats.n_queued)),
-    _EngineMetric(_GAUGE, "generations_running", "Running generations.", lambda _, stats: _one(stats.n_running)),
-    _EngineMetric(
-        _GAUGE, "generations_parallel", "Maximum running generations.", lambda _, stats: _one(stats.n_parallel)
-    ),
+    _EngineMetric(_GAUGE, "generations_queued", "Queued generations.", "n_queued"),
+    _EngineMetric(_GAUGE, "generations_running", "Running generations.", "n_running"),
+    _EngineMetric(_GAUGE, "generations_parallel", "Maximum running generations.", "n_parallel"),
     _EngineMetric(_GAUGE, "context_cells", "KV cache cells; a token needs one.", _cells, ("state",)),
     _EngineMetric(_GAUGE, "memory_bytes", "Memory in the engine's buffers.", _memory, ("device", "kind")),
-    _EngineMetric(_COUNTER, "engine_steps", "Forward passes.", lambda _, stats: _one(stats.n_decode_steps)),
+    _EngineMetric(_COUNTER, "engine_steps", "Forward passes.", "n_decode_steps"),
     _EngineMetric(
         _COUNTER,
         "engine_tokens",
@@ -82,22 +65,16 @@ _METRICS = (
         _COUNTER,
         "engine_seconds",
         "Time of the engine: forward passes with prefill, pure decode steps, and sampling.",
-        lambda _, stats: {
-            ("prefill",): stats.prefill_s,
-            ("decode",): stats.decode_s,
-            ("sample",): stats.sample_s,
-        },
+        lambda _, stats: {("prefill",): stats.prefill_s, ("decode",): stats.decode_s, ("sample",): stats.sample_s},
         ("phase",),
     ),
     _EngineMetric(
         _COUNTER,
         "engine_preemptions",
         "Generations preempted to free KV cache cells, and recomputed later.",
-        lambda _, stats: _one(stats.n_preemptions),
+        "n_preemptions",
     ),
-    _EngineMetric(
-        _COUNTER, "engine_grammars", "Grammars and schemas compiled.", lambda _, stats: _one(stats.n_grammars)
-    ),
+    _EngineMetric(_COUNTER, "engine_grammars", "Grammars and schemas compiled.", "n_grammars"),
 )
 
 
@@ -127,8 +104,10 @@ class EngineMetrics(Collector):
         yield sizes
         engines = [(model, stats) for model in loaded if (stats := model.stats()) is not None]
         for metric in _METRICS:
-            family = metric.family()
+            family = metric.kind(f"pyggml_{metric.name}", metric.documentation, labels=("model", *metric.labels))
             for model, stats in engines:
-                for labels, value in metric.values(model, stats).items():
+                values = metric.values
+                found = {(): getattr(stats, values)} if isinstance(values, str) else values(model, stats)
+                for labels, value in found.items():
                     family.add_metric((model.name, *labels), value)
             yield family

@@ -113,19 +113,9 @@ def _client(scope: Scope) -> str | None:
 
 
 def _write(level: int, event: str, fields: dict[str, Any], error: Exception | None = None) -> None:
-    fields = {"event": event} | {name: value for name, value in fields.items() if value is not None}
-    logger.log(level, "%s", _Line(fields), extra={"fields": fields}, exc_info=error)
-
-
-class _Line:
-    """Fields as text, formatted only if a handler writes the record."""
-
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self._fields = fields
-
-    def __str__(self) -> str:
-        event, *others = self._fields.items()
-        return " ".join([event[1], *(f"{name}={_quote(value)}" for name, value in others)])
+    fields = {name: value for name, value in fields.items() if value is not None}
+    line = " ".join([event, *(f"{name}={_quote(value)}" for name, value in fields.items())])
+    logger.log(level, "%s", line, extra={"fields": {"event": event, **fields}}, exc_info=error)
 
 
 def _quote(value: object) -> str:

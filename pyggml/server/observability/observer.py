@@ -40,10 +40,10 @@ class Observer:
         """Handle the end of the server; no event follows."""
 
 
-def _forward(name: str) -> Callable[..., None]:
+def _forward(event: str) -> Callable[..., None]:
     def forward(self: Observers, *args: Any) -> None:
         for observer in self.observers:
-            getattr(observer, name)(*args)
+            getattr(observer, event)(*args)
 
     return forward
 
@@ -54,11 +54,7 @@ class Observers(Observer):
     def __init__(self, observers: Sequence[Observer]) -> None:
         self.observers = observers
 
-    request_started = _forward("request_started")
-    request_failed = _forward("request_failed")
-    request_ended = _forward("request_ended")
-    request_refused = _forward("request_refused")
-    model_loaded = _forward("model_loaded")
-    model_failed = _forward("model_failed")
-    model_unloaded = _forward("model_unloaded")
-    close = _forward("close")
+
+for _event in vars(Observer):
+    if not _event.startswith("_"):
+        setattr(Observers, _event, _forward(_event))

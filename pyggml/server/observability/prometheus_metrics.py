@@ -58,11 +58,7 @@ class Metrics(Observer):
     """
 
     def __init__(self, loaded: Callable[[], Sequence[LoadedModel]]) -> None:
-        """Register the metrics.
-
-        Args:
-            loaded: returns the loaded models, from any thread.
-        """
+        """Register the metrics; ``loaded`` returns the loaded models, from any thread."""
         self._registry = registry = CollectorRegistry()
 
         def counter(name: str, documentation: str, *labels: str) -> Counter:
@@ -109,14 +105,7 @@ class Metrics(Observer):
             process_collector(registry=registry)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Return all metrics as text.
-
-        Args:
-            accept: the Accept header: OpenMetrics or Prometheus' own format.
-
-        Returns:
-            The text, and its content type.
-        """
+        """Return all metrics as text, in OpenMetrics or Prometheus' own format, and its content type."""
         encoder, content_type = choose_encoder(accept)
         return encoder(_WithoutCreationTimes(self._registry)), content_type
 

@@ -26,15 +26,9 @@ _ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP
 
 # Attributes of spans -> names of the field in the bodies of the protocols.
 _REQUEST_ATTRIBUTES = {
-    "gen_ai.request.max_tokens": ("max_completion_tokens", "max_output_tokens", "max_tokens"),
-    "gen_ai.request.temperature": ("temperature",),
-    "gen_ai.request.top_p": ("top_p",),
-    "gen_ai.request.top_k": ("top_k",),
-    "gen_ai.request.seed": ("seed",),
-    "gen_ai.request.frequency_penalty": ("frequency_penalty",),
-    "gen_ai.request.presence_penalty": ("presence_penalty",),
-    "gen_ai.request.stream": ("stream",),
-}
+    f"gen_ai.request.{name}": (name,)
+    for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stream")
+} | {"gen_ai.request.max_tokens": ("max_completion_tokens", "max_output_tokens", "max_tokens")}
 
 
 def observers() -> list[Observer]:

@@ -1,4 +1,4 @@
-"""The server's own API: ``/execute``, ``/cancel``, ``/health`` and ``/ready``."""
+"""The server's own API: ``/execute``, ``/cancel``, ``/health``, ``/ready`` and ``/metrics``."""
 
 from __future__ import annotations
 
@@ -79,14 +79,8 @@ async def execute(request: ServerRequest, body: Execute) -> Response:
     job_id = body.job_id or request.id
     request.register_job(job_id)  # before the lease, so that a job can be cancelled while its model is loaded
     model = await request.lease_model(body.model)
-    sampling = sampling_overrides(
-        body,
-        max_tokens=body.max_tokens,
-        stop=body.stop,
-        grammar=body.grammar,
-        json_schema=body.json_schema,
-        timeout_s=body.timeout_s,
-    )
+    own = {name: getattr(body, name) for name in ("max_tokens", "stop", "grammar", "json_schema", "timeout_s")}
+    sampling = sampling_overrides(body, **own)
     generation = await submit_prompts(request, model, [body.prompt], sampling)
     return stream_events(request, _events(job_id, generation))
 
@@ -99,7 +93,7 @@ async def cancel(request: ServerRequest, body: Cancel) -> Response:
     return JSONResponse({"job_id": body.job_id, "cancelled": job is not None}, 404 if job is None else 200)
 
 
-async def health(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def health(request: ServerRequest) -> Response:
     """Report that the server is running, and its first model."""
     first = await request.worker.models.info()
     return JSONResponse(
@@ -112,10 +106,17 @@ async def health(request: ServerRequest, body: None) -> Response:  # noqa: ARG00
     )
 
 
-async def ready(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def ready(request: ServerRequest) -> Response:
     """Report readiness: 503 if the first model is not loaded or its queue is full."""
     reason = request.worker.not_ready_reason()
     return JSONResponse({"ready": reason is None, "reason": reason}, 200 if reason is None else 503)
+
+
+async def metrics(request: ServerRequest) -> Response:
+    """Return all metrics, in the format of Prometheus that the client prefers."""
+    accept = request.http.headers.get("accept", "")
+    text, content_type = await request.run_in_thread(request.worker.metrics.exposition, accept)
+    return Response(text, headers={"Content-Type": content_type})
 
 
 async def _events(job_id: str, generation: Generation[Chunk, Completion]) -> AsyncIterator[Event]:
@@ -156,20 +157,14 @@ def _error_body(failure: Failure) -> dict[str, Any]:
 EXECUTE = Protocol(
     "execute",
     (
-        Endpoint("POST", "/execute", execute, "Continue a text", Execute, None, EVENTS),
-        Endpoint("POST", "/cancel", cancel, "Cancel a job", Cancel, Cancelled, other_statuses=(404,)),
-        Endpoint("GET", "/health", health, "Check that the server runs", None, Health, is_open=True, is_probe=True),
-        Endpoint(
-            "GET",
-            "/ready",
-            ready,
-            "Check that the server accepts requests",
-            None,
-            Ready,
-            other_statuses=(503,),
-            is_open=True,
-            is_probe=True,
-        ),
+        Endpoint("POST", "/execute", execute, stream_type=EVENTS),
+        Endpoint("POST", "/cancel", cancel, Cancelled, other_statuses=(404,)),
+        Endpoint("GET", "/health", health, Health, is_open=True, is_probe=True),
+        Endpoint("GET", "/ready", ready, Ready, other_statuses=(503,), is_open=True, is_probe=True),
     ),
     _error_body,
+)
+
+METRICS = Protocol(
+    "metrics", (Endpoint("GET", "/metrics", metrics, stream_type="text/plain", is_probe=True),), _error_body
 )

@@ -111,7 +111,7 @@ class Props(BaseModel):
     build_info: str
 
 
-async def props(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def props(request: ServerRequest) -> Response:
     """Describe a model: the first one, unless the query names another."""
     model = await request.lease_model(request.http.query_params.get("model", DEFAULT))
     vocab = model.llm.model.vocab
@@ -187,10 +187,10 @@ def _piece(piece: bytes) -> str | list[int]:
 LLAMA_SERVER = Protocol(
     "text",
     (
-        Endpoint("GET", "/props", props, "Describe a model", None, Props),
-        Endpoint("POST", "/tokenize", tokenize, "Convert a text to tokens", Tokenize, Tokens),
-        Endpoint("POST", "/detokenize", detokenize, "Convert tokens to text", Detokenize, Content),
-        Endpoint("POST", "/apply-template", apply_template, "Render a conversation", ApplyTemplate, Prompt),
+        Endpoint("GET", "/props", props, Props),
+        Endpoint("POST", "/tokenize", tokenize, Tokens),
+        Endpoint("POST", "/detokenize", detokenize, Content),
+        Endpoint("POST", "/apply-template", apply_template, Prompt),
     ),
     EXECUTE.error_body,
 )

@@ -17,14 +17,8 @@ from pyggml.server.http.request_body import Body
 
 # Fields that each protocol spells in its own way, or that make no sense over HTTP.
 _EXCLUDED = (
-    "max_tokens",
-    "stop",
-    "stop_token_ids",
-    "logprobs",
-    "prompt_logprobs",
-    "json_schema",
-    "grammar",
-    "timeout_s",
+    *("max_tokens", "stop", "stop_token_ids", "timeout_s"),
+    *("logprobs", "prompt_logprobs", "json_schema", "grammar"),
 )
 
 _TABLE = fields_of(SamplingParams)
@@ -38,10 +32,6 @@ _MINUS_ONE: Mapping[str, Any] = {
 }
 #: Number of seeds.
 N_SEEDS = int(_TABLE["seed"].high) + 1
-
-
-def _fields() -> dict[str, Any]:
-    return {name: _field(each) for name, each in _TABLE.items() if name not in _EXCLUDED}
 
 
 def _field(field: Field) -> Any:
@@ -60,7 +50,7 @@ def _bounds(field: Field) -> dict[str, Any]:
     return {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
 
 
-_FIELDS = _fields()
+_FIELDS = {name: _field(each) for name, each in _TABLE.items() if name not in _EXCLUDED}
 
 if TYPE_CHECKING:
 

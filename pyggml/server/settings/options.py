@@ -63,14 +63,14 @@ class ModelSpec:
             raise pyggml.InvalidParameterError(
                 f"a model's source must be a string, a path or an open model, not {self.source!r:.200}"
             )
-        _set(self, aliases=_texts("aliases", self.aliases))
+        _set(self, aliases=_sequence("aliases", self.aliases))
         for name in (*self.aliases, *([] if self.name is None else [self.name])):
             if not isinstance(name, str) or not name.strip() or name == "default":
                 raise pyggml.InvalidParameterError(
                     f"a model cannot be called {name!r:.200}: a name has characters, and 'default' is the first model"
                 )
-        check_load(self.load)
-        check_sampling(self.sampling)
+        _check_load(self.load)
+        _check_sampling(self.sampling)
 
 
 @option_class
@@ -154,16 +154,17 @@ class Settings:
     def __post_init__(self) -> None:
         check(self)
         for name in ("cors_origins", "allowed_hosts", "api_keys"):
-            _set(self, **{name: _texts(name, getattr(self, name))})
+            _set(self, **{name: _sequence(name, getattr(self, name))})
         _check_host(self.host)
-        _set(self, models=_models(self.models), root_path=_root_path(self.root_path))
+        _set(self, models=_sequence("models", self.models, ModelSpec, "such as [ModelSpec('a.gguf')]"))
+        _set(self, root_path=_root_path(self.root_path))
         if self.api_key_file is not None:
             _set(self, api_key_file=Path(self.api_key_file))
         for key in self.api_keys:
             check_key(key, "api_keys")
         for model in self.models or (ModelSpec(),):
-            check_load(self.load_options(model))
-            check_sampling(self.sampling_options(model))
+            _check_load(self.load_options(model))
+            _check_sampling(self.sampling_options(model))
 
     def load_options(self, model: ModelSpec) -> dict[str, Any]:
         """Return the options for loading a model."""
@@ -186,22 +187,12 @@ class Settings:
 SERVING = {name: each for name, each in fields_of(Settings).items() if not each.hidden}
 
 
-def check_load(options: Mapping[str, Any]) -> None:
-    """Check options of :func:`pyggml.load`.
-
-    Raises:
-        InvalidParameterError: an option is invalid or does not exist.
-    """
+def _check_load(options: Mapping[str, Any]) -> None:
     require_known(LoadOptions, options, known=LOADING)
     LoadOptions(**options)
 
 
-def check_sampling(options: Mapping[str, Any]) -> None:
-    """Check default sampling parameters.
-
-    Raises:
-        InvalidParameterError: a parameter is invalid or does not exist.
-    """
+def _check_sampling(options: Mapping[str, Any]) -> None:
     require_known(SamplingParams, options, known=SAMPLING)
     SamplingParams(**{"temperature": 1.0, **options})  # other parameters require one, which may be the model's own
 
@@ -211,16 +202,10 @@ def _set(settings: object, **fields: object) -> None:
         object.__setattr__(settings, name, value)
 
 
-def _models(given: object) -> tuple[ModelSpec, ...]:
-    if isinstance(given, (list, tuple)) and all(isinstance(each, ModelSpec) for each in given):
+def _sequence(name: str, given: object, kind: type = str, form: str = "of strings") -> tuple[Any, ...]:
+    if isinstance(given, (list, tuple)) and all(isinstance(each, kind) for each in given):
         return tuple(given)
-    raise pyggml.InvalidParameterError(f"models must be a sequence such as [ModelSpec('a.gguf')], not {given!r:.200}")
-
-
-def _texts(name: str, given: object) -> tuple[str, ...]:
-    if isinstance(given, (list, tuple)) and all(isinstance(text, str) for text in given):
-        return tuple(given)
-    raise pyggml.InvalidParameterError(f"{name} must be a sequence of strings, not {given!r:.200}")
+    raise pyggml.InvalidParameterError(f"{name} must be a sequence {form}, not {given!r:.200}")
 
 
 def _check_host(host: str) -> None:

@@ -16,7 +16,7 @@ import { inWords } from "./words.js";
 const OPEN = "pyggml.open";
 const SAVE_EVERY_MS = 1000;
 
-const transcript = new Transcript(byId("transcript"), { again, edit, remove: removeFrom });
+const transcript = new Transcript(byId("transcript"), { again: () => answer(current), edit, remove: removeFrom });
 const metricsView = new MetricsView(byId("metrics"));
 const store = await Store.open(changedElsewhere);
 /** All conversations, the latest first. */
@@ -124,10 +124,6 @@ function send(text) {
   answer(current);
 }
 
-function again() {
-  answer(current);
-}
-
 function edit(turn, text) {
   if (running.has(current.id)) return;
   cutFrom(turn);
@@ -216,10 +212,8 @@ function showView() {
   const isMetrics = location.hash === "#metrics";
   byId("chat").hidden = isMetrics;
   byId("metrics").hidden = !isMetrics;
-  for (const [id, isShown] of [["to-chat", !isMetrics], ["to-metrics", isMetrics]]) {
-    if (isShown) byId(id).setAttribute("aria-current", "page");
-    else byId(id).removeAttribute("aria-current");
-  }
+  byId("to-chat").ariaCurrent = isMetrics ? null : "page";
+  byId("to-metrics").ariaCurrent = isMetrics ? "page" : null;
   if (isMetrics) metricsView.start();
   else metricsView.stop();
 }

@@ -8,35 +8,31 @@ let isOut = false;
 
 export function listen(openNew) {
   byId("new").onclick = () => {
-    putAway();
+    move(false);
     openNew();
   };
   byId("menu").onclick = () => move(!isOut);
   byId("side").onkeydown = (event) => {
     if (event.key !== "Escape" || !isOut) return;
     event.stopPropagation();
-    putAway();
+    move(false);
     byId("menu").focus();
   };
-  document.querySelector("main").addEventListener("click", putAway);
+  document.querySelector("main").addEventListener("click", () => move(false));
   narrow.onchange = () => move(false);
   move(false);
 }
 
 export function show(conversations, current, open) {
   const entries = conversations.map((conversation) => {
-    const entry = button(titleOf(conversation), () => {
-      putAway();
+    const select = () => {
+      move(false);
       open(conversation);
-    });
-    if (conversation.id === current.id) entry.setAttribute("aria-current", "true");
-    return make("li", {}, entry);
+    };
+    const ariaCurrent = conversation.id === current.id ? "true" : null;
+    return make("li", {}, button(titleOf(conversation), select, { ariaCurrent }));
   });
   byId("list").replaceChildren(...entries);
-}
-
-function putAway() {
-  if (isOut) move(false);
 }
 
 function move(out) {
@@ -44,6 +40,6 @@ function move(out) {
   byId("side").classList.toggle("out", out);
   // Hidden elements must not be focusable.
   byId("side").inert = narrow.matches && !out;
-  byId("menu").setAttribute("aria-expanded", String(out));
+  byId("menu").ariaExpanded = String(out);
   if (out) byId("new").focus();
 }

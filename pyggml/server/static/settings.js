@@ -8,12 +8,12 @@ export const NO_SETTINGS = { system: "", sampling: {}, more: "" };
 // Names as in the API. The server validates the values.
 const SAMPLING = [
   ["temperature", "Temperature", "0: always the likeliest token"],
-  ["top_k", "Top k", "so many of the likeliest tokens"],
-  ["top_p", "Top p", "the likeliest tokens up to this probability together"],
-  ["min_p", "Min p", "tokens at least this likely, relative to the likeliest"],
+  ["top_k", "Top k", "choose from this many of the likeliest tokens"],
+  ["top_p", "Top p", "choose from the likeliest tokens with this total probability"],
+  ["min_p", "Min p", "minimum probability of a token, relative to the likeliest"],
   ["repeat_penalty", "Repeat penalty", "1: none"],
-  ["max_tokens", "Max tokens", "where an answer is cut"],
-  ["seed", "Seed", "the same seed, the same answer"],
+  ["max_tokens", "Max tokens", "maximum length of an answer"],
+  ["seed", "Seed", "the same seed gives the same answer"],
 ];
 
 /** The fields of a request. */

@@ -2,30 +2,23 @@
 
 (() => {
   const KEPT = "pyggml.theme";
-
-  function kept() {
-    try {
-      return localStorage.getItem(KEPT) ?? "system";
-    } catch {
-      return "system"; // storage is disabled
-    }
+  const { dataset } = document.documentElement;
+  dataset.theme = "system";
+  try {
+    dataset.theme = localStorage.getItem(KEPT) ?? "system";
+  } catch {
+    // Storage is disabled.
   }
-
-  function keep(theme) {
-    try {
-      localStorage.setItem(KEPT, theme);
-    } catch {
-      // The choice lasts until the page is closed.
-    }
-  }
-
-  document.documentElement.dataset.theme = kept();
   addEventListener("DOMContentLoaded", () => {
     const choice = document.getElementById("theme");
-    choice.value = document.documentElement.dataset.theme;
+    choice.value = dataset.theme;
     choice.addEventListener("change", () => {
-      document.documentElement.dataset.theme = choice.value;
-      keep(choice.value);
+      dataset.theme = choice.value;
+      try {
+        localStorage.setItem(KEPT, choice.value);
+      } catch {
+        // The choice lasts until the page is closed.
+      }
     });
   });
 })();

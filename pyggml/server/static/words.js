@@ -1,11 +1,11 @@
 // Error messages, and formats of numbers.
 
 const BY_STATUS = {
-  400: "The server cannot take this:",
-  401: "The server asks for an API key, and this one is not right.",
+  400: "The server refuses this request:",
+  401: "The server asks for an API key: none was sent, or a wrong one.",
   403: "The server does not allow this.",
   404: "The server does not have this model. Choose another at the top.",
-  413: "The conversation is longer than the server reads. Begin a new one, or shorten a message.",
+  413: "The conversation is too long for the server. Begin a new one, or shorten a message.",
   429: "The server is busy.",
   500: "An error occurred in the server; see its log.",
   502: "The server behind this address does not answer.",
@@ -15,16 +15,12 @@ const BY_STATUS = {
 
 /** One or two sentences for users, ending with the server's message. */
 export function inWords(error) {
-  if (error.cut) return cutOff(error);
-  if (error.status === 0) return "The server cannot be reached. Is it running?";
+  if (error.cut && error.status) return `The server could not finish the answer. ${sentence(error.message)}`;
+  if (error.cut) return "The connection was lost in the middle of the answer. What came is kept.";
+  if (!error.status) return "The server cannot be reached. Is it running?";
   const known = BY_STATUS[error.status] ?? `The server refuses this (status ${error.status}).`;
   const wait = error.retryAfter ? `Try again in ${error.retryAfter} s.` : "";
   return [known, error.message && sentence(error.message), wait].filter(Boolean).join(" ");
-}
-
-function cutOff(error) {
-  if (error.status === 0) return "The connection was lost in the middle of the answer. What came is kept.";
-  return `The server could not finish the answer. ${sentence(error.message)}`;
 }
 
 /** The reason for the end of a response, if it is not obvious. */

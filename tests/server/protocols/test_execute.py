@@ -16,7 +16,7 @@ import pyggml
 import pyggml.server
 from pyggml.server import ModelSpec
 from pyggml.server.models import loader
-from pyggml.server.models.loaded_model import load
+from pyggml.server.models.loader import load
 
 
 @pytest.fixture(scope="module")

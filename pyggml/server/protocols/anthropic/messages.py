@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from pyggml.server.http.errors import Failure
-from pyggml.server.http.generation import submit_chat
+from pyggml.server.http.generation import submit_chat, whole_response
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.sse import EVENTS, Event
 from pyggml.server.http.streaming import stream_events
@@ -25,19 +25,15 @@ class TokenCount(BaseModel):
 
 async def messages(request: ServerRequest, body: CreateMessage) -> Response:
     """Respond to a conversation."""
-    body.require_supported()
     model = await request.lease_model(body.model)
-    chat = await request.run_in_thread_if_long(body.to_chat)
-    generation = await submit_chat(request, model, chat)
+    generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
     if body.stream:
         return stream_events(request, events(request.id, body, generation))
-    [completion] = await request.cancel_on_disconnect(generation.finish())
-    return JSONResponse(message(request.id, body, model.name, completion))
+    return await whole_response(request, generation, lambda: message(request.id, body, generation))
 
 
 async def count_tokens(request: ServerRequest, body: Conversation) -> Response:
-    """Count the tokens of a conversation, as a response to it would."""
-    body.require_supported()
+    """Count the tokens of a conversation, as in the usage of a response to it."""
     llm = (await request.lease_model(body.model)).llm
 
     def count() -> int:
@@ -70,15 +66,8 @@ def _error_body(failure: Failure) -> dict[str, Any]:
 ANTHROPIC = Protocol(
     "anthropic",
     (
-        Endpoint("POST", "/v1/messages", messages, "Respond to a conversation", CreateMessage, Message, EVENTS),
-        Endpoint(
-            "POST",
-            "/v1/messages/count_tokens",
-            count_tokens,
-            "Count the tokens of a conversation",
-            Conversation,
-            TokenCount,
-        ),
+        Endpoint("POST", "/v1/messages", messages, Message, EVENTS),
+        Endpoint("POST", "/v1/messages/count_tokens", count_tokens, TokenCount),
     ),
     _error_body,
     ping=Event.of({"type": "ping"}, "ping"),

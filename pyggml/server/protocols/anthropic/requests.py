@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from pyggml.server.http import errors
 from pyggml.server.http.generation import ChatInput
 from pyggml.server.http.request_body import Body
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
@@ -132,6 +131,17 @@ class Conversation(Sampling):
         mcp_servers: refused: the server calls no other servers.
     """
 
+    unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "thread": (
+            "threads are not supported, since the server stores no conversations: send the whole conversation",
+            "thread_unsupported_request",  # the client's tool runner then sends the whole conversation
+        ),
+        "mcp_servers": (
+            "mcp_servers are not supported: call their tools yourself, and list them in 'tools'",
+            "unsupported_value",
+        ),
+    }
+
     model: str
     messages: Annotated[list[Message], Field(min_length=1)]
     system: Texts | None = None
@@ -140,21 +150,8 @@ class Conversation(Sampling):
     thinking: ThinkingConfig | None = None
     output_config: OutputConfig | None = None
     output_format: JSONFormat | None = None
-    thread: Any = None
+    thread: Annotated[Any, AfterValidator(lambda thread: thread is not None)] = False  # even an empty one is refused
     mcp_servers: list[Any] | None = None
-
-    def require_supported(self) -> None:
-        """Refuse unsupported features.
-
-        Raises:
-            RequestError: 400, a feature is not supported.
-        """
-        if self.thread is not None:  # on this code the client's tool runner sends the whole conversation
-            message = "threads are not supported, since the server stores no conversations: send the whole conversation"
-            raise errors.invalid(message, "thread", "thread_unsupported_request")
-        if self.mcp_servers:
-            message = "mcp_servers are not supported: call their tools yourself, and list them in 'tools'"
-            raise errors.invalid(message, "mcp_servers", "unsupported_value")
 
     @property
     def json_schema(self) -> dict[str, Any] | None:
@@ -179,12 +176,13 @@ class Conversation(Sampling):
         """Return the options of :meth:`pyggml.LLM.chat` for these messages, other than sampling parameters."""
         choice = self.tool_choice or ToolChoice(type="auto")
         effort = self.output_config and self.output_config.effort
+        last = messages[-1] if messages else {}
         return {
             "tools": [_tool(each) for each in self.tools or ()],
             "tool_choice": choice.name or _TOOL_CHOICES[choice.type],
             "parallel_tool_calls": not choice.disable_parallel_tool_use,
             "thinking": None if self.thinking is None else self.thinking.type != "disabled",
-            "continue_final_message": _is_unfinished(messages),
+            "continue_final_message": bool(last) and last["role"] == "assistant" and "tool_calls" not in last,
             "template_kwargs": {"reasoning_effort": _EFFORTS.get(effort, effort)} if effort else {},
         }
 
@@ -257,10 +255,6 @@ class _Messages:
         if not self.messages or self.messages[-1]["role"] != role:
             self.messages.append({"role": role, "content": []})
         return self.messages[-1]
-
-
-def _is_unfinished(messages: Sequence[Mapping[str, Any]]) -> bool:
-    return bool(messages) and messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]
 
 
 def _parts(texts: list[str]) -> list[dict[str, str]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from pyggml import ChatChunk, ChatCompletion, ToolCall, ToolCallDelta
+from pyggml import ChatChunk, ChatCompletion
 from pyggml.server.http.generation import Generation
 from pyggml.server.http.sse import Event
 from pyggml.server.protocols.anthropic.requests import CreateMessage, Text, Thinking, ToolUse
@@ -43,13 +43,14 @@ class Message(BaseModel):
     usage: Usage
 
 
-def message(request_id: str, body: CreateMessage, model: str, completion: ChatCompletion) -> dict[str, Any]:
+def message(request_id: str, body: CreateMessage, generation: Generation[ChatChunk, ChatCompletion]) -> dict[str, Any]:
     """Return the whole message."""
+    [completion] = generation.completions
     return {
-        **_envelope(request_id, model),
+        **_envelope(request_id, generation.model.name),
         "content": _content(body, completion),
         **_stop(body, completion),
-        "usage": _usage(completion.prompt_tokens, completion.cached_tokens, len(completion.token_ids)),
+        "usage": _usage(completion, len(completion.token_ids)),
     }
 
 
@@ -61,7 +62,7 @@ async def events(
     has_started = False
     async for _, chunk in generation:
         if not has_started:  # the number of cached tokens is known from the first chunk on
-            usage = _usage(generation.prompt_tokens, generation.cached_tokens, 0)
+            usage = _usage(generation, 0)
             empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
             yield _event("message_start", message={**_envelope(request_id, generation.model.name), **empty})
             has_started = True
@@ -70,7 +71,7 @@ async def events(
     for event in blocks.close():
         yield event
     [completion] = generation.completions
-    usage = _usage(completion.prompt_tokens, completion.cached_tokens, len(completion.token_ids))
+    usage = _usage(completion, len(completion.token_ids))
     yield _event("message_delta", delta=_stop(body, completion), usage=usage)
     yield _event("message_stop")
 
@@ -93,7 +94,11 @@ class _BlockEvents:
             yield from self._start("text", text="")
             yield self._delta("text_delta", text=chunk.content)
         for call in chunk.tool_calls:
-            yield from self._add_call(call)
+            if call.id:  # the first delta of a call
+                yield from self.close()
+                yield from self._start("tool_use", id=call.id, name=call.name, input={})
+            if call.arguments_text:
+                yield self._delta("input_json_delta", partial_json=call.arguments_text)
 
     def close(self) -> Iterator[Event]:
         """End the last block."""
@@ -103,13 +108,6 @@ class _BlockEvents:
             yield self._delta("signature_delta", signature=_SIGNATURE)
         yield _event("content_block_stop", index=self._index)
         self._open = None
-
-    def _add_call(self, call: ToolCallDelta) -> Iterator[Event]:
-        if call.id:  # the first delta of a call
-            yield from self.close()
-            yield from self._start("tool_use", id=call.id, name=call.name, input={})
-        if call.arguments_text:
-            yield self._delta("input_json_delta", partial_json=call.arguments_text)
 
     def _start(self, kind: str, **empty: Any) -> Iterator[Event]:
         """Start a block, unless one of that kind is open."""
@@ -136,16 +134,10 @@ def _content(body: CreateMessage, completion: ChatCompletion) -> list[dict[str, 
         blocks.append({"type": "thinking", "thinking": thinking, "signature": _SIGNATURE})
     if reply.content:
         blocks.append({"type": "text", "text": reply.content})
-    return blocks + _tool_uses(reply.tool_calls)
-
-
-def _tool_uses(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    return [{"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call)} for call in calls]
-
-
-def _input(call: ToolCall) -> Any:
-    """Return the arguments of a call. Incomplete ones are parsed as far as possible, as clients do with a stream."""
-    return from_json(call.arguments_text, allow_partial=True) if call.arguments_text else {}
+    for call in reply.tool_calls:  # incomplete arguments are parsed as far as possible, as clients do with a stream
+        arguments = from_json(call.arguments_text, allow_partial=True) if call.arguments_text else {}
+        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
+    return blocks
 
 
 def _shows_thinking(body: CreateMessage) -> bool:
@@ -167,11 +159,11 @@ def _stop_reason(body: CreateMessage, completion: ChatCompletion) -> StopReason:
     return "pause_turn"  # cancelled or timed out: the client can send the message back to continue it
 
 
-def _usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> dict[str, int]:
+def _usage(counts: ChatCompletion | Generation[ChatChunk, ChatCompletion], output_tokens: int) -> dict[str, int]:
     return {
-        "input_tokens": prompt_tokens - cached_tokens,
+        "input_tokens": counts.prompt_tokens - counts.cached_tokens,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": cached_tokens,
+        "cache_read_input_tokens": counts.cached_tokens,
         "output_tokens": output_tokens,
     }
 

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 import pyggml
 from pyggml import ChatChunk, ChatCompletion, Chunk, Completion, ToolCall, ToolCallDelta
-from pyggml.server.http.generation import ChatInput, Generation, submit_chat, submit_prompts
+from pyggml.server.http.generation import ChatInput, Generation, submit_chat, submit_prompts, whole_response
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.streaming import stream_lines
 from pyggml.server.models.pool import LoadedModel
@@ -71,10 +71,9 @@ class Delta:
 async def generate(request: ServerRequest, body: GenerateRequest) -> Response:
     """Respond to a prompt, or continue it."""
     started = time.monotonic_ns()
-    body.require_supported()
     model = await request.lease_model(body.model)
     writer = _ResponseWriter(body, model, _generate_fields, started)
-    if body.is_empty:
+    if not body.prompt:
         return JSONResponse(writer.loaded())
     if body.raw or not _has_template(model):
         text = "\n\n".join(each for each in (body.system, body.prompt) if each)
@@ -90,7 +89,7 @@ async def chat(request: ServerRequest, body: ChatRequest) -> Response:
     started = time.monotonic_ns()
     model = await request.lease_model(body.model)
     writer = _ResponseWriter(body, model, _chat_fields, started)
-    if body.is_empty:
+    if not body.messages:
         return JSONResponse(writer.loaded())
     _require_thinking_support(body, model)
     generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
@@ -102,8 +101,7 @@ async def _respond(
 ) -> Response:
     if body.stream:
         return stream_lines(request, writer.lines(generation))
-    [completion] = await request.cancel_on_disconnect(generation.finish())
-    return JSONResponse(writer.whole(completion))
+    return await whole_response(request, generation, lambda: writer.whole(generation.completions[0]))
 
 
 class _ResponseWriter:
@@ -124,7 +122,6 @@ class _ResponseWriter:
 
     def whole(self, done: ChatCompletion | Completion) -> Json:
         """Return the whole response."""
-        """The whole answer."""
         logprobs = self._logprobs(done)
         if isinstance(done, ChatCompletion):
             message = done.message
@@ -230,10 +227,6 @@ def _has_template(model: LoadedModel) -> bool:
 
 
 def _require_thinking_support(body: GenerationRequest, model: LoadedModel) -> None:
-    """Refuse ``think`` for a model that does not support it, as ollama does.
-
-    Raises:
-        RequestError: 400, the model does not support thinking.
-    """
+    """Refuse ``think`` with status 400 for a model that does not support it, as ollama does."""
     if body.think and not model.llm.chat_templates().supports.thinking:
         raise refused("think", f"{body.model!r:.200} does not support thinking")

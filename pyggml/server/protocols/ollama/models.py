@@ -98,13 +98,13 @@ class Version(BaseModel):
     version: str
 
 
-async def tags(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def tags(request: ServerRequest) -> Response:
     """List the models."""
     return JSONResponse({"models": [_listed(info) for info in await request.worker.models.infos()]})
 
 
-async def ps(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
-    """List the loaded models. They do not expire."""
+async def ps(request: ServerRequest) -> Response:
+    """List the loaded models, which do not expire."""
     loaded = {model.name: model for model in request.worker.models.loaded}
     models = []
     for info in await request.worker.models.infos():
@@ -138,17 +138,17 @@ async def show(request: ServerRequest, body: ShowRequest) -> Response:
     return JSONResponse(shown)
 
 
-async def version(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def version(_: ServerRequest) -> Response:
     """Return the implemented version of ollama's API."""
     return JSONResponse({"version": _VERSION})
 
 
-async def alive(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def alive(_: ServerRequest) -> Response:
     """Report that the server is running, if the web page is disabled."""
     return PlainTextResponse("pyggml is running")
 
 
-async def refuse(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def refuse(_: ServerRequest) -> Response:
     """Refuse to change the models.
 
     Raises:
@@ -160,12 +160,7 @@ async def refuse(request: ServerRequest, body: None) -> Response:  # noqa: ARG00
 
 def _listed(info: ModelInfo) -> Json:
     size = info.file_bytes or info.size_bytes or 0
-    return {
-        **_named(info),
-        "modified_at": rfc3339(info.created),
-        "size": size,
-        "capabilities": _capabilities(info),
-    }
+    return {**_named(info), "modified_at": rfc3339(info.created), "size": size, "capabilities": _capabilities(info)}
 
 
 def _named(info: ModelInfo) -> Json:

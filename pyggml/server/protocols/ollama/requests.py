@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -17,6 +17,8 @@ Json = dict[str, Any]
 
 #: Time for which ollama keeps a model loaded: seconds, or a text such as "5m".
 KeepAlive = float | str | None
+
+_TEXT_ONLY = "models only read text here"
 
 
 class Options(Sampling):
@@ -111,6 +113,16 @@ class GenerateRequest(GenerationRequest):
         images: refused: models only read text here.
     """
 
+    unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {
+        name: (f"{name}: {instead}", "unsupported_value")
+        for name, instead in {
+            "suffix": "infilling is not supported: write the model's own tokens for it into a raw prompt",
+            "template": "choose a template when starting the server, or render the prompt yourself and send it raw",
+            "context": "token contexts are not supported: send the messages to /api/chat",
+            "images": _TEXT_ONLY,
+        }.items()
+    }
+
     prompt: str = ""
     system: str = ""
     raw: bool = False
@@ -119,22 +131,11 @@ class GenerateRequest(GenerationRequest):
     context: list[int] | None = None
     images: list[Any] | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        """True if the request only loads the model."""
-        return not self.prompt
-
     def require_supported(self) -> None:
-        """Refuse unsupported fields.
-
-        Raises:
-            RequestError: 400, a field is not supported.
-        """
+        """Refuse unsupported fields, and a system message with a raw prompt."""
+        super().require_supported()
         if self.raw and self.system:
             raise refused("system", "it cannot be combined with raw: write it into the prompt")
-        for name, instead in _UNSUPPORTED.items():
-            if getattr(self, name):
-                raise refused(name, instead)
 
     def messages(self) -> list[Json]:
         """Return the request as messages of a chat."""
@@ -180,12 +181,15 @@ class Message(Body):
     def to_openai(self, index: int) -> Json:
         """Return the message in OpenAI's format."""
         if self.images:
-            raise refused(f"messages.{index}.images", _UNSUPPORTED["images"])
+            raise refused(f"messages.{index}.images", _TEXT_ONLY)
         return {
             "role": self.role.lower(),
             "content": self.content or "",
             "reasoning_content": self.thinking,
-            "tool_calls": [_call(call) for call in self.tool_calls or ()],
+            "tool_calls": [
+                {"id": call.id, "type": "function", "function": call.function.model_dump()}
+                for call in self.tool_calls or ()
+            ],
             "tool_call_id": self.tool_call_id,
             "name": self.tool_name,
         }
@@ -202,11 +206,6 @@ class ChatRequest(GenerationRequest):
     messages: list[Message] = Field(default_factory=list)
     tools: list[Json] | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        """True if the request only loads the model."""
-        return not self.messages
-
     def to_chat(self) -> ChatInput:
         """Return the request in the library's terms.
 
@@ -218,22 +217,9 @@ class ChatRequest(GenerationRequest):
         return ChatInput(messages, self.sampling(), options)
 
 
-_UNSUPPORTED = {
-    "suffix": "infilling is not supported: write the model's own tokens for it into a raw prompt",
-    "template": "choose a template when starting the server, or render the prompt yourself and send it raw",
-    "context": "token contexts are not supported: send the messages to /api/chat",
-    "images": "models only read text here",
-}
-
-
 def refused(param: str, instead: str) -> RequestError:
     """Return the error for an unsupported field, with what to do instead."""
     return errors.invalid(f"{param}: {instead}", param, "unsupported_value")
-
-
-def _call(call: ToolCall) -> Json:
-    function = {"name": call.function.name, "arguments": call.function.arguments}
-    return {"id": call.id, "type": "function", "function": function}
 
 
 def _is_negative(value: object) -> bool:

@@ -6,8 +6,9 @@ from pyggml.server.protocols.endpoint import Protocol
 from pyggml.server.protocols.openai.chat import CHAT
 from pyggml.server.protocols.openai.completions import COMPLETIONS
 from pyggml.server.protocols.openai.embeddings import EMBEDDINGS
-from pyggml.server.protocols.openai.errors import error_body, error_event
+from pyggml.server.protocols.openai.errors import error_body
 from pyggml.server.protocols.openai.models import MODELS
 from pyggml.server.protocols.openai.rerank import RERANK
 
-OPENAI = Protocol("openai", (*MODELS, *CHAT, *COMPLETIONS, *EMBEDDINGS, *RERANK), error_body, error_event)
+# Without a name, as OpenAI's client expects its last event.
+OPENAI = Protocol("openai", (*MODELS, *CHAT, *COMPLETIONS, *EMBEDDINGS, *RERANK), error_body, error_event="")

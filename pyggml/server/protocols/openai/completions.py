@@ -10,7 +10,7 @@ from pydantic import Field as BodyField
 from starlette.responses import Response
 
 from pyggml import Chunk, Completion, TokenLogprobs
-from pyggml.server.http.generation import Generation, submit_prompts
+from pyggml.server.http.generation import Generation, submit_prompts, whole_response
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.sse import EVENTS, Event
 from pyggml.server.http.streaming import stream_events
@@ -23,7 +23,6 @@ from pyggml.server.protocols.openai.generation_response import (
     chunk_events,
     common_fields,
     completion,
-    json_response,
     last_events,
     usage,
 )
@@ -106,8 +105,7 @@ async def complete(request: ServerRequest, body: CompletionRequest) -> Response:
     generation = await submit_prompts(request, model, prompts, sampling, body.n_generated)
     if body.stream:
         return stream_events(request, _chunks(request.id, body, generation, echoes))
-    completions = await request.cancel_on_disconnect(generation.finish())
-    return await json_response(request, completions, lambda: _completion(request.id, body, generation, echoes))
+    return await whole_response(request, generation, lambda: _completion(request.id, body, generation, echoes))
 
 
 # --- the response -------------------------------------------------------------------------------------------------
@@ -195,8 +193,4 @@ def _adjust(choice: Json, result: Completion | Chunk, body: CompletionRequest, l
         logprobs["top_logprobs"] = [top or None for top in logprobs["top_logprobs"]] if body.logprobs else None
 
 
-COMPLETIONS = (
-    Endpoint(
-        "POST", "/v1/completions", complete, "Continue texts", CompletionRequest, CompletionResponse, stream_type=EVENTS
-    ),
-)
+COMPLETIONS = (Endpoint("POST", "/v1/completions", complete, CompletionResponse, EVENTS),)

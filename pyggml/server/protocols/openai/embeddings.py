@@ -93,6 +93,4 @@ def _encode(vector: Vectors, encoding: str | None) -> str | list[float]:
     return numbers
 
 
-EMBEDDINGS = (
-    Endpoint("POST", "/v1/embeddings", embed, "Convert texts to vectors", EmbeddingsRequest, EmbeddingsResponse),
-)
+EMBEDDINGS = (Endpoint("POST", "/v1/embeddings", embed, EmbeddingsResponse),)

@@ -7,8 +7,8 @@ from typing import Any
 
 from pyggml.server.http import errors
 from pyggml.server.http.errors import Failure, RequestError
-from pyggml.server.http.sse import Event
 
+# A field at the start of a message, such as "messages[2].content".
 _FIELD = re.compile(r"[a-z_]+\[\d+\](\[\d+\]|\.\w+)*")
 
 # OpenAI's codes, where they differ.
@@ -21,15 +21,10 @@ def error_body(failure: Failure) -> dict[str, Any]:
         "error": {
             "message": failure.message,
             "type": _type(failure.status),
-            "param": failure.param or _field(failure.message),
+            "param": failure.param or (field[0] if (field := _FIELD.match(failure.message)) else None),
             "code": _CODES.get(failure.code, failure.code) or None,
         }
     }
-
-
-def error_event(failure: Failure) -> Event:
-    """Return the last event of a stream that fails: without a name, as OpenAI's client expects it."""
-    return Event.of(error_body(failure))
 
 
 def unsupported(param: str, message: str) -> RequestError:
@@ -40,12 +35,6 @@ def unsupported(param: str, message: str) -> RequestError:
 def invalid(param: str, message: str) -> RequestError:
     """Return the error for a field that contradicts another one."""
     return errors.invalid(f"{param}: {message}", param)
-
-
-def _field(message: str) -> str | None:
-    """Return the field that a message starts with, such as ``messages[2].content``."""
-    found = _FIELD.match(message)
-    return found[0] if found else None
 
 
 def _type(status: int) -> str:

@@ -207,7 +207,9 @@ def _literal(character: str) -> str:
 
 def _bias(bias: dict[str, Bias] | list[tuple[int | str, Bias]], model: LoadedModel) -> dict[int, float]:
     pairs = bias.items() if isinstance(bias, dict) else bias
-    return {token_id: _number(value) for key, value in pairs for token_id in _tokens(key, model)}
+    return {
+        token_id: float("-inf") if value is False else value for key, value in pairs for token_id in _tokens(key, model)
+    }
 
 
 def _tokens(key: int | str, model: LoadedModel) -> list[int]:
@@ -215,7 +217,3 @@ def _tokens(key: int | str, model: LoadedModel) -> list[int]:
     if isinstance(key, int) or _ID.fullmatch(key):
         return [int(key)]
     return model.llm.tokenizer.encode(key, add_special=False)
-
-
-def _number(value: Bias) -> float:
-    return float("-inf") if value is False else value

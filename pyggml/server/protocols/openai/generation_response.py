@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel
-from starlette.responses import JSONResponse, Response
 
-from pyggml import ChatCompletion, Chunk, Completion
+from pyggml import Chunk, Completion
 from pyggml.server.http.generation import Generation
-from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.sse import Event
 from pyggml.server.protocols.openai.generation_request import GenerationRequest
 
@@ -55,10 +53,7 @@ def common_fields(request_id: str, generation: Generation[Any, Any], prefix: str
 def chunk_events(chunk: Chunk, form: Json, empty: Json) -> Iterator[Event]:
     """Yield the events of a chunk. As in OpenAI's API, the finish reason comes in a separate event after the text.
 
-    Args:
-        chunk: the chunk.
-        form: its JSON object.
-        empty: the empty fields of a choice, such as an empty delta.
+    ``form`` is the chunk's JSON object; ``empty`` has the fields of a choice without new text, such as an empty delta.
     """
     choice = form["choices"][0]
     reason = choice["finish_reason"]
@@ -78,13 +73,7 @@ def last_events(form: Json, completions: Sequence[Completion], body: GenerationR
 
 
 def completion(completions: Sequence[Completion], n: int, common: Json) -> Json:
-    """Return the whole response with all choices.
-
-    Args:
-        completions: the choices, those of the first prompt first.
-        n: number of choices of each prompt.
-        common: its :func:`common_fields`.
-    """
+    """Return the whole response: ``n`` choices of each prompt, those of the first prompt first."""
     forms = [each.to_dict("openai", index=index, **common) for index, each in enumerate(completions)]
     choices = [form["choices"][0] for form in forms]
     return {**forms[0], "choices": choices, "usage": usage(completions, n), **timings(completions)}
@@ -124,15 +113,3 @@ def timings(completions: Sequence[Completion]) -> Json:
             "predicted_per_second": times.tokens_per_s,
         }
     }
-
-
-async def json_response(
-    request: ServerRequest, completions: Sequence[Completion | ChatCompletion], make: Callable[[], Json]
-) -> Response:
-    """Return a response made in a thread if it has logprobs or may repeat a long prompt."""
-
-    def encode() -> Response:
-        return JSONResponse(make())
-
-    run = request.run_in_thread_if_long if completions[0].logprobs is None else request.run_in_thread
-    return await run(encode)

@@ -9,8 +9,8 @@ from starlette.responses import JSONResponse, Response
 
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.models.pool import ModelInfo
-from pyggml.server.protocols.anthropic import models as anthropic_models
 from pyggml.server.protocols.endpoint import Endpoint
+from pyggml.server.protocols.timestamps import rfc3339
 
 
 class Meta(BaseModel):
@@ -40,22 +40,38 @@ class ModelList(BaseModel):
     data: list[Model]
 
 
-async def models(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def models(request: ServerRequest) -> Response:
     """List the models."""
     infos = await request.worker.models.infos()
-    if anthropic_models.is_anthropic(request.http):
-        return JSONResponse(anthropic_models.page(infos))
-    return JSONResponse({"object": "list", "data": [_describe(each) for each in infos]})
+    data = [_describe(request, info) for info in infos]
+    if _is_anthropic(request):
+        page = {"has_more": False, "first_id": infos[0].name, "last_id": infos[-1].name}
+        return JSONResponse({"data": data, **page})
+    return JSONResponse({"object": "list", "data": data})
 
 
-async def model(request: ServerRequest, body: None) -> Response:  # noqa: ARG001
+async def model(request: ServerRequest) -> Response:
     """Describe a model."""
     info = await request.worker.models.info(request.http.path_params["name"])
-    describe = anthropic_models.describe if anthropic_models.is_anthropic(request.http) else _describe
-    return JSONResponse(describe(info))
+    return JSONResponse(_describe(request, info))
 
 
-def _describe(info: ModelInfo) -> dict[str, Any]:
+def _is_anthropic(request: ServerRequest) -> bool:
+    """Return True if the client is Anthropic's, which always sends the version of its API."""
+    return "anthropic-version" in request.http.headers
+
+
+def _describe(request: ServerRequest, info: ModelInfo) -> dict[str, Any]:
+    if _is_anthropic(request):
+        return {
+            "id": info.name,
+            "type": "model",
+            "display_name": info.name,
+            "created_at": rfc3339(info.created),
+            "lifecycle": "active",
+            "max_input_tokens": info.n_ctx,
+            "max_tokens": info.n_ctx,
+        }
     return {
         "id": info.name,
         "object": "model",
@@ -68,6 +84,6 @@ def _describe(info: ModelInfo) -> dict[str, Any]:
 
 
 MODELS = (
-    *(Endpoint("GET", path, models, "List the models", None, ModelList) for path in ("/v1/models", "/models")),
-    Endpoint("GET", "/v1/models/{name:path}", model, "Describe a model", None, Model),
+    *(Endpoint("GET", path, models, ModelList) for path in ("/v1/models", "/models")),
+    Endpoint("GET", "/v1/models/{name:path}", model, Model),
 )

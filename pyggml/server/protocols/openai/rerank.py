@@ -88,27 +88,19 @@ async def rerank(request: ServerRequest, body: RerankRequest) -> Response:
     scores = await request.await_outside_engine_queue(llm.arerank, body.query, documents, normalize=normalize)
     n_tokens = sum(map(len, await request.run_in_thread(llm.rerank_ids, body.query, documents)))
     best = [(int(index), float(scores[index])) for index in (-scores).argsort(kind="stable")[: body.top_n]]
+    response: Any
     if body.documents is None:
-        ranks = [_hugging_face_result(index, score, documents, body) for index, score in best]
-        return await request.run_in_thread_if_long(JSONResponse, ranks)
-    results = [_result(index, score, documents, body) for index, score in best]
-    usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-    response = {"object": "list", "model": model.name, "results": results, "usage": usage}
+        response = [{"index": index, "score": score} for index, score in best]
+        for each in response if body.return_text else ():
+            each["text"] = documents[each["index"]]
+    else:
+        results: list[dict[str, Any]] = [{"index": index, "relevance_score": score} for index, score in best]
+        for each in results if body.return_documents else ():
+            each["document"] = {"text": documents[each["index"]]}
+        usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+        response = {"object": "list", "model": model.name, "results": results, "usage": usage}
     return await request.run_in_thread_if_long(JSONResponse, response)
 
 
-def _result(index: int, score: float, documents: list[str], body: RerankRequest) -> dict[str, Any]:
-    document = {"document": {"text": documents[index]}} if body.return_documents else {}
-    return {"index": index, "relevance_score": score, **document}
-
-
-def _hugging_face_result(index: int, score: float, documents: list[str], body: RerankRequest) -> dict[str, Any]:
-    text = {"text": documents[index]} if body.return_text else {}
-    return {"index": index, "score": score, **text}
-
-
 # Jina's, llama-server's and Cohere's paths.
-RERANK = tuple(
-    Endpoint("POST", path, rerank, "Sort documents by relevance to a query", RerankRequest, Ranking)
-    for path in ("/v1/rerank", "/rerank", "/v2/rerank")
-)
+RERANK = tuple(Endpoint("POST", path, rerank, Ranking) for path in ("/v1/rerank", "/rerank", "/v2/rerank"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field as BodyField
 
@@ -61,6 +61,14 @@ class CreateResponse(Sampling):
         metadata: returned unchanged.
     """
 
+    unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {
+        name: (
+            f"{name} is not supported, as the server stores no responses: send the whole conversation",
+            "unsupported_value",
+        )
+        for name in ("previous_response_id", "conversation", "background")
+    }
+
     model: str = DEFAULT
     input: str | list[Item]
     instructions: str | None = None
@@ -94,15 +102,15 @@ class CreateResponse(Sampling):
         Raises:
             RequestError: 400, an item or a tool is of an unsupported type.
         """
-        return ChatInput(self._messages(), self._sampling(), self._options())
-
-    def _sampling(self) -> Mapping[str, Any]:
-        return sampling_overrides(
+        sampling = sampling_overrides(
             self,
             max_tokens=self.max_output_tokens,
             response_format=None if self.format.get("type") == "text" else self.format,
             logprobs=(self.top_logprobs or 1) if self.wants_logprobs else None,
         )
+        instructions = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        said = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else _messages(self.input)
+        return ChatInput([*instructions, *said], sampling, self._options())
 
     def _options(self) -> dict[str, Any]:
         tools = [_tool(index, tool) for index, tool in enumerate(self.tools or ())]
@@ -115,23 +123,6 @@ class CreateResponse(Sampling):
         elif effort is not None:
             options["template_kwargs"] = {"reasoning_effort": effort}
         return options
-
-    def require_supported(self) -> None:
-        """Refuse features that need stored responses.
-
-        Raises:
-            RequestError: 400, a feature is not supported.
-        """
-        for name in ("previous_response_id", "conversation", "background"):
-            if getattr(self, name):
-                message = f"{name} is not supported, as the server stores no responses: send the whole conversation"
-                raise _invalid(message, name)
-
-    def _messages(self) -> list[Item]:
-        instructions = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        if isinstance(self.input, str):
-            return [*instructions, {"role": "user", "content": self.input}]
-        return [*instructions, *_messages(self.input)]
 
 
 def _messages(items: Sequence[Item]) -> Iterator[Item]:
