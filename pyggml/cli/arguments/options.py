@@ -115,7 +115,14 @@ def default_text(default: object) -> str:
 
 
 # Metavars of fields with a syntax.
-_METAVARS = {"rpc": "HOST:PORT,...", "tensor_split": "N,N...", "override_tensor": "PATTERN=DEVICE,..."}
+_METAVARS = {
+    "rpc": "HOST:PORT,...",
+    "tensor_split": "N,N...",
+    "override_tensor": "PATTERN=DEVICE,...",
+    "stop_token_ids": "IDS",
+    "samplers": "NAMES",
+    "logit_bias": "ID=NUMBER",
+}
 
 
 def _metavar(field: Field) -> str | None:

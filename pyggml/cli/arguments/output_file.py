@@ -18,9 +18,6 @@ def output_file(out: str, *sources: str | None, force: bool) -> Path:
         out: the path that the user gave.
         sources: input files, which must not be overwritten.
         force: allow overwriting any other file.
-
-    Raises:
-        click.ClickException: the file cannot or must not be written.
     """
     path = Path(out)
     if path.is_dir():

@@ -88,14 +88,10 @@ def show(results: Sequence[Result], load_average: float | None, *, interrupted: 
 
 def labels(sides: Sequence[Side]) -> dict[Side, str]:
     """Return a label for each side: its model, and the settings that differ between sides."""
-    names = model_names(sides)
-    varying = _varying(sides)
-    parts = {
-        side: [names[side.model]] * (len(set(names.values())) > 1 or not varying)
-        + [f"{_SETTINGS[name][0]} {setting(side, name)}" for name in varying]
-        for side in sides
-    }
-    return {side: ", ".join(texts) for side, texts in parts.items()}
+    names, varying = model_names(sides), _varying(sides)
+    shows_model = len(set(names.values())) > 1 or not varying
+    settings = {side: [f"{_SETTINGS[name][0]} {setting(side, name)}" for name in varying] for side in sides}
+    return {side: ", ".join([names[side.model]] * shows_model + settings[side]) for side in sides}
 
 
 def model_names(sides: Sequence[Side]) -> dict[str | None, str]:
@@ -155,8 +151,7 @@ def _table(results: Sequence[Result]) -> Table:
 
     sides = list(dict.fromkeys(result.side for result in results))
     names, varying = model_names(sides), _varying(sides)
-    show_model = len(names) > 1
-    show_parallel = _shows_parallel(results)
+    show_model, show_parallel = len(names) > 1, _shows_parallel(results)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("test", no_wrap=True)
     if show_parallel:

@@ -6,6 +6,7 @@ import os
 import sys
 import termios
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ class Editor:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
 
     def read(self) -> str:
-        """Read the next input; see :class:`Reader`."""
+        """Read the next input; see :class:`PlainReader`."""
         try:
             return self._prompt.prompt()
         finally:
@@ -75,7 +76,7 @@ class Editor:
 
     @property
     def is_empty(self) -> bool:
-        """True if the line was empty when the last :meth:`read` ended."""
+        """See :class:`PlainReader`."""
         return not self._prompt.default_buffer.text
 
 
@@ -96,10 +97,8 @@ class _BestEffortHistory(FileHistory):
     """A history file that ignores write errors, such as a full disk."""
 
     def store_string(self, string: str) -> None:
-        try:
+        with suppress(OSError):
             super().store_string(string)
-        except OSError:
-            return
 
 
 def _history() -> History:
@@ -133,8 +132,7 @@ def _new_line_keys() -> KeyBindings:
 class _Completer(Completer):
     """Completer for commands, parameters, topics and files."""
 
-    def __init__(self) -> None:
-        self._files = PathCompleter(expanduser=True)
+    _files = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Return the completions of the text before the cursor."""

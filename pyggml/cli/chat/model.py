@@ -26,13 +26,9 @@ class ChatModelInfo:
 
     Attributes:
         source: the model as requested; "" for the model that ships with pyggml.
-        name: name in its metadata, or its file name.
         summary: description for the user, in several lines.
-        template: text of its chat template.
-        license: name of its licence; "" if unknown.
-        recommended: sampling recommended by its makers; None: none.
+        recommended: sampling recommended by its makers.
         thinks: True for a reasoning model.
-        n_ctx: context size in tokens.
     """
 
     source: str = ""
@@ -53,22 +49,14 @@ class ChatModel:
     info: ChatModelInfo
 
     def __init__(self, source: str | None, chat_template: str | None, options: Mapping[str, Any]) -> None:
-        """Load a model with options of :func:`pyggml.load`, and with a chat template that replaces its own.
-
-        Raises:
-            InferError: the model cannot be loaded, or has no chat template and none is given.
-        """
+        """Load a model with options of :func:`pyggml.load`, and with a chat template that replaces its own."""
         print_default_model_notice(source)
         self._source = source
         self._options = dict(options)
         self._open(source, chat_template, self._options)
 
     def change(self, source: str) -> None:
-        """Replace the model by another, with its own template; after an error, keep the current one.
-
-        Raises:
-            InferError, OSError: the model cannot be loaded, or has no chat template.
-        """
+        """Replace the model by another, with its own template; after an error, keep the current one."""
         before, options = self.llm, {name: value for name, value in self._options.items() if name not in _MODEL_OPTIONS}
         try:
             self._open(source, None, options)
@@ -105,16 +93,13 @@ class ChatModel:
 
 def _info(source: str | None, llm: LLM, templates: ChatTemplates) -> ChatModelInfo:
     model, name = llm.model, llm.metadata.get("general.name") or Path(llm.model.path).name
-    lines = [
-        f"{name}: {model.desc}, {count_text(model.n_params)} parameters, {bytes_text(model.size_bytes)}",
-        f"file: {model.path}",
-        f"context: {llm.n_ctx:,} tokens; trained with {model.n_ctx_train:,}",
-        f"stops at: {' '.join(llm.stop_tokens.values())}",
-    ]
     return ChatModelInfo(
         source=source or "",
         name=name,
-        summary="\n".join(lines),
+        summary=f"{name}: {model.desc}, {count_text(model.n_params)} parameters, {bytes_text(model.size_bytes)}\n"
+        f"file: {model.path}\n"
+        f"context: {llm.n_ctx:,} tokens; trained with {model.n_ctx_train:,}\n"
+        f"stops at: {' '.join(llm.stop_tokens.values())}",
         template=templates.source,
         license=llm.metadata.get("general.license", ""),
         recommended=llm.recommended_sampling,

@@ -45,7 +45,11 @@ class Screen:
         self.wraps = True
         self._supports_escapes = supports_escapes(self._file)
         self._at_line_start = True
-        self._wrap = _word_wrap() if self._supports_escapes else None
+        self._wrap: WordWrap | None = None
+        if self._supports_escapes:
+            from pyggml.cli.show.wrapping import WordWrap  # imports rich, which only terminals need
+
+            self._wrap = WordWrap()
 
     def write(self, text: str, *, dim: bool = False) -> None:
         """Write and flush generated text."""
@@ -97,12 +101,6 @@ def _fill(line: str, columns: int) -> str:
     first = _FIRST_COLUMN.match(line)
     n_indent = len(first[0]) if first and len(first[0]) <= columns // 2 else 2
     return textwrap.fill(line, columns, subsequent_indent=" " * n_indent)
-
-
-def _word_wrap() -> WordWrap:
-    from pyggml.cli.show.wrapping import WordWrap  # imports rich, which only terminals need
-
-    return WordWrap()
 
 
 def stats_line(done: Completion) -> str:
