@@ -82,15 +82,12 @@ class Planner(contextlib.AbstractContextManager["Planner"]):
 
     def _file(self, outtype: str) -> Path:
         if outtype not in self._files:
-            target = self._temporary_folder() / f"{outtype}.gguf"
+            if self._folder is None:
+                self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pyggml-")))
+            target = self._folder / f"{outtype}.gguf"
             build_header(self._source, outtype).write(target)
             self._files[outtype] = target
         return self._files[outtype]
-
-    def _temporary_folder(self) -> Path:
-        if self._folder is None:
-            self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pyggml-")))
-        return self._folder
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -109,9 +109,8 @@ class _TypeOverrides:
         if isinstance(keep, str) or not isinstance(keep, Iterable):
             raise InvalidParameterError(f"keep must be a list of regular expressions, not {shown(keep)}")
         if not isinstance(tensor_types, Mapping):
-            raise InvalidParameterError(
-                f"tensor_types must map regular expressions to types, not be {shown(tensor_types)}"
-            )
+            message = f"tensor_types must map regular expressions to types, not be {shown(tensor_types)}"
+            raise InvalidParameterError(message)
         self._types: list[tuple[re.Pattern[str], GGMLType | None]] = [
             *((_pattern(expression), None) for expression in keep),  # None: unchanged
             *((_pattern(expression), _element_type(type)) for expression, type in tensor_types.items()),
@@ -159,9 +158,8 @@ def _require_other_file(target: Path, source: GGUFSource) -> None:
 
 def _choose(source: GGUFSource, name: str, overrides: _TypeOverrides, matrix: ImportanceMatrix | None) -> list[Choice]:
     mixable = [TensorToQuantize(t.name, t.shape, t.weight.type, overrides.type_of(t)) for t in source.tensors]
-    choices = quantization_mix.types_for_file(
-        source.path, quantization_mix.FILE_TYPES[name], mixable, matrix is not None
-    )
+    file_type = quantization_mix.FILE_TYPES[name]
+    choices = quantization_mix.types_for_file(source.path, file_type, mixable, matrix is not None)
     overrides.require_matches(source.tensors, choices)
     return choices
 
@@ -228,11 +226,10 @@ def _write_data(
 def _report(
     target: Path, source: GGUFSource, types: Sequence[GGMLType], matrix: ImportanceMatrix | None, n_bytes: int
 ) -> Conversion:
-    names = Counter(type.name for type in types)
     return Conversion(
         path=target,
         architecture=source.architecture,
-        types=dict(sorted(names.items())),
+        types=dict(sorted(Counter(type.name for type in types).items())),
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in source.tensors),
         n_bytes=n_bytes,
         notes=_imatrix_notes(source, types, matrix),
@@ -247,6 +244,5 @@ def _imatrix_notes(source: GGUFSource, types: Sequence[GGMLType], matrix: Import
         for tensor, type in zip(source.tensors, types, strict=True)
         if type.is_quantized and type != tensor.weight.type and encodings.importances(tensor, matrix) is None
     ]
-    if not missing:
-        return ()
-    return (f"the importance matrix has no entry for {len(missing)} quantised tensors: {', '.join(missing[:5])}",)
+    note = f"the importance matrix has no entry for {len(missing)} quantised tensors: {', '.join(missing[:5])}"
+    return (note,) if missing else ()
