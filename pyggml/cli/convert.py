@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 import pyggml
-from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, threads_option
+from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option
+from pyggml.cli.arguments.options import threads_option
 from pyggml.cli.arguments.output_file import dry_run_option, force_option, output_file
 from pyggml.cli.command import Command
 from pyggml.cli.show.conversion import write_with_progress
@@ -26,7 +27,7 @@ from pyggml.options.file_types import OUTTYPES
     help="The same as TYPE: type of the weights in OUT; auto keeps their precision.  [default: auto]",
 )
 @imatrix_option
-@threads_option
+@threads_option("Threads that quantise weights.")
 @force_option
 @dry_run_option
 @json_option

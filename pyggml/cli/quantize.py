@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 import pyggml
-from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, threads_option
+from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option
+from pyggml.cli.arguments.options import threads_option
 from pyggml.cli.arguments.output_file import dry_run_option, force_option, output_file
 from pyggml.cli.command import Command
 from pyggml.cli.show.conversion import write_with_progress
@@ -39,7 +40,7 @@ _TYPE = FileType(FILE_TYPES)
     help="Keep the type of tensors whose names match the pattern. May be repeated.",
 )
 @click.option("--requantize", is_flag=True, help="Accept a SOURCE that is already quantised, which loses accuracy.")
-@threads_option
+@threads_option("Threads that quantise weights.")
 @force_option
 @dry_run_option
 @json_option

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 import pyggml
+from pyggml.cli.arguments.options import threads_option
 from pyggml.cli.command import Command, Option
 from pyggml.remote import DEFAULT_PORT, KEY_VARIABLE, Address, create_key, default_key_file, find_key
 from pyggml.units import bytes_text, parse_bytes
@@ -68,15 +69,7 @@ def _size(text: str) -> int:
     metavar="FILE",
     help=f"File with the key of clients. Default: {KEY_VARIABLE}, or a key that is generated and saved.",
 )
-@click.option(
-    "-t",
-    "--n-threads",
-    cls=Option,
-    other_names=["--threads"],
-    type=click.IntRange(1, 512),
-    metavar="N",
-    help="Compute threads of the CPU. Default: one per core.",
-)
+@threads_option("Compute threads of the CPU.")
 def command(
     host: str, port: int, device: str | None, mem: int | None, key_file: Path | None, n_threads: int | None
 ) -> None:

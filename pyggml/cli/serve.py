@@ -34,10 +34,7 @@ from pyggml.server import (
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_SHOWN_DEFAULTS = {
-    "max_tokens": "the rest of the context",
-    "temperature": "recommended by the model's makers, or 0.0",
-}
+_SHOWN_DEFAULTS = {"max_tokens": "the rest of the context", "temperature": "recommended by the model's makers, or 0.0"}
 
 # Help of fields with another meaning in the server.
 _HELP = {"max_queue": "Maximum number of waiting requests per model. Further requests are rejected with status 429."}

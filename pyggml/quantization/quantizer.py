@@ -84,7 +84,8 @@ def quantize(
             f"{path} is a directory; a .gguf file was expected: convert takes directories, to any type"
         )
     with GGUFSource(gguf_at(path)) as source:
-        _require_other_file(target, source)
+        if target.exists() and any(target.samefile(path) for path in source.paths):
+            raise InvalidParameterError(f"{target} is the source model; write to another file")
         choices = _choose(source, name, overrides, matrix)
         types = [choice.type for choice in choices]
         _require_matching_imatrix(matrix, source)
@@ -127,11 +128,10 @@ class _TypeOverrides:
         """Check that every expression matches a tensor, to catch typos."""
         names = [tensor.name for tensor, choice in zip(tensors, choices, strict=True) if choice.is_mixed]
         for pattern, _ in self._types:
-            if not any(pattern.search(name) for name in names):
-                raise InvalidParameterError(
-                    f"{pattern.pattern!r} matches no tensor that can be quantised; their names are "
-                    + ", ".join(sorted({re.sub(r"\d+", "0", name) for name in names}))
-                )
+            if not any(map(pattern.search, names)):
+                known = ", ".join(sorted({re.sub(r"\d+", "0", name) for name in names}))
+                message = f"{pattern.pattern!r} matches no tensor that can be quantised; their names are {known}"
+                raise InvalidParameterError(message)
 
 
 def _pattern(expression: object) -> re.Pattern[str]:
@@ -149,11 +149,6 @@ def _element_type(name: object) -> GGMLType:
     if type is None:
         raise InvalidParameterError(f"{shown(name)} is not an element type; choose one of {', '.join(types)}")
     return type
-
-
-def _require_other_file(target: Path, source: GGUFSource) -> None:
-    if target.exists() and any(target.samefile(path) for path in source.paths):
-        raise InvalidParameterError(f"{target} is the source model; write to another file")
 
 
 def _choose(source: GGUFSource, name: str, overrides: _TypeOverrides, matrix: ImportanceMatrix | None) -> list[Choice]:

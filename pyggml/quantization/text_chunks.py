@@ -42,7 +42,6 @@ class Batch:
 
     Attributes:
         chunks: the chunks, as sequences 0, 1, ...
-        positions: the positions in each chunk.
         token_ids: (n_chunks, n_positions).
         is_first: the chunks begin here, so the KV cache must be cleared.
     """
@@ -130,23 +129,18 @@ def batches(chunks: Ids, progress: Progress | None, task: str) -> Iterator[Batch
 
 def _require_generating(model: Model) -> None:
     if not generates(model):
-        raise UnsupportedArchitectureError(
-            f"{model.path} is a {model.arch} model, which does not predict text token by token"
-        )
+        kind = f"a {model.arch} model, which does not predict text token by token"
+        raise UnsupportedArchitectureError(f"{model.path} is {kind}")
 
 
 def _token_ids(text: Text, tokenizer: Tokenizer) -> Ids:
     if isinstance(text, os.PathLike):
-        text = _read(Path(text))
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ModelNotFoundError(f"there is no text file at {Path(text)}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidParameterError(f"{Path(text)} cannot be read as text: {error}") from None
     # As in upstream's programs, special tokens in a corpus are plain text.
     ids = tokenizer.encode(text, parse_special=False) if isinstance(text, str) else text
     return int32_array("the text", ids)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ModelNotFoundError(f"there is no text file at {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidParameterError(f"{path} cannot be read as text: {error}") from None

@@ -31,12 +31,12 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _ids(text: str) -> tuple[int, ...]:
-    return tuple(click.INT.convert(item, None, None) for item in _names(text))
+    return tuple(click.INT(item) for item in _names(text))
 
 
-def _token_limit(text: str) -> int:
+def _token_limit(text: str) -> Any:
     """Parse a number of tokens, or -1 for no limit, as in other tools."""
-    return NO_LIMIT if text.strip() == "-1" else click.IntRange(0).convert(text, None, None)
+    return NO_LIMIT if text.strip() == "-1" else click.IntRange(0)(text)
 
 
 def _bias(text: str) -> tuple[int, float]:
@@ -44,7 +44,7 @@ def _bias(text: str) -> tuple[int, float]:
     parts = re.fullmatch(r"(\d+)(?:=|(?=[+-]))(.+)", text)  # 42=1.5, or 42+1.5 as in llama-cli
     if parts is None:
         raise click.BadParameter(f"{text!r} is not TOKEN_ID=NUMBER, such as 42=-inf.")
-    return int(parts[1]), click.FLOAT.convert(parts[2], None, None)
+    return int(parts[1]), click.FLOAT(parts[2])
 
 
 class _Seed(click.IntRange):
@@ -84,9 +84,7 @@ class SamplingOption:
     """A field of SamplingParams on a command line.
 
     Attributes:
-        field: the field.
-        type: type of the value, or of each value if the option may be repeated.
-        many: True if the option may be repeated.
+        type: type of the value, or of each value if there may be ``many``.
         value_of: converts the option's value to the field's.
         help: replaces the field's help.
         other_names: aliases of the option, in addition to those of the field.
@@ -186,10 +184,7 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
         "other_names": ("--grammar-file",),
         "help": "GBNF grammar that constrains the text, or a file with one.",
     },
-    "stop_token_ids": {
-        "type": FuncParamType(_ids),
-        "help": "Token ids that end the generation, separated by commas.",
-    },
+    "stop_token_ids": {"type": FuncParamType(_ids), "help": "Token ids that end the generation, separated by commas."},
     "logit_bias": {
         "type": FuncParamType(_bias),
         "many": True,
@@ -201,10 +196,7 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
         "many": True,
         "help": "Text that interrupts DRY's repetition matching; may be repeated.",
     },
-    "samplers": {
-        "type": FuncParamType(_names),
-        "help": "Samplers in the order they run, separated by commas.",
-    },
+    "samplers": {"type": FuncParamType(_names), "help": "Samplers in the order they run, separated by commas."},
 }
 
 #: All fields of SamplingParams except logprobs.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from pyggml.cli.arguments.model import print_default_model_notice, print_unused_gpu_notice
-from pyggml.cli.arguments.options import option_like
+from pyggml.cli.arguments.options import option_like, threads_option
 from pyggml.cli.show.terminal import progress
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -48,7 +48,7 @@ _CHUNK_OPTIONS = [
     option_like("n_ctx", type=click.IntRange(16), default=512, show_default=True, help="Tokens in a chunk."),
     click.option("--n-chunks", type=click.IntRange(1), help="Number of chunks to read. Default: all."),
     option_like("device", default="auto", show_default=True, help="auto, cpu, gpu, cuda, cuda:1, metal ..."),
-    option_like("n_threads", type=click.IntRange(1, 512), help="Compute threads. Default: one per core."),
+    threads_option("Compute threads."),
 ]
 
 

@@ -77,6 +77,10 @@ class Case:
         """KV cache cells that it needs."""
         return self.n_parallel * (self.n_depth + self.n_tokens + 2)
 
+    def speed(self, seconds: float) -> float:
+        """Return the tokens per second of all requests together."""
+        return self.n_parallel * self.n_tokens / seconds
+
 
 @dataclass(frozen=True)
 class Result:
@@ -91,7 +95,7 @@ class Result:
     @property
     def speeds(self) -> list[float]:
         """Tokens per second of all requests together, for each repetition."""
-        return [self.case.n_parallel * self.case.n_tokens / seconds for seconds in self.seconds]
+        return list(map(self.case.speed, self.seconds))
 
     @property
     def median(self) -> float:

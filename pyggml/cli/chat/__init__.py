@@ -40,9 +40,7 @@ _SHOWN_DEFAULTS = {
 @click.option("-p", "--prompt", metavar="TEXT", help="The same as QUESTION.")
 @click.option("-sys", "--system", "--system-prompt", metavar="TEXT", default="", help="The system message.")
 @click.option(
-    "--chat-template",
-    metavar="TEMPLATE",
-    help="Chat template that replaces the model's: a name, a file or Jinja text.",
+    "--chat-template", metavar="TEMPLATE", help="Chat template that replaces the model's: a name, a file or Jinja text."
 )
 @click.option("--thinking/--no-thinking", default=None, help="Enable or disable the thinking of a reasoning model.")
 @click.option("--stats", is_flag=True, help="After each answer, show the number of tokens and the speed.")

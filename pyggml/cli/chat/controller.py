@@ -127,9 +127,8 @@ class ChatController:
         """Return a note on an unusual end of an answer; "" for the usual end."""
         if is_repeating:
             option = "/set repetition on" if self.is_interactive else "--repetition"
-            return (
-                f"[stopped: the answer repeats itself; the conversation keeps one copy. {option} disables this check]"
-            )
+            kept = "the conversation keeps one copy"
+            return f"[stopped: the answer repeats itself; {kept}. {option} disables this check]"
         if done.finish_reason == "cancelled":
             return "[stopped]"
         if done.finish_reason == "timeout":

@@ -103,19 +103,15 @@ class _BestEffortHistory(FileHistory):
 
 def _history() -> History:
     """Return the history of all chats, or an empty one if its file cannot be opened."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
     try:
-        path = _history_path()
+        folder = state if state.is_absolute() else Path.home() / ".local" / "state"
+        path = folder / "pyggml" / "chat_history"
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # questions are private
     except (OSError, RuntimeError):  # RuntimeError: no home directory
         return InMemoryHistory()
     return _BestEffortHistory(path)
-
-
-def _history_path() -> Path:
-    state = os.environ.get("XDG_STATE_HOME", "")
-    folder = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
-    return folder / "pyggml" / "chat_history"
 
 
 def _new_line_keys() -> KeyBindings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,6 @@ from pyggml.cli.arguments.model import load_model, print_default_model_notice
 from pyggml.units import bytes_text, count_text
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml import LLM, ChatTemplates, SamplingParams
 
 # Load options that apply to one model only.
@@ -41,8 +40,8 @@ class ChatModelInfo:
     n_ctx: int = 0
 
 
-class ChatModel:
-    """The model of a chat, its chat templates and its description."""
+class ChatModel(AbstractContextManager["ChatModel"]):
+    """The model of a chat, its chat templates and its description. A context manager."""
 
     llm: LLM
     templates: ChatTemplates
@@ -60,20 +59,16 @@ class ChatModel:
         before, options = self.llm, {name: value for name, value in self._options.items() if name not in _MODEL_OPTIONS}
         try:
             self._open(source, None, options)
-        except pyggml.OutOfMemoryError:
-            self._close_and_open(source, options)
+        except pyggml.OutOfMemoryError:  # perhaps it fits without the current one
+            template = self.templates.source
+            before.close()
+            try:
+                self._open(source, None, options)
+            except BaseException:
+                self._open(self._source, template, self._options)
+                raise
         before.close()
         self._source, self._options = source, options
-
-    def _close_and_open(self, source: str, options: Mapping[str, Any]) -> None:
-        """Load a model that does not fit in memory together with the current one."""
-        template = self.templates.source
-        self.llm.close()
-        try:
-            self._open(source, None, options)
-        except BaseException:
-            self._open(self._source, template, self._options)
-            raise
 
     def _open(self, source: str | None, chat_template: str | None, options: Mapping[str, Any]) -> None:
         llm = load_model(source, n_parallel=1, **options)
@@ -83,9 +78,6 @@ class ChatModel:
             llm.close()
             raise
         self.llm, self.templates, self.info = llm, templates, _info(source, llm, templates)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.llm.close()

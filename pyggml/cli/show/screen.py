@@ -108,11 +108,6 @@ def stats_line(done: Completion) -> str:
     cached = f" ({done.cached_tokens:,} cached)" if done.cached_tokens else ""
     timings = done.timings
     rate = f", {timings.tokens_per_s:,.1f} tokens/s" if timings.tokens_per_s else ""  # one token has none
-    return (
-        f"{done.prompt_tokens:,} prompt token{'s' * (done.prompt_tokens != 1)}{cached}, {len(done.token_ids):,} "
-        f"generated, first after {_duration(timings.ttft_s)}{rate}"
-    )
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
+    delay = f"{timings.ttft_s:.2f} s" if timings.ttft_s >= 1 else f"{timings.ttft_s * 1000:.1f} ms"
+    prompt = f"{done.prompt_tokens:,} prompt token{'s' * (done.prompt_tokens != 1)}"
+    return f"{prompt}{cached}, {len(done.token_ids):,} generated, first after {delay}{rate}"
