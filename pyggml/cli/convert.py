@@ -53,14 +53,10 @@ def command(
     target = output_file(out, directory, imatrix, force=force or dry_run)
     write_with_progress(
         "converting",
-        _checkpoint_bytes(Path(directory)),
+        sum(file.stat().st_size for file in Path(directory).glob("*.safetensors")) or None,
         lambda report: pyggml.convert(
             directory, target, name, report, imatrix=imatrix, n_threads=n_threads, dry_run=dry_run
         ),
         as_json=as_json,
         dry_run=dry_run,
     )
-
-
-def _checkpoint_bytes(directory: Path) -> int | None:
-    return sum(file.stat().st_size for file in directory.glob("*.safetensors")) or None

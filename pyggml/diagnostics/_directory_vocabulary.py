@@ -113,8 +113,8 @@ def _read(directory: Path, config: Mapping[str, Any], problems: Problems) -> Dir
             f"{len(roles.dropped)} added tokens have no row in the embedding of {n_vocab}, and will be left out: "
             f"{listed([token.text for token in roles.dropped])}",
         )
-    types = _with_parts(tokens, roles)
-    metadata = {**_shown(types, tokens, roles), **chat_templates(files)}
+    types = _special_types(tokens, roles)
+    metadata = {**_renumbered_metadata(types, tokens, roles), **chat_templates(files)}
     return DirectoryVocabulary(base, n_vocab or largest + 1, metadata, types, ids, roles)
 
 
@@ -210,7 +210,7 @@ def _require_merges(model: Mapping[str, Any], ids: Mapping[str, int], files: Tok
         raise TokenizerError(f"{files.tokenizer_file}: merges of unknown tokens: {listed(sorted(map(str, unknown)))}")
 
 
-def _with_parts(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
+def _special_types(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
     """The tokens that may be special to the engine or to a family, and their types."""
     changed = {token.text for token in tokens.by_id.values()}
     named = {tokens.by_id[token_id].text for token_id in (*roles.special.ids.values(), *roles.special.ends)}
@@ -218,7 +218,7 @@ def _with_parts(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
     return {text: tokens.by_id[tokens.ids[text]].type for text in texts}
 
 
-def _shown(types: Mapping[str, TokenType], tokens: TokenTable, roles: Roles) -> dict[str, object]:
+def _renumbered_metadata(types: Mapping[str, TokenType], tokens: TokenTable, roles: Roles) -> dict[str, object]:
     """The metadata of these tokens, renumbered."""
     number = {tokens.ids[text]: i for i, text in enumerate(types)}
     return {

@@ -40,7 +40,7 @@ class ModelFacts:
         path: path of the file or directory.
         names: names of the model, its own name first.
         metadata: metadata of the GGUF file, or of the one that an import would make.
-        survey: the engine's metadata check of the model.
+        check: the engine's metadata check of the model.
         is_tied: True if the output shares the embedding's weights.
         import_type: type that most weights would get in an import; None: the model is not imported.
         ignored_keys: keys of the configuration that an import ignores.
@@ -55,7 +55,7 @@ class ModelFacts:
     n_params: int
     metadata: Mapping[str, object]
     match: Match
-    survey: MetadataCheck
+    check: MetadataCheck
     vocabulary: VocabularyReport | None
     storage: Storage
     is_tied: bool

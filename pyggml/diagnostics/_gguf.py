@@ -56,10 +56,10 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
             for info in reader.tensors.values()
         ]
         shorten_merges(readers[0])
-        surveyed = check_metadata([reader.handle for reader in readers], path)
-        model = surveyed.model
+        check = check_metadata([reader.handle for reader in readers], path)
+        model = check.model
         match = families.of_gguf(metadata) if model is None else families.of_model(model)
-        _check_engine(surveyed, tensors, problems)
+        _check_engine(check, tensors, problems)
         vocabulary = None
         if model is not None:
             _check_ids(metadata, model.vocab.n_tokens, problems)
@@ -80,7 +80,7 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
         n_params=sum(tensor.n_params for tensor in tensors),
         metadata=metadata,
         match=match,
-        survey=surveyed,
+        check=check,
         vocabulary=vocabulary,
         storage=_storage(metadata, tensors),
         is_tied=bool(tensors) and not any(tensor.name == "output.weight" for tensor in tensors),
@@ -152,26 +152,26 @@ def _check_length(reader: GGUFReader, problems: Problems) -> None:
         )
 
 
-def _check_engine(surveyed: MetadataCheck, tensors: Sequence[TensorFacts], problems: Problems) -> None:
+def _check_engine(check: MetadataCheck, tensors: Sequence[TensorFacts], problems: Problems) -> None:
     """Add the problems that the engine finds."""
-    if surveyed.failed == "architecture":
-        message = f"the engine does not know this kind of model: {surveyed.message}. A newer version of pyggml may"
+    if check.failed == "architecture":
+        message = f"the engine does not know this kind of model: {check.message}. A newer version of pyggml may"
         problems.error("unknown-architecture", message)
-    elif surveyed.failed == "sizes":
-        problems.error("broken-metadata", f"the engine cannot read the sizes of the model: {surveyed.message}")
-    elif surveyed.failed == "vocabulary":
-        problems.error("broken-vocabulary", f"the engine cannot read the vocabulary: {surveyed.message}")
+    elif check.failed == "sizes":
+        problems.error("broken-metadata", f"the engine cannot read the sizes of the model: {check.message}")
+    elif check.failed == "vocabulary":
+        problems.error("broken-vocabulary", f"the engine cannot read the vocabulary: {check.message}")
     elif not tensors:
         problems.error("no-tensors", "there are no weights in the file: it can only split text into tokens")
     else:
-        _check_tensors(surveyed, problems)
+        _check_tensors(check, problems)
 
 
-def _check_tensors(surveyed: MetadataCheck, problems: Problems) -> None:
-    n_tokens = 0 if surveyed.model is None else surveyed.model.vocab.n_tokens
-    missing = [each.name for each in surveyed.findings if each.found is None]
-    rows = [each for each in surveyed.findings if _is_about_tokens(each, n_tokens)]
-    shapes = [each for each in surveyed.findings if each.found is not None and each not in rows]
+def _check_tensors(check: MetadataCheck, problems: Problems) -> None:
+    n_tokens = 0 if check.model is None else check.model.vocab.n_tokens
+    missing = [each.name for each in check.findings if each.found is None]
+    rows = [each for each in check.findings if _is_about_tokens(each, n_tokens)]
+    shapes = [each for each in check.findings if each.found is not None and each not in rows]
     if rows and rows[0].found is not None:
         problems.error(
             "tokenizer-disagrees",
@@ -190,14 +190,14 @@ def _check_tensors(surveyed: MetadataCheck, problems: Problems) -> None:
             f"{counted(len(shapes), 'tensor')} of a wrong shape: {shown(first.name)} is {first.found}, but the "
             f"metadata implies {first.expected}. Convert or download the model again",
         )
-    if surveyed.unknown:
+    if check.unknown:
         problems.error(
             "unknown-tensor",
-            f"{counted(len(surveyed.unknown), 'tensor')} too many for such a model: {listed(surveyed.unknown)}. It may "
+            f"{counted(len(check.unknown), 'tensor')} too many for such a model: {listed(check.unknown)}. It may "
             "have another architecture than its metadata names, or need a newer version of pyggml",
         )
-    if surveyed.failed and not (missing or shapes or rows):
-        problems.error("engine-refuses", f"the engine does not accept the tensors: {surveyed.message}")
+    if check.failed and not (missing or shapes or rows):
+        problems.error("engine-refuses", f"the engine does not accept the tensors: {check.message}")
 
 
 def _is_about_tokens(finding: TensorMismatch, n_tokens: int) -> bool:

@@ -81,13 +81,13 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     templates = {key: value for key, value in vocabulary_metadata.items() if "chat_template" in key}
     shown = {**metadata, **vocabulary_metadata}
     shown.pop("general.name", None)  # the import spells it so that the engine draws no conclusions from it
-    surveyed = check_metadata([gguf_of(shown)], config.path)
+    check = check_metadata([gguf_of(shown)], config.path)
     if plan is None or vocabulary is None:
         match = families.of_config(config.values, None if vocabulary is None else vocabulary.special_texts)
     else:
         match = families.of_vocabulary({**metadata, **templates}, vocabulary.n_tokens, vocabulary.has_special)
-    if plan is not None and vocabulary is not None and surveyed.failed:
-        problems.error("engine-refuses", f"the engine cannot read the model's {surveyed.failed}: {surveyed.message}")
+    if plan is not None and vocabulary is not None and check.failed:
+        problems.error("engine-refuses", f"the engine cannot read the model's {check.failed}: {check.message}")
     stored = () if checkpoint is None else tuple(checkpoint.values())
     tensors = [TensorFacts(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes) for tensor in stored]
     counts = Counter(tensor.path for tensor in stored)
@@ -98,8 +98,8 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
         n_params = sum(math.prod(tensor.shape) for tensor in plan.tensors)
         is_tied = not any(tensor.name == "output.weight" for tensor in plan.tensors)
     report = None
-    if vocabulary is not None and surveyed.model is not None:
-        report = vocabulary.with_real_ids(vocabulary_of(surveyed.model, match.family, ""))
+    if vocabulary is not None and check.model is not None:
+        report = vocabulary.with_real_ids(vocabulary_of(check.model, match.family, ""))
     given = [metadata.get("general.name"), *(config.values.get(key) for key in _NAME_KEYS)]
     return ModelFacts(
         path=files.path,
@@ -110,7 +110,7 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
         n_params=n_params,
         metadata={**metadata, **templates},
         match=match,
-        survey=surveyed,
+        check=check,
         vocabulary=report,
         storage=_storage(config, tensors),
         is_tied=is_tied,
@@ -232,26 +232,25 @@ def _rope(config: Config) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-_Bits = tuple[int | None, int | None]  # bits per weight, and group size
-
-
 def _storage(config: Config, tensors: Sequence[TensorFacts]) -> Storage:
     section = config.values.get("quantization_config") or config.values.get("compression_config")
     if not isinstance(section, dict):
         return Storage(main_type(tensors), "none")
     method = str(section.get("quant_method"))
-    bits, group_size = _BITS.get(method, _plain_bits)(section)
+    if method == "compressed-tensors":
+        bits, group_size = _group_bits(section)
+    elif method == "fp8":
+        block = section.get("weight_block_size")
+        bits, group_size = 8, _positive(block[-1]) if isinstance(block, list) and block else None
+    else:
+        bits, group_size = _positive(section.get("bits")), _positive(section.get("group_size"))
     bits_text = "" if bits is None else f" {bits} bits"
     group_text = "" if group_size is None else f" in groups of {group_size}"
     return Storage(f"{method}{bits_text}{group_text}", method, bits, group_size)
 
 
-def _plain_bits(section: Mapping[str, Any]) -> _Bits:
-    return _positive(section.get("bits")), _positive(section.get("group_size"))
-
-
-def _group_bits(section: Mapping[str, Any]) -> _Bits:
-    """The bits of compressed-tensors, if all groups of modules are quantised alike."""
+def _group_bits(section: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The bits and the group size of compressed-tensors, if all groups of modules are quantised alike."""
     groups = section.get("config_groups")
     weights = [group.get("weights") for group in groups.values() if isinstance(group, dict)] if groups else []
     found = {
@@ -260,14 +259,6 @@ def _group_bits(section: Mapping[str, Any]) -> _Bits:
         if isinstance(each, dict)
     }
     return found.pop() if len(found) == 1 else (None, None)
-
-
-def _float_bits(section: Mapping[str, Any]) -> _Bits:
-    block = section.get("weight_block_size")
-    return 8, _positive(block[-1]) if isinstance(block, list) and block else None
-
-
-_BITS = {"compressed-tensors": _group_bits, "fp8": _float_bits}
 
 
 def _positive(value: object) -> int | None:

@@ -40,15 +40,15 @@ class ModelSizes:
     rope: RopeReport
 
 
-def sizes_of(surveyed: Mapping[str, Any], metadata: Mapping[str, object], rope: Mapping[str, Any]) -> ModelSizes:
+def sizes_of(engine_sizes: Mapping[str, Any], metadata: Mapping[str, object], rope: Mapping[str, Any]) -> ModelSizes:
     """The sizes of a model.
 
     Args:
-        surveyed: what the engine read; may be empty.
+        engine_sizes: what the engine read; may be empty.
         metadata: of the file.
         rope: facts about the rotations that take precedence: "scaling", "factor", "n_ctx_original".
     """
-    known = {name: value for name, value in surveyed.items() if value is not None}  # JSON has no nan
+    known = {name: value for name, value in engine_sizes.items() if value is not None}  # JSON has no nan
     sizes = known or _of_metadata(metadata)
     layers = {name: tuple(int(n) for n in np.atleast_1d(sizes.get(name, 0))) for name in _PER_LAYER}
     values = {name: max(each, default=0) for name, each in layers.items()}

@@ -45,13 +45,13 @@ def inspect(source: Source = None, progress: Progress | None = None) -> ModelRep
     try:
         return _report(facts)
     finally:
-        if facts.survey.model is not None:
-            facts.survey.model.close()
+        if facts.check.model is not None:
+            facts.check.model.close()
 
 
 def _report(facts: ModelFacts) -> ModelReport:
     problems = Problems(facts.problems)
-    model, failed = facts.survey.model, facts.survey.failed
+    model, failed = facts.check.model, facts.check.failed
     template = None if model is None else template_of(model, problems)
     remarks: tuple[str, ...] = ()
     if model is not None and failed not in ("architecture", "sizes") and generates(model):
@@ -59,7 +59,7 @@ def _report(facts: ModelFacts) -> ModelReport:
         if model.chat_template() is None:
             remarks = (f"there is no chat template: {missing_template_advice(model)}",)
     sampling = None if model is None else _sampling(model, problems)
-    sizes = sizes_of(facts.survey.sizes, facts.metadata, facts.rope)
+    sizes = sizes_of(facts.check.sizes, facts.metadata, facts.rope)
     n_bytes = sum(tensor.n_bytes for tensor in facts.tensors)
     bits_per_weight = round(8 * n_bytes / facts.n_params, 3) if facts.n_params else 0.0
     architecture = str(facts.metadata.get("general.architecture", ""))
@@ -126,7 +126,7 @@ def _variant(facts: ModelFacts, sizes: ModelSizes, template: TemplateReport | No
 
 def _plan(facts: ModelFacts, problems: tuple[Problem, ...]) -> LoadPlan:
     refusals = [each.message for each in problems if each.severity == "error" and each.code not in _LOADS_WITH]
-    model, family = facts.survey.model, facts.match.family
+    model, family = facts.check.model, facts.match.family
     kind = families.kind_of(family)
     return LoadPlan(
         loads=not refusals,

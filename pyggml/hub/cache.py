@@ -65,13 +65,15 @@ def _revisions() -> list[tuple[CachedRepoInfo, CachedRevisionInfo]]:
 
 def _models_in(repository: CachedRepoInfo, revision: CachedRevisionInfo) -> Iterator[Download]:
     files = {file.file_path.relative_to(revision.snapshot_path).as_posix(): file for file in revision.files}
+    # In references, None is the default branch.
+    name = None if "main" in revision.refs else next(iter(sorted(revision.refs)), revision.commit_hash)
     models: dict[str | None, list[str]] = {model[0]: model for model in models_among(files)}
     if main_weights(files) is not None:
         models[None] = [name for name in files if not name.endswith(".gguf")]
     for main, names in models.items():
         members = [files[name] for name in names]
         yield Download(
-            Reference(repository.repo_id, _revision_name(revision), main),
+            Reference(repository.repo_id, name, main),
             revision.snapshot_path / (main or ""),
             sum(file.size_on_disk for file in members),
             max(file.blob_last_accessed for file in members),
@@ -83,8 +85,3 @@ def _blob(repository: CachedRepoInfo, file: CachedFileInfo) -> Path:
     """Return the blob of a file, or its link if that leads outside the cache."""
     is_cached = file.blob_path.is_relative_to(repository.repo_path.resolve())
     return file.blob_path if is_cached else file.file_path
-
-
-def _revision_name(revision: CachedRevisionInfo) -> str | None:
-    """Return the name of a revision in references; None: the default branch."""
-    return None if "main" in revision.refs else next(iter(sorted(revision.refs)), revision.commit_hash)

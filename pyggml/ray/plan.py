@@ -45,15 +45,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class _ModelMemory:
-    """The memory of a model.
+    """The memory of a model."""
 
-    Attributes:
-        shared_bytes: memory-mapped weights, whose pages all processes of a node share.
-        private_bytes: memory of each process: KV cache, compute buffers and repacked weights.
-    """
-
-    shared_bytes: int
-    private_bytes: int
+    shared_bytes: int  # memory-mapped weights, whose pages all processes of a node share
+    private_bytes: int  # of each process: KV cache, compute buffers and repacked weights
 
     def n_fitting(self, nodes: Iterable[Node], n_cpus: int) -> int:
         """Return the number of actors with ``n_cpus`` CPUs that fit on the nodes."""

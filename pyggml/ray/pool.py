@@ -55,17 +55,11 @@ class RowBatch:
 
 @dataclass(eq=False)
 class _ActorState:
-    """An actor and its queue.
-
-    Attributes:
-        handle: its Ray handle.
-        n_parallel: its number of parallel sequences; 0: still loading.
-        n_rows: number of rows queued at it; an isolated batch counts as a full queue.
-    """
+    """An actor and its queue."""
 
     handle: Any
-    n_parallel: int = 0
-    n_rows: int = 0
+    n_parallel: int = 0  # parallel sequences; 0: still loading
+    n_rows: int = 0  # queued at it; an isolated batch counts as a full queue
 
 
 class ActorPool(contextlib.AbstractContextManager["ActorPool"]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +109,8 @@ def _run_chat(model: str | None, chat_template: str | None, load: dict[str, Any]
     ):
         controller = ChatController(chat_model, session, screen, interrupts, is_interactive)
         if reader is None:
-            controller.run(inputs_from_lines(_standard_input_lines()))
+            lines = enumerate(sys.stdin.buffer, start=1)
+            controller.run(inputs_from_lines(decode_utf8(f"line {n} of standard input", line) for n, line in lines))
         else:
             name, n_ctx = chat_model.info.name, chat_model.info.n_ctx
             screen.note(f"{name}, {n_ctx:,} tokens of context. /help for help, Ctrl-D to leave.")
@@ -123,8 +124,3 @@ def _reader(screen: Screen, interrupts: Interrupts) -> AbstractContextManager[Ed
     from pyggml.cli.chat.editor import Editor
 
     return Editor()
-
-
-def _standard_input_lines() -> Iterator[str]:
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        yield decode_utf8(f"line {number} of standard input", line)
