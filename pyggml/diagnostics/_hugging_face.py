@@ -86,11 +86,12 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
         match = families.of_config(config.values, None if vocabulary is None else vocabulary.special_texts)
     else:
         match = families.of_vocabulary({**metadata, **templates}, vocabulary.n_tokens, vocabulary.has_special)
-    if plan is not None and vocabulary is not None and check.failed:
-        problems.error("engine-refuses", f"the engine cannot read the model's {check.failed}: {check.message}")
+        if check.failed:
+            problems.error("engine-refuses", f"the engine cannot read the model's {check.failed}: {check.message}")
     stored = () if checkpoint is None else tuple(checkpoint.values())
     tensors = [TensorFacts(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes) for tensor in stored]
     counts = Counter(tensor.path for tensor in stored)
+    paths = () if checkpoint is None else checkpoint.files
     if plan is None:  # the only sources, although they may be wrong
         n_params = sum(tensor.n_params for tensor in tensors)
         is_tied = config.values.get("tie_word_embeddings") is True
@@ -104,7 +105,7 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     return ModelFacts(
         path=files.path,
         format=files.format,
-        files=[FileReport(file, file.stat().st_size, counts[file]) for file in checkpoint.files] if checkpoint else (),
+        files=[FileReport(file, file.stat().st_size, counts[file]) for file in paths],
         names=[*dict.fromkeys(name for name in given if isinstance(name, str) and name), files.path.name],
         tensors=tensors,
         n_params=n_params,
