@@ -102,9 +102,6 @@ def connected(
     Args:
         hosts: addresses, as a string separated by commas or a sequence; None: none.
         key_file: as for :func:`find_key`.
-
-    Raises:
-        As :func:`connect`, and as :func:`find_key`.
     """
     addresses = parse_addresses(hosts)
     key = find_key(key_file) if addresses else b""
