@@ -15,7 +15,8 @@ from pyggml.files.model_files import gguf_at
 from pyggml.hub import is_reference
 from pyggml.importer.cache import imported
 from pyggml.importer.convert import Accept
-from pyggml.memory.estimate import Planner, require_memory, resolve
+from pyggml.memory.estimate import require_memory, resolve
+from pyggml.memory.planner import Planner
 from pyggml.options import LoadOptions, PlacementOptions
 from pyggml.remote import connected
 from pyggml.source import Source, identify

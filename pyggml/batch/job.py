@@ -9,16 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyggml
 from pyggml.batch import output
 from pyggml.batch.journal import Journal
 from pyggml.batch.row_processor import FieldNames, answer_fields, open_row_processor, process_rows, usage
 from pyggml.batch.rows import InvalidRow, Row, Rows, is_parquet, require_pyarrow
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 #: Options of load that affect only speed, not answers.
 _SPEED_OPTIONS = (
@@ -80,13 +77,8 @@ class BatchReport(BatchProgress):
     path: Path
 
 
-class Job:
-    """A running job: its rows, its journal and its progress. Closing it keeps the journal.
-
-    Attributes:
-        rows: the rows.
-        names: names of their fields.
-    """
+class Job(contextlib.AbstractContextManager["Job"]):
+    """A running job: its rows, the names of their fields, and its journal, which closing the job keeps."""
 
     def __init__(
         self,
@@ -137,9 +129,6 @@ class Job:
         output.write(self._out, self.rows, self._journal, self.names.column)
         self._journal.remove()
         return BatchReport(**self._counts(), path=self._out)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._journal.close()
@@ -197,15 +186,8 @@ def run(
         InferError: the model cannot be loaded, or the engine failed; the journal keeps the answers so far.
     """
     rows, names = Rows(source), FieldNames(prompt, messages, "params", column)
-    with Job(
-        rows,
-        Path(out),
-        job_id(model, params, load),
-        names,
-        overwrite=overwrite,
-        restart=restart,
-        progress=progress,
-    ) as job:
+    identity = job_id(model, params, load)
+    with Job(rows, Path(out), identity, names, overwrite=overwrite, restart=restart, progress=progress) as job:
         with _open_model(model, load) as llm:
             asyncio.run(_process(job, llm, params))
         return job.finish()

@@ -26,21 +26,10 @@ Json = dict[str, Any]
 
 
 class Journal:
-    """The answers of a job so far. Used from one thread at a time.
-
-    Attributes:
-        path: the file.
-        n_done: number of rows that have an answer.
-    """
+    """The answers of a job so far. Used from one thread at a time. ``n_done`` counts the rows with an answer."""
 
     def __init__(self, path: Path, header: Mapping[str, Any], n_rows: int, *, restart: bool = False) -> None:
-        """Open the journal of a job, or create one.
-
-        Args:
-            path: the file.
-            header: JSON values that identify the job.
-            n_rows: number of rows of the job.
-            restart: discard an existing journal.
+        """Open the journal of the job that ``header`` identifies, or create one; ``restart`` discards an existing one.
 
         Raises:
             InvalidParameterError: the journal belongs to another job, or another process is writing it.

@@ -6,7 +6,6 @@ errors are the server's own. https://platform.openai.com/docs/api-reference/batc
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyggml
 from pyggml.batch.row_processor import engine_responds
 from pyggml.batch.rows import InvalidRow, Row
-from pyggml.server import create_app
+from pyggml.server import ForwardedRequest, create_app, run_forwarded
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -72,23 +71,11 @@ class RequestRowProcessor:
 
     async def _post(self, url: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
         """Post a body to the application, and return the status, headers and body of the response."""
-        start: Json = {}
-        chunks: list[bytes] = []
-        unread = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive() -> Json:
-            if unread:
-                return unread.pop()
-            never: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-            return await never  # the client never disconnects
-
-        async def send(message: Any) -> None:
-            start.update(message if message["type"] == "http.response.start" else {})
-            chunks.append(message.get("body", b""))
-
-        await self._app(_scope(url, len(body)), receive, send)
+        request = ForwardedRequest("default", _scope(url, len(body)), body)
+        async with contextlib.aclosing(run_forwarded(self._app, request)) as batches:
+            start, *chunks = [message async for messages in batches for message in messages]
         headers = {name.decode().lower(): value.decode() for name, value in start["headers"]}
-        return start["status"], headers, b"".join(chunks)
+        return start["status"], headers, b"".join(chunk.get("body", b"") for chunk in chunks)
 
 
 def _envelope_error(row: Row | InvalidRow) -> str | None:

@@ -22,18 +22,15 @@ _WRITE_BATCH_ROWS = 4096
 def write(path: Path, rows: Rows, journal: Journal, column: str) -> None:
     """Write the output of a job whose rows all have answers, and flush it to the disk.
 
-    Args:
-        path: the file, whose extension sets the format. An existing file is replaced atomically.
-        rows: the rows.
-        journal: their answers.
-        column: the column of the answers, for rows that are not requests to OpenAI's API.
+    The extension of the file sets the format. An existing file is replaced atomically.
     """
     unfinished = path.with_name(f"{path.name}.writing")
     merged = _merged(rows, journal)
     if is_parquet(path):
         _write_parquet(unfinished, rows, merged, column)
     else:
-        _write_lines(unfinished, merged)
+        with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as lines:
+            lines.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in merged)
     with unfinished.open("rb") as file:
         os.fsync(file.fileno())
     unfinished.replace(path)
@@ -44,12 +41,6 @@ def _merged(rows: Rows, journal: Journal) -> Iterator[Row]:
     for index, row in enumerate(rows):
         answer = journal[index]
         yield answer if rows.is_openai or isinstance(row, InvalidRow) else {**row, **answer}
-
-
-def _write_lines(path: Path, merged: Iterator[Row]) -> None:
-    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        for row in merged:
-            file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
 
 
 def _write_parquet(path: Path, rows: Rows, merged: Iterator[Row], column: str) -> None:
@@ -77,9 +68,8 @@ def answer_schema(column: str) -> pa.Schema:
     """Return the Arrow schema of the fields that answers add to prompt rows."""
     import pyarrow as pa
 
-    return pa.schema(
-        [(name, pa.int64() if kind is int else pa.string()) for name, kind in answer_fields(column).items()]
-    )
+    fields = answer_fields(column).items()
+    return pa.schema([(name, pa.int64() if kind is int else pa.string()) for name, kind in fields])
 
 
 def fit_to_column(value: Any, kind: pa.DataType) -> Any:

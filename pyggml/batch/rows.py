@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property  # noqa: TID251 -- a front end, of objects that no other thread has
 from pathlib import Path
@@ -49,7 +50,14 @@ class Rows:
             raise InvalidParameterError(f"there is no file {self.path} with rows to answer")
         if self.is_parquet:
             require_pyarrow()
-            _require_readable(self.path)
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            try:
+                pq.read_metadata(self.path)
+            except pa.ArrowException as error:
+                reason = f"is not a Parquet file, despite its extension: {error}"
+                raise InvalidParameterError(f"{self.path} {reason}") from None
 
     def __iter__(self) -> Iterator[Row | InvalidRow]:
         """Iterate over the rows in order, skipping empty lines."""
@@ -96,11 +104,10 @@ class Rows:
             import pyarrow.parquet as pq
 
             return pq.read_schema(self.path).remove_metadata()
-        kinds: dict[str, set[str]] = {}
+        kinds = defaultdict[str, set[str]](set)
         for row in self:
-            if isinstance(row, dict):
-                for name, value in row.items():
-                    kinds.setdefault(name, set()).add(_json_type(value))
+            for name, value in row.items() if isinstance(row, dict) else ():
+                kinds[name].add(_json_type(value))
         types = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
         return pa.schema([(name, types.get(_common_type(found), pa.string())) for name, found in kinds.items()])
 
@@ -131,16 +138,6 @@ def require_pyarrow() -> None:
         raise MissingPackageError(
             'Parquet files need pyarrow: pip install "pyggml[parquet]", or use a .jsonl file'
         ) from error
-
-
-def _require_readable(path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        pq.read_metadata(path)
-    except pa.ArrowException as error:
-        raise InvalidParameterError(f"{path} is not a Parquet file, despite its extension: {error}") from None
 
 
 def _parse_line(line: bytes, number: int) -> Row | InvalidRow:

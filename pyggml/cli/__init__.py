@@ -1,6 +1,7 @@
 """The command ``pyggml``. Needs the packages of the extra ``cli``.
 
-The library is imported only when a command runs, so that ``--help`` is fast.
+The library is imported only when a command runs, so that ``--help`` is fast. Functions raise click.ClickException, or
+the library's InferError, for input that they reject.
 """
 
 from __future__ import annotations

@@ -43,14 +43,11 @@ def command(
     source: str,
     out: str,
     model: str | None,
-    prompt: str,
-    messages: str,
-    column: str,
+    *,
     force: bool,
-    restart: bool,
     address: str | None,
     sampling: dict[str, Any],
-    **load: Any,
+    **settings: Any,
 ) -> None:
     r"""Answer every row of the file ROWS, and write a file of answers in the same order.
 
@@ -63,19 +60,18 @@ def command(
     \b
     pyggml batch -m model.gguf prompts.jsonl --out answers.jsonl --max-tokens 100
     """
-    names = {"prompt": prompt, "messages": messages, "column": column, "overwrite": force, "restart": restart}
-    settings: dict[str, Any] = {**names, "params": sampling_params(sampling), "progress": _ProgressPrinter()}
-    given = {name: value for name, value in load.items() if value is not None}
+    given = {name: value for name, value in settings.items() if value is not None}
+    given |= {"params": sampling_params(sampling), "progress": _ProgressPrinter(), "overwrite": force}
     print_default_model_notice(model)
     try:
         if address is None:
             from pyggml import batch
 
-            done = batch.run(source, out, model, **settings, **given)
+            done = batch.run(source, out, model, **given)
         else:
             from pyggml import ray
 
-            done = ray.run_batch(source, out, model, address=address, **settings, **given)
+            done = ray.run_batch(source, out, model, address=address, **given)
     except BaseException:
         if Path(f"{out}.part").exists():
             click.echo(f"pyggml: Progress is saved in {out}.part. Run the same command again to resume.", err=True)

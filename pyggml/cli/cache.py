@@ -77,48 +77,38 @@ def clear(yes: bool) -> None:
     entries = pyggml.cache.cache_entries()
     if entries and not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError(
-                "cannot ask for confirmation without a terminal: add --yes", click.get_current_context()
-            )
-        total = bytes_text(sum(entry.n_bytes for entry in entries))
-        if not click.confirm(f"Remove {counted(len(entries), 'model')}, {total}, from {pyggml.cache.cache_dir()}?"):
+            click.get_current_context().fail("cannot ask for confirmation without a terminal: add --yes")
+        if not click.confirm(
+            f"Remove {counted(len(entries), 'model')}, {_total(entries)}, from {pyggml.cache.cache_dir()}?"
+        ):
             raise click.ClickException("nothing was removed")
     click.echo(f"{bytes_text(pyggml.cache.clear_cache())} freed")
 
 
 def _show(as_json: bool) -> None:
     entries, downloads = pyggml.cache.cache_entries(), pyggml.hub.downloads()
+    folder, limit, shared = pyggml.cache.cache_dir(), pyggml.cache.cache_limit(), pyggml.hub.downloads_dir()
     if as_json:
-        imports = {"path": pyggml.cache.cache_dir(), "limit_bytes": pyggml.cache.cache_limit()}
-        imports |= _as_json(entries, ("path", "model", "outtype", "n_bytes", "used", "is_complete"))
-        shared = {"path": pyggml.hub.downloads_dir()}
-        shared |= _as_json(downloads, ("reference", "path", "n_bytes", "used"))
-        print_json(imports | {"downloads": shared})
+        imports = _as_json(entries, ("path", "model", "outtype", "n_bytes", "used", "is_complete"))
+        others = _as_json(downloads, ("reference", "path", "n_bytes", "used"))
+        print_json({"path": folder, "limit_bytes": limit, **imports, "downloads": {"path": shared, **others}})
         return
-    if downloads:
-        _print_downloads(downloads)
-    _print_imports(entries)
-
-
-def _print_downloads(downloads: list[Download]) -> None:
     for download in downloads:
-        click.echo(
-            f"{download.reference}, {bytes_text(download.n_bytes)}, used {ago_text(time.time() - download.used)}"
-        )
-        click.echo(f"  {download.path}")
-    total = bytes_text(sum(download.n_bytes for download in downloads))
-    click.echo(f"{counted(len(downloads), 'download')}, {total}, in {pyggml.hub.downloads_dir()}\n")
-
-
-def _print_imports(entries: list[CacheEntry]) -> None:
+        click.echo(f"{download.reference}, {_size_and_use(download)}\n  {download.path}")
+    if downloads:
+        click.echo(f"{counted(len(downloads), 'download')}, {_total(downloads)}, in {shared}\n")
     for entry in entries:
         state = "" if entry.is_complete else ", unfinished"
-        used = ago_text(time.time() - entry.used)
-        click.echo(f"{entry.model}, {entry.outtype or 'GGUF'}, {bytes_text(entry.n_bytes)}, used {used}{state}")
-        click.echo(f"  {entry.path.name}")
-    total = bytes_text(sum(entry.n_bytes for entry in entries))
-    limit = bytes_text(pyggml.cache.cache_limit())
-    click.echo(f"{counted(len(entries), 'import')}, {total} of at most {limit}, in {pyggml.cache.cache_dir()}")
+        click.echo(f"{entry.model}, {entry.outtype or 'GGUF'}, {_size_and_use(entry)}{state}\n  {entry.path.name}")
+    click.echo(f"{counted(len(entries), 'import')}, {_total(entries)} of at most {bytes_text(limit)}, in {folder}")
+
+
+def _size_and_use(model: CacheEntry | Download) -> str:
+    return f"{bytes_text(model.n_bytes)}, used {ago_text(time.time() - model.used)}"
+
+
+def _total(models: Sequence[CacheEntry | Download]) -> str:
+    return bytes_text(sum(model.n_bytes for model in models))
 
 
 def _as_json(models: Sequence[CacheEntry | Download], names: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 import pyggml
-from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, threads_option
+from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option
+from pyggml.cli.arguments.options import threads_option
 from pyggml.cli.arguments.output_file import dry_run_option, force_option, output_file
 from pyggml.cli.command import Command
 from pyggml.cli.show.conversion import write_with_progress
@@ -26,7 +27,7 @@ from pyggml.options.file_types import OUTTYPES
     help="The same as TYPE: type of the weights in OUT; auto keeps their precision.  [default: auto]",
 )
 @imatrix_option
-@threads_option
+@threads_option("Threads that quantise weights.")
 @force_option
 @dry_run_option
 @json_option
@@ -52,14 +53,10 @@ def command(
     target = output_file(out, directory, imatrix, force=force or dry_run)
     write_with_progress(
         "converting",
-        _checkpoint_bytes(Path(directory)),
+        sum(file.stat().st_size for file in Path(directory).glob("*.safetensors")) or None,
         lambda report: pyggml.convert(
             directory, target, name, report, imatrix=imatrix, n_threads=n_threads, dry_run=dry_run
         ),
         as_json=as_json,
         dry_run=dry_run,
     )
-
-
-def _checkpoint_bytes(directory: Path) -> int | None:
-    return sum(file.stat().st_size for file in directory.glob("*.safetensors")) or None

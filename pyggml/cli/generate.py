@@ -87,11 +87,7 @@ def command(
 
 
 def _model_and_prompt(words: Sequence[str], model: str | None, prompt: str | None) -> tuple[str | None, str | None]:
-    """Return the model and the prompt, which may both be arguments, as in other tools: MODEL PROMPT.
-
-    Raises:
-        click.UsageError: there are several models or prompts, or only a model.
-    """
+    """Return the model and the prompt, which may both be arguments, as in other tools: MODEL PROMPT."""
     texts = [*words] if prompt is None else [*words, prompt]
     if not texts:
         return model, None

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 
 
 class Interrupts:
-    """Context in which Ctrl-C calls the callback of :meth:`cancelling` instead of raising KeyboardInterrupt."""
+    """Context in which Ctrl-C calls the callback of :meth:`cancelling` instead of raising KeyboardInterrupt.
+
+    Attributes:
+        pressed: True after Ctrl-C. Callers reset it.
+    """
 
     def __init__(self) -> None:
-        self.pressed = False  # since :meth:`reset`
+        self.pressed = False
         self._cancel: Callable[[], None] | None = None
         self._before: Any = None
 
@@ -28,10 +32,6 @@ class Interrupts:
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
-
-    def reset(self) -> None:
-        """Clear :attr:`pressed`."""
-        self.pressed = False
 
     @contextmanager
     def cancelling(self, cancel: Callable[[], None]) -> Iterator[None]:

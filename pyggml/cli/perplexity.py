@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
 import pyggml
-from pyggml.cli.arguments.model import model_option, print_default_model_notice, print_unused_gpu_notice
-from pyggml.cli.arguments.text_file import chunk_options, progress_total, text_argument, text_source
+from pyggml.cli.arguments.model import model_option
+from pyggml.cli.arguments.text_file import chunk_options, chunk_progress, text_argument, text_source
 from pyggml.cli.command import Command
-from pyggml.cli.show.terminal import json_option, print_json, progress
+from pyggml.cli.show.terminal import json_option, print_json
 from pyggml.units import counted, seconds_text
 
 
@@ -19,28 +20,16 @@ from pyggml.units import counted, seconds_text
 @model_option
 @chunk_options
 @json_option
-def command(
-    text: str,
-    model: str | None,
-    n_ctx: int,
-    n_chunks: int | None,
-    device: str,
-    n_threads: int | None,
-    as_json: bool,
-) -> None:
+def command(text: str, model: str | None, *, as_json: bool, **settings: Any) -> None:
     """Measure how well a model predicts the file TEXT. Lower is better, and 1 is perfect.
 
     The text is split into chunks, and the second half of each chunk is scored, as in llama-perplexity, so that results
     are comparable. Compare only models with the same vocabulary. For standard input, use - as TEXT.
     """
     source = text_source(text)
-    print_default_model_notice(model)
-    print_unused_gpu_notice(device)
     start_s = time.monotonic()
-    with progress("reading", *progress_total(source, n_chunks, n_ctx)) as report:
-        found = pyggml.perplexity(
-            model, source, n_ctx=n_ctx, n_chunks=n_chunks, device=device, n_threads=n_threads, progress=report
-        )
+    with chunk_progress(model, source, **settings) as report:
+        found = pyggml.perplexity(model, source, progress=report, **settings)
     if as_json:
         print_json(found.to_dict())
     else:

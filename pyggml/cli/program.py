@@ -70,10 +70,8 @@ class Program(CommandGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Return the subcommand with a name or alias."""
-        if cmd_name in _HIDDEN_COMMANDS:
-            return _HIDDEN_COMMANDS[cmd_name]
         name = ALIASES["pyggml"].get(cmd_name, cmd_name)
-        return load_command(name) if name in COMMANDS else None
+        return load_command(name) if name in COMMANDS else _HIDDEN_COMMANDS.get(name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the options before the subcommand; if it is missing, fail with a suggestion."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 
 import pyggml
-from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, threads_option
+from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option
+from pyggml.cli.arguments.options import threads_option
 from pyggml.cli.arguments.output_file import dry_run_option, force_option, output_file
 from pyggml.cli.command import Command
 from pyggml.cli.show.conversion import write_with_progress
@@ -38,7 +40,7 @@ _TYPE = FileType(FILE_TYPES)
     help="Keep the type of tensors whose names match the pattern. May be repeated.",
 )
 @click.option("--requantize", is_flag=True, help="Accept a SOURCE that is already quantised, which loses accuracy.")
-@threads_option
+@threads_option("Threads that quantise weights.")
 @force_option
 @dry_run_option
 @json_option
@@ -46,14 +48,13 @@ def command(
     source: str,
     out: str | None,
     type: str | None,
-    imatrix: str | None,
+    *,
     tensor_types: tuple[str, ...],
-    keep: tuple[str, ...],
-    requantize: bool,
-    n_threads: int | None,
+    imatrix: str | None,
     force: bool,
     dry_run: bool,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Quantise the weights of the GGUF file SOURCE to TYPE, and write the file OUT.
 
@@ -63,23 +64,12 @@ def command(
     if dry_run and type is None and out is not None:  # OUT is optional: nothing is written
         out, type = f"{Path(source).stem}-{out.lower()}.gguf", out
     out, type = _out_and_type(source, out, type)
-    types = dict(_pattern_and_type(each) for each in tensor_types)
     target = output_file(out, source, imatrix, force=force or dry_run)
+    settings |= {"imatrix": imatrix, "tensor_types": dict(map(_pattern_and_type, tensor_types)), "dry_run": dry_run}
     write_with_progress(
         "quantising",
         _source_bytes(Path(source)),
-        lambda report: pyggml.quantize(
-            source,
-            target,
-            type,
-            imatrix=imatrix,
-            tensor_types=types,
-            keep=keep,
-            requantize=requantize,
-            progress=report,
-            n_threads=n_threads,
-            dry_run=dry_run,
-        ),
+        lambda report: pyggml.quantize(source, target, type, progress=report, **settings),
         as_json=as_json,
         dry_run=dry_run,
     )
@@ -91,12 +81,11 @@ def _out_and_type(source: str, out: str | None, type: str | None) -> tuple[str, 
         file = type or f"{Path(source).stem}-{out.lower()}.gguf"
         line = shlex.join(["pyggml", "quantize", source, file, out])
         raise click.UsageError(f"{'OUT is missing' if type is None else 'TYPE comes last'}: type '{line}'")
+    context = click.get_current_context()
     if out is None or type is None:
-        context = click.get_current_context()
         missing = "out" if out is None else "type"
-        param = next(each for each in context.command.params if each.name == missing)
-        raise click.MissingParameter(ctx=context, param=param)
-    return out, _TYPE.convert(type, None, click.get_current_context())
+        raise click.MissingParameter(ctx=context, param=next(p for p in context.command.params if p.name == missing))
+    return out, _TYPE.convert(type, None, context)
 
 
 def _pattern_and_type(given: str) -> tuple[str, str]:

@@ -6,31 +6,25 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
 import pyggml
-from pyggml.cli.arguments.options import ParamType
+from pyggml.cli.arguments.options import threads_option
 from pyggml.cli.command import Command, Option
 from pyggml.remote import DEFAULT_PORT, KEY_VARIABLE, Address, create_key, default_key_file, find_key
 from pyggml.units import bytes_text, parse_bytes
 
 
-class _Size(ParamType):
-    """A number of bytes, such as 8G or 12GiB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the number."""
-        try:
-            size = value if isinstance(value, int) else parse_bytes(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if size < 1:
-            self.fail("must be at least 1 byte", param, ctx)
-        return size
+def _size(text: str) -> int:
+    """Parse a number of bytes, such as 8G or 12GiB."""
+    try:
+        size = parse_bytes(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if size < 1:
+        raise click.BadParameter("must be at least 1 byte")
+    return size
 
 
 @click.command("rpc-serve", cls=Command)
@@ -65,7 +59,7 @@ class _Size(ParamType):
     "--mem",
     cls=Option,
     other_names=["-m"],
-    type=_Size(),
+    type=_size,
     metavar="SIZE",
     help="Memory limit per client and device, such as 8G.",
 )
@@ -75,15 +69,7 @@ class _Size(ParamType):
     metavar="FILE",
     help=f"File with the key of clients. Default: {KEY_VARIABLE}, or a key that is generated and saved.",
 )
-@click.option(
-    "-t",
-    "--n-threads",
-    cls=Option,
-    other_names=["--threads"],
-    type=click.IntRange(1, 512),
-    metavar="N",
-    help="Compute threads of the CPU. Default: one per core.",
-)
+@threads_option("Compute threads of the CPU.")
 def command(
     host: str, port: int, device: str | None, mem: int | None, key_file: Path | None, n_threads: int | None
 ) -> None:

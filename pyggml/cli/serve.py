@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
 import click
+from click.types import FuncParamType
 
 import pyggml
 from pyggml.cli.arguments.model import hub_reference, print_default_model_notice
@@ -33,34 +34,27 @@ from pyggml.server import (
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_SHOWN_DEFAULTS = {
-    "max_tokens": "the rest of the context",
-    "temperature": "recommended by the model's makers, or 0.0",
-}
+_SHOWN_DEFAULTS = {"max_tokens": "the rest of the context", "temperature": "recommended by the model's makers, or 0.0"}
 
 # Help of fields with another meaning in the server.
 _HELP = {"max_queue": "Maximum number of waiting requests per model. Further requests are rejected with status 429."}
 _PATHS = ("tokenizer", "rpc_key")
 
 
-class _Text(ParamType):
-    """A field's value as in an environment variable: none, 12GB, or several values separated by commas."""
+_NONE = object()  # stands for None, which click uses for options that are not given
 
-    name = "text"
 
-    def __init__(self, field: Field) -> None:
-        self._field = field
+def _text_type(field: Field) -> ParamType:
+    """Return the type of a field's value as in an environment variable: none, 12GB, or values separated by commas."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the value; return ``_NONE`` for None, which click uses for options that are not given."""
+    def text(value: str) -> Any:
         try:
-            converted = self._field.checked(parse_text(self._field, value))
+            converted = field.checked(parse_text(field, value))
         except pyggml.InvalidParameterError as error:
-            self.fail(str(error), param, ctx)
+            raise click.BadParameter(str(error)) from None
         return _NONE if converted is None else converted
 
-
-_NONE = object()
+    return FuncParamType(text)
 
 
 def _server_options(function: _Function) -> _Function:
@@ -81,11 +75,11 @@ def _server_option(field: Field) -> Callable[[_Function], _Function]:
     default = LOAD_DEFAULTS.get(field.name, field.default)
     own: dict[str, Any] = {}
     if field.is_size:
-        own = {"type": _Text(field), "metavar": "SIZE"}
+        own = {"type": _text_type(field), "metavar": "SIZE"}
     elif any(get_origin(each) is tuple for each in field.types):
-        own = {"type": _Text(field), "metavar": "TEXT[,TEXT]..."}
+        own = {"type": _text_type(field), "metavar": "TEXT[,TEXT]..."}
     elif types.NoneType in field.types and default is not None:
-        own = {"type": _Text(field), "metavar": "N|none" if int in field.types else "X|none"}
+        own = {"type": _text_type(field), "metavar": "N|none" if int in field.types else "X|none"}
     elif Path in field.types or field.name in _PATHS:
         own = {"type": click.Path(), "metavar": "FILE"}
     return field_option(field, default=default, help=_HELP.get(field.name), **own)

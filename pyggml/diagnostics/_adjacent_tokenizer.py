@@ -15,10 +15,8 @@ from pyggml.files.model_files import split_set
 def check_adjacent_tokenizer(path: Path, vocab: Vocab, problems: Problems) -> None:
     """Compare a ``tokenizer.json`` next to the file with the vocabulary, unless it is shared with other models."""
     file = path.parent / "tokenizer.json"
-    if (
-        not file.is_file()
-        or len({(split_set(other.name) or [other.name])[0] for other in path.parent.glob("*.gguf")}) > 1
-    ):
+    models = {(split_set(other.name) or [other.name])[0] for other in path.parent.glob("*.gguf")}
+    if not file.is_file() or len(models) > 1:
         return
     try:
         content = read_object(file, TokenizerError)
@@ -28,7 +26,9 @@ def check_adjacent_tokenizer(path: Path, vocab: Vocab, problems: Problems) -> No
     model = content.get("model")
     tokens = model.get("vocab") if isinstance(model, dict) else None
     n_tokens = len(tokens) if isinstance(tokens, (dict, list)) else 0
-    wrong = next(filter(None, (_difference(token, vocab) for token in _entries(content.get("added_tokens")))), None)
+    added = content.get("added_tokens")
+    entries = [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    wrong = next(filter(None, (_difference(token, vocab) for token in entries)), None)
     if n_tokens > vocab.n_tokens:
         wrong = f"it has {n_tokens} tokens, but the file has {vocab.n_tokens}"
     if wrong is not None:
@@ -36,10 +36,6 @@ def check_adjacent_tokenizer(path: Path, vocab: Vocab, problems: Problems) -> No
             "neighbour-tokenizer",
             f"{file.name} next to the file belongs to another model: {wrong}. Do not load it as this model's tokenizer",
         )
-
-
-def _entries(added: object) -> list[dict[str, Any]]:
-    return [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
 
 
 def _difference(token: dict[str, Any], vocab: Vocab) -> str | None:

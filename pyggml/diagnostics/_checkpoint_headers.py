@@ -21,7 +21,6 @@ class HeaderTensors(Tensors):
     """Tensors that read only the scales of one quantised module of each kind."""
 
     def __init__(self, checkpoint: Checkpoint, prefixes: Mapping[str, str], scheme: Scheme | None) -> None:
-        """As :class:`~pyggml.importer.tensors.Tensors`."""
         super().__init__(checkpoint, prefixes, scheme)
         self._modules: dict[str, list[str]] = defaultdict(list)
         for name in self._stored_names:
@@ -36,7 +35,9 @@ class HeaderTensors(Tensors):
         members = self._modules.get(module, [])
         if self._scheme is None or len(members) < 2:
             return super().weight(name, shape, role, is_transposed=is_transposed)
-        signature = self._signature(name, role, module, members, shape)
+        stored = ((each, self.checkpoint[self._stored_names[each]]) for each in sorted(members))
+        parts = tuple((each[len(module) :], tensor.dtype, tensor.shape) for each, tensor in stored)
+        signature = name[len(module) :], role, self._scheme.settings(self.module(name, role)), shape, parts
         if signature in self._seen:
             weight, used = self._seen[signature]
             self._used.update(f"{module}.{suffix}" for suffix in used)
@@ -64,9 +65,3 @@ class HeaderTensors(Tensors):
         with stored.path.open("rb") as file:
             file.seek(stored.offset + offset)
             return file.read(min(_SAMPLE, stored.nbytes))
-
-    def _signature(self, name: str, role: Role, module: str, members: list[str], shape: tuple[int, ...]) -> _Signature:
-        stored = ((each, self.checkpoint[self._stored_names[each]]) for each in sorted(members))
-        parts = tuple((each[len(module) :], tensor.dtype, tensor.shape) for each, tensor in stored)
-        settings = None if self._scheme is None else self._scheme.settings(self.module(name, role))
-        return name[len(module) :], role, settings, shape, parts

@@ -28,7 +28,6 @@ from pyggml.importer.vocabulary.token_table import Token, TokenTable
 from pyggml.tokenizer.files import TokenizerDirectory, read_directory
 from pyggml.tokenizer.sentencepiece import Algorithm
 
-_NAMED_IDS = "_token_id"
 _KINDS = {"BPE": "spm", "Unigram": "ugm", "WordLevel": "spm", "WordPiece": "wpm"}
 
 
@@ -37,8 +36,7 @@ class DirectoryVocabulary:
     """The vocabulary of a directory, without plain tokens.
 
     Attributes:
-        type: as the engine calls it.
-        pre_tokenizer: see :class:`VocabularyReport`.
+        base: the tokens before others were added.
         n_tokens: including those that only pad the embedding.
         metadata: of a GGUF file that has only the tokens with a role.
         types: text -> type, of these tokens.
@@ -46,8 +44,7 @@ class DirectoryVocabulary:
         roles: the tokens with roles.
     """
 
-    type: str
-    pre_tokenizer: str
+    base: _BaseVocabulary
     n_tokens: int
     metadata: Mapping[str, object]
     types: Mapping[str, TokenType]
@@ -71,8 +68,8 @@ class DirectoryVocabulary:
         """Convert a report on the engine's renumbered tokens to one on the whole vocabulary."""
         return replace(
             report,
-            type=self.type,
-            pre_tokenizer=self.pre_tokenizer,
+            type=self.base.type,
+            pre_tokenizer=self.base.pre_tokenizer,
             n_tokens=self.n_tokens,
             special={part: SpecialToken(self.ids[token.text], token.text) for part, token in report.special.items()},
             stop_tokens={self.ids[text]: text for text in report.stop_tokens.values()},
@@ -98,8 +95,7 @@ def _read(directory: Path, config: Mapping[str, Any], problems: Problems) -> Dir
     files = read_directory(directory, config)
     base = _BaseVocabulary.of(files)
     added = added_tokens.added_tokens(files)
-    size = config.get("vocab_size")
-    n_vocab = size if isinstance(size, int) else None
+    n_vocab = size if isinstance(size := config.get("vocab_size"), int) else None
     ids = dict(base.ids)
     tokens = TokenTable(_LazyTokens(ids, base.types), ids)
     roles = find_roles(files, added, tokens, n_vocab)
@@ -117,16 +113,9 @@ def _read(directory: Path, config: Mapping[str, Any], problems: Problems) -> Dir
             f"{len(roles.dropped)} added tokens have no row in the embedding of {n_vocab}, and will be left out: "
             f"{listed([token.text for token in roles.dropped])}",
         )
-    types = _with_parts(tokens, roles)
-    return DirectoryVocabulary(
-        type=base.type,
-        pre_tokenizer=base.pre_tokenizer,
-        n_tokens=n_vocab or largest + 1,
-        metadata={**_shown(types, tokens, roles), **chat_templates(files)},
-        types=types,
-        ids=ids,
-        roles=roles,
-    )
+    types = _special_types(tokens, roles)
+    metadata = {**_renumbered_metadata(types, tokens, roles), **chat_templates(files)}
+    return DirectoryVocabulary(base, n_vocab or largest + 1, metadata, types, ids, roles)
 
 
 @dataclass(frozen=True)
@@ -221,7 +210,7 @@ def _require_merges(model: Mapping[str, Any], ids: Mapping[str, int], files: Tok
         raise TokenizerError(f"{files.tokenizer_file}: merges of unknown tokens: {listed(sorted(map(str, unknown)))}")
 
 
-def _with_parts(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
+def _special_types(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
     """The tokens that may be special to the engine or to a family, and their types."""
     changed = {token.text for token in tokens.by_id.values()}
     named = {tokens.by_id[token_id].text for token_id in (*roles.special.ids.values(), *roles.special.ends)}
@@ -229,15 +218,14 @@ def _with_parts(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
     return {text: tokens.by_id[tokens.ids[text]].type for text in texts}
 
 
-def _shown(types: Mapping[str, TokenType], tokens: TokenTable, roles: Roles) -> dict[str, object]:
+def _renumbered_metadata(types: Mapping[str, TokenType], tokens: TokenTable, roles: Roles) -> dict[str, object]:
     """The metadata of these tokens, renumbered."""
     number = {tokens.ids[text]: i for i, text in enumerate(types)}
-    metadata = {
-        key: number[value] if key.endswith(_NAMED_IDS) and isinstance(value, int) else value
-        for key, value in roles.metadata.items()
-    }
     return {
-        **metadata,
+        **{
+            key: number[value] if key.endswith("_token_id") and isinstance(value, int) else value
+            for key, value in roles.metadata.items()
+        },
         STOP_TOKEN_IDS: ",".join(str(number[token_id]) for token_id in roles.special.ends),
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",

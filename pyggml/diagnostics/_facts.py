@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyggml._native.metadata_check import MetadataCheck
-from pyggml.diagnostics.report import FileReport, Problem, Severity, VocabularyReport
+from pyggml.diagnostics.report import FileReport, Problem, VocabularyReport
 from pyggml.families import Match
 from pyggml.files.model_files import Format
 
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """A tensor as it is stored.
-
-    Attributes:
-        name: name in the file.
-        type: type of its elements, as the format calls it.
-        n_params: number of weights.
-        n_bytes: size of its data.
-    """
+    """A tensor as it is stored. ``type`` is its elements' type, as the format calls it."""
 
     name: str
     type: str
@@ -30,9 +23,8 @@ class TensorFacts:
     n_bytes: int
 
 
-@dataclass(frozen=True)
-class Storage:
-    """Storage form of the weights; see :class:`~pyggml.diagnostics.report.QuantizationReport`."""
+class Storage(NamedTuple):
+    """Storage form of the weights: the first fields of :class:`~pyggml.diagnostics.report.QuantizationReport`."""
 
     name: str
     method: str
@@ -46,21 +38,13 @@ class ModelFacts:
 
     Attributes:
         path: path of the file or directory.
-        format: "gguf" or "huggingface".
-        files: the files with weights.
         names: names of the model, its own name first.
-        tensors: the tensors as they are stored.
-        n_params: number of weights.
         metadata: metadata of the GGUF file, or of the one that an import would make.
-        match: the family.
-        survey: the engine's metadata check of the model.
-        vocabulary: the vocabulary; None: unknown.
-        storage: the storage form of the weights.
-        is_tied: whether the output shares the embedding's weights.
+        check: the engine's metadata check of the model.
+        is_tied: True if the output shares the embedding's weights.
         import_type: type that most weights would get in an import; None: the model is not imported.
         ignored_keys: keys of the configuration that an import ignores.
         rope: further facts about the rotations: "scaling", "factor", "n_ctx_original".
-        problems: problems found so far.
     """
 
     path: Path
@@ -71,14 +55,14 @@ class ModelFacts:
     n_params: int
     metadata: Mapping[str, object]
     match: Match
-    survey: MetadataCheck
+    check: MetadataCheck
     vocabulary: VocabularyReport | None
     storage: Storage
     is_tied: bool
     import_type: str | None = None
     ignored_keys: Sequence[str] = ()
     rope: Mapping[str, Any] = field(default_factory=dict)
-    problems: Sequence[Problem] = field(default_factory=tuple)
+    problems: Sequence[Problem] = ()
 
 
 class Problems(list[Problem]):
@@ -86,14 +70,11 @@ class Problems(list[Problem]):
 
     def error(self, code: str, message: str) -> None:
         """Add a problem that prevents the model from working."""
-        self._add("error", code, message)
+        self.append(Problem("error", code, message))
 
     def warning(self, code: str, message: str) -> None:
         """Add a problem with which the model works."""
-        self._add("warning", code, message)
-
-    def _add(self, severity: Severity, code: str, message: str) -> None:
-        self.append(Problem(severity, code, message))
+        self.append(Problem("warning", code, message))
 
 
 def listed(names: Sequence[str], n: int = 3) -> str:

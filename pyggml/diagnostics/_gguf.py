@@ -14,14 +14,13 @@ from pyggml import families
 from pyggml._core.checks import shown
 from pyggml._native import quantization_mix
 from pyggml._native.metadata_check import MetadataCheck, TensorMismatch, check_metadata, shorten_merges
-from pyggml._native.model import TOKENIZER_JSON, Model
+from pyggml._native.model import TOKENIZER_JSON
 from pyggml.diagnostics._adjacent_tokenizer import check_adjacent_tokenizer
 from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, TensorFacts, listed
 from pyggml.diagnostics._vocabulary import vocabulary_of
 from pyggml.diagnostics._weights import main_type
-from pyggml.diagnostics.report import FileReport, VocabularyReport
+from pyggml.diagnostics.report import FileReport
 from pyggml.errors import InferError, OutOfMemoryError, TokenizerError
-from pyggml.families import Family
 from pyggml.files.model_files import ModelFiles
 from pyggml.gguf import GGMLType, GGUFReader
 from pyggml.tokenizer.hugging_face import open_tokenizer
@@ -32,6 +31,8 @@ _TOKEN_ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
 _IMPORTANT_IDS = ("bos", "eos", "eot", "eom")
 # Tensors with a row for each token.
 _ROW_PER_TOKEN = ("token_embd.weight", "output.weight", "output.bias")
+# Keys of the vocabulary after "tokenizer.ggml." whose values are long.
+_COLUMNS = ("tokens", "token_type", "scores", "merges", "precompiled_charsmap")
 _LONG_LIST = 400
 _MAX_FACTORS_BYTES = 4096
 
@@ -55,14 +56,21 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
             for info in reader.tensors.values()
         ]
         shorten_merges(readers[0])
-        surveyed = check_metadata([reader.handle for reader in readers], path)
-        model = surveyed.model
+        check = check_metadata([reader.handle for reader in readers], path)
+        model = check.model
         match = families.of_gguf(metadata) if model is None else families.of_model(model)
-        _check_engine(surveyed, tensors, problems)
+        _check_engine(check, tensors, problems)
+        vocabulary = None
         if model is not None:
             _check_ids(metadata, model.vocab.n_tokens, problems)
             check_adjacent_tokenizer(path, model.vocab, problems)
-            _check_own_tokenizer(model, problems)
+            try:
+                open_tokenizer(None, model)
+            except TokenizerError as error:
+                problems.error("broken-tokenizer", str(error))
+            pre = str(metadata.get("tokenizer.ggml.pre", "")) if model.vocab.type == "bpe" else ""
+            tokenizer = "engine" if model.tokenizer_json is None else TOKENIZER_JSON
+            vocabulary = vocabulary_of(model, match.family, pre, tokenizer)
     return ModelFacts(
         path=path,
         format=files.format,
@@ -72,25 +80,13 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
         n_params=sum(tensor.n_params for tensor in tensors),
         metadata=metadata,
         match=match,
-        survey=surveyed,
-        vocabulary=None if model is None else _vocabulary_of(model, match.family, metadata),
+        check=check,
+        vocabulary=vocabulary,
         storage=_storage(metadata, tensors),
         is_tied=bool(tensors) and not any(tensor.name == "output.weight" for tensor in tensors),
         rope=_rope(readers),
         problems=problems,
     )
-
-
-def _vocabulary_of(model: Model, family: Family, metadata: Mapping[str, object]) -> VocabularyReport:
-    pre = str(metadata.get("tokenizer.ggml.pre", "")) if model.vocab.type == "bpe" else ""
-    return vocabulary_of(model, family, pre, "engine" if model.tokenizer_json is None else TOKENIZER_JSON)
-
-
-def _check_own_tokenizer(model: Model, problems: Problems) -> None:
-    try:
-        open_tokenizer(None, model)
-    except TokenizerError as error:
-        problems.error("broken-tokenizer", str(error))
 
 
 def _rope(readers: Sequence[GGUFReader]) -> dict[str, object]:
@@ -110,7 +106,9 @@ def _rope(readers: Sequence[GGUFReader]) -> dict[str, object]:
 
 def _split_set(first: GGUFReader, files: ModelFiles, stack: ExitStack, problems: Problems) -> Iterator[GGUFReader]:
     """The file or, if it is one of a set, all of them in order."""
-    count = _number(first.metadata.get("split.count"))
+    count, own = (
+        value if isinstance(value := first.metadata.get(key), int) else 0 for key in ("split.count", "split.no")
+    )
     if count < 2:
         yield first
         return
@@ -122,7 +120,6 @@ def _split_set(first: GGUFReader, files: ModelFiles, stack: ExitStack, problems:
         )
         yield first
         return
-    own = _number(first.metadata.get("split.no"))
     if own != 0:
         head = files.files[0].name
         problems.error("not-first-file", f"{first.path.name} is not the first of {count} files: name {head}")
@@ -155,28 +152,26 @@ def _check_length(reader: GGUFReader, problems: Problems) -> None:
         )
 
 
-def _check_engine(surveyed: MetadataCheck, tensors: Sequence[TensorFacts], problems: Problems) -> None:
+def _check_engine(check: MetadataCheck, tensors: Sequence[TensorFacts], problems: Problems) -> None:
     """Add the problems that the engine finds."""
-    if surveyed.failed == "architecture":
-        problems.error(
-            "unknown-architecture",
-            f"the engine does not know this kind of model: {surveyed.message}. A newer version of pyggml may",
-        )
-    elif surveyed.failed == "sizes":
-        problems.error("broken-metadata", f"the engine cannot read the sizes of the model: {surveyed.message}")
-    elif surveyed.failed == "vocabulary":
-        problems.error("broken-vocabulary", f"the engine cannot read the vocabulary: {surveyed.message}")
+    if check.failed == "architecture":
+        message = f"the engine does not know this kind of model: {check.message}. A newer version of pyggml may"
+        problems.error("unknown-architecture", message)
+    elif check.failed == "sizes":
+        problems.error("broken-metadata", f"the engine cannot read the sizes of the model: {check.message}")
+    elif check.failed == "vocabulary":
+        problems.error("broken-vocabulary", f"the engine cannot read the vocabulary: {check.message}")
     elif not tensors:
         problems.error("no-tensors", "there are no weights in the file: it can only split text into tokens")
     else:
-        _check_tensors(surveyed, problems)
+        _check_tensors(check, problems)
 
 
-def _check_tensors(surveyed: MetadataCheck, problems: Problems) -> None:
-    n_tokens = 0 if surveyed.model is None else surveyed.model.vocab.n_tokens
-    missing = [each.name for each in surveyed.findings if each.found is None]
-    rows = [each for each in surveyed.findings if _is_about_tokens(each, n_tokens)]
-    shapes = [each for each in surveyed.findings if each.found is not None and each not in rows]
+def _check_tensors(check: MetadataCheck, problems: Problems) -> None:
+    n_tokens = 0 if check.model is None else check.model.vocab.n_tokens
+    missing = [each.name for each in check.findings if each.found is None]
+    rows = [each for each in check.findings if _is_about_tokens(each, n_tokens)]
+    shapes = [each for each in check.findings if each.found is not None and each not in rows]
     if rows and rows[0].found is not None:
         problems.error(
             "tokenizer-disagrees",
@@ -195,14 +190,14 @@ def _check_tensors(surveyed: MetadataCheck, problems: Problems) -> None:
             f"{counted(len(shapes), 'tensor')} of a wrong shape: {shown(first.name)} is {first.found}, but the "
             f"metadata implies {first.expected}. Convert or download the model again",
         )
-    if surveyed.unknown:
+    if check.unknown:
         problems.error(
             "unknown-tensor",
-            f"{counted(len(surveyed.unknown), 'tensor')} too many for such a model: {listed(surveyed.unknown)}. It may "
+            f"{counted(len(check.unknown), 'tensor')} too many for such a model: {listed(check.unknown)}. It may "
             "have another architecture than its metadata names, or need a newer version of pyggml",
         )
-    if surveyed.failed and not (missing or shapes or rows):
-        problems.error("engine-refuses", f"the engine does not accept the tensors: {surveyed.message}")
+    if check.failed and not (missing or shapes or rows):
+        problems.error("engine-refuses", f"the engine does not accept the tensors: {check.message}")
 
 
 def _is_about_tokens(finding: TensorMismatch, n_tokens: int) -> bool:
@@ -217,14 +212,13 @@ def _is_about_tokens(finding: TensorMismatch, n_tokens: int) -> bool:
 def _check_ids(metadata: Mapping[str, object], n_tokens: int, problems: Problems) -> None:
     for key, value in metadata.items():
         match = _TOKEN_ID.fullmatch(key)
-        if match is None or not isinstance(value, int) or 0 <= value < n_tokens:
-            continue
-        add = problems.error if match[1] in _IMPORTANT_IDS else problems.warning
-        add(
-            "bad-token-id",
-            f"{key} is {value}, but the vocabulary has only {n_tokens} tokens: the engine takes another one, or none. "
-            "Set it to the id of the right token",
-        )
+        if match and isinstance(value, int) and not 0 <= value < n_tokens:
+            add = problems.error if match[1] in _IMPORTANT_IDS else problems.warning
+            add(
+                "bad-token-id",
+                f"{key} is {value}, but the vocabulary has only {n_tokens} tokens: the engine takes another one, or "
+                "none. Set it to the id of the right token",
+            )
 
 
 def _short_metadata(metadata: Mapping[str, object]) -> Iterator[tuple[str, object]]:
@@ -236,17 +230,7 @@ def _short_metadata(metadata: Mapping[str, object]) -> Iterator[tuple[str, objec
         yield key, value.tolist() if isinstance(value, np.ndarray) and value.size <= _LONG_LIST else value
 
 
-_COLUMNS = ("tokens", "token_type", "scores", "merges", "precompiled_charsmap")
-
-
 def _storage(metadata: Mapping[str, object], tensors: Sequence[TensorFacts]) -> Storage:
     given = metadata.get("general.file_type")
-    if isinstance(given, int):
-        name = quantization_mix.file_type_name(given)
-        if name is not None:
-            return Storage(name, "gguf")
-    return Storage(main_type(tensors), "gguf")
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    name = quantization_mix.file_type_name(given) if isinstance(given, int) else None
+    return Storage(main_type(tensors) if name is None else name, "gguf")

@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from pyggml import families
-from pyggml._native.metadata_check import MetadataCheck, check_metadata, gguf_of
-from pyggml.diagnostics import _vocabulary
+from pyggml._native.metadata_check import check_metadata, gguf_of
 from pyggml.diagnostics._checkpoint_headers import HeaderTensors
-from pyggml.diagnostics._directory_vocabulary import DirectoryVocabulary, inspect_vocabulary
+from pyggml.diagnostics._directory_vocabulary import inspect_vocabulary
 from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, TensorFacts
+from pyggml.diagnostics._vocabulary import vocabulary_of
 from pyggml.diagnostics._weights import main_type
-from pyggml.diagnostics.report import FileReport, VocabularyReport
+from pyggml.diagnostics.report import FileReport
 from pyggml.errors import InferError, ModelNotFoundError, OutOfMemoryError, UnsupportedArchitectureError
-from pyggml.families import Match
 from pyggml.files.config import Config, read_config
 from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import choose_types
@@ -73,33 +71,49 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
         plan = _plan(partial(plan_import, config, layout, scheme, checkpoint, sampling), problems)
     values = config.values if plan is None else {**plan.config.values, "vocab_size": plan.sizes.n_vocab}
     vocabulary = inspect_vocabulary(files.path, values, problems)
-    metadata = _sizes(config) if plan is None else _plain(plan.metadata)
+    metadata = _sizes(config) if plan is None else dict(plan.metadata)
+    # With Python's own numbers, as a file's header has them.
+    metadata = {key: value.item() if isinstance(value, np.generic) else value for key, value in metadata.items()}
     for note in sampling.notes:
         problems.warning("bad-sampling", note)
-    shown = {**metadata, **({} if vocabulary is None else vocabulary.metadata)}
+    vocabulary_metadata = {} if vocabulary is None else vocabulary.metadata
+    templates = {key: value for key, value in vocabulary_metadata.items() if "chat_template" in key}
+    shown = {**metadata, **vocabulary_metadata}
     shown.pop("general.name", None)  # the import spells it so that the engine draws no conclusions from it
-    surveyed = check_metadata([gguf_of(shown)], config.path)
-    match = _match(config, plan, metadata, vocabulary)
-    if plan is not None and vocabulary is not None and surveyed.failed:
-        problems.error("engine-refuses", f"the engine cannot read the model's {surveyed.failed}: {surveyed.message}")
-    tensors = [
-        TensorFacts(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes)
-        for tensor in (checkpoint or {}).values()
-    ]
+    check = check_metadata([gguf_of(shown)], config.path)
+    if plan is None or vocabulary is None:
+        match = families.of_config(config.values, None if vocabulary is None else vocabulary.special_texts)
+    else:
+        match = families.of_vocabulary({**metadata, **templates}, vocabulary.n_tokens, vocabulary.has_special)
+        if check.failed:
+            problems.error("engine-refuses", f"the engine cannot read the model's {check.failed}: {check.message}")
+    stored = () if checkpoint is None else tuple(checkpoint.values())
+    tensors = [TensorFacts(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes) for tensor in stored]
+    counts = Counter(tensor.path for tensor in stored)
+    paths = () if checkpoint is None else checkpoint.files
+    if plan is None:  # the only sources, although they may be wrong
+        n_params = sum(tensor.n_params for tensor in tensors)
+        is_tied = config.values.get("tie_word_embeddings") is True
+    else:
+        n_params = sum(math.prod(tensor.shape) for tensor in plan.tensors)
+        is_tied = not any(tensor.name == "output.weight" for tensor in plan.tensors)
+    report = None
+    if vocabulary is not None and check.model is not None:
+        report = vocabulary.with_real_ids(vocabulary_of(check.model, match.family, ""))
     given = [metadata.get("general.name"), *(config.values.get(key) for key in _NAME_KEYS)]
     return ModelFacts(
         path=files.path,
         format=files.format,
-        files=_files(checkpoint),
+        files=[FileReport(file, file.stat().st_size, counts[file]) for file in paths],
         names=[*dict.fromkeys(name for name in given if isinstance(name, str) and name), files.path.name],
         tensors=tensors,
-        n_params=_n_params(plan, tensors),
-        metadata={**metadata, **_texts_of(vocabulary)},
+        n_params=n_params,
+        metadata={**metadata, **templates},
         match=match,
-        survey=surveyed,
-        vocabulary=_report_on(vocabulary, surveyed, match),
+        check=check,
+        vocabulary=report,
         storage=_storage(config, tensors),
-        is_tied=_is_tied(config, plan),
+        is_tied=is_tied,
         import_type=None if plan is None or not plan.tensors else _import_type(plan),
         ignored_keys=() if plan is None else plan.ignored,
         rope=_rope(config),
@@ -180,19 +194,7 @@ def _code(what: str, error: InferError) -> str:
     return "broken-tensor" if what == "tensor" else "broken-metadata"
 
 
-def _files(checkpoint: Checkpoint | None) -> Sequence[FileReport]:
-    if checkpoint is None:
-        return ()
-    counts = Counter(tensor.path for tensor in checkpoint.values())
-    return [FileReport(file, file.stat().st_size, counts[file]) for file in checkpoint.files]
-
-
 # --- the import -------------------------------------------------------------------------------
-
-
-def _plain(metadata: Mapping[str, object]) -> dict[str, object]:
-    """The metadata with Python's own numbers, as a file's header has them."""
-    return {key: value.item() if isinstance(value, np.generic) else value for key, value in metadata.items()}
 
 
 def _sizes(config: Config) -> dict[str, object]:
@@ -206,22 +208,6 @@ def _sizes(config: Config) -> dict[str, object]:
     return sizes
 
 
-def _match(
-    config: Config, plan: ImportPlan | None, metadata: Mapping[str, object], vocabulary: DirectoryVocabulary | None
-) -> Match:
-    if plan is None or vocabulary is None:
-        return families.of_config(config.values, None if vocabulary is None else vocabulary.special_texts)
-    return families.of_vocabulary({**metadata, **_texts_of(vocabulary)}, vocabulary.n_tokens, vocabulary.has_special)
-
-
-def _report_on(
-    vocabulary: DirectoryVocabulary | None, surveyed: MetadataCheck, match: Match
-) -> VocabularyReport | None:
-    if vocabulary is None or surveyed.model is None:
-        return None
-    return vocabulary.with_real_ids(_vocabulary.vocabulary_of(surveyed.model, match.family, ""))
-
-
 def _import_type(plan: ImportPlan) -> str:
     types, _ = choose_types("auto", plan.layout, plan.sizes, plan.tensors)
     sizes: Counter[str] = Counter()
@@ -233,24 +219,6 @@ def _import_type(plan: ImportPlan) -> str:
 # --- facts -----------------------------------------------------------------------------------------
 
 
-def _texts_of(vocabulary: DirectoryVocabulary | None) -> dict[str, object]:
-    shown = {} if vocabulary is None else vocabulary.metadata
-    return {key: value for key, value in shown.items() if "chat_template" in key}
-
-
-def _n_params(plan: ImportPlan | None, tensors: Sequence[TensorFacts]) -> int:
-    """The number of parameters; without a plan, that of all stored numbers."""
-    if plan is None:
-        return sum(tensor.n_params for tensor in tensors)
-    return sum(math.prod(tensor.shape) for tensor in plan.tensors)
-
-
-def _is_tied(config: Config, plan: ImportPlan | None) -> bool:
-    if plan is None:  # the only source, although it may be wrong
-        return config.values.get("tie_word_embeddings") is True
-    return not any(tensor.name == "output.weight" for tensor in plan.tensors)
-
-
 def _rope(config: Config) -> dict[str, Any]:
     """Facts about rotations that a GGUF file lacks."""
     section = config.values.get("rope_parameters") or config.values.get("rope_scaling") or {}
@@ -259,20 +227,9 @@ def _rope(config: Config) -> dict[str, Any]:
     section = section.get("full_attention", section)
     kind = section.get("rope_type", section.get("type", "default"))
     original = section.get("original_max_position_embeddings", config.values.get("original_max_position_embeddings"))
-    known = {
-        "scaling": "none" if kind == "default" else kind,
-        "factor": section.get("factor"),
-        "n_ctx_original": original,
-    }
+    scaling = "none" if kind == "default" else kind
+    known = {"scaling": scaling, "factor": section.get("factor"), "n_ctx_original": original}
     return {name: value for name, value in known.items() if value is not None}
-
-
-@dataclass(frozen=True)
-class _Bits:
-    """The bits and groups of quantised weights, for any method."""
-
-    bits: int | None
-    group_size: int | None
 
 
 def _storage(config: Config, tensors: Sequence[TensorFacts]) -> Storage:
@@ -280,18 +237,20 @@ def _storage(config: Config, tensors: Sequence[TensorFacts]) -> Storage:
     if not isinstance(section, dict):
         return Storage(main_type(tensors), "none")
     method = str(section.get("quant_method"))
-    bits = _BITS.get(method, _plain_bits)(section)
-    parts = [method, None if bits.bits is None else f"{bits.bits} bits"]
-    parts.append(None if bits.group_size is None else f"in groups of {bits.group_size}")
-    return Storage(" ".join(filter(None, parts)), method, bits.bits, bits.group_size)
+    if method == "compressed-tensors":
+        bits, group_size = _group_bits(section)
+    elif method == "fp8":
+        block = section.get("weight_block_size")
+        bits, group_size = 8, _positive(block[-1]) if isinstance(block, list) and block else None
+    else:
+        bits, group_size = _positive(section.get("bits")), _positive(section.get("group_size"))
+    bits_text = "" if bits is None else f" {bits} bits"
+    group_text = "" if group_size is None else f" in groups of {group_size}"
+    return Storage(f"{method}{bits_text}{group_text}", method, bits, group_size)
 
 
-def _plain_bits(section: Mapping[str, Any]) -> _Bits:
-    return _Bits(_positive(section.get("bits")), _positive(section.get("group_size")))
-
-
-def _group_bits(section: Mapping[str, Any]) -> _Bits:
-    """The bits of compressed-tensors, if all groups of modules are quantised alike."""
+def _group_bits(section: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The bits and the group size of compressed-tensors, if all groups of modules are quantised alike."""
     groups = section.get("config_groups")
     weights = [group.get("weights") for group in groups.values() if isinstance(group, dict)] if groups else []
     found = {
@@ -299,15 +258,7 @@ def _group_bits(section: Mapping[str, Any]) -> _Bits:
         for each in weights
         if isinstance(each, dict)
     }
-    return _Bits(*found.pop()) if len(found) == 1 else _Bits(None, None)
-
-
-def _float_bits(section: Mapping[str, Any]) -> _Bits:
-    block = section.get("weight_block_size")
-    return _Bits(8, _positive(block[-1]) if isinstance(block, list) and block else None)
-
-
-_BITS = {"compressed-tensors": _group_bits, "fp8": _float_bits}
+    return found.pop() if len(found) == 1 else (None, None)
 
 
 def _positive(value: object) -> int | None:

@@ -12,12 +12,14 @@ import numpy as np
 from pyggml._native.metadata_check import ROPE_SCALINGS, ROPE_TYPES
 from pyggml.diagnostics.report import RopeReport
 
-#: The engine's name for a size -> the metadata key without the architecture before it.
-_KEYS = {
+#: Sizes by the engine's names -> the metadata keys without the architecture before them.
+_WHOLE = {
     "n_layer": "block_count",
     "n_embd": "embedding_length",
     "n_ctx_train": "context_length",
     "n_expert": "expert_count",
+}
+_PER_LAYER = {
     "n_head": "attention.head_count",
     "n_head_kv": "attention.head_count_kv",
     "head_dim": "attention.key_length",
@@ -25,10 +27,8 @@ _KEYS = {
     "n_ff_expert": "expert_feed_forward_length",
     "n_expert_used": "expert_used_count",
     "sliding_window": "attention.sliding_window",
-    "rope_base": "rope.freq_base",
-    "rope_n_dims": "rope.dimension_count",
 }
-_PER_LAYER = ("n_head", "n_head_kv", "head_dim", "n_ff", "n_ff_expert", "n_expert_used", "sliding_window")
+_KEYS = {**_WHOLE, **_PER_LAYER, "rope_base": "rope.freq_base", "rope_n_dims": "rope.dimension_count"}
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,19 @@ class ModelSizes:
     rope: RopeReport
 
 
-def sizes_of(surveyed: Mapping[str, Any], metadata: Mapping[str, object], rope: Mapping[str, Any]) -> ModelSizes:
+def sizes_of(engine_sizes: Mapping[str, Any], metadata: Mapping[str, object], rope: Mapping[str, Any]) -> ModelSizes:
     """The sizes of a model.
 
     Args:
-        surveyed: what the engine read; may be empty.
+        engine_sizes: what the engine read; may be empty.
         metadata: of the file.
         rope: facts about the rotations that take precedence: "scaling", "factor", "n_ctx_original".
     """
-    known = {name: value for name, value in surveyed.items() if value is not None}  # JSON has no nan
+    known = {name: value for name, value in engine_sizes.items() if value is not None}  # JSON has no nan
     sizes = known or _of_metadata(metadata)
     layers = {name: tuple(int(n) for n in np.atleast_1d(sizes.get(name, 0))) for name in _PER_LAYER}
     values = {name: max(each, default=0) for name, each in layers.items()}
-    values |= {name: int(sizes.get(name, 0)) for name in ("n_layer", "n_embd", "n_ctx_train", "n_expert")}
+    values |= {name: int(sizes.get(name, 0)) for name in _WHOLE}
     differing = {name: each for name, each in layers.items() if len(set(each)) > 1}
     found = _rope(sizes, values["n_ctx_train"])
     return ModelSizes(values, differing, found if found.type in ("", "none") else replace(found, **rope))

@@ -7,7 +7,6 @@ from typing import Any
 
 from pyggml._native.model import Model
 from pyggml.chat import ChatTemplates
-from pyggml.chat.template_selection import missing_template_advice
 from pyggml.diagnostics._facts import Problems
 from pyggml.diagnostics.report import TemplateReport
 from pyggml.errors import EngineError, InferError, OutOfMemoryError
@@ -41,20 +40,11 @@ def template_of(model: Model, problems: Problems) -> TemplateReport | None:
         return None
     with templates:
         for name, conversation in _conversations(templates):
-            problem = _refusal(templates, conversation)
-            if problem is not None:
-                problems.error(
-                    "template-fails",
-                    f"the chat template does not render {name}: {problem}. Pass another chat_template",
-                )
+            if refusal := _refusal(templates, conversation):
+                message = f"the chat template does not render {name}: {refusal}. Pass another chat_template"
+                problems.error("template-fails", message)
                 break
         return TemplateReport(templates.source, templates.names, templates.supports)
-
-
-def remarks_on(model: Model) -> Iterator[str]:
-    """Yield remarks on chatting with a model that generates."""
-    if model.chat_template() is None:
-        yield f"there is no chat template: {missing_template_advice(model)}"
 
 
 def _conversations(templates: ChatTemplates) -> Iterator[tuple[str, dict[str, Any]]]:

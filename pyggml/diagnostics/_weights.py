@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from pyggml.diagnostics._facts import TensorFacts
@@ -30,17 +31,24 @@ def by_type(tensors: Iterable[TensorFacts]) -> tuple[TensorShare, ...]:
 
 def by_part(tensors: Iterable[TensorFacts]) -> tuple[TensorShare, ...]:
     """Group the tensors by component, the largest share first."""
-    return _shares(tensors, lambda tensor: _part(tensor.name))
+
+    def part(tensor: TensorFacts) -> str:
+        return next((part for part, pattern in _PARTS if re.search(pattern, tensor.name)), "other")
+
+    return _shares(tensors, part)
 
 
 def by_layer(tensors: Iterable[TensorFacts]) -> tuple[LayerReport, ...]:
     """The share of each layer."""
-    layers: dict[int, list[TensorFacts]] = {}
+    layers = defaultdict[int, list[TensorFacts]](list)
     for tensor in tensors:
-        match = _LAYER.search(tensor.name)
-        if match is not None:
-            layers.setdefault(int(match[1]), []).append(tensor)
-    return tuple(_layer(index, layers[index]) for index in sorted(layers))
+        if match := _LAYER.search(tensor.name):
+            layers[int(match[1])].append(tensor)
+    shares = {index: by_type(layers[index]) for index in sorted(layers)}
+    return tuple(
+        LayerReport(index, sum(share.n_bytes for share in parts), {share.name: share.n_bytes for share in parts})
+        for index, parts in shares.items()
+    )
 
 
 def main_type(tensors: Sequence[TensorFacts]) -> str:
@@ -48,19 +56,10 @@ def main_type(tensors: Sequence[TensorFacts]) -> str:
     return max(by_type(tensors), key=lambda share: share.n_params, default=TensorShare("", 0, 0, 0)).name
 
 
-def _layer(index: int, tensors: Sequence[TensorFacts]) -> LayerReport:
-    shares = by_type(tensors)
-    return LayerReport(index, sum(share.n_bytes for share in shares), {share.name: share.n_bytes for share in shares})
-
-
-def _part(name: str) -> str:
-    return next((part for part, pattern in _PARTS if re.search(pattern, name)), "other")
-
-
 def _shares(tensors: Iterable[TensorFacts], key: Callable[[TensorFacts], str]) -> tuple[TensorShare, ...]:
-    groups: dict[str, list[TensorFacts]] = {}
+    groups = defaultdict[str, list[TensorFacts]](list)
     for tensor in tensors:
-        groups.setdefault(key(tensor), []).append(tensor)
+        groups[key(tensor)].append(tensor)
     shares = [
         TensorShare(name, len(group), sum(each.n_params for each in group), sum(each.n_bytes for each in group))
         for name, group in groups.items()

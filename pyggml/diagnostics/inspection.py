@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pyggml import families
 from pyggml._native.model import Model, Progress
+from pyggml.chat.template_selection import missing_template_advice
 from pyggml.diagnostics._facts import ModelFacts, Problems
 from pyggml.diagnostics._gguf import read_gguf
 from pyggml.diagnostics._hugging_face import read_hugging_face
 from pyggml.diagnostics._sizes import ModelSizes, sizes_of
-from pyggml.diagnostics._template import remarks_on, template_of
+from pyggml.diagnostics._template import template_of
 from pyggml.diagnostics._weights import by_layer, by_part, by_type
 from pyggml.diagnostics.report import LoadPlan, ModelReport, Problem, QuantizationReport, TemplateReport
 from pyggml.memory.llm_context import default_n_ctx, generates, n_ctx_limit
@@ -44,21 +45,23 @@ def inspect(source: Source = None, progress: Progress | None = None) -> ModelRep
     try:
         return _report(facts)
     finally:
-        if facts.survey.model is not None:
-            facts.survey.model.close()
+        if facts.check.model is not None:
+            facts.check.model.close()
 
 
 def _report(facts: ModelFacts) -> ModelReport:
     problems = Problems(facts.problems)
-    model, failed = facts.survey.model, facts.survey.failed
+    model, failed = facts.check.model, facts.check.failed
     template = None if model is None else template_of(model, problems)
-    remarks: list[str] = []
+    remarks: tuple[str, ...] = ()
     if model is not None and failed not in ("architecture", "sizes") and generates(model):
         _check_stop_tokens(facts, problems)
-        remarks += remarks_on(model)
+        if model.chat_template() is None:
+            remarks = (f"there is no chat template: {missing_template_advice(model)}",)
     sampling = None if model is None else _sampling(model, problems)
-    sizes = sizes_of(facts.survey.sizes, facts.metadata, facts.rope)
+    sizes = sizes_of(facts.check.sizes, facts.metadata, facts.rope)
     n_bytes = sum(tensor.n_bytes for tensor in facts.tensors)
+    bits_per_weight = round(8 * n_bytes / facts.n_params, 3) if facts.n_params else 0.0
     architecture = str(facts.metadata.get("general.architecture", ""))
     ordered = tuple(sorted(problems, key=lambda problem: problem.severity))  # errors come before warnings
     return ModelReport(
@@ -75,7 +78,7 @@ def _report(facts: ModelFacts) -> ModelReport:
         types=by_type(facts.tensors),
         parts=by_part(facts.tensors),
         layers=by_layer(facts.tensors),
-        quantization=_quantization(facts, n_bytes),
+        quantization=QuantizationReport(*facts.storage, bits_per_weight),
         **sizes.values,
         per_layer=sizes.per_layer,
         rope=sizes.rope,
@@ -84,7 +87,7 @@ def _report(facts: ModelFacts) -> ModelReport:
         chat_template=template,
         recommended_sampling=sampling,
         problems=ordered,
-        remarks=tuple(remarks),
+        remarks=remarks,
         plan=_plan(facts, ordered),
         metadata=facts.metadata,
     )
@@ -121,15 +124,9 @@ def _variant(facts: ModelFacts, sizes: ModelSizes, template: TemplateReport | No
     return families.variant_of(facts.match.family, facts.names, source, shown)
 
 
-def _quantization(facts: ModelFacts, n_bytes: int) -> QuantizationReport:
-    storage = facts.storage
-    per_weight = 8 * n_bytes / facts.n_params if facts.n_params else 0.0
-    return QuantizationReport(storage.name, storage.method, storage.bits, storage.group_size, round(per_weight, 3))
-
-
 def _plan(facts: ModelFacts, problems: tuple[Problem, ...]) -> LoadPlan:
     refusals = [each.message for each in problems if each.severity == "error" and each.code not in _LOADS_WITH]
-    model, family = facts.survey.model, facts.match.family
+    model, family = facts.check.model, facts.match.family
     kind = families.kind_of(family)
     return LoadPlan(
         loads=not refusals,

@@ -24,13 +24,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class FileReport:
-    """A file that holds weights.
-
-    Attributes:
-        path: path of the file.
-        n_bytes: size of the file.
-        n_tensors: number of tensors in the file.
-    """
+    """A file that holds weights: its path, its size, and the number of its tensors."""
 
     path: Path
     n_bytes: int
@@ -43,7 +37,6 @@ class TensorShare:
 
     Attributes:
         name: what they have in common: "Q4_K", "attention" ...
-        n_tensors: number of tensors.
         n_params: number of weights in them; in packed checkpoints, of the integers that contain the weights.
         n_bytes: size of their data.
     """
@@ -112,12 +105,7 @@ class RopeReport:
 
 @dataclass(frozen=True)
 class SpecialToken:
-    """A token with a role.
-
-    Attributes:
-        id: id of the token.
-        text: its text in the vocabulary.
-    """
+    """A token with a role: its id, and its text in the vocabulary."""
 
     id: int
     text: str
@@ -156,7 +144,6 @@ class TemplateReport:
     Attributes:
         source: its Jinja text.
         names: names of the model's other templates.
-        supports: the abilities of the template.
     """
 
     source: str

@@ -24,14 +24,11 @@ _VULKAN_DRIVERS = ("usr/share/vulkan/icd.d", "usr/local/share/vulkan/icd.d", "et
 _VULKAN_VARIABLES = ("VK_DRIVER_FILES", "VK_ADD_DRIVER_FILES", "VK_ICD_FILENAMES")
 _NOT_FOUND = re.compile(r"(lib[\w+-]+\.so[.\d]*): cannot open shared object file")
 _CUDA_LIBRARY = re.compile(r"libcu\w+\.so\.(\d+)")
-# By the beginning of a library's name.
+# By the beginnings of a library's name.
 _INSTALL_HINTS = {
-    "libvulkan": "install the Vulkan loader (on Debian and Ubuntu: apt install libvulkan1)",
-    "libamdhip": "install ROCm's run-time libraries",
-    "libhip": "install ROCm's run-time libraries",
-    "libroc": "install ROCm's run-time libraries",
-    "libsycl": "install Intel's oneAPI run-time libraries",
-    "libmkl": "install Intel's oneAPI run-time libraries",
+    ("libvulkan",): "install the Vulkan loader (on Debian and Ubuntu: apt install libvulkan1)",
+    ("libamdhip", "libhip", "libroc"): "install ROCm's run-time libraries",
+    ("libsycl", "libmkl"): "install Intel's oneAPI run-time libraries",
 }
 
 
@@ -80,12 +77,7 @@ class Build:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine.
-
-    Attributes:
-        root: the root folder, "/" unless in tests.
-        environment: the environment variables.
-    """
+    """A machine: its root folder, which is "/" unless in tests, and the environment variables."""
 
     root: Path = Path("/")
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -123,13 +115,7 @@ def has_gpu_backend(options: Sequence[str]) -> bool:
 
 
 def explain_missing_device(kind: str, build: Build, machine: Machine) -> str:
-    """Explain why there is no such device, and how to fix it.
-
-    Args:
-        kind: the requested kind: "cuda", "gpu" ..., without its index.
-        build: the build.
-        machine: the machine.
-    """
+    """Explain why there is no device of a kind ("cuda", "gpu" ..., without its index), and how to fix it."""
     if kind == "gpu":
         seen = [device for device in build.devices if device.kind in KINDS]
         kind = _preferred_kind(machine) if machine.gpus and not seen else kind
@@ -235,16 +221,14 @@ def _preferred_kind(machine: Machine) -> str:
 
 def _explain_index(kind: str, seen: Sequence[EngineDevice], machine: Machine) -> str:
     """Explain that there are fewer devices of a kind than requested."""
-    known = KINDS.get(kind)
     counted = f'devices are numbered from 0; the last is "{kind}:{len(seen) - 1}"'
+    known = KINDS.get(kind)
     others = [gpu for gpu in machine.gpus if known and gpu.vendor in known.vendors][len(seen) :]
     if not known or not others:
         return counted
-    missing = next((gpu for gpu in others if gpu.missing), None)
-    variable = next((name for name in known.index_variables if name in machine.environment), None)
-    if missing:
+    if missing := next((gpu for gpu in others if gpu.missing), None):
         return f"{counted}; {missing.name} ({missing.seen}) cannot be used: {missing.missing}: {missing.remedy}"
-    if variable:
+    if variable := next((name for name in known.index_variables if name in machine.environment), None):
         return f"{counted}; {variable}={machine.environment[variable]} hides the others"
     return counted
 
@@ -324,9 +308,8 @@ def _hidden_by(known: Kind, name: str, machine: Machine) -> Problem:
 
 
 def _no_libraries(kind: str, build: Build) -> Iterator[Problem]:
-    if kind not in build.unloaded:
+    if (error := build.unloaded.get(kind)) is None:
         return
-    error = build.unloaded[kind]
     label, name = KINDS[kind].label, _NOT_FOUND.search(error)
     if not name:
         remedy = f"rebuild it here, {KINDS[kind].build_command()}"
@@ -343,7 +326,7 @@ def _install_hint(library: str) -> str:
     """Return how to install a run-time library."""
     if cuda := _CUDA_LIBRARY.match(library):
         return f'pip install "pyggml[cuda{cuda[1]}]", or a CUDA {cuda[1]} toolkit'
-    install = (remedy for prefix, remedy in _INSTALL_HINTS.items() if library.startswith(prefix))
+    install = (remedy for prefixes, remedy in _INSTALL_HINTS.items() if library.startswith(prefixes))
     return next(install, f"install the package with {library}")
 
 
@@ -361,8 +344,7 @@ def _not_built(kind: str, build: Build, machine: Machine) -> Iterator[Problem]:
 def _unexplained(kind: str, build: Build, machine: Machine) -> Problem:
     """Explain a problem without a visible cause: a startup error of the driver, or else a variable."""
     known = KINDS[kind]
-    error = nvidia.startup_error(machine.root) if kind == "cuda" else None
-    if error:
+    if kind == "cuda" and (error := nvidia.startup_error(machine.root)):
         return Problem("driver", f"NVIDIA's driver does not start: {error.text}", error.remedy)
     for name in (*known.index_variables, *known.other_variables):
         if name in machine.environment:

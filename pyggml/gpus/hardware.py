@@ -50,7 +50,6 @@ class Gpu(NamedTuple):
     """A GPU in this machine.
 
     Attributes:
-        vendor: its vendor.
         name: its product name, or else its PCI ids.
         seen: the bus address or file by which it was found.
         missing: what is missing to use it; None: nothing.
@@ -87,14 +86,10 @@ def _find_pci_gpus(root: Path) -> Iterator[Gpu]:
             driver = link.readlink().name if link.is_symlink() else ""
             info = read_pairs(root / "proc/driver/nvidia/gpus" / folder.name / "information", ":")
             name = info.get("Model", f"{vendor} GPU (PCI {vendor_id[2:]}:{device_id[2:]})")
-            seen = f"PCI {folder.name}, {_describe_driver(root, driver)}"
+            version = nvidia.driver_version(root) if driver == "nvidia" else None
+            described = f"driver {driver} {version or ''}".strip() if driver else "no driver"
             missing = _find_problems(root, vendor, driver, info.get("Device Minor", "[0-9]"))
-            yield Gpu(vendor, name, seen, *next(missing, ()))
-
-
-def _describe_driver(root: Path, driver: str) -> str:
-    version = nvidia.driver_version(root) if driver == "nvidia" else None
-    return f"driver {driver} {version or ''}".strip() if driver else "no driver"
+            yield Gpu(vendor, name, f"PCI {folder.name}, {described}", *next(missing, ()))
 
 
 def _find_other_gpus(root: Path) -> Iterator[Gpu]:
@@ -102,10 +97,8 @@ def _find_other_gpus(root: Path) -> Iterator[Gpu]:
     for name in _smi_names(root) if (root / "dev/dxg").exists() else ():
         yield Gpu("NVIDIA", name, "nvidia-smi", *next(_find_problems(root, "NVIDIA", "dxg"), ()))
     for node in sorted(root.glob("dev/nvidia[0-9]*")):
-        minor = node.name.removeprefix("nvidia")
-        yield Gpu(
-            "NVIDIA", "NVIDIA GPU", f"/dev/{node.name}", *next(_find_problems(root, "NVIDIA", "nvidia", minor), ())
-        )
+        missing = _find_problems(root, "NVIDIA", "nvidia", node.name.removeprefix("nvidia"))
+        yield Gpu("NVIDIA", "NVIDIA GPU", f"/dev/{node.name}", *next(missing, ()))
     if (root / "etc/nv_tegra_release").exists():
         name = read_text(root / "proc/device-tree/model").strip(" \n\0") or "NVIDIA Jetson"
         yield Gpu("NVIDIA", name, "/etc/nv_tegra_release", *next(_find_problems(root, "NVIDIA", "tegra"), ()))

@@ -14,7 +14,6 @@ class Kind(NamedTuple):
     """A kind of device and its requirements.
 
     Attributes:
-        label: its usual name.
         option: the build option that enables it.
         toolkit: the toolkit that the build needs.
         list_command: the program that lists its devices.

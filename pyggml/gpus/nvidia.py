@@ -88,9 +88,8 @@ def startup_error(root: Path = _SYSTEM) -> StartupError | None:
     name, description = ctypes.c_char_p(), ctypes.c_char_p()
     library.cuGetErrorName(code, ctypes.byref(name))
     library.cuGetErrorString(code, ctypes.byref(description))
-    text, remedy = _STARTUP_ERRORS.get(
-        code, ((description.value or b"it gives no reason").decode(errors="replace"), None)
-    )
+    own = (description.value or b"it gives no reason").decode(errors="replace")
+    text, remedy = _STARTUP_ERRORS.get(code, (own, None))
     return StartupError(f"{text} ({(name.value or b'CUDA').decode(errors='replace')}, {code})", remedy)
 
 

@@ -28,8 +28,8 @@ __all__ = [
 
 reference_meant_by = guess_reference  # its name in earlier versions
 
-_MIN_VERSION = (1, 24)  # earlier versions cannot stop a transfer over Xet
-_INSTALL = f"pip install 'huggingface_hub>={_MIN_VERSION[0]}.{_MIN_VERSION[1]}'"
+_MIN_VERSION = "1.24"  # earlier versions cannot stop a transfer over Xet
+_INSTALL = f"pip install 'huggingface_hub>={_MIN_VERSION}'"
 
 
 def fetch(source: str, progress: Progress | None = None) -> Path:
@@ -100,8 +100,7 @@ def _require_package(reference: Reference) -> None:
         raise MissingPackageError(
             f"downloading {reference} needs huggingface_hub, which cannot be imported ({error}): {_INSTALL}"
         ) from None
-    if tuple(map(int, huggingface_hub.__version__.split(".")[:2])) < _MIN_VERSION:
-        raise MissingPackageError(
-            f"downloading {reference} needs huggingface_hub {_MIN_VERSION[0]}.{_MIN_VERSION[1]} or later, but "
-            f"{huggingface_hub.__version__} is installed: {_INSTALL}"
-        )
+    found = huggingface_hub.__version__
+    if tuple(map(int, found.split(".")[:2])) < tuple(map(int, _MIN_VERSION.split("."))):
+        text = f"needs huggingface_hub {_MIN_VERSION} or later, but {found} is installed"
+        raise MissingPackageError(f"downloading {reference} {text}: {_INSTALL}")

@@ -23,12 +23,7 @@ def cache_folder() -> Path:
 
 def cached_models() -> list[Download]:
     """List the models in the cache, the last used first."""
-    found = [
-        download
-        for repository in _repositories()
-        for revision in repository.revisions
-        for download in _models_in(repository, revision)
-    ]
+    found = (download for repository, revision in _revisions() for download in _models_in(repository, revision))
     return sorted(found, key=lambda download: -download.used)
 
 
@@ -48,40 +43,37 @@ def remove_model(download: Download) -> int:
 
 def _remove_empty_revision(download: Download) -> int:
     """Remove the revision of a removed model, unless it contains another model."""
-    for repository in _repositories():
-        for revision in repository.revisions:
-            is_own = revision.snapshot_path in (download.path, *download.path.parents)
-            if is_own and not list(_models_in(repository, revision)):
-                _unlink_external_files(repository, revision)
-                strategy = scan_cache_dir(cache_folder()).delete_revisions(revision.commit_hash)
-                strategy.execute()
-                return strategy.expected_freed_size
+    for repository, revision in _revisions():
+        is_own = revision.snapshot_path in (download.path, *download.path.parents)
+        if is_own and not list(_models_in(repository, revision)):
+            for file in revision.files:  # huggingface_hub would remove files outside the cache with their links
+                if _blob(repository, file) == file.file_path:
+                    file.file_path.unlink(missing_ok=True)
+            strategy = scan_cache_dir(cache_folder()).delete_revisions(revision.commit_hash)
+            strategy.execute()
+            return strategy.expected_freed_size
     return 0
 
 
-def _unlink_external_files(repository: CachedRepoInfo, revision: CachedRevisionInfo) -> None:
-    """Remove links to files outside the cache, which huggingface_hub would remove with the revision."""
-    for file in revision.files:
-        if _blob(repository, file) == file.file_path:
-            file.file_path.unlink(missing_ok=True)
-
-
-def _repositories() -> list[CachedRepoInfo]:
+def _revisions() -> list[tuple[CachedRepoInfo, CachedRevisionInfo]]:
     try:
-        return [each for each in scan_cache_dir(cache_folder()).repos if each.repo_type == "model"]
+        repositories = scan_cache_dir(cache_folder()).repos
     except CacheNotFound:
         return []
+    return [(each, revision) for each in repositories if each.repo_type == "model" for revision in each.revisions]
 
 
 def _models_in(repository: CachedRepoInfo, revision: CachedRevisionInfo) -> Iterator[Download]:
     files = {file.file_path.relative_to(revision.snapshot_path).as_posix(): file for file in revision.files}
+    # In references, None is the default branch.
+    name = None if "main" in revision.refs else next(iter(sorted(revision.refs)), revision.commit_hash)
     models: dict[str | None, list[str]] = {model[0]: model for model in models_among(files)}
     if main_weights(files) is not None:
         models[None] = [name for name in files if not name.endswith(".gguf")]
     for main, names in models.items():
         members = [files[name] for name in names]
         yield Download(
-            Reference(repository.repo_id, _revision_name(revision), main),
+            Reference(repository.repo_id, name, main),
             revision.snapshot_path / (main or ""),
             sum(file.size_on_disk for file in members),
             max(file.blob_last_accessed for file in members),
@@ -93,8 +85,3 @@ def _blob(repository: CachedRepoInfo, file: CachedFileInfo) -> Path:
     """Return the blob of a file, or its link if that leads outside the cache."""
     is_cached = file.blob_path.is_relative_to(repository.repo_path.resolve())
     return file.blob_path if is_cached else file.file_path
-
-
-def _revision_name(revision: CachedRevisionInfo) -> str | None:
-    """Return the name of a revision in references; None: the default branch."""
-    return None if "main" in revision.refs else next(iter(sorted(revision.refs)), revision.commit_hash)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,8 +20,8 @@ from pyggml._core import log
 from pyggml._native.model import Progress
 from pyggml._version import __version__
 from pyggml.errors import DiskFullError, DownloadError, InvalidParameterError
-from pyggml.hub.errors import DISK_ADVICE, translate_errors
-from pyggml.hub.file_selection import choose
+from pyggml.hub.errors import DISK_ADVICE, not_a_hub, translate_errors
+from pyggml.hub.file_selection import Files, choose
 from pyggml.hub.progress import Transfer
 from pyggml.hub.reference import Reference, is_plain_path
 
@@ -30,19 +30,15 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def fetch_model(reference: Reference, progress: Progress | None) -> Path:
-    """Download the missing files of a reference, and return its GGUF file or directory.
-
-    Raises:
-        As :func:`pyggml.hub.fetch`.
-    """
+    """Download the missing files of a reference; see :func:`pyggml.hub.fetch`."""
     _check_endpoint()
     repository = _open(reference)
     choice = choose(reference, repository)
-    directory = repository.fetch_all(choice.names, progress)
+    directory = repository.fetch(choice.names, progress)
     return directory if choice.main is None else directory / choice.main
 
 
-def _open(reference: Reference) -> HubRepository | CachedRepository:
+def _open(reference: Reference) -> Files:
     """Open the repository on the hub, or in the cache if the hub cannot be reached or offline mode is on."""
     if constants.HF_HUB_OFFLINE:
         return CachedRepository(reference, "HF_HUB_OFFLINE is set")
@@ -55,12 +51,8 @@ def _open(reference: Reference) -> HubRepository | CachedRepository:
         return CachedRepository(reference, str(error))
 
 
-class HubRepository:
-    """The files of a repository on the hub, at the current commit of its revision.
-
-    Attributes:
-        names: paths of the files.
-    """
+class HubRepository(Files):
+    """The files of a repository on the hub, at the current commit of its revision. See :class:`Files`."""
 
     def __init__(self, reference: Reference) -> None:
         """Request the list of files from the hub."""
@@ -70,21 +62,11 @@ class HubRepository:
             info = api.model_info(reference.repo_id, revision=reference.revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
             self._commit, names = str(info.sha), [file.rfilename for file in info.siblings or ()]
         if not _COMMIT.fullmatch(self._commit):
-            raise DownloadError(
-                f"{constants.ENDPOINT} does not respond like a hub: {self._commit!r:.80} is not a commit"
-            )
-        self.names: Collection[str] = frozenset(name for name in names if is_plain_path(name))
+            raise not_a_hub(f"{self._commit!r:.80} is not a commit")
+        self.names = frozenset(name for name in names if is_plain_path(name))
 
-    def fetch(self, name: str) -> Path:
-        """Download a file if it is missing, and return its local path."""
-        return self.fetch_all([name], None) / name
-
-    def fetch_all(self, names: Sequence[str], progress: Progress | None) -> Path:
-        """Download missing files, and return their local directory.
-
-        Raises:
-            As :func:`pyggml.hub.fetch`.
-        """
+    def fetch(self, names: Sequence[str], progress: Progress | None = None) -> Path:
+        """Download missing files, and return their local directory."""
         files = [self._file_info(name) for name in names]
         missing = [file for file in files if not Path(file.local_path).exists()]
         self._require_disk_space(missing)
@@ -100,10 +82,7 @@ class HubRepository:
         with translate_errors(self._reference):
             file: DryRunFileInfo = self._download(name, self._commit, dry_run=True)
         if file.commit_hash != self._commit:
-            raise DownloadError(
-                f"{constants.ENDPOINT} does not respond like a hub: it sent {name} of commit {file.commit_hash!r:.80} "
-                f"for commit {self._commit}"
-            )
+            raise not_a_hub(f"it sent {name} of commit {file.commit_hash!r:.80} for commit {self._commit}")
         return file
 
     def _record_revision(self, directory: Path, name: str) -> None:
@@ -136,32 +115,20 @@ class HubRepository:
             )
 
 
-class CachedRepository:
-    """The downloaded files of a repository, without requests to the hub.
-
-    Attributes:
-        names: paths of the files.
-    """
+class CachedRepository(Files):
+    """The downloaded files of a repository, without requests to the hub. See :class:`Files`."""
 
     def __init__(self, reference: Reference, reason: str) -> None:
         """Look up the files in the cache; ``reason`` tells why not on the hub."""
         self._error = f"{reason}, and {{}} is not in {constants.HF_HUB_CACHE}"
         snapshot = _snapshot(reference)
-        self.names: Collection[str] = frozenset() if snapshot is None else frozenset(_files(snapshot))
+        self.names = frozenset() if snapshot is None else frozenset(_files(snapshot))
         if snapshot is None or not self.names:
             raise DownloadError(self._error.format(reference), is_temporary=True)
         self._directory = snapshot
 
-    def fetch(self, name: str) -> Path:
-        """Return the local path of a file."""
-        return self.fetch_all([name], None) / name
-
-    def fetch_all(self, names: Sequence[str], progress: Progress | None) -> Path:  # noqa: ARG002
-        """Return the local directory of the files.
-
-        Raises:
-            DownloadError: a file is not in the cache.
-        """
+    def fetch(self, names: Sequence[str], progress: Progress | None = None) -> Path:  # noqa: ARG002
+        """Return the local directory of the files."""
         for name in names:
             if name not in self.names:
                 raise DownloadError(self._error.format(name), is_temporary=True)

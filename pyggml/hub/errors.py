@@ -39,9 +39,7 @@ def translate_errors(reference: Reference) -> Iterator[None]:
 
 
 def _translate(error: BaseException, reference: Reference) -> InferError:
-    if (
-        isinstance(error, LocalEntryNotFoundError) and error.__cause__ is not None
-    ):  # neither on the hub nor in the cache
+    if isinstance(error, LocalEntryNotFoundError) and error.__cause__ is not None:  # neither there nor in the cache
         return _translate(error.__cause__, reference)
     endpoint, repo_id = constants.ENDPOINT, reference.repo_id
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
@@ -62,7 +60,12 @@ def _translate(error: BaseException, reference: Reference) -> InferError:
         return DownloadError(f"{endpoint} cannot be reached: {_first_line(error)}", is_temporary=True)
     if isinstance(error, OSError):
         return _translate_os_error(error, reference)
-    return DownloadError(f"{endpoint} does not respond like a hub: {_first_line(error)}")
+    return not_a_hub(_first_line(error))
+
+
+def not_a_hub(reason: str) -> DownloadError:
+    """Return the error for responses that violate the hub's protocol."""
+    return DownloadError(f"{constants.ENDPOINT} does not respond like a hub: {reason}")
 
 
 def _translate_os_error(error: OSError, reference: Reference) -> InferError:

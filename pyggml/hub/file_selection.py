@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from pyggml._native.model import Progress
 from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.files.model_files import (
     INDEX,
@@ -26,24 +27,21 @@ _MAX_LISTED = 20
 
 
 class Files(Protocol):
-    """The files of a repository at one revision, on the hub or in the cache."""
+    """The files of a repository at one revision, on the hub or in the cache.
 
-    @property
-    def names(self) -> Collection[str]:
-        """Paths of all files."""
+    Attributes:
+        names: paths of all files.
+    """
 
-    def fetch(self, name: str) -> Path:
-        """Download a file if it is missing, and return its local path."""
+    names: Collection[str]
+
+    def fetch(self, names: Sequence[str], progress: Progress | None = None) -> Path:
+        """Download missing files, and return their local directory; see :func:`pyggml.hub.fetch`."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The files to download.
-
-    Attributes:
-        names: the files' paths in the repository.
-        main: the file to load; None: load their directory.
-    """
+    """The paths of the files to download, and the file to load; None: load their directory."""
 
     names: tuple[str, ...]
     main: str | None
@@ -66,7 +64,7 @@ def choose(reference: Reference, files: Files) -> Choice:
 
 
 def _shards(reference: Reference, files: Files) -> list[str]:
-    names = sorted(shards(files.fetch(INDEX)))
+    names = sorted(shards(files.fetch([INDEX]) / INDEX))
     missing = [name for name in names if name not in files.names]
     if missing:
         raise ModelNotFoundError(f"{reference} has no {missing[0]}, which its {INDEX} lists")
@@ -90,7 +88,8 @@ def _models(names: Collection[str]) -> dict[str, list[str]]:
 def _only(reference: Reference, names: Collection[str]) -> list[str]:
     models = models_among(names)
     if not models:
-        raise ModelLoadError(_no_model(reference, names))
+        message = f"{reference} holds no model: it has no {SINGLE}, no {INDEX} and no GGUF file"
+        raise ModelLoadError(explain_missing_weights(str(reference), names) or message)
     if len(models) > 1:
         raise ModelLoadError(_several(reference, models))
     return models[0]
@@ -137,8 +136,3 @@ def _several(reference: Reference, models: list[list[str]]) -> str:
 def _listed(models: list[list[str]]) -> str:
     rest = len(models) - _MAX_LISTED
     return ", ".join(model[0] for model in models[:_MAX_LISTED]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _no_model(reference: Reference, names: Collection[str]) -> str:
-    message = f"{reference} holds no model: it has no {SINGLE}, no {INDEX} and no GGUF file"
-    return explain_missing_weights(str(reference), names) or message

@@ -20,13 +20,7 @@ class Transfer:
     """The download of several files, one after the other."""
 
     def __init__(self, reference: Reference, n_bytes: int, progress: Progress | None) -> None:
-        """Prepare the download.
-
-        Args:
-            reference: the reference that the files belong to.
-            n_bytes: total size of the files.
-            progress: called with the fraction downloaded. It returns False, or raises, to stop.
-        """
+        """Prepare the download of ``n_bytes`` bytes. ``progress`` returns False, or raises, to stop it."""
         self._reference = reference
         self._n_bytes = max(n_bytes, 1)
         self._n_before = self._n_file = 0

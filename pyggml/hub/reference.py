@@ -62,11 +62,8 @@ def guess_reference(source: object) -> str | None:
     found = _SIMILAR.fullmatch(source) if isinstance(source, str) else None
     if found is None or not (found["address"] or (found["revision"] is None and not found["path"])):
         return None
-    guess, revision, path = (
-        split_reference(found["reference"]),
-        unquote(found["revision"] or ""),
-        unquote(found["path"] or ""),
-    )
+    guess = split_reference(found["reference"])
+    revision, path = unquote(found["revision"] or ""), unquote(found["path"] or "")
     if revision not in ("", "main"):
         guess = replace(guess, revision=revision)
     if path.endswith(".gguf"):

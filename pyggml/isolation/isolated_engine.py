@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pyggml.isolation.process import EngineProcess
     from pyggml.isolation.supervisor import Isolated
 
-_COUNTERS = {field.name: field.type for field in dataclasses.fields(EngineStats)}
+# Counters of this process; the others are of the engine's process.
 _LOCAL_COUNTERS = ("not_batch_invariant", "n_restarts")
+_COUNTERS = {field.name: field.type for field in dataclasses.fields(EngineStats) if field.name not in _LOCAL_COUNTERS}
 
 
 class IsolatedEngine(Engine):
@@ -35,13 +36,6 @@ class IsolatedEngine(Engine):
     """
 
     def __init__(self, isolated: Isolated, n_parallel: int, stop_token_ids: Iterable[int]) -> None:
-        """Create a proxy.
-
-        Args:
-            isolated: the process.
-            n_parallel: maximum number of requests in a batch.
-            stop_token_ids: tokens that end every generation.
-        """
         self.model = isolated.model
         self.n_ctx = isolated.n_ctx
         self.n_parallel = n_parallel
@@ -73,16 +67,11 @@ class IsolatedEngine(Engine):
     def stats(self) -> EngineStats:
         """Return the counters of the running process; all 0 if there is none."""
         counters = self._read_counters(self._isolated.last)
-        numbers: dict[str, Any] = {
-            name: (float if kind == "float" else int)(counters.get(name, 0))
-            for name, kind in _COUNTERS.items()
-            if name not in _LOCAL_COUNTERS
+        values: dict[str, Any] = {
+            name: (float if kind == "float" else int)(counters.get(name, 0)) for name, kind in _COUNTERS.items()
         }
-        return EngineStats(
-            **numbers | {"n_parallel": self.n_parallel},
-            not_batch_invariant=self._isolated.not_batch_invariant,
-            n_restarts=self._isolated.n_restarts,
-        )
+        local = {name: getattr(self._isolated, name) for name in _LOCAL_COUNTERS}
+        return EngineStats(**values | local | {"n_parallel": self.n_parallel})
 
     def close(self) -> None:
         """End the process and all requests, whose readers get ClosedError. Safe to call again."""
@@ -101,17 +90,15 @@ class IsolatedEngine(Engine):
 
     def _submit(self, request: PendingRequest, options: CData, timeout_s: float | None) -> CData:
         message = protocol.encode_generation(request, timeout_s)
+        arguments = self.model._handle, self.n_ctx, request.token_ids, options, message
         process = self._isolated.process()
         try:
-            return self._submit_to(process, request, options, message)
+            return process.submit(*arguments)
         except EngineError:
             if not process.is_exiting():
                 raise
         # The process exited before it received the request, so it is safe to submit it again.
-        return self._submit_to(self._isolated.process(), request, options, message)
-
-    def _submit_to(self, process: EngineProcess, request: PendingRequest, options: CData, message: bytes) -> CData:
-        return process.submit(self.model._handle, self.n_ctx, request.token_ids, options, message)
+        return self._isolated.process().submit(*arguments)
 
 
 def decode_matrix(data: memoryview, n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:

@@ -25,11 +25,7 @@ class IsolatedModel(Model):
     """A model whose weights are in another process. A Context, for example, cannot use it."""
 
     def __init__(self, path: str | os.PathLike[str], properties: Mapping[str, Any]) -> None:
-        """Read the vocabulary and the metadata.
-
-        Args:
-            path: the model's file.
-            properties: the :func:`model_properties` of the whole model.
+        """Read the vocabulary and the metadata; ``properties`` are the :func:`model_properties` of the whole model.
 
         Raises:
             As :class:`pyggml.Model`; EngineError: a property is missing or has another type.
@@ -43,19 +39,11 @@ class IsolatedModel(Model):
 
     @property
     def handle(self) -> CData:
-        """The native handle, which does not exist in this process.
-
-        Raises:
-            InvalidParameterError: always.
-        """
+        """The native handle, which does not exist in this process: it raises InvalidParameterError."""
         self.require_weights()
 
     def require_weights(self) -> NoReturn:
-        """Refuse, since the weights are in another process.
-
-        Raises:
-            InvalidParameterError: always.
-        """
+        """Raise InvalidParameterError, because the weights are in another process."""
         raise InvalidParameterError(
             f"the weights of {self.path} are in another process (isolate=True), and only the methods of the LLM reach "
             "them: for a Context, an Engine or the raw API load without isolate, or open pyggml.Model(llm.model.path)"

@@ -49,12 +49,7 @@ class EngineProcess:
     has_loaded = False
 
     def __init__(self, n_parallel: int, max_queue: int | None) -> None:
-        """Acquire nothing until :meth:`start`.
-
-        Args:
-            n_parallel: maximum number of requests in a batch of its engine.
-            max_queue: maximum number of waiting requests; None: no limit.
-        """
+        """Acquire nothing until :meth:`start`; arguments as for its engine."""
         self._owner = os.getpid()
         self._limits = (n_parallel, max_queue or 0)
         self._handle: CData = ffi.NULL
@@ -127,7 +122,7 @@ class EngineProcess:
         """Send a request and return the reply: fields and the bytes of an array. Waits without the GIL.
 
         Args:
-            request: the request, from :func:`protocol.encode_request`.
+            request: from :func:`protocol.encode_request`.
             token_ids: its tokens, if it has any.
             n_bytes: size of the reply's array.
 
@@ -164,9 +159,8 @@ class EngineProcess:
         """Return the next reply to a request; None if there is none yet."""
         n_data = ffi.new("size_t *")
 
-        def receive(out: CData, err: CData) -> int:
-            status: int = lib.pyg_engine_client_reply(self._handle, call_id, SIGNAL_CHECK_S, out, n_data, last, err)
-            return status
+        def receive(out: CData, err: CData) -> Any:
+            return lib.pyg_engine_client_reply(self._handle, call_id, SIGNAL_CHECK_S, out, n_data, last, err)
 
         data = c_calls.create("char", lib.pyg_string_free, receive)
         return None if data == ffi.NULL else memoryview(ffi.buffer(data, n_data[0]))

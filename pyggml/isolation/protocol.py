@@ -35,14 +35,7 @@ _ERROR_DETAILS = ("required_bytes", "available_bytes", "is_temporary")
 
 
 class GenerationRequest(NamedTuple):
-    """A request to generate, without its prompt.
-
-    Attributes:
-        params: its sampling parameters, as in :class:`~pyggml.generation.pending_request.PendingRequest`.
-        stop_token_ids: all tokens that end it.
-        timeout_s: its timeout, from now; None: no limit.
-        watched: its tokens are read as they are generated.
-    """
+    """A request to generate, without its prompt. It is ``watched`` if its tokens are read as they are generated."""
 
     params: SamplingParams
     stop_token_ids: list[int]
@@ -75,14 +68,8 @@ def encode_generation(request: PendingRequest, timeout_s: float | None) -> bytes
     changed = {name: value for name, field in _PARAMETERS.items() if (value := getattr(params, name)) != field.default}
     if params.logit_bias:
         changed["logit_bias"] = [(int(token_id), float(bias)) for token_id, bias in params.logit_bias.items()]
-    return _encode(
-        {
-            "params": changed,
-            "stop": request.stop_token_ids,
-            "timeout_s": timeout_s,
-            "watched": request.is_streamed,
-        }
-    )
+    fields = {"params": changed, "stop": request.stop_token_ids, "timeout_s": timeout_s}
+    return _encode({**fields, "watched": request.is_streamed})
 
 
 def decode_generation(data: bytes) -> GenerationRequest:

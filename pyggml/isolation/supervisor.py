@@ -39,11 +39,7 @@ class Isolated:
     """
 
     def __init__(self, path: Path, options: LoadOptions) -> None:
-        """Start the process and load the model there.
-
-        Args:
-            path: the GGUF file.
-            options: as for :func:`pyggml.load`; ``source`` and options for texts are ignored.
+        """Start the process and load a GGUF file there. Of the options, ``source`` and those for texts are ignored.
 
         Raises:
             As :func:`pyggml.load`; EngineError: the process exited while loading.

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -63,12 +64,9 @@ class _ReplyChannel:
         self.handle = handle
 
     def reply(self, call_id: int, fields: dict[str, object], array: Any = b"", *, last: bool = True) -> None:
-        self._send(call_id, protocol.encode_reply(fields, array), last)
+        self.send(call_id, protocol.encode_reply(fields, array), last=last)
 
-    def reply_error(self, call_id: int, error: InferError) -> None:
-        self._send(call_id, protocol.encode_error(error), last=True)
-
-    def _send(self, call_id: int, message: bytes, last: bool) -> None:
+    def send(self, call_id: int, message: bytes, *, last: bool = True) -> None:
         c_calls.call(lib.pyg_engine_server_reply, self.handle, call_id, message, len(message), last)
 
 
@@ -96,11 +94,15 @@ class _Worker:
         if kind == lib.PYG_FRAME_SUBMIT:
             request = protocol.decode_generation(data)
             is_slow = request.params.grammar is not None or bool(request.params.dry_multiplier)
-            self._execute(lambda: self._loaded().submit(call_id, token_ids, request), is_slow=is_slow)
+            work = partial(self._loaded().submit, call_id, token_ids, request)
         else:
             method, arguments = protocol.decode_request(data)
             is_slow = method in ("logits", "embed")
-            self._execute(lambda: self._call(call_id, method, token_ids, arguments), is_slow=is_slow)
+            work = partial(self._call, call_id, method, token_ids, arguments)
+        if is_slow:
+            self._slow.submit(_exit_on_error, work)
+        else:
+            work()
 
     def _call(self, call_id: int, method: str, token_ids: _Ids, arguments: dict[str, Any]) -> None:
         try:
@@ -110,17 +112,11 @@ class _Worker:
             else:
                 self._replies.reply(call_id, *getattr(self._loaded(), method)(token_ids, **arguments))
         except InferError as error:
-            self._replies.reply_error(call_id, error)
+            self._replies.send(call_id, protocol.encode_error(error))
 
     def _loaded(self) -> _LoadedModel:
         assert self._model is not None, "the program loads first"
         return self._model
-
-    def _execute(self, work: Callable[[], None], *, is_slow: bool) -> None:
-        if is_slow:
-            self._slow.submit(_exit_on_error, work)
-        else:
-            work()
 
 
 class _LoadedModel:

@@ -1,6 +1,5 @@
 """Estimates of the memory that a model needs, and suggestions if it does not fit."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyggml._core.fields import option_class, shared, takes
@@ -25,16 +24,7 @@ from pyggml.remote import connected
 from pyggml.source import identify
 from pyggml.units import bytes_text
 
-__all__ = [
-    "DeviceMemory",
-    "MemoryEstimate",
-    "Planner",
-    "ResolvedOptions",
-    "Suggestions",
-    "estimate",
-    "require_memory",
-    "resolve",
-]
+__all__ = ["DeviceMemory", "MemoryEstimate", "Suggestions", "estimate", "require_memory", "resolve"]
 
 
 @option_class
@@ -161,17 +151,16 @@ def require_memory(planner: Planner, settings: ResolvedOptions) -> None:
     if not model.placement.devices and not generates(model):
         return  # its contexts are created on demand, as small as possible
     memories = planner.memory_of(settings)
-    needed = _unevictable_bytes(memories) if generates(model) else [0, *(gpu.weights_bytes for gpu in memories[1:])]
+    main, *gpus = memories
+    if generates(model):
+        mapped = main.weights_bytes - main.repacked_bytes
+        needed = [main.total_bytes - mapped, *(gpu.total_bytes for gpu in gpus)]
+    else:
+        needed = [0, *(gpu.weights_bytes for gpu in gpus)]
     for memory, required in zip(memories, needed, strict=True):
         if required > memory.available_bytes:
-            detail = " besides its mapped weights" if memory is memories[0] else ""
+            detail = " besides its mapped weights" if memory is main else ""
             raise _out_of_memory(planner, settings, memory, required, detail)
-
-
-def _unevictable_bytes(memories: Sequence[DeviceMemory]) -> list[int]:
-    main, *gpus = memories
-    mapped = main.weights_bytes - main.repacked_bytes
-    return [main.total_bytes - mapped, *(gpu.total_bytes for gpu in gpus)]
 
 
 def _largest_n_ctx(planner: Planner, settings: ResolvedOptions) -> int:
@@ -198,14 +187,13 @@ def _out_of_memory(
 
 
 def _advice(suggestions: Suggestions) -> str:
-    changes = [
-        "" if suggestions.n_ctx is None else f"n_ctx={suggestions.n_ctx}",
-        "" if suggestions.cache_type is None else f'cache_type="{suggestions.cache_type}"',
-        "" if suggestions.outtype is None else f"weights quantised to {suggestions.outtype}",
-        "" if suggestions.n_gpu_layers is None else f'n_gpu_layers={suggestions.n_gpu_layers} (or "auto")',
-        "" if suggestions.n_cpu_moe is None else f"n_cpu_moe={suggestions.n_cpu_moe}",
-    ]
-    found = [change for change in changes if change]
-    if not found:
-        return "no smaller context, cache or quantisation would fit either"
-    return f"use {', or '.join(found)}"
+    forms = {
+        "n_ctx": "n_ctx={}",
+        "cache_type": 'cache_type="{}"',
+        "outtype": "weights quantised to {}",
+        "n_gpu_layers": 'n_gpu_layers={} (or "auto")',
+        "n_cpu_moe": "n_cpu_moe={}",
+    }
+    changes = {form: getattr(suggestions, name) for name, form in forms.items()}
+    found = ", or ".join(form.format(value) for form, value in changes.items() if value is not None)
+    return f"use {found}" if found else "no smaller context, cache or quantisation would fit either"

@@ -42,11 +42,7 @@ class Planner(contextlib.AbstractContextManager["Planner"]):
         self._models: dict[tuple[Placement, str], Model] = {}
 
     def model(self, settings: ResolvedOptions | None = None, outtype: str = "auto") -> Model:
-        """Return the model without weights, placed and converted as in the settings, else converted to ``outtype``.
-
-        Raises:
-            As :func:`pyggml.load`.
-        """
+        """Return the model without weights, placed and converted as in the settings, else converted to ``outtype``."""
         placement = self._placement if settings is None else self.placement_of(settings)
         key = placement, require_outtype(outtype if settings is None else settings.outtype)
         if key not in self._models:
@@ -59,11 +55,7 @@ class Planner(contextlib.AbstractContextManager["Planner"]):
         return dataclasses.replace(self._placement, n_gpu_layers=settings.n_gpu_layers, n_cpu_moe=settings.n_cpu_moe)
 
     def memory_of(self, settings: ResolvedOptions) -> tuple[DeviceMemory, ...]:
-        """Plan the model's memory with these settings, in main memory and on each GPU.
-
-        Raises:
-            InvalidParameterError: a setting is out of range.
-        """
+        """Plan the model's memory with these settings, in main memory and on each GPU."""
         model = self.model(settings)
         memory = ffi.new("pyg_memory *")
         options = native_options(_context_options(model, settings))
@@ -82,26 +74,19 @@ class Planner(contextlib.AbstractContextManager["Planner"]):
 
     def _file(self, outtype: str) -> Path:
         if outtype not in self._files:
-            target = self._temporary_folder() / f"{outtype}.gguf"
+            if self._folder is None:
+                self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pyggml-")))
+            target = self._folder / f"{outtype}.gguf"
             build_header(self._source, outtype).write(target)
             self._files[outtype] = target
         return self._files[outtype]
-
-    def _temporary_folder(self) -> Path:
-        if self._folder is None:
-            self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pyggml-")))
-        return self._folder
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def memory_used_by(context: Context) -> tuple[DeviceMemory, ...]:
-    """Return the size of the engine's buffers for a context and its model, main memory first, without the vocabulary.
-
-    Raises:
-        ClosedError: the context was closed.
-    """
+    """Return the engine's buffer sizes for a context and its model, main memory first, without the vocabulary."""
     memory = ffi.new("pyg_memory *")
     c_calls.call(lib.pyg_context_memory, context._handle, memory)
     return device_memories(memory)

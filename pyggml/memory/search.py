@@ -175,7 +175,7 @@ def fewest_cpu_experts(settings: ResolvedOptions, memory_of: MemoryOf, n_layers:
     def gpus(n_cpu_moe: int) -> Sequence[DeviceMemory]:
         return memory_of(dataclasses.replace(settings, n_gpu_layers=-1, n_cpu_moe=n_cpu_moe))[1:]
 
-    if weights_of(gpus(n_layers)) == weights_of(gpus(0)):
+    if sum(gpu.weights_bytes for gpu in gpus(n_layers)) == sum(gpu.weights_bytes for gpu in gpus(0)):
         return None
     return _first(range(n_layers + 1), lambda n_cpu_moe: all_have_headroom(gpus(n_cpu_moe)))
 
@@ -196,11 +196,6 @@ def place_layers(
         if n_cpu_moe is not None:
             return dataclasses.replace(settings, n_gpu_layers=-1, n_cpu_moe=n_cpu_moe)
     return dataclasses.replace(settings, n_gpu_layers=most)
-
-
-def weights_of(memories: Sequence[DeviceMemory]) -> int:
-    """Return the total size of the weights on some devices."""
-    return sum(memory.weights_bytes for memory in memories)
 
 
 def _fits(settings: ResolvedOptions, memory_of: MemoryOf, **change: Any) -> bool:

@@ -45,7 +45,7 @@ class GGUFSource(contextlib.AbstractContextManager["GGUFSource"]):
             self._first = stack.enter_context(GGUFReader(self.path))
             self.paths = [self.path, *_other_splits(self._first, files)]
             readers = [self._first, *(stack.enter_context(_open_split(other, self.path)) for other in self.paths[1:])]
-            self.tensors = sorted(_tensors(readers), key=lambda tensor: _sort_key(tensor.name))
+            self.tensors = sorted(_tensors(readers), key=_sort_key)
             self._open = stack.pop_all()
 
     @property
@@ -126,6 +126,6 @@ def _tensors(readers: list[GGUFReader]) -> Iterator[PlannedTensor]:
             yield PlannedTensor(info.name, info.shape, StoredTensor(reader.path, info), is_float=False)
 
 
-def _sort_key(name: str) -> tuple[int, bytes]:
-    layer = re.match(r"blk\.(\d+)", name)
-    return (int(layer[1]) if layer else -1, name.encode("utf-8", "surrogateescape"))
+def _sort_key(tensor: PlannedTensor) -> tuple[int, bytes]:
+    layer = re.match(r"blk\.(\d+)", tensor.name)
+    return (int(layer[1]) if layer else -1, tensor.name.encode("utf-8", "surrogateescape"))

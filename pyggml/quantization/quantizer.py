@@ -84,7 +84,8 @@ def quantize(
             f"{path} is a directory; a .gguf file was expected: convert takes directories, to any type"
         )
     with GGUFSource(gguf_at(path)) as source:
-        _require_other_file(target, source)
+        if target.exists() and any(target.samefile(path) for path in source.paths):
+            raise InvalidParameterError(f"{target} is the source model; write to another file")
         choices = _choose(source, name, overrides, matrix)
         types = [choice.type for choice in choices]
         _require_matching_imatrix(matrix, source)
@@ -109,9 +110,8 @@ class _TypeOverrides:
         if isinstance(keep, str) or not isinstance(keep, Iterable):
             raise InvalidParameterError(f"keep must be a list of regular expressions, not {shown(keep)}")
         if not isinstance(tensor_types, Mapping):
-            raise InvalidParameterError(
-                f"tensor_types must map regular expressions to types, not be {shown(tensor_types)}"
-            )
+            message = f"tensor_types must map regular expressions to types, not be {shown(tensor_types)}"
+            raise InvalidParameterError(message)
         self._types: list[tuple[re.Pattern[str], GGMLType | None]] = [
             *((_pattern(expression), None) for expression in keep),  # None: unchanged
             *((_pattern(expression), _element_type(type)) for expression, type in tensor_types.items()),
@@ -128,11 +128,10 @@ class _TypeOverrides:
         """Check that every expression matches a tensor, to catch typos."""
         names = [tensor.name for tensor, choice in zip(tensors, choices, strict=True) if choice.is_mixed]
         for pattern, _ in self._types:
-            if not any(pattern.search(name) for name in names):
-                raise InvalidParameterError(
-                    f"{pattern.pattern!r} matches no tensor that can be quantised; their names are "
-                    + ", ".join(sorted({re.sub(r"\d+", "0", name) for name in names}))
-                )
+            if not any(map(pattern.search, names)):
+                known = ", ".join(sorted({re.sub(r"\d+", "0", name) for name in names}))
+                message = f"{pattern.pattern!r} matches no tensor that can be quantised; their names are {known}"
+                raise InvalidParameterError(message)
 
 
 def _pattern(expression: object) -> re.Pattern[str]:
@@ -152,16 +151,10 @@ def _element_type(name: object) -> GGMLType:
     return type
 
 
-def _require_other_file(target: Path, source: GGUFSource) -> None:
-    if target.exists() and any(target.samefile(path) for path in source.paths):
-        raise InvalidParameterError(f"{target} is the source model; write to another file")
-
-
 def _choose(source: GGUFSource, name: str, overrides: _TypeOverrides, matrix: ImportanceMatrix | None) -> list[Choice]:
     mixable = [TensorToQuantize(t.name, t.shape, t.weight.type, overrides.type_of(t)) for t in source.tensors]
-    choices = quantization_mix.types_for_file(
-        source.path, quantization_mix.FILE_TYPES[name], mixable, matrix is not None
-    )
+    file_type = quantization_mix.FILE_TYPES[name]
+    choices = quantization_mix.types_for_file(source.path, file_type, mixable, matrix is not None)
     overrides.require_matches(source.tensors, choices)
     return choices
 
@@ -228,11 +221,10 @@ def _write_data(
 def _report(
     target: Path, source: GGUFSource, types: Sequence[GGMLType], matrix: ImportanceMatrix | None, n_bytes: int
 ) -> Conversion:
-    names = Counter(type.name for type in types)
     return Conversion(
         path=target,
         architecture=source.architecture,
-        types=dict(sorted(names.items())),
+        types=dict(sorted(Counter(type.name for type in types).items())),
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in source.tensors),
         n_bytes=n_bytes,
         notes=_imatrix_notes(source, types, matrix),
@@ -247,6 +239,5 @@ def _imatrix_notes(source: GGUFSource, types: Sequence[GGMLType], matrix: Import
         for tensor, type in zip(source.tensors, types, strict=True)
         if type.is_quantized and type != tensor.weight.type and encodings.importances(tensor, matrix) is None
     ]
-    if not missing:
-        return ()
-    return (f"the importance matrix has no entry for {len(missing)} quantised tensors: {', '.join(missing[:5])}",)
+    note = f"the importance matrix has no entry for {len(missing)} quantised tensors: {', '.join(missing[:5])}"
+    return (note,) if missing else ()

@@ -68,9 +68,8 @@ def perplexity(
     with open_model(source, device, progress) as (model, tokenizer):
         chunks = tokenize_chunks(text, model, tokenizer, n_ctx, n_chunks)
         with batch_context(model, chunks, n_threads) as context:
-            logprobs = [
-                _logprobs(context, chunks, batch) for batch in batches(chunks, progress, "computing a perplexity")
-            ]
+            steps = batches(chunks, progress, "computing a perplexity")
+            logprobs = [_logprobs(context, chunks, batch) for batch in steps]
     return _perplexity(-np.concatenate(logprobs).astype(np.float64), chunks)
 
 

@@ -19,7 +19,7 @@ from pyggml._native.context import Context
 from pyggml._native.model import Model, Progress
 from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.llm import LLM
-from pyggml.memory.llm_context import n_ctx_limit
+from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.model_loader import model_file
 from pyggml.source import Source
 from pyggml.tokenizer import Tokenizer
@@ -42,7 +42,6 @@ class Batch:
 
     Attributes:
         chunks: the chunks, as sequences 0, 1, ...
-        positions: the positions in each chunk.
         token_ids: (n_chunks, n_positions).
         is_first: the chunks begin here, so the KV cache must be cleared.
     """
@@ -61,11 +60,6 @@ class Batch:
 @contextlib.contextmanager
 def open_model(source: Source | LLM, device: str, progress: Progress | None) -> Iterator[tuple[Model, Tokenizer]]:
     """Open a model and its tokenizer. An already loaded model is not closed.
-
-    Args:
-        source: as for :func:`pyggml.load`, or a loaded model.
-        device: as for :func:`pyggml.load`.
-        progress: called while a model is downloaded or imported.
 
     Raises:
         As :func:`pyggml.load`.
@@ -88,7 +82,7 @@ def tokenize_chunks(text: Text, model: Model, tokenizer: Tokenizer, n_ctx: int, 
         InvalidParameterError: the text has fewer than ``n_ctx`` tokens, or an argument is invalid.
         ModelNotFoundError: there is no such file.
     """
-    n_ctx = _checked_n_ctx(model, n_ctx)
+    n_ctx = checked_n_ctx(model, integer("n_ctx", n_ctx, _MIN_N_CTX, INT32_MAX))
     limit = INT32_MAX if n_chunks is None else integer("n_chunks", n_chunks, 1, INT32_MAX)
     ids = _token_ids(text, tokenizer)
     if len(ids) < n_ctx:
@@ -111,14 +105,8 @@ def chunks_per_batch(chunks: Ids) -> int:
 def batch_context(model: Model, chunks: Ids, n_threads: int | None, collector: Collector | None = None) -> Context:
     """Create a context for batches of chunks."""
     n_seq = chunks_per_batch(chunks)
-    return Context(
-        model,
-        n_ctx=n_seq * chunks.shape[1],
-        n_batch=BATCH_TOKENS,
-        n_seq_max=n_seq,
-        n_threads=n_threads,
-        collector=collector,
-    )
+    sizes = {"n_ctx": n_seq * chunks.shape[1], "n_batch": BATCH_TOKENS, "n_seq_max": n_seq}
+    return Context(model, **sizes, n_threads=n_threads, collector=collector)
 
 
 def batches(chunks: Ids, progress: Progress | None, task: str) -> Iterator[Batch]:
@@ -140,34 +128,19 @@ def batches(chunks: Ids, progress: Progress | None, task: str) -> Iterator[Batch
 
 
 def _require_generating(model: Model) -> None:
-    if model.has_encoder or not model.has_decoder or not model.is_causal:
-        raise UnsupportedArchitectureError(
-            f"{model.path} is a {model.arch} model, which does not predict text token by token"
-        )
-
-
-def _checked_n_ctx(model: Model, n_ctx: int) -> int:
-    n_ctx = integer("n_ctx", n_ctx, _MIN_N_CTX, INT32_MAX)
-    limit = n_ctx_limit(model)
-    if limit is not None and n_ctx > limit:
-        raise InvalidParameterError(
-            f"n_ctx is {n_ctx}; the engine computes this model correctly only up to {limit} tokens"
-        )
-    return n_ctx
+    if not generates(model):
+        kind = f"a {model.arch} model, which does not predict text token by token"
+        raise UnsupportedArchitectureError(f"{model.path} is {kind}")
 
 
 def _token_ids(text: Text, tokenizer: Tokenizer) -> Ids:
     if isinstance(text, os.PathLike):
-        text = _read(Path(text))
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ModelNotFoundError(f"there is no text file at {Path(text)}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidParameterError(f"{Path(text)} cannot be read as text: {error}") from None
     # As in upstream's programs, special tokens in a corpus are plain text.
     ids = tokenizer.encode(text, parse_special=False) if isinstance(text, str) else text
     return int32_array("the text", ids)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ModelNotFoundError(f"there is no text file at {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidParameterError(f"{path} cannot be read as text: {error}") from None

@@ -14,13 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Hosts", "ServedModel", "deployment", "map_batches", "run_batch"]
 
-_MODULES = {
-    "map_batches": "pyggml.ray.data",
-    "run_batch": "pyggml.ray.job",
-    "Hosts": "pyggml.ray.hosts",
-    "ServedModel": "pyggml.ray.serve",
-    "deployment": "pyggml.ray.serve",
-}
+# Name -> its module in this package.
+_MODULES = {"map_batches": "data", "run_batch": "job", "Hosts": "hosts", "ServedModel": "serve", "deployment": "serve"}
 
 
 if not TYPE_CHECKING:  # else type checkers accept every name
@@ -33,4 +28,4 @@ if not TYPE_CHECKING:  # else type checkers accept every name
             from pyggml import MissingPackageError
 
             raise MissingPackageError(f'pyggml.ray.{name} needs Ray, which is not installed: pip install "pyggml[ray]"')
-        return getattr(importlib.import_module(_MODULES[name]), name)
+        return getattr(importlib.import_module(f"pyggml.ray.{_MODULES[name]}"), name)

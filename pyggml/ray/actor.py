@@ -23,15 +23,7 @@ _LIMIT_FIELDS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """The model and settings of an actor.
-
-    Attributes:
-        model: the model to load.
-        params: default sampling parameters of rows.
-        names: names of fields.
-        is_openai: True if rows are requests in OpenAI's format.
-        load: options of load.
-    """
+    """The model and settings of an actor: its options of load, and the default sampling parameters of rows."""
 
     model: str | os.PathLike[str] | None
     params: pyggml.SamplingParams | None
@@ -40,11 +32,7 @@ class WorkerSpec:
     load: Mapping[str, Any] = field(default_factory=dict)
 
     def load_model(self) -> pyggml.LLM:
-        """Load the model.
-
-        Raises:
-            InferError: as for :func:`pyggml.load`; the message names the host.
-        """
+        """Load the model; errors name the host."""
         try:
             return pyggml.load(self.model, **self.load)
         except pyggml.InferError as error:

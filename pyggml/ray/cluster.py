@@ -37,15 +37,9 @@ def connect(address: str) -> None:
 
 
 def plan_actors(spec: WorkerSpec, n_actors: int | None, *, n_reserved_cpus: int = 0) -> Plan:
-    """Plan the actors of a job on the connected cluster.
+    """Plan the actors of a job on the connected cluster; see :func:`pyggml.ray.plan.plan`.
 
-    Args:
-        spec: their model and settings.
-        n_actors: number of actors; None: as many as fit.
-        n_reserved_cpus: CPUs left for other tasks, taken from the largest nodes.
-
-    Raises:
-        InferError: as :func:`pyggml.ray.plan.plan`.
+    ``n_reserved_cpus`` CPUs are left for other tasks, taken from the largest nodes.
     """
     nodes = [*_nodes()]
     for _ in range(n_reserved_cpus):

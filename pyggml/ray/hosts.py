@@ -58,11 +58,7 @@ class RemoteDevices:
         self.load: dict[str, Any] = {"rpc": addresses, "rpc_key": key_file}
 
     async def check(self) -> None:
-        """Check that all hosts respond.
-
-        Raises:
-            HostLostError: a host is lost.
-        """
+        """Check that all hosts respond, or raise HostLostError."""
         try:
             await asyncio.gather(*(exporter.address.remote() for exporter in self._exporters))
         except ray.exceptions.RayError as error:
@@ -71,15 +67,11 @@ class RemoteDevices:
 
 @contextlib.asynccontextmanager
 async def export_devices(hosts: Hosts) -> AsyncIterator[RemoteDevices]:
-    """Export the devices of the other bundles of this replica's placement group to this replica alone.
-
-    Raises:
-        RayError: an exporter failed to start.
-    """
+    """Export the devices of the other bundles of this replica's placement group to this replica alone."""
     key = secrets.token_hex(32)
     group = ray.util.get_current_placement_group()
     n_cpus, n_gpus = hosts.resources.get("CPU", 0), hosts.resources.get("GPU", 0)
-    loan = ExportedDevices(hosts.devices, n_threads=int(n_cpus))
+    exported = ExportedDevices(hosts.devices, n_threads=int(n_cpus))
     exporters = [
         ray.remote(_DeviceExporter)
         .options(
@@ -88,7 +80,7 @@ async def export_devices(hosts: Hosts) -> AsyncIterator[RemoteDevices]:
             resources={name: n for name, n in hosts.resources.items() if name not in ("CPU", "GPU", "memory")},
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=1 + index),
         )
-        .remote(key, loan)
+        .remote(key, exported)
         for index in range(hosts.n)
     ]
     with TemporaryDirectory() as folder:  # readable only by this user
@@ -105,9 +97,9 @@ async def export_devices(hosts: Hosts) -> AsyncIterator[RemoteDevices]:
 class _DeviceExporter:
     """The RPC server's actor on a host. Ray stops it with the replica, and its child processes exit with it."""
 
-    def __init__(self, key: str, loan: ExportedDevices) -> None:
+    def __init__(self, key: str, exported: ExportedDevices) -> None:
         here = Address(ray.util.get_node_ip_address(), 0)
-        self._supervisor = Supervisor(here, loan, key.encode())
+        self._supervisor = Supervisor(here, exported, key.encode())
         threading.Thread(target=self._supervisor.run, name="pyggml-rpc", daemon=True).start()
 
     def address(self) -> str:

@@ -40,7 +40,7 @@ def run_batch(
     the nodes need no shared file system. If a node is lost, only the batches that it was computing are recomputed.
 
     Args:
-        source: as for :func:`pyggml.batch.run`, which documents all arguments not described here.
+        source: as for :func:`pyggml.batch.run`, like all arguments not described here.
         out: the file of answers.
         model: a model that this machine and every node can load under this name.
         address: the cluster's address, "auto" for this machine's cluster, "local" for a new one on this machine.

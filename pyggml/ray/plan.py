@@ -21,13 +21,7 @@ _ESTIMATE_OPTIONS = ("n_ctx", "n_parallel", "n_batch", "n_ubatch", "cache_type")
 
 @dataclass(frozen=True)
 class Node:
-    """The resources that a node offers to Ray.
-
-    Attributes:
-        n_cpus: logical CPUs.
-        n_gpus: GPUs that pyggml can use.
-        memory_bytes: main memory.
-    """
+    """The resources that a node offers to Ray. ``n_gpus`` counts those that pyggml can use."""
 
     n_cpus: float
     n_gpus: float
@@ -39,9 +33,7 @@ class Plan:
     """The actors of a job, all of one size.
 
     Attributes:
-        n_actors: number of actors, each with a model.
         n_cpus: CPUs of each; without a GPU, the number of its compute threads.
-        n_gpus: GPUs of each.
         memory_bytes: main memory of each, without the weights that processes of a node share; 0: unknown.
     """
 
@@ -53,15 +45,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class _ModelMemory:
-    """The memory of a model.
+    """The memory of a model."""
 
-    Attributes:
-        shared_bytes: memory-mapped weights, whose pages all processes of a node share.
-        private_bytes: memory of each process: KV cache, compute buffers and repacked weights.
-    """
-
-    shared_bytes: int
-    private_bytes: int
+    shared_bytes: int  # memory-mapped weights, whose pages all processes of a node share
+    private_bytes: int  # of each process: KV cache, compute buffers and repacked weights
 
     def n_fitting(self, nodes: Iterable[Node], n_cpus: int) -> int:
         """Return the number of actors with ``n_cpus`` CPUs that fit on the nodes."""
@@ -78,7 +65,7 @@ def plan(nodes: Iterable[Node], model: Any, load: Mapping[str, Any], n_actors: i
         nodes: the nodes.
         model: as for :func:`pyggml.load`, on this machine.
         load: options of :func:`pyggml.load`.
-        n_actors: number of actors; None: as many as fit.
+        n_actors: number of actors, instead of as many as fit.
 
     Raises:
         OutOfMemoryError: the model fits on no node.
@@ -92,7 +79,10 @@ def plan(nodes: Iterable[Node], model: Any, load: Mapping[str, Any], n_actors: i
     if n_gpus and load.get("device") != "cpu":
         # GPUs of other hosts: only the actors there can check their memory.
         return Plan(n_actors or n_gpus, 1, 1, 0)
-    memory = _model_memory(model, load)
+    options = {name: value for name, value in load.items() if name in _ESTIMATE_OPTIONS}
+    needs = estimate(model, **{**options, "device": "cpu"}).devices[0]
+    shared_bytes = needs.weights_bytes - needs.repacked_bytes
+    memory = _ModelMemory(shared_bytes, needs.total_bytes - shared_bytes + _PROCESS_BYTES)
     n_cpus = int(load.get("n_threads") or _n_cpus(nodes, memory))
     n_fitting = memory.n_fitting(nodes, n_cpus)
     if not n_fitting:
@@ -105,13 +95,6 @@ def plan(nodes: Iterable[Node], model: Any, load: Mapping[str, Any], n_actors: i
             largest,
         )
     return Plan(n_actors or n_fitting, n_cpus, 0, memory.private_bytes)
-
-
-def _model_memory(model: Any, load: Mapping[str, Any]) -> _ModelMemory:
-    options = {name: value for name, value in load.items() if name in _ESTIMATE_OPTIONS}
-    memory = estimate(model, **{**options, "device": "cpu"}).devices[0]
-    shared_bytes = memory.weights_bytes - memory.repacked_bytes
-    return _ModelMemory(shared_bytes, memory.total_bytes - shared_bytes + _PROCESS_BYTES)
 
 
 def _n_cpus(nodes: Iterable[Node], memory: _ModelMemory) -> int:

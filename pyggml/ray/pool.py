@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -16,9 +16,6 @@ import pyggml
 from pyggml.batch import InvalidRow
 from pyggml.ray.actor import Actor, WorkerSpec
 from pyggml.ray.plan import Plan
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 logger = logging.getLogger("pyggml")
 
@@ -53,27 +50,20 @@ class RowBatch:
         elif len(self.rows) > 1:
             yield from (RowBatch([row], _MAX_CRASHES) for row in self.rows)
         else:
-            problem = InvalidRow("the actor crashes each time it computes this row")
-            yield RowBatch([(index, problem) for index, _ in self.rows])
+            yield RowBatch([(self.rows[0][0], InvalidRow("the actor crashes each time it computes this row"))])
 
 
 @dataclass(eq=False)
 class _ActorState:
-    """An actor and its queue.
-
-    Attributes:
-        handle: its Ray handle.
-        n_parallel: its number of parallel sequences; 0: still loading.
-        n_rows: number of rows queued at it; an isolated batch counts as a full queue.
-    """
+    """An actor and its queue."""
 
     handle: Any
-    n_parallel: int = 0
-    n_rows: int = 0
+    n_parallel: int = 0  # parallel sequences; 0: still loading
+    n_rows: int = 0  # queued at it; an isolated batch counts as a full queue
 
 
-class ActorPool:
-    """The actors of a job. Used from one thread; closing it kills them."""
+class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
+    """The actors of a job. A context manager, used from one thread, which kills them at the end."""
 
     def __init__(self, spec: WorkerSpec, plan: Plan) -> None:
         """Start the actors, which load their models once Ray has placed them on nodes."""
@@ -103,17 +93,10 @@ class ActorPool:
             for ref in self._wait():
                 yield from self._collect(ref)
 
-    def close(self) -> None:
-        """Kill the actors."""
+    def __exit__(self, *_: object) -> None:
         for actor in self._actors:
             _kill(actor)
         self._actors.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _dispatch(self, batches: Iterator[RowBatch]) -> bool:
         """Fill the queues of all actors; return False if no batch is left to dispatch."""

@@ -7,7 +7,7 @@ again, as with any other routing.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
 from hashlib import blake2b
 from itertools import accumulate
@@ -75,15 +75,11 @@ class PrefixIndex(Generic[R]):
     """The prefixes that each replica caches, as far as one router knows."""
 
     def __init__(self, slack: float) -> None:
-        """Start with an empty index.
-
-        Args:
-            slack: number of requests by which a replica may exceed the idlest before a conversation moves away.
-        """
+        """Let a replica have ``slack`` more requests than the idlest before a conversation moves away."""
         self._slack = slack
         # Hash of the last request of each conversation -> its replica, and its length.
         self._conversations: OrderedDict[bytes, tuple[R, int]] = OrderedDict()
-        self._conversation_bytes: dict[R, int] = {}
+        self._conversation_bytes = Counter[R]()  # by replica
         self._replicas_of: OrderedDict[bytes, set[R]] = OrderedDict()  # by hash
 
     def rank(self, hashes: tuple[PrefixHash, ...], loads: Mapping[R, int]) -> list[R]:
@@ -98,17 +94,16 @@ class PrefixIndex(Generic[R]):
             hashes: the request's prefix hashes.
             loads: number of requests on each available replica.
         """
-        sizes = {replica: self._conversation_bytes.get(replica, 0) for replica in loads}
+        sizes = {replica: self._conversation_bytes[replica] for replica in loads}
         mean = sum(sizes.values()) / max(len(sizes), 1) or 1
-        cached = self._cached_bytes(hashes)
+        cached = {replica: n for n, digest in hashes for replica in self._replicas_of.get(digest, ())}  # the longest
         n_bytes = hashes[-1][0] if hashes else 1
 
         def cost(replica: R) -> float:
             return loads[replica] + 1 - cached.get(replica, 0) / n_bytes + sizes[replica] / mean
 
         order = sorted(loads, key=cost)
-        conversation = self._conversation_of(hashes)
-        if conversation is not None:
+        if (conversation := self._conversation_of(hashes)) is not None:
             replica, _ = self._conversations[conversation]
             if replica in loads and loads[replica] <= min(loads.values()) + self._slack:
                 order.remove(replica)
@@ -119,12 +114,11 @@ class PrefixIndex(Generic[R]):
         """Record that a request was sent to a replica."""
         if not hashes:
             return
-        conversation = self._conversation_of(hashes)
-        if conversation is not None:
+        if (conversation := self._conversation_of(hashes)) is not None:
             self._evict(conversation)
         n_bytes, whole = hashes[-1]
         self._conversations[whole] = replica, n_bytes
-        self._conversation_bytes[replica] = self._conversation_bytes.get(replica, 0) + n_bytes
+        self._conversation_bytes[replica] += n_bytes
         if len(self._conversations) > _MAX_CONVERSATIONS:
             self._evict(next(iter(self._conversations)))
         for _, digest in hashes:
@@ -142,11 +136,3 @@ class PrefixIndex(Generic[R]):
         self._conversation_bytes[replica] -= n_bytes
         if not self._conversation_bytes[replica]:
             del self._conversation_bytes[replica]
-
-    def _cached_bytes(self, hashes: tuple[PrefixHash, ...]) -> dict[R, int]:
-        """Return the length of the longest cached prefix on each replica."""
-        cached: dict[R, int] = {}
-        for n_bytes, digest in hashes:
-            for replica in self._replicas_of.get(digest, ()):
-                cached[replica] = n_bytes
-        return cached

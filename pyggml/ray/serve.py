@@ -88,7 +88,7 @@ def deployment(
             raise pyggml.InvalidParameterError(
                 f"an open model cannot be sent to other processes: name its file, {spec.source.model.path}"
             )
-    names = WorkerProxy(settings, _no_replica).names
+    names = WorkerProxy(settings, _Ingress(settings, {})._forward).names  # it forwards no request
     replicas = {}
     for index, (name, spec) in enumerate(zip(names, specs, strict=True)):
         own = ServedModel(**{**vars(spec), "name": name})
@@ -170,13 +170,6 @@ class _Ingress:
                     raise pyggml.HostLostError(f"the replica of this request is lost: {error}") from error
             finally:
                 response.cancel()  # no effect on a finished response
-
-
-async def _no_replica(request: ForwardedRequest, fields: Mapping[str, Any]) -> AsyncGenerator[AsgiMessages, None]:
-    """Stand in for the replicas of a proxy that only names the models."""
-    del request, fields
-    raise pyggml.ClosedError("there is no replica")
-    yield ()
 
 
 class _Replica:

@@ -19,13 +19,7 @@ class ThroughputMeter:
     """
 
     def __init__(self, column: str, *, prints: bool, every_s: float = 10.0) -> None:
-        """Start counting.
-
-        Args:
-            column: name of the answers' column.
-            prints: print progress lines.
-            every_s: seconds between two lines.
-        """
+        """Start counting answers in ``column``; print a line every ``every_s`` seconds if ``prints``."""
         self._column = column
         self._prints, self._every_s = prints, every_s
         self._rows = Counter("pyggml_batch_rows", "Rows answered")
@@ -44,8 +38,6 @@ class ThroughputMeter:
         self._n_new += n_generated
         elapsed_s = time.monotonic() - self._since_s
         if self._prints and elapsed_s >= self._every_s:
-            print(
-                f"{counted(self._n_rows, 'row')} answered here, {self._n_new / elapsed_s:,.0f} tokens/s",
-                file=sys.stderr,
-            )
+            speed = f"{self._n_new / elapsed_s:,.0f} tokens/s"
+            print(f"{counted(self._n_rows, 'row')} answered here, {speed}", file=sys.stderr)
             self._n_new, self._since_s = 0, time.monotonic()

@@ -49,7 +49,6 @@ def parse_addresses(hosts: str | Sequence[str] | None) -> list[Address]:
     if not isinstance(given, (list, tuple)):
         raise invalid(f'rpc must be a list of hosts such as ["gpu-box:{DEFAULT_PORT}"], not {shown(hosts)}')
     addresses = [Address.parse(each) for each in given]
-    for index, address in enumerate(addresses):
-        if address in addresses[:index]:
-            raise invalid(f"rpc names {address} twice; one address is enough for all devices of a host")
+    if twice := [address for address in addresses if addresses.count(address) > 1]:
+        raise invalid(f"rpc names {twice[0]} twice; one address is enough for all devices of a host")
     return addresses

@@ -23,11 +23,7 @@ class ExportedDevices:
     n_threads: int = 0
 
     def find(self) -> list[Device]:
-        """Find the devices.
-
-        Raises:
-            DeviceError: there is no such device, or this build has no code for it.
-        """
+        """Find the devices; raise DeviceError if one does not exist, or this build has no code for it."""
         if not self.devices:
             return automatic_gpus(local_gpus(devices())) or [find_device("cpu")]
         found = [find_device(name) for name in self.devices]

@@ -16,6 +16,7 @@ tunnel for that (docs/how-to/split-a-model-across-hosts.md).
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import secrets
@@ -28,10 +29,8 @@ from pyggml._core.ffi import ffi, lib
 #: The last byte is the version of this handshake.
 MAGIC = b"pyggml-rpc\0\1"
 
-_RANDOM_BYTES = 32
-_PROOF_BYTES = 32
-_ACCEPTED = b"\1"
-_REJECTED = b"\0"
+_RANDOM_BYTES, _PROOF_BYTES = 32, 32
+_ACCEPTED, _REJECTED = b"\1", b"\0"
 _MAX_MESSAGE = 64 * 1024
 
 
@@ -45,12 +44,9 @@ class WrongKeyError(HandshakeError):
 
 @dataclass(frozen=True)
 class PeerInfo:
-    """Version and devices of a peer.
+    """Version of pyggml, build of the engine, and the names and descriptions of the devices that a server exports.
 
-    Attributes:
-        version: pyggml's version.
-        engine: upstream's build, which determines the wire format and the operations of graphs.
-        devices: names and descriptions of the devices that a server exports.
+    The build determines the wire format and the operations of graphs.
     """
 
     version: str
@@ -64,11 +60,7 @@ class PeerInfo:
         return cls(version, engine, devices)
 
     def require_same_engine(self, other: PeerInfo) -> None:
-        """Check that the peer has the same build of the engine.
-
-        Raises:
-            HandshakeError: it has another.
-        """
+        """Check that the peer has the same build of the engine, or raise HandshakeError."""
         if self.engine != other.engine:
             raise HandshakeError(
                 f"it has engine {other.engine} (pyggml {other.version}), and this is engine {self.engine} "
@@ -130,12 +122,7 @@ class Wire:
 
 
 def authenticate_as_client(wire: Wire, key: bytes) -> None:
-    """Authenticate both peers, as the client.
-
-    Raises:
-        HandshakeError: the peer is not a pyggml server, or disconnected.
-        WrongKeyError: the keys differ.
-    """
+    """Authenticate both peers, as the client, or raise HandshakeError or WrongKeyError."""
     mine = secrets.token_bytes(_RANDOM_BYTES)
     wire.send(MAGIC + mine)
     theirs = _receive_random(wire)
@@ -147,11 +134,9 @@ def authenticate_as_client(wire: Wire, key: bytes) -> None:
 
 
 def authenticate_as_server(wire: Wire, key: bytes) -> None:
-    """Authenticate both peers, as the server. The caller rejects a wrong key with :func:`reject`, after a delay.
+    """Authenticate both peers, as the server, or raise HandshakeError or WrongKeyError.
 
-    Raises:
-        HandshakeError: the peer is not a pyggml client, or disconnected.
-        WrongKeyError: the keys differ.
+    The caller rejects a wrong key with :func:`reject`, after a delay.
     """
     theirs = _receive_random(wire)
     mine = secrets.token_bytes(_RANDOM_BYTES)
@@ -163,10 +148,8 @@ def authenticate_as_server(wire: Wire, key: bytes) -> None:
 
 def reject(connection: socket.socket) -> None:
     """Tell a client that its key is wrong, unless it has disconnected."""
-    try:
+    with contextlib.suppress(OSError):
         connection.send(_REJECTED)
-    except OSError:
-        return
 
 
 def _receive_random(wire: Wire) -> bytes:

@@ -63,7 +63,13 @@ class Host(Owner, contextlib.AbstractContextManager["Host"]):
             str(address).encode(),
             SILENCE_S,
         )
-        self.devices = self._list_devices()
+        n_devices, device = ffi.new("int32_t *"), ffi.new("pyg_device *")
+        c_calls.call(lib.pyg_remote_device_count, self._handle, n_devices)
+        devices = []
+        for index in range(n_devices[0]):
+            c_calls.call(lib.pyg_remote_device_get, self._handle, index, device)
+            devices.append(device_of(device))
+        self.devices = tuple(devices)
 
     def check(self) -> None:
         """Check that the host is not known to be lost, without waiting.
@@ -79,22 +85,12 @@ class Host(Owner, contextlib.AbstractContextManager["Host"]):
         c_calls.call(lib.pyg_remote_close, self._handle)
         self._is_closed = True
 
-    def _list_devices(self) -> tuple[Device, ...]:
-        n_devices, device = ffi.new("int32_t *"), ffi.new("pyg_device *")
-        c_calls.call(lib.pyg_remote_device_count, self._handle, n_devices)
-        devices = []
-        for index in range(n_devices[0]):
-            c_calls.call(lib.pyg_remote_device_get, self._handle, index, device)
-            devices.append(device_of(device))
-        return tuple(devices)
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        return (
-            f"Host({str(self.address)!r}, devices={[each.name for each in self.devices]}{', closed' * self._is_closed})"
-        )
+        names = [device.name for device in self.devices]
+        return f"Host({str(self.address)!r}, devices={names}{', closed' * self._is_closed})"
 
 
 @contextlib.contextmanager
@@ -106,9 +102,6 @@ def connected(
     Args:
         hosts: addresses, as a string separated by commas or a sequence; None: none.
         key_file: as for :func:`find_key`.
-
-    Raises:
-        As :func:`connect`, and as :func:`find_key`.
     """
     addresses = parse_addresses(hosts)
     key = find_key(key_file) if addresses else b""
@@ -132,9 +125,8 @@ def _open_connection(address: Address, key: bytes) -> tuple[socket.socket, PeerI
         theirs = wire.receive_info()
         mine.require_same_engine(theirs)
         return connection, theirs
-    except HandshakeError as error:
+    except BaseException as error:
         connection.close()
-        raise errors.DeviceError(f"the host {address} cannot be used: {error}") from None
-    except BaseException:
-        connection.close()
+        if isinstance(error, HandshakeError):
+            raise errors.DeviceError(f"the host {address} cannot be used: {error}") from None
         raise

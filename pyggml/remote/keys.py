@@ -58,11 +58,7 @@ def create_key(path: Path) -> bytes:
 
 
 def parse_key(text: bytes, where: str) -> bytes:
-    """Strip white space from the key in a file or variable.
-
-    Raises:
-        InvalidParameterError: the key is too short.
-    """
+    """Strip white space from the key in a file or variable, and check its length."""
     key = text.strip()
     if len(key) < _MIN_BYTES:
         raise invalid(

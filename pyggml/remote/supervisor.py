@@ -29,11 +29,7 @@ _MAX_FAILED_HOSTS = 1024
 
 
 class Supervisor(contextlib.AbstractContextManager["Supervisor"]):
-    """Exports devices until it is closed. A context manager.
-
-    Attributes:
-        address: the address on which it listens.
-    """
+    """Exports devices until it is closed. A context manager. It listens on ``address``."""
 
     def __init__(
         self,
@@ -51,7 +47,6 @@ class Supervisor(contextlib.AbstractContextManager["Supervisor"]):
             report: called with a line about each event, from any thread.
 
         Raises:
-            DeviceError: there is no such device.
             OSError: it cannot listen on the address.
         """
         self._exported, self._key, self._report = exported, key, report

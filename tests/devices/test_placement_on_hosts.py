@@ -21,8 +21,8 @@ from pyggml._native.backend import Device
 from pyggml._native.context import Context
 from pyggml._native.placement import ALL, resolve_placement
 from pyggml.files.model_files import gguf_at
-from pyggml.memory.estimate import Planner, require_memory, resolve
-from pyggml.memory.planner import memory_used_by
+from pyggml.memory.estimate import require_memory, resolve
+from pyggml.memory.planner import Planner, memory_used_by
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import MemoryOptions, PlacementOptions
 from pyggml.remote import ExportedDevices, connect

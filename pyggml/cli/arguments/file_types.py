@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from pyggml.cli.command import Option
 from pyggml.options.file_types import FILE_TYPES, suggestion
 
 #: Last paragraph of the help of commands that take a type.
@@ -14,14 +13,6 @@ TYPES_EPILOG = f"Types: {', '.join(FILE_TYPES)}."
 
 imatrix_option = click.option(
     "--imatrix", type=click.Path(), metavar="FILE", help="Importance matrix written by `pyggml imatrix`."
-)
-threads_option = click.option(
-    "-t",
-    "--n-threads",
-    cls=Option,
-    other_names=["--threads"],
-    type=click.IntRange(1, 512),
-    help="Threads that quantise weights. Default: one per core.",
 )
 
 

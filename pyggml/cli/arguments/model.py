@@ -36,11 +36,7 @@ def model_option(function: _Function) -> _Function:
 
 
 def single_model(*models: str | None) -> str | None:
-    """Return the model given by one of several options and arguments; None: none is given.
-
-    Raises:
-        click.UsageError: several are given.
-    """
+    """Return the model given by one of several options and arguments; None: none is given."""
     given = [model for model in models if model is not None]
     if len(given) > 1:
         raise click.UsageError(f"several models were given, {' and '.join(given)}: choose one")

@@ -59,6 +59,11 @@ def option_like(name: str, *, long_name: str = "", **settings: Any) -> Callable[
     return click.option(*letters, long_name or own, name, cls=Option, other_names=[own, *aliases_of(field)], **settings)
 
 
+def threads_option(help: str) -> Callable[[_Function], _Function]:
+    """Return a decorator that adds the option for a number of threads."""
+    return option_like("n_threads", type=click.IntRange(1, 512), metavar="N", help=f"{help} Default: one per core.")
+
+
 def _add_options(function: _Function, fields: Sequence[Field]) -> _Function:
     for field in reversed(fields):
         function = field_option(field, **_FIELD_SETTINGS.get(field.name, {}))(function)
@@ -115,7 +120,14 @@ def default_text(default: object) -> str:
 
 
 # Metavars of fields with a syntax.
-_METAVARS = {"rpc": "HOST:PORT,...", "tensor_split": "N,N...", "override_tensor": "PATTERN=DEVICE,..."}
+_METAVARS = {
+    "rpc": "HOST:PORT,...",
+    "tensor_split": "N,N...",
+    "override_tensor": "PATTERN=DEVICE,...",
+    "stop_token_ids": "IDS",
+    "samplers": "NAMES",
+    "logit_bias": "ID=NUMBER",
+}
 
 
 def _metavar(field: Field) -> str | None:

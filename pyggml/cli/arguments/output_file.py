@@ -14,13 +14,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would b
 def output_file(out: str, *sources: str | None, force: bool) -> Path:
     """Check that a command may write a file, and return its path.
 
-    Args:
-        out: the path that the user gave.
-        sources: input files, which must not be overwritten.
-        force: allow overwriting any other file.
-
-    Raises:
-        click.ClickException: the file cannot or must not be written.
+    Input files, the ``sources``, are never overwritten, and other files only with ``force``.
     """
     path = Path(out)
     if path.is_dir():

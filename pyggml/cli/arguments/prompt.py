@@ -27,9 +27,6 @@ def read_prompt(typed: str | None, path: str | None, *, escape: bool) -> str:
         typed: text on the command line; "-" for standard input.
         path: path of the file; "-" for standard input.
         escape: process ``\n`` and other escapes in ``typed``, as llama-cli does.
-
-    Raises:
-        click.ClickException: there is no text, or it is not UTF-8.
     """
     in_file = "" if path is None or path == "-" else decode_utf8(path, Path(path).read_bytes()).removesuffix("\n")
     on_line = "" if typed is None or typed == "-" else _unescape(typed) if escape else typed
@@ -52,9 +49,6 @@ def read_piped_text(argument: str) -> str:
     """Return the text piped to the command without its last newline; "" if standard input is no pipe or file.
 
     If standard input is silent, a notice names the argument that the text will precede.
-
-    Raises:
-        click.ClickException: the text is not UTF-8.
     """
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+from click.types import FuncParamType
 
 import pyggml
 from pyggml.cli.arguments.options import ParamType, aliases_of, field_option, field_type
@@ -24,40 +25,26 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 NO_LIMIT = 2**31 - 1
 
 
-class _List(ParamType):
-    """Values separated by commas or, as in llama-cli, by semicolons."""
-
-    def __init__(self, name: str, item: ParamType) -> None:
-        self.name = name
-        self._item = item
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the values into a tuple."""
-        return tuple(self._item.convert(item.strip(), param, ctx) for item in re.split("[,;]", value))
+def _names(text: str) -> tuple[str, ...]:
+    """Parse values separated by commas or, as in llama-cli, by semicolons."""
+    return tuple(item.strip() for item in re.split("[,;]", text))
 
 
-class _TokenLimit(ParamType):
-    """A number of tokens, or -1 for no limit, as in other tools."""
-
-    name = "n"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the number."""
-        return NO_LIMIT if str(value).strip() == "-1" else click.IntRange(0).convert(value, param, ctx)
+def _ids(text: str) -> tuple[int, ...]:
+    return tuple(click.INT(item) for item in _names(text))
 
 
-class _Bias(ParamType):
-    """A token id and the number to add to its logit."""
+def _token_limit(text: str) -> Any:
+    """Parse a number of tokens, or -1 for no limit, as in other tools."""
+    return NO_LIMIT if text.strip() == "-1" else click.IntRange(0)(text)
 
-    name = "id=number"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the pair."""
-        parts = re.fullmatch(r"(\d+)(?:=|(?=[+-]))(.+)", value)  # 42=1.5, or 42+1.5 as in llama-cli
-        if parts is None:
-            self.fail(f"{value!r} is not TOKEN_ID=NUMBER, such as 42=-inf.", param, ctx)
-        number: Any = parts[2]
-        return int(parts[1]), click.FLOAT.convert(number, param, ctx)
+def _bias(text: str) -> tuple[int, float]:
+    """Parse a token id and the number to add to its logit."""
+    parts = re.fullmatch(r"(\d+)(?:=|(?=[+-]))(.+)", text)  # 42=1.5, or 42+1.5 as in llama-cli
+    if parts is None:
+        raise click.BadParameter(f"{text!r} is not TOKEN_ID=NUMBER, such as 42=-inf.")
+    return int(parts[1]), click.FLOAT(parts[2])
 
 
 class _Seed(click.IntRange):
@@ -97,9 +84,7 @@ class SamplingOption:
     """A field of SamplingParams on a command line.
 
     Attributes:
-        field: the field.
-        type: type of the value, or of each value if the option may be repeated.
-        many: True if the option may be repeated.
+        type: type of the value, or of each value if there may be ``many``.
         value_of: converts the option's value to the field's.
         help: replaces the field's help.
         other_names: aliases of the option, in addition to those of the field.
@@ -119,11 +104,7 @@ class SamplingOption:
         return field_option(self.field, help=self.help, default=default, other_names=others, **own)
 
     def parse(self, text: str) -> Any:
-        """Parse the field's value.
-
-        Raises:
-            click.UsageError: the text is not a valid value.
-        """
+        """Parse the field's value."""
         value = self.type.convert(text, None, None)
         return self.value_of((value,) if self.many else value)
 
@@ -151,21 +132,12 @@ def sampling_options(defaults: Mapping[str, str] | None = None) -> Callable[[_Fu
 
 
 def sampling_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the options to fields of SamplingParams.
-
-    Raises:
-        click.ClickException: a file cannot be read or is invalid.
-    """
+    """Convert the options to fields of SamplingParams."""
     return {name: OPTIONS[name].value_of(value) for name, value in given.items()}
 
 
 def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
-    """Convert the options to SamplingParams.
-
-    Raises:
-        click.UsageError: the options contradict each other.
-        click.ClickException: a file cannot be read or is invalid.
-    """
+    """Convert the options to SamplingParams."""
     values = sampling_values(given)
     try:
         return pyggml.SamplingParams(**values)
@@ -191,7 +163,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
 # Settings that cannot be derived from the fields: files, lists and pairs.
 _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
     "max_tokens": {
-        "type": _TokenLimit(),
+        "type": FuncParamType(_token_limit),
         "help": "Maximum number of tokens to generate, or -1 for the rest of the context.",
     },
     "stop": {"type": click.STRING, "many": True, "help": "Text that ends the generation; may be repeated."},
@@ -212,12 +184,9 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
         "other_names": ("--grammar-file",),
         "help": "GBNF grammar that constrains the text, or a file with one.",
     },
-    "stop_token_ids": {
-        "type": _List("ids", click.INT),
-        "help": "Token ids that end the generation, separated by commas.",
-    },
+    "stop_token_ids": {"type": FuncParamType(_ids), "help": "Token ids that end the generation, separated by commas."},
     "logit_bias": {
-        "type": _Bias(),
+        "type": FuncParamType(_bias),
         "many": True,
         "value_of": dict,
         "help": "Bias that is added to a token's logit, such as 42=-inf; may be repeated.",
@@ -227,10 +196,7 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
         "many": True,
         "help": "Text that interrupts DRY's repetition matching; may be repeated.",
     },
-    "samplers": {
-        "type": _List("names", click.STRING),
-        "help": "Samplers in the order they run, separated by commas.",
-    },
+    "samplers": {"type": FuncParamType(_names), "help": "Samplers in the order they run, separated by commas."},
 }
 
 #: All fields of SamplingParams except logprobs.

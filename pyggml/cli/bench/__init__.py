@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +25,7 @@ _NONE: dict[str, Any] = {"none": None}
 
 
 def _list(
-    *, least: int | None = None, words: dict[str, Any] | None = None, choices: Sequence[str] = ()
+    *, least: int | None = None, words: Mapping[str, Any] = MappingProxyType({}), choices: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the settings of an option that takes a list of values separated by commas, without duplicates.
 
@@ -35,26 +35,21 @@ def _list(
         choices: the strings allowed; (): any.
     """
 
-    def convert(ctx: click.Context, param: click.Parameter, text: str) -> list[Any]:
-        values = [word.strip() for word in text.split(",")]
-        try:
-            return list(dict.fromkeys(_value(value, least, words or {}, choices) for value in values))
-        except ValueError as error:
-            raise click.BadParameter(str(error), ctx, param) from None
+    def value(word: str) -> Any:
+        if word in words:
+            return words[word]
+        if least is None and (word in choices if choices else word):
+            return word
+        if least is not None and word.isdecimal() and least <= int(word) <= _MAX:
+            return int(word)
+        texts = f"one of {', '.join(choices)}" if choices else "a word"
+        wanted = texts if least is None else f"an integer from {least} to {_MAX:,}"
+        raise click.BadParameter(f"{word!r} is not {' or '.join([wanted, *map(repr, words)])}.")
+
+    def convert(_ctx: click.Context, _param: click.Parameter, text: str) -> list[Any]:
+        return list(dict.fromkeys(value(word.strip()) for word in text.split(",")))
 
     return {"metavar": "LIST", "callback": convert}
-
-
-def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequence[str]) -> Any:
-    if word in words:
-        return words[word]
-    if least is None and (word in choices if choices else word):
-        return word
-    if least is not None and word.isdecimal() and least <= int(word) <= _MAX:
-        return int(word)
-    texts = f"one of {', '.join(choices)}" if choices else "a word"
-    wanted = texts if least is None else f"an integer from {least} to {_MAX:,}"
-    raise ValueError(f"{word!r} is not {' or '.join([wanted, *map(repr, words)])}.")
 
 
 @click.command("bench", cls=Command, context_settings={"show_default": True})
@@ -134,7 +129,7 @@ def command(
     from pyggml.cli.bench.measure import Bench
 
     print_unused_gpu_notice(*(side.device for side in sides))
-    with closing(Bench(sides, cases)) as bench:
+    with Bench(sides, cases) as bench:
         interrupted = _run(bench, repetitions, warm_up=not no_warm_up)
         results = bench.results
     if as_json:

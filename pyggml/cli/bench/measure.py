@@ -14,16 +14,15 @@ import statistics
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pyggml
 from pyggml.options import All, PlacementOptions, SplitMode, fields_of
 from pyggml.units import size_label
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 Kind = Literal["prompt", "generate"]
 
@@ -113,15 +112,14 @@ class ModelInfo:
     size_bytes: int
 
 
-class Bench:
-    """A benchmark of cases on sides. :attr:`results` has the results so far, even after an interrupt.
+class Bench(AbstractContextManager["Bench"]):
+    """A benchmark of cases on sides: call :meth:`load`, :meth:`warm_up` and :meth:`run`, in this order.
 
     Attributes:
         load_average: the system's load average before the start; None if unknown.
     """
 
     def __init__(self, sides: Sequence[Side], cases: Sequence[Case]) -> None:
-        """Prepare a benchmark: call :meth:`load`, :meth:`warm_up` and :meth:`run`, in this order."""
         self.load_average = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         self._sides = list(sides)
         self._pairs = [(case, side) for case in cases for side in sides]
@@ -133,19 +131,18 @@ class Bench:
 
     @property
     def results(self) -> list[Result]:
-        """The results so far, by case and then by side."""
+        """The results so far, even after an interrupt, by case and then by side."""
         return [self._measured[pair] for pair in self._pairs if pair in self._measured]
 
-    def load(self, progress: Callable[[float], object] | None = None) -> None:
+    def load(self, progress: Callable[[float], object] = lambda _part: None) -> None:
         """Load every side, so that load errors come before the measurements."""
+
+        def report(n_loaded: int, part: float) -> None:
+            progress((n_loaded + part) / len(self._sides))
+
         for n_loaded, side in enumerate(self._sides):
-
-            def report(part: float, n_loaded: int = n_loaded) -> None:
-                if progress is not None:
-                    progress((n_loaded + part) / len(self._sides))
-
-            self._models.llm(side, report)
-            report(1.0)
+            self._models.llm(side, partial(report, n_loaded))
+            report(n_loaded, 1.0)
 
     def warm_up(self) -> Iterator[float]:
         """Run every case on every side once without recording it, and yield the progress as a fraction."""
@@ -156,11 +153,7 @@ class Bench:
             yield n_done / len(self._pairs)
 
     def run(self, repetitions: int) -> Iterator[float]:
-        """Measure every case on every side, ``repetitions`` times, and yield the progress as a fraction.
-
-        Raises:
-            As :func:`pyggml.load` and :meth:`pyggml.LLM.generate_batch`.
-        """
+        """Measure every case on every side, ``repetitions`` times, and yield the progress as a fraction."""
         spent, total = 0.0, repetitions * sum(self._costs.values())
         for number in range(repetitions):
             for case, side in self._pairs if number % 2 == 0 else reversed(self._pairs):
@@ -168,15 +161,8 @@ class Bench:
                 spent += self._costs[case, side]
                 yield min(spent / total, 1.0)
 
-    def close(self) -> None:
-        """Close all models."""
-        self._models.close()
-
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._models.close()
 
     def _measure(self, case: Case, side: Side) -> None:
         llm = self._models.llm(side)
@@ -199,10 +185,6 @@ def seconds_of(llm: pyggml.LLM, case: Case, rng: random.Random) -> float:
 
     A case at a depth starts from a prefix that earlier requests have cached. Generating N tokens takes N forward
     passes: the first of them computes the last token of the prompt. The prefix cache is cleared.
-
-    Raises:
-        UnsupportedArchitectureError: the case has a depth, and the model cannot reuse a cached prefix.
-        InferError: as :meth:`pyggml.LLM.generate_batch`.
     """
     n_prompt, n_generated = (case.n_tokens, 1) if case.kind == "prompt" else (1, case.n_tokens)
     prompts = random_prompts(llm.model.vocab, case.n_parallel, case.n_depth + n_prompt, rng)
@@ -234,43 +216,32 @@ def random_prompts(vocab: pyggml.Vocab, n: int, n_tokens: int, rng: random.Rando
     return [[starts[index % len(starts)], *rng.choices(ordinary, k=n_tokens - 1)] for index in range(n)]
 
 
-@dataclass
-class _LoadedModel:
-    """A model in memory, and the engines that share its weights."""
-
-    first: pyggml.LLM
-    llms: dict[Side, pyggml.LLM]
-
-    def close(self) -> None:
-        for llm in self.llms.values():
-            llm.close()
-
-
 def _placement(side: Side) -> dict[str, Any]:
     """Return the placement options of a side: sides with the same model and placement share its weights."""
     return {name: getattr(side, name) for name in fields_of(PlacementOptions) if hasattr(side, name)}
 
 
 class _ModelCache:
-    """LRU cache of models, within the memory budget, each with its engines."""
+    """LRU cache of models, within the memory budget, each with the engines that share its weights."""
 
     def __init__(self, n_ctx: int, n_parallel: int) -> None:
         self._options: dict[str, Any] = {"n_ctx": n_ctx, "n_parallel": n_parallel}
-        self._models: dict[tuple[object, ...], _LoadedModel] = {}
-        cpus = [device for device in pyggml.devices() if device.type == "cpu"]
+        self._models: dict[tuple[object, ...], dict[Side, pyggml.LLM]] = {}
         # Loading mapped weights beyond the free memory does not fail: the system would page them in again and again.
-        has_gpu = any("gpu" in device.type for device in pyggml.devices())
-        self._budget = math.inf if has_gpu or not cpus else cpus[0].memory_free
+        free = {device.type: device.memory_free for device in reversed(pyggml.devices())}
+        self._budget = math.inf if any("gpu" in type for type in free) else free.get("cpu", math.inf)
 
     def llm(self, side: Side, progress: Callable[[float], None] | None = None) -> pyggml.LLM:
         """Return the engine of a side, and evict the least recently used models to make it fit."""
         key = (side.model, *_placement(side).values())
         while True:
             try:
-                self._models[key] = self._load(self._models.pop(key, None), side, progress)  # now the most recent
+                llms = self._models.pop(key, {})
+                self._load(llms, side, progress)
+                self._models[key] = llms  # now the most recent
                 while len(self._models) > 1 and self._size_bytes() > self._budget:
                     self._evict_oldest()
-                return self._models[key].llms[side]
+                return llms[side]
             except pyggml.OutOfMemoryError:
                 if not self._models:
                     raise
@@ -280,27 +251,27 @@ class _ModelCache:
         while self._models:
             self._evict_oldest()
 
-    def _load(self, model: _LoadedModel | None, side: Side, progress: Callable[[float], None] | None) -> _LoadedModel:
-        engine: dict[str, Any] = {
-            "n_threads": side.n_threads,
-            "cache_type": side.cache_type,
-            "n_batch": side.n_batch,
-            "n_ubatch": side.n_ubatch,
-            **self._options,
-        }
-        if model is None:
-            llm = pyggml.load(side.model, progress=progress, **_placement(side), **engine)
-            return _LoadedModel(llm, {side: llm})
-        if side not in model.llms:
-            try:
-                model.llms[side] = pyggml.LLM(model.first.model, tokenizer=model.first.tokenizer, **engine)
-            except BaseException:
-                model.close()
-                raise
-        return model
+    def _load(self, llms: dict[Side, pyggml.LLM], side: Side, progress: Callable[[float], None] | None) -> None:
+        """Add the engine of a side to those of its model; after an error, close all of them."""
+        names = ("n_threads", "cache_type", "n_batch", "n_ubatch")
+        engine: dict[str, Any] = {**{name: getattr(side, name) for name in names}, **self._options}
+        first = next(iter(llms.values()), None)
+        try:
+            if first is None:
+                llms[side] = pyggml.load(side.model, progress=progress, **_placement(side), **engine)
+            elif side not in llms:
+                llms[side] = pyggml.LLM(first.model, tokenizer=first.tokenizer, **engine)
+        except BaseException:
+            _close_all(llms)
+            raise
 
     def _size_bytes(self) -> int:
-        return sum(model.first.model.size_bytes for model in self._models.values())
+        return sum(next(iter(llms.values())).model.size_bytes for llms in self._models.values())
 
     def _evict_oldest(self) -> None:
-        self._models.pop(next(iter(self._models))).close()
+        _close_all(self._models.pop(next(iter(self._models))))
+
+
+def _close_all(llms: dict[Side, pyggml.LLM]) -> None:
+    for llm in llms.values():
+        llm.close()

@@ -26,18 +26,15 @@ class Plot:
     """A chart and the file it goes to."""
 
     def __init__(self, path: str) -> None:
-        """Check the file and matplotlib before anything is measured.
-
-        Raises:
-            UsageError: the extension is not a supported format.
-            ClickException: matplotlib is not installed.
-            OSError: the file cannot be written.
-        """
+        """Check the file and matplotlib before anything is measured."""
         self._path = Path(path)
         if self._path.suffix.lower() not in _FORMATS:
             raise click.UsageError(f"--plot {path}: the extension must be one of {', '.join(_FORMATS)}.")
         _require_matplotlib()
-        _require_writable(self._path)
+        is_new = not self._path.exists()
+        self._path.open("ab").close()  # raises OSError if it cannot be written
+        if is_new:
+            self._path.unlink(missing_ok=True)
 
     def draw(self, results: Sequence[Result]) -> None:
         """Draw the results and write the file."""
@@ -98,12 +95,8 @@ def _line_names(results: Sequence[Result], along: str) -> list[str]:
 
 
 def _named(case: Case, name: str) -> str:
-    number = getattr(case, name)
-    return {
-        "n_parallel": f"{number} concurrent",
-        "n_depth": f"after {number}",
-        "n_tokens": f"{number} tokens",
-    }[name]
+    forms = {"n_parallel": "{} concurrent", "n_depth": "after {}", "n_tokens": "{} tokens"}
+    return forms[name].format(getattr(case, name))
 
 
 def _require_matplotlib() -> None:
@@ -113,11 +106,3 @@ def _require_matplotlib() -> None:
         if error.name != "matplotlib":
             raise
         raise click.ClickException("--plot needs matplotlib: pip install matplotlib") from None
-
-
-def _require_writable(path: Path) -> None:
-    is_new = not path.exists()
-    with path.open("ab"):
-        pass
-    if is_new:
-        path.unlink(missing_ok=True)

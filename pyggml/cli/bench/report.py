@@ -33,7 +33,6 @@ _SETTINGS = {
     "n_ubatch": ("n_ubatch", ""),
 }
 
-_FIGURES = ["tokens/s", "least", "most"]
 _BUSY_LOAD = 0.5  # load average per core
 
 
@@ -75,7 +74,7 @@ def show(results: Sequence[Result], load_average: float | None, *, interrupted: 
     for label, info in {names[result.side.model]: result.model_info for result in results}.items():
         size = bytes_text(info.size_bytes)
         lines.append(f"{label}: {info.description}, {count_text(info.n_params)} parameters, {size}")
-    lines += [", ".join(_common_settings(results)), ""]
+    lines += [_common_settings(results), ""]
     terminal.print("\n".join(lines), soft_wrap=True, markup=False)
     _show_figures(results, terminal)
     lines = ["", f"Median, least and most of {times}, of the tokens of all requests together."]
@@ -88,14 +87,10 @@ def show(results: Sequence[Result], load_average: float | None, *, interrupted: 
 
 def labels(sides: Sequence[Side]) -> dict[Side, str]:
     """Return a label for each side: its model, and the settings that differ between sides."""
-    names = model_names(sides)
-    varying = _varying(sides)
-    parts = {
-        side: [names[side.model]] * (len(set(names.values())) > 1 or not varying)
-        + [f"{_SETTINGS[name][0]} {setting(side, name)}" for name in varying]
-        for side in sides
-    }
-    return {side: ", ".join(texts) for side, texts in parts.items()}
+    names, varying = model_names(sides), _varying(sides)
+    shows_model = len(set(names.values())) > 1 or not varying
+    settings = {side: [f"{_SETTINGS[name][0]} {setting(side, name)}" for name in varying] for side in sides}
+    return {side: ", ".join([names[side.model]] * shows_model + settings[side]) for side in sides}
 
 
 def model_names(sides: Sequence[Side]) -> dict[str | None, str]:
@@ -120,14 +115,17 @@ def _show_figures(results: Sequence[Result], terminal: Console) -> None:
         terminal.print(table)
         return
     sides = list(dict.fromkeys(result.side for result in results))
-    headings = [*_FIGURES, "of first"] if len(sides) > 1 else _FIGURES
     names = labels(sides)
-    terminal.print(_line(headings), style="bold", no_wrap=True)
+    terminal.print(_line(_headings(sides)), style="bold", no_wrap=True)
     for result, figures in zip(results, _figures(results), strict=True):
         requests = f", {counted(result.case.n_parallel, 'request')}" * _shows_parallel(results)
         side = f", {names[result.side]}" * (len(sides) > 1)
         terminal.print(f"{result.case.name}{requests}{side}", markup=False, overflow="fold")
         terminal.print(_line(figures), no_wrap=True)
+
+
+def _headings(sides: Sequence[Side]) -> list[str]:
+    return ["tokens/s", "least", "most"] + ["of first"] * (len(sides) > 1)
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -155,8 +153,7 @@ def _table(results: Sequence[Result]) -> Table:
 
     sides = list(dict.fromkeys(result.side for result in results))
     names, varying = model_names(sides), _varying(sides)
-    show_model = len(names) > 1
-    show_parallel = _shows_parallel(results)
+    show_model, show_parallel = len(names) > 1, _shows_parallel(results)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("test", no_wrap=True)
     if show_parallel:
@@ -165,16 +162,13 @@ def _table(results: Sequence[Result]) -> Table:
         table.add_column("model", overflow="fold")
     for name in varying:
         table.add_column(_SETTINGS[name][0], justify="right")
-    for heading in _FIGURES:
+    for heading in _headings(sides):
         table.add_column(heading, justify="right", no_wrap=True)
-    if len(sides) > 1:
-        table.add_column("of first", justify="right", no_wrap=True)
-    shown: set[Case] = set()
+    before: Case | None = None
     for result, figures in zip(results, _figures(results), strict=True):
-        is_first = result.case not in shown
-        shown.add(result.case)
-        cells = [result.case.name if is_first else ""]
-        cells += [str(result.case.n_parallel) if is_first else ""] * show_parallel
+        is_new, before = result.case != before, result.case
+        cells = [result.case.name if is_new else ""]
+        cells += [str(result.case.n_parallel) if is_new else ""] * show_parallel
         cells += [names[result.side.model]] * show_model
         cells += [setting(result.side, name) for name in varying]
         table.add_row(*map(escape, cells + figures))
@@ -200,15 +194,14 @@ def _varying(sides: Sequence[Side]) -> list[str]:
     return [name for name in _SETTINGS if len({getattr(side, name) for side in sides}) > 1]
 
 
-def _common_settings(results: Sequence[Result]) -> list[str]:
+def _common_settings(results: Sequence[Result]) -> str:
     """Return the settings that all sides have in common."""
     sides = [result.side for result in results]
     varying = _varying(sides)
     texts = [f"{_SETTINGS[name][0]} {setting(sides[0], name)}" for name in _SETTINGS if name not in varying]
-    used = sorted({result.n_threads_used for result in results if result.side.n_threads is None})
-    if used:
-        texts.append(f"threads used {' to '.join(map(str, {used[0]: 0, used[-1]: 0}))}")
-    return texts
+    if used := {result.n_threads_used for result in results if result.side.n_threads is None}:
+        texts.append(f"threads used {' to '.join(map(str, dict.fromkeys((min(used), max(used)))))}")
+    return ", ".join(texts)
 
 
 def _engine() -> str:

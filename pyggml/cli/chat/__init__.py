@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,7 @@ from pyggml.cli.arguments.prompt import read_piped_text
 from pyggml.cli.arguments.sampling import sampling_options, sampling_values
 from pyggml.cli.arguments.text_file import decode_utf8
 from pyggml.cli.chat.controller import ChatController
-from pyggml.cli.chat.inputs import PlainReader, Reader, inputs_from_lines, typed_inputs
+from pyggml.cli.chat.inputs import PlainReader, inputs_from_lines, typed_inputs
 from pyggml.cli.chat.model import ChatModel
 from pyggml.cli.chat.parameters import DEFAULTS, MAX_TOKENS, MAX_TOKENS_THINKING, Parameters
 from pyggml.cli.chat.session import Session, Settings
@@ -24,6 +24,9 @@ from pyggml.cli.command import Command
 from pyggml.cli.interrupts import Interrupts
 from pyggml.cli.program import INTERRUPTED
 from pyggml.cli.show.screen import Screen, supports_escapes
+
+if TYPE_CHECKING:
+    from pyggml.cli.chat.editor import Editor
 
 _SHOWN_DEFAULTS = {
     "max_tokens": f"{MAX_TOKENS}, or {MAX_TOKENS_THINKING} for a reasoning model",
@@ -37,9 +40,7 @@ _SHOWN_DEFAULTS = {
 @click.option("-p", "--prompt", metavar="TEXT", help="The same as QUESTION.")
 @click.option("-sys", "--system", "--system-prompt", metavar="TEXT", default="", help="The system message.")
 @click.option(
-    "--chat-template",
-    metavar="TEMPLATE",
-    help="Chat template that replaces the model's: a name, a file or Jinja text.",
+    "--chat-template", metavar="TEMPLATE", help="Chat template that replaces the model's: a name, a file or Jinja text."
 )
 @click.option("--thinking/--no-thinking", default=None, help="Enable or disable the thinking of a reasoning model.")
 @click.option("--stats", is_flag=True, help="After each answer, show the number of tokens and the speed.")
@@ -90,11 +91,7 @@ def command(
 
 
 def _model_and_question(words: Sequence[str], model: str | None, prompt: str | None) -> tuple[str | None, str | None]:
-    """Return the model and the question, given as options or as arguments: MODEL, QUESTION, or both in this order.
-
-    Raises:
-        click.UsageError: there are two models or two questions.
-    """
+    """Return the model and the question, given as options or as arguments: MODEL, QUESTION, or both in this order."""
     if words and (looks_like_model if model is None else is_model)(words[0]):
         named, *words = words
         model = single_model(model, named)
@@ -112,7 +109,8 @@ def _run_chat(model: str | None, chat_template: str | None, load: dict[str, Any]
     ):
         controller = ChatController(chat_model, session, screen, interrupts, is_interactive)
         if reader is None:
-            controller.run(inputs_from_lines(_standard_input_lines()))
+            lines = enumerate(sys.stdin.buffer, start=1)
+            controller.run(inputs_from_lines(decode_utf8(f"line {n} of standard input", line) for n, line in lines))
         else:
             name, n_ctx = chat_model.info.name, chat_model.info.n_ctx
             screen.note(f"{name}, {n_ctx:,} tokens of context. /help for help, Ctrl-D to leave.")
@@ -120,14 +118,9 @@ def _run_chat(model: str | None, chat_template: str | None, load: dict[str, Any]
                 controller.run(typed_inputs(reader, screen))
 
 
-def _reader(screen: Screen, interrupts: Interrupts) -> AbstractContextManager[Reader]:
+def _reader(screen: Screen, interrupts: Interrupts) -> AbstractContextManager[Editor | PlainReader]:
     if not supports_escapes(sys.stdout):
         return nullcontext(PlainReader(screen, interrupts))
     from pyggml.cli.chat.editor import Editor
 
     return Editor()
-
-
-def _standard_input_lines() -> Iterator[str]:
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        yield decode_utf8(f"line {number} of standard input", line)

@@ -27,8 +27,8 @@ class Outcome:
 
     Attributes:
         message: a message to the user.
-        question: a question to the model; None: none.
-        model: a model to change to; "": none.
+        question: a question to the model.
+        model: a model to change to.
         exits: True if the chat ends.
     """
 
@@ -48,11 +48,7 @@ class SlashCommand:
 
 
 def run_input(session: Session, line: str) -> Outcome:
-    """Run an input if it is a command; else it is a question.
-
-    Raises:
-        click.ClickException, InferError, OSError: the command failed.
-    """
+    """Run an input if it is a command; else it is a question."""
     match = _COMMAND.match(line)
     if match is None:
         # As in llm and Python, these words alone exit.
@@ -93,18 +89,11 @@ def _system(session: Session, argument: str) -> Outcome:
 
 
 def _retry(session: Session, argument: str) -> Outcome:  # noqa: ARG001
-    hint = session.determinism_hint
-    question = session.retry()
-    if question is None:
-        raise click.ClickException("there is no question yet")
-    return Outcome(hint, question)
+    return Outcome(session.determinism_hint, session.retry())
 
 
 def _undo(session: Session, argument: str) -> Outcome:  # noqa: ARG001
-    question = session.undo()
-    if question is None:
-        raise click.ClickException("there is no question yet")
-    return Outcome(f"Removed: {_cut(question)}")
+    return Outcome(f"Removed: {_cut(session.undo())}")
 
 
 def _save(session: Session, argument: str) -> Outcome:
@@ -126,9 +115,8 @@ def _load(session: Session, argument: str) -> Outcome:
     except pyggml.InvalidParameterError as error:
         raise click.ClickException(f"{path}: {error}") from None
     last = f", the last one: {_cut(session.messages[-1]['content'])}" if session.messages else ""
-    other = (
-        f"\nThe conversation used another model: /model {source}" if source not in ("", session.model.source) else ""
-    )
+    is_other = source not in ("", session.model.source)
+    other = f"\nThe conversation used another model: /model {source}" if is_other else ""
     return Outcome(f"{len(session.messages)} messages loaded{last}{other}")
 
 

@@ -38,11 +38,7 @@ class ChatController:
         self.session.use_model(self.model.info)
 
     def run(self, inputs: Iterable[str]) -> None:
-        """Process inputs until the last one, or until a command to exit.
-
-        Raises:
-            click.ClickException, InferError, OSError: an input failed, and the chat is not interactive.
-        """
+        """Process inputs until the last one, or until a command to exit."""
         for text in inputs:
             try:
                 if self._handle(text):
@@ -55,12 +51,8 @@ class ChatController:
                 self.screen.note(one_line(error))
 
     def answer(self, question: str) -> ChatCompletion:
-        """Send a question to the model, show the answer, and add both to the conversation.
-
-        Raises:
-            click.ClickException, InferError: the request failed.
-        """
-        self.interrupts.reset()
+        """Send a question to the model, show the answer, and add both to the conversation."""
+        self.interrupts.pressed = False
         self.screen.wraps = self.session.settings.wrap
         done, is_repeating = self._stream_answer(question)
         if is_repeating:
@@ -135,9 +127,8 @@ class ChatController:
         """Return a note on an unusual end of an answer; "" for the usual end."""
         if is_repeating:
             option = "/set repetition on" if self.is_interactive else "--repetition"
-            return (
-                f"[stopped: the answer repeats itself; the conversation keeps one copy. {option} disables this check]"
-            )
+            kept = "the conversation keeps one copy"
+            return f"[stopped: the answer repeats itself; {kept}. {option} disables this check]"
         if done.finish_reason == "cancelled":
             return "[stopped]"
         if done.finish_reason == "timeout":

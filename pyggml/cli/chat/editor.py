@@ -6,6 +6,7 @@ import os
 import sys
 import termios
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ class Editor:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
 
     def read(self) -> str:
-        """Read the next input; see :class:`Reader`."""
+        """Read the next input; see :class:`PlainReader`."""
         try:
             return self._prompt.prompt()
         finally:
@@ -75,7 +76,7 @@ class Editor:
 
     @property
     def is_empty(self) -> bool:
-        """True if the line was empty when the last :meth:`read` ended."""
+        """See :class:`PlainReader`."""
         return not self._prompt.default_buffer.text
 
 
@@ -96,27 +97,21 @@ class _BestEffortHistory(FileHistory):
     """A history file that ignores write errors, such as a full disk."""
 
     def store_string(self, string: str) -> None:
-        try:
+        with suppress(OSError):
             super().store_string(string)
-        except OSError:
-            return
 
 
 def _history() -> History:
     """Return the history of all chats, or an empty one if its file cannot be opened."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
     try:
-        path = _history_path()
+        folder = state if state.is_absolute() else Path.home() / ".local" / "state"
+        path = folder / "pyggml" / "chat_history"
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # questions are private
     except (OSError, RuntimeError):  # RuntimeError: no home directory
         return InMemoryHistory()
     return _BestEffortHistory(path)
-
-
-def _history_path() -> Path:
-    state = os.environ.get("XDG_STATE_HOME", "")
-    folder = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
-    return folder / "pyggml" / "chat_history"
 
 
 def _new_line_keys() -> KeyBindings:
@@ -133,8 +128,7 @@ def _new_line_keys() -> KeyBindings:
 class _Completer(Completer):
     """Completer for commands, parameters, topics and files."""
 
-    def __init__(self) -> None:
-        self._files = PathCompleter(expanduser=True)
+    _files = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Return the completions of the text before the cursor."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyggml.cli.chat.editor import Editor
     from pyggml.cli.interrupts import Interrupts
     from pyggml.cli.show.screen import Screen
 
@@ -14,24 +15,12 @@ PROMPT = ">>> "
 _FENCE = '"""'
 
 
-class Reader(Protocol):
-    """Interface of readers of typed inputs."""
-
-    def read(self) -> str:
-        """Read the next input.
-
-        Raises:
-            KeyboardInterrupt: Ctrl-C.
-            EOFError: Ctrl-D, or the end of the input.
-        """
-
-    @property
-    def is_empty(self) -> bool:
-        """True if the line was empty when the last :meth:`read` ended."""
-
-
 class PlainReader:
-    """Reader for terminals without escape sequences, which edit lines themselves."""
+    """Reader for terminals without escape sequences, which edit lines themselves. See also :class:`Editor`.
+
+    Attributes:
+        is_empty: True if the line was empty when the last :meth:`read` ended.
+    """
 
     is_empty = True
 
@@ -40,7 +29,7 @@ class PlainReader:
         self._interrupts = interrupts
 
     def read(self) -> str:
-        """Read the next input; see :class:`Reader`."""
+        """Read the next input; raise KeyboardInterrupt for Ctrl-C, and EOFError for Ctrl-D."""
         text = ""
         while not text or has_open_fence(text):
             with self._interrupts.raising():
@@ -54,7 +43,7 @@ class PlainReader:
         return text
 
 
-def typed_inputs(reader: Reader, screen: Screen) -> Iterator[str]:
+def typed_inputs(reader: Editor | PlainReader, screen: Screen) -> Iterator[str]:
     """Read inputs until Ctrl-D or a second Ctrl-C, skipping empty ones."""
     is_leaving = False
     while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,6 @@ from pyggml.cli.arguments.model import load_model, print_default_model_notice
 from pyggml.units import bytes_text, count_text
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml import LLM, ChatTemplates, SamplingParams
 
 # Load options that apply to one model only.
@@ -26,13 +25,9 @@ class ChatModelInfo:
 
     Attributes:
         source: the model as requested; "" for the model that ships with pyggml.
-        name: name in its metadata, or its file name.
         summary: description for the user, in several lines.
-        template: text of its chat template.
-        license: name of its licence; "" if unknown.
-        recommended: sampling recommended by its makers; None: none.
+        recommended: sampling recommended by its makers.
         thinks: True for a reasoning model.
-        n_ctx: context size in tokens.
     """
 
     source: str = ""
@@ -45,47 +40,35 @@ class ChatModelInfo:
     n_ctx: int = 0
 
 
-class ChatModel:
-    """The model of a chat, its chat templates and its description."""
+class ChatModel(AbstractContextManager["ChatModel"]):
+    """The model of a chat, its chat templates and its description. A context manager."""
 
     llm: LLM
     templates: ChatTemplates
     info: ChatModelInfo
 
     def __init__(self, source: str | None, chat_template: str | None, options: Mapping[str, Any]) -> None:
-        """Load a model with options of :func:`pyggml.load`, and with a chat template that replaces its own.
-
-        Raises:
-            InferError: the model cannot be loaded, or has no chat template and none is given.
-        """
+        """Load a model with options of :func:`pyggml.load`, and with a chat template that replaces its own."""
         print_default_model_notice(source)
         self._source = source
         self._options = dict(options)
         self._open(source, chat_template, self._options)
 
     def change(self, source: str) -> None:
-        """Replace the model by another, with its own template; after an error, keep the current one.
-
-        Raises:
-            InferError, OSError: the model cannot be loaded, or has no chat template.
-        """
+        """Replace the model by another, with its own template; after an error, keep the current one."""
         before, options = self.llm, {name: value for name, value in self._options.items() if name not in _MODEL_OPTIONS}
         try:
             self._open(source, None, options)
-        except pyggml.OutOfMemoryError:
-            self._close_and_open(source, options)
+        except pyggml.OutOfMemoryError:  # perhaps it fits without the current one
+            template = self.templates.source
+            before.close()
+            try:
+                self._open(source, None, options)
+            except BaseException:
+                self._open(self._source, template, self._options)
+                raise
         before.close()
         self._source, self._options = source, options
-
-    def _close_and_open(self, source: str, options: Mapping[str, Any]) -> None:
-        """Load a model that does not fit in memory together with the current one."""
-        template = self.templates.source
-        self.llm.close()
-        try:
-            self._open(source, None, options)
-        except BaseException:
-            self._open(self._source, template, self._options)
-            raise
 
     def _open(self, source: str | None, chat_template: str | None, options: Mapping[str, Any]) -> None:
         llm = load_model(source, n_parallel=1, **options)
@@ -96,25 +79,19 @@ class ChatModel:
             raise
         self.llm, self.templates, self.info = llm, templates, _info(source, llm, templates)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.llm.close()
 
 
 def _info(source: str | None, llm: LLM, templates: ChatTemplates) -> ChatModelInfo:
     model, name = llm.model, llm.metadata.get("general.name") or Path(llm.model.path).name
-    lines = [
-        f"{name}: {model.desc}, {count_text(model.n_params)} parameters, {bytes_text(model.size_bytes)}",
-        f"file: {model.path}",
-        f"context: {llm.n_ctx:,} tokens; trained with {model.n_ctx_train:,}",
-        f"stops at: {' '.join(llm.stop_tokens.values())}",
-    ]
     return ChatModelInfo(
         source=source or "",
         name=name,
-        summary="\n".join(lines),
+        summary=f"{name}: {model.desc}, {count_text(model.n_params)} parameters, {bytes_text(model.size_bytes)}\n"
+        f"file: {model.path}\n"
+        f"context: {llm.n_ctx:,} tokens; trained with {model.n_ctx_train:,}\n"
+        f"stops at: {' '.join(llm.stop_tokens.values())}",
         template=templates.source,
         license=llm.metadata.get("general.license", ""),
         recommended=llm.recommended_sampling,

@@ -35,11 +35,7 @@ class Parameters:
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        """Start without defaults.
-
-        Raises:
-            InvalidParameterError: the parameters contradict each other.
-        """
+        """Start without defaults."""
         self.given = dict(given)
         self.defaults: dict[str, Any] = {}
         self.origin = "the defaults of a chat"
@@ -62,20 +58,12 @@ class Parameters:
         return params
 
     def set(self, changes: Mapping[str, Any]) -> None:
-        """Set parameters.
-
-        Raises:
-            InvalidParameterError: they are invalid or contradict other parameters; nothing changes.
-        """
+        """Set parameters. If they contradict others, raise InvalidParameterError and change nothing."""
         SamplingParams(**{**self.given, **changes})
         self.given.update(changes)
 
     def reset(self, name: str) -> None:
-        """Reset a parameter to its default.
-
-        Raises:
-            InvalidParameterError: another parameter requires it; nothing changes.
-        """
+        """Reset a parameter. If another requires it, raise InvalidParameterError and change nothing."""
         rest = {other: value for other, value in self.given.items() if other != name}
         SamplingParams(**rest)
         self.given = rest

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import click
+
 import pyggml
 from pyggml.cli.chat.model import ChatModelInfo
 from pyggml.cli.chat.parameters import Parameters
@@ -22,9 +24,7 @@ class Settings:
     """Settings of a chat other than sampling.
 
     Attributes:
-        thinking: enable thinking; None: the chat template's default.
-        stats: show statistics after each answer.
-        wrap: word wrap.
+        thinking: None: the chat template's default.
         repetition: do not stop an answer that repeats itself endlessly.
     """
 
@@ -42,9 +42,6 @@ class Session:
     Attributes:
         system: the system message; "" for none.
         messages: the other messages, in OpenAI's format.
-        parameters: sampling parameters.
-        settings: other settings.
-        model: description of the model.
         last: the last answer.
         attachments: texts of files that precede the next question.
     """
@@ -81,16 +78,16 @@ class Session:
             self.messages += [{"role": "user", "content": self._pending_question}, message]
             self._pending_question = None
 
-    def _pop_question(self) -> str | None:
-        """Remove the last question and all messages after it, and return it; None if there is no question."""
+    def _pop_question(self) -> str:
+        """Remove the last question and all messages after it, and return it."""
         while self.messages:
             message = self.messages.pop()
             if message["role"] == "user":
                 return _text(message["content"])
-        return None
+        raise click.ClickException("there is no question yet")
 
-    def retry(self) -> str | None:
-        """Remove the last answer and return its question; None if there is none."""
+    def retry(self) -> str:
+        """Remove the last answer and return its question."""
         return self._pop_question() if self._pending_question is None else self._pending_question
 
     @property
@@ -99,8 +96,8 @@ class Session:
         is_same = self._pending_question is None and self._last_answer_inputs == self._answer_inputs
         return self.parameters.determinism_hint if is_same else ""
 
-    def undo(self) -> str | None:
-        """Remove the last question and its answer, and return the question; None if there is none."""
+    def undo(self) -> str:
+        """Remove the last question and its answer, and return the question."""
         self._pending_question = None
         return self._pop_question()
 
@@ -149,11 +146,7 @@ class Session:
 
 
 def parse_conversation(text: str) -> list[Message]:
-    """Parse the messages in a JSON text: ``{"messages": [...]}`` or the list itself.
-
-    Raises:
-        InvalidParameterError: the text is not a conversation.
-    """
+    """Parse the messages in a JSON text: ``{"messages": [...]}`` or the list itself."""
     return _checked_messages(_json(text))
 
 

@@ -26,12 +26,7 @@ _SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "fa
 
 
 def set_or_show(session: Session, argument: str) -> str:
-    """Run ``/set`` with an argument, and return a message for the user.
-
-    Raises:
-        click.ClickException: the parameter is unknown, or the value is invalid.
-        InvalidParameterError: the value contradicts other parameters.
-    """
+    """Run ``/set`` with an argument, and return a message for the user."""
     name, _, value = argument.partition(" ")
     name, value = name.replace("-", "_").lower(), value.strip()
     if not name:
@@ -63,7 +58,7 @@ def _switch_text(value: bool | None) -> str:
 
 
 def set_parameter(session: Session, name: str, value: str) -> str:
-    """Set a sampling parameter or, without a value, explain it; raises as :func:`set_or_show`."""
+    """Set a sampling parameter or, without a value, explain it."""
     alias = SamplingParams.HINTS.get(name, "")
     name = alias if alias in OPTIONS else name
     if name not in OPTIONS:
@@ -73,7 +68,11 @@ def set_parameter(session: Session, name: str, value: str) -> str:
     if value == "default":
         session.parameters.reset(name)
     else:
-        session.parameters.set({name: _parse(name, value)})
+        try:
+            parsed = OPTIONS[name].parse(value)
+        except click.UsageError as error:
+            raise click.ClickException(f"{name}: {error.message}") from None
+        session.parameters.set({name: parsed})
     return f"{name} {value_text(OPTIONS[name].field, getattr(session.parameters.effective, name))}"
 
 
@@ -83,16 +82,8 @@ def _unknown_name_message(name: str) -> str:
         return f"{name} is an option of the command: pyggml chat {option_names(field)[-1]}"
     known = [*SETTINGS, "system", *OPTIONS]
     close = difflib.get_close_matches(name, known, n=1)
-    return f"{name} is not a parameter of /set; " + (
-        f"did you mean {close[0]}?" if close else f"use {', '.join(known)}"
-    )
-
-
-def _parse(name: str, text: str) -> object:
-    try:
-        return OPTIONS[name].parse(text)
-    except click.UsageError as error:
-        raise click.ClickException(f"{name}: {error.message}") from None
+    hint = f"did you mean {close[0]}?" if close else f"use {', '.join(known)}"
+    return f"{name} is not a parameter of /set; {hint}"
 
 
 def _set_system(session: Session, text: str) -> str:

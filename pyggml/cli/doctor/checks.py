@@ -82,8 +82,9 @@ def _gpus(facts: dict[str, Any], machine: Machine) -> Iterator[Diagnosis]:
         devices = [SimpleNamespace(**device) for device in facts["devices"]]
         yield from diagnose(Build(devices=devices, **{name: facts["build"][name] for name in known}), machine)
     else:
-        seen = [device for device in facts["devices"] if device["type"] in ("gpu", "igpu")]
-        yield Diagnosis("ok", f"the engine sees {_names(seen)}" if seen else "this machine has none")
+        gpus = [device for device in facts["devices"] if device["type"] in ("gpu", "igpu")]
+        seen = _list([f"{gpu['name']} ({gpu['description']})" for gpu in gpus])
+        yield Diagnosis("ok", f"the engine sees {seen}" if gpus else "this machine has none")
 
 
 def _memory(memory: dict[str, Any]) -> _Finding:
@@ -112,10 +113,6 @@ def _self_test(test: dict[str, Any]) -> _Finding:
         return "ok", f"the shipped model answers {test['answer']!r}"
     text = test["error"] or f"the shipped model gave a wrong answer: {test['answer']!r}"
     return "failed", text, "please report this, with everything above"
-
-
-def _names(devices: Sequence[dict[str, Any]]) -> str:
-    return _list([f"{device['name']} ({device['description']})" for device in devices])
 
 
 def _list(names: Sequence[str]) -> str:

@@ -14,11 +14,14 @@ from pyggml.units import bytes_text, count_text, seconds_text
 if TYPE_CHECKING:
     from pyggml import Conversion
 
-_Report = Callable[[float], None]
-
 
 def write_with_progress(
-    what: str, n_bytes: int | None, write: Callable[[_Report], Conversion], *, as_json: bool, dry_run: bool = False
+    what: str,
+    n_bytes: int | None,
+    write: Callable[[Callable[[float], None]], Conversion],
+    *,
+    as_json: bool,
+    dry_run: bool = False,
 ) -> None:
     """Write a file with a progress bar for ``n_bytes`` of input, and print a summary.
 
@@ -29,13 +32,9 @@ def write_with_progress(
         done = write(report)
     if as_json:
         print_json(done.to_dict())
-    else:
-        _print_summary(done, "nothing was written" if dry_run else f"in {seconds_text(time.monotonic() - start_s)}")
-
-
-def _print_summary(done: Conversion, ending: str) -> None:
-    bits = f"{8 * done.n_bytes / max(done.n_params, 1):.3g} bits each"
-    weights = f"{count_text(done.n_params)} weights of {bits}"
+        return
+    ending = "nothing was written" if dry_run else f"in {seconds_text(time.monotonic() - start_s)}"
+    weights = f"{count_text(done.n_params)} weights of {8 * done.n_bytes / max(done.n_params, 1):.3g} bits each"
     click.echo(f"{done.path}: {done.architecture}, {weights}, {bytes_text(done.n_bytes)}, {ending}")
     click.echo(f"tensors: {', '.join(f'{n} {name}' for name, n in done.types.items())}")
     for note in done.notes:

@@ -10,22 +10,20 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from pyggml.cli.program import with_option_names
-from pyggml.cli.show.tables import bars, columns, facts, heading, print_all
+from pyggml.cli.show.tables import bars, columns, facts, print_all
 from pyggml.units import bytes_text, counted
 
 if TYPE_CHECKING:
-    from pyggml import DeviceMemory, MemoryEstimate, ModelReport, ReportSection
+    from pyggml import MemoryEstimate, ModelReport, ReportSection
 
 _STYLES = {"error": "bold red", "warning": "yellow", "No problems found.": "green"}
 
 
 def print_report(report: ModelReport, console: Console) -> None:
     """Print a model report: the library's sections, with bars and colours."""
-    first, *others = report.sections()
     colours = itertools.cycle(("cyan", "magenta"))
-    print_all(
-        console, [*_section(first, colours), *(part for each in others for part in ("", *_section(each, colours)))]
-    )
+    _, *parts = [part for each in report.sections() for part in ("", *_section(each, colours))]
+    print_all(console, parts)
 
 
 def _section(section: ReportSection, colours: Iterator[str]) -> Iterator[RenderableType]:
@@ -47,19 +45,16 @@ def print_estimate(estimate: MemoryEstimate, console: Console) -> None:
     """Print a memory estimate: a table with a column per device, the verdict and suggestions."""
     weights = "" if estimate.outtype == "auto" else f" as {estimate.outtype}"
     requests = counted(estimate.n_parallel, "request")
+    names = ("weights", "cache", "compute", "vocabulary", "total", "available")
+    memory = [(name, [bytes_text(getattr(each, f"{name}_bytes")) for each in estimate.devices]) for name in names]
     print_all(
         console,
         [
-            heading(f"Memory{weights}, {estimate.n_ctx:,} cells of {estimate.cache_type} for {requests}"),
-            columns([device.name for device in estimate.devices], list(_memory(estimate.devices))),
+            Text(f"\nMemory{weights}, {estimate.n_ctx:,} cells of {estimate.cache_type} for {requests}", "bold"),
+            columns([device.name for device in estimate.devices], memory),
             facts([("fits", _verdict(estimate)), *_suggestions(estimate)]),
         ],
     )
-
-
-def _memory(devices: tuple[DeviceMemory, ...]) -> Iterator[tuple[str, list[str]]]:
-    for name in ("weights", "cache", "compute", "vocabulary", "total", "available"):
-        yield name, [bytes_text(getattr(device, f"{name}_bytes")) for device in devices]
 
 
 def _verdict(estimate: MemoryEstimate) -> Text:

@@ -45,7 +45,11 @@ class Screen:
         self.wraps = True
         self._supports_escapes = supports_escapes(self._file)
         self._at_line_start = True
-        self._wrap = _word_wrap() if self._supports_escapes else None
+        self._wrap: WordWrap | None = None
+        if self._supports_escapes:
+            from pyggml.cli.show.wrapping import WordWrap  # imports rich, which only terminals need
+
+            self._wrap = WordWrap()
 
     def write(self, text: str, *, dim: bool = False) -> None:
         """Write and flush generated text."""
@@ -99,22 +103,11 @@ def _fill(line: str, columns: int) -> str:
     return textwrap.fill(line, columns, subsequent_indent=" " * n_indent)
 
 
-def _word_wrap() -> WordWrap:
-    from pyggml.cli.show.wrapping import WordWrap  # imports rich, which only terminals need
-
-    return WordWrap()
-
-
 def stats_line(done: Completion) -> str:
     """Return the tokens and speed of a generation."""
     cached = f" ({done.cached_tokens:,} cached)" if done.cached_tokens else ""
     timings = done.timings
     rate = f", {timings.tokens_per_s:,.1f} tokens/s" if timings.tokens_per_s else ""  # one token has none
-    return (
-        f"{done.prompt_tokens:,} prompt token{'s' * (done.prompt_tokens != 1)}{cached}, {len(done.token_ids):,} "
-        f"generated, first after {_duration(timings.ttft_s)}{rate}"
-    )
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
+    delay = f"{timings.ttft_s:.2f} s" if timings.ttft_s >= 1 else f"{timings.ttft_s * 1000:.1f} ms"
+    prompt = f"{done.prompt_tokens:,} prompt token{'s' * (done.prompt_tokens != 1)}"
+    return f"{prompt}{cached}, {len(done.token_ids):,} generated, first after {delay}{rate}"

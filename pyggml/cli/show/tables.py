@@ -24,11 +24,6 @@ def print_all(console: Console, parts: Iterable[RenderableType]) -> None:
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def heading(text: str) -> Text:
-    """Return the heading of a table, with an empty line above."""
-    return Text(f"\n{text}", style="bold")
-
-
 def facts(rows: Iterable[tuple[str | Text, str | Text]]) -> RenderableType:
     """Return a table of names and values."""
     table = Table.grid(padding=(0, 2), pad_edge=False)

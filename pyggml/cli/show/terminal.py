@@ -37,15 +37,9 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterator[Callable[[float], None]]:
-    """Show a progress bar with rate and time left on standard error, if that is a terminal that can erase a line.
+    """Show a progress bar with time left on standard error, if that is a terminal that can erase a line.
 
-    Args:
-        what: the label of the bar.
-        n_units: total amount of work, for the rate; None: no rate is shown.
-        unit: of ``n_units``.
-
-    Yields:
-        A function to call with the progress as a fraction.
+    With ``n_units`` of work in total, it also shows the rate. Yields a function that reports progress as a fraction.
     """
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         yield lambda _part: None
