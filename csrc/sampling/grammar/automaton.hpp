@@ -5,7 +5,7 @@
 // stored once, so text seen before costs one table look-up per byte, and the token mask of a state is computed once.
 #pragma once
 
-#include "sampling/grammar/rules.hpp"
+#include "sampling/grammar/parser.hpp"
 #include "sampling/grammar/token_mask.hpp"
 #include "sampling/grammar/token_trie.hpp"
 

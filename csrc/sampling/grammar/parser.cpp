@@ -1,6 +1,6 @@
 // Parses grammars with upstream's parser, which prints its error messages to stderr and crashes on some grammars, so
 // these are rejected first.
-#include "sampling/grammar/rules.hpp"
+#include "sampling/grammar/parser.hpp"
 
 #include "boundary/guard.hpp"
 #include "boundary/large_stack.hpp"
