@@ -18,7 +18,9 @@
 //   Threads     Any thread may call any function. Calls on one object are serialised; calls on different
 //               objects do not block each other. No function needs the GIL.
 //   Fork        A handle created before fork() returns PYG_ERR_ENGINE in the child; freeing it there leaks it.
-//   Strings     const char * arguments are NUL-terminated UTF-8 unless a length is passed as well.
+//   Strings     const char * arguments are NUL-terminated UTF-8 unless a length is passed as well. A char * that is
+//               returned through an argument is *owned*: pyg_string_free.
+//   Raw API     pyg_*_get returns the upstream object, *borrowed until close*, for use with the raw API.
 
 #ifndef PYGGML_H
 #define PYGGML_H
@@ -31,9 +33,7 @@
 extern "C" {
 #endif
 
-// ---------------------------------------------------------------------------------------------------------
-// Status and errors
-// ---------------------------------------------------------------------------------------------------------
+// --- Status and errors -----------------------------------------------------------------------------------
 
 typedef int32_t pyg_status;
 
@@ -66,9 +66,7 @@ typedef struct pyg_error {
     char     message[2048];    // NUL-terminated UTF-8; truncated between characters if too long
 } pyg_error;
 
-// ---------------------------------------------------------------------------------------------------------
-// Process: start-up, versions, live handles, logs
-// ---------------------------------------------------------------------------------------------------------
+// --- Process: start-up, versions, live handles, logs -----------------------------------------------------
 
 // Start the engine once per process: log and abort callbacks, fork detection, CPU backends. Later calls do nothing.
 // `module_dir` is the folder of the compiled module, which is searched for loadable backends. `search_path` lists
@@ -82,7 +80,6 @@ const char * pyg_engine_build(void);  // upstream's build, such as "b11549"; sta
 const char * pyg_build_info(void);
 
 // Build options that a backend, such as "CPU" or "CUDA", reports, as lines "name=value"; empty if it is not loaded.
-// `*out` is *owned*: pyg_string_free.
 pyg_status pyg_backend_features(const char * backend, char ** out, pyg_error * err);
 
 enum pyg_handle_kind {
@@ -123,9 +120,7 @@ int32_t pyg_log_get_level(void);
 // none. Cheap when the queue is empty.
 int32_t pyg_log_read(char * line, size_t size);
 
-// ---------------------------------------------------------------------------------------------------------
-// Devices and raw backends
-// ---------------------------------------------------------------------------------------------------------
+// --- Devices and raw backends ----------------------------------------------------------------------------
 
 typedef struct pyg_device {
     char     name[128];         // upstream's name: "CPU", "CUDA0", "Vulkan0" ...
@@ -188,18 +183,16 @@ struct ggml_cgraph;
 pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_backend ** out, pyg_error * err);
 pyg_status pyg_backend_close(pyg_backend * backend, pyg_error * err);
 void       pyg_backend_free(pyg_backend * backend);
-
-// The upstream object, *borrowed until close*, for use with the raw API.
 pyg_status pyg_backend_get(pyg_backend * backend, struct ggml_backend ** out, pyg_error * err);
 
 // Compute a graph and wait for it. PYG_ERR_INVALID_PARAMETER when a tensor is not allocated in memory that the device
 // can access, or the device does not support one of the operations.
 pyg_status pyg_backend_compute(pyg_backend * backend, struct ggml_cgraph * graph, pyg_error * err);
 
-// ---------------------------------------------------------------------------------------------------------
-// Remote hosts, which export their devices over a socket. Both ends must have the same engine build, and must have
-// authenticated each other before the socket is passed to these functions (pyggml/remote).
-// ---------------------------------------------------------------------------------------------------------
+// --- Remote hosts ----------------------------------------------------------------------------------------
+
+// Hosts export their devices over a socket. Both ends must have the same engine build, and must have authenticated each
+// other before the socket is passed to these functions (pyggml/remote).
 
 typedef struct pyg_remote pyg_remote;
 
@@ -226,9 +219,7 @@ pyg_status pyg_remote_require(pyg_remote * remote, pyg_error * err);
 pyg_status pyg_remote_serve(int32_t socket, const char * name, const int32_t * devices, int32_t n_devices,
                             int32_t n_threads, uint64_t max_bytes, pyg_error * err);
 
-// ---------------------------------------------------------------------------------------------------------
-// Quantisation of plain arrays
-// ---------------------------------------------------------------------------------------------------------
+// --- Quantisation of plain arrays ------------------------------------------------------------------------
 
 // Quantise `n_rows` rows of `n_per_row` floats to `type` (enum ggml_type) into `dst`, which has exactly `dst_size`
 // bytes. `imatrix` is NULL or n_per_row importance weights, none negative; some types require one. `n_per_row` must be
@@ -276,9 +267,7 @@ pyg_status pyg_quantization_mix_types(const pyg_quantization_mix_model * model, 
 pyg_status pyg_quantization_mix_types_of_file(const char * path, int32_t ftype, bool has_imatrix,
                                               pyg_quantization_mix_tensor * tensors, size_t n_tensors, pyg_error * err);
 
-// ---------------------------------------------------------------------------------------------------------
-// Mapped files
-// ---------------------------------------------------------------------------------------------------------
+// --- Mapped files ----------------------------------------------------------------------------------------
 
 typedef struct pyg_mapped_file pyg_mapped_file;
 
@@ -291,9 +280,7 @@ pyg_status pyg_mapped_file_require_whole(pyg_mapped_file * file, pyg_error * err
 
 void pyg_mapped_file_free(pyg_mapped_file * file);
 
-// ---------------------------------------------------------------------------------------------------------
-// GGUF files
-// ---------------------------------------------------------------------------------------------------------
+// --- GGUF files ------------------------------------------------------------------------------------------
 
 typedef struct pyg_gguf pyg_gguf;
 struct gguf_context;
@@ -332,9 +319,7 @@ pyg_status pyg_gguf_add_tensor(pyg_gguf * gguf, const char * name, int32_t type,
 pyg_status pyg_gguf_meta_size(pyg_gguf * gguf, size_t * out, pyg_error * err);
 pyg_status pyg_gguf_meta_data(pyg_gguf * gguf, void * dst, size_t size, pyg_error * err);
 
-// ---------------------------------------------------------------------------------------------------------
-// Models and vocabularies
-// ---------------------------------------------------------------------------------------------------------
+// --- Models and vocabularies -----------------------------------------------------------------------------
 
 typedef struct pyg_model pyg_model;
 struct llama_model;
@@ -384,7 +369,7 @@ pyg_status pyg_model_new(const char * path, const pyg_model_options * options, p
 
 // Check a model's metadata: load it without weights and continue past errors. `ggufs` are the model's files in order;
 // only the tensors of the later ones are used. `path` is any existing file. *out is the model with its vocabulary and
-// without weights, or NULL if the vocabulary cannot be read. *report is *owned*: pyg_string_free. It is a JSON object:
+// without weights, or NULL if the vocabulary cannot be read. *report is a JSON object:
 //   failed    the step that failed: "architecture", "sizes", "vocabulary" or "tensors"; or ""
 //   message   the engine's error message
 //   sizes     the model's sizes as the engine reads them; empty if it does not get that far
@@ -396,8 +381,6 @@ pyg_status pyg_model_check_metadata(pyg_gguf * const * ggufs, size_t n_ggufs, co
                                     pyg_model ** out, pyg_error * err);
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err);
 void       pyg_model_free(pyg_model * model);
-
-// The upstream objects, *borrowed until close*, for use with the raw API.
 pyg_status pyg_model_get(pyg_model * model, struct llama_model ** out, pyg_error * err);
 pyg_status pyg_model_get_vocab(pyg_model * model, const struct llama_vocab ** out, pyg_error * err);
 
@@ -433,7 +416,7 @@ pyg_status pyg_model_meta_count(pyg_model * model, int32_t * out, pyg_error * er
 pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size_t key_size, size_t * key_len,
                               char * value, size_t value_size, size_t * value_len, pyg_error * err);
 
-// The Jinja chat template named `name` (NULL: the default one), *owned*: pyg_string_free; NULL if there is none.
+// The Jinja chat template named `name` (NULL: the default one); NULL if there is none.
 pyg_status pyg_model_chat_template(pyg_model * model, const char * name, char ** out, pyg_error * err);
 
 // Vocabularies are immutable, so calls on one run in parallel.
@@ -497,9 +480,7 @@ pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, ch
 pyg_status pyg_vocab_detokenize(pyg_model * model, const int32_t * token_ids, int32_t n, bool remove_special,
                                 bool unparse_special, char * buf, size_t size, size_t * len_out, pyg_error * err);
 
-// ---------------------------------------------------------------------------------------------------------
-// Contexts
-// ---------------------------------------------------------------------------------------------------------
+// --- Contexts --------------------------------------------------------------------------------------------
 
 typedef struct pyg_context pyg_context;
 typedef struct pyg_sampler pyg_sampler;
@@ -569,8 +550,6 @@ void       pyg_context_free(pyg_context * ctx);
 // Memory used by the model and the context in the engine's buffers; for mapped weights, the part of the file that stays
 // mapped.
 pyg_status pyg_context_memory(pyg_context * ctx, pyg_memory * out, pyg_error * err);
-
-// The upstream object, *borrowed until close*, for use with the raw API.
 pyg_status pyg_context_get(pyg_context * ctx, struct llama_context ** out, pyg_error * err);
 
 typedef struct pyg_context_info {
@@ -592,8 +571,7 @@ typedef struct pyg_context_info {
 pyg_status pyg_context_get_info(pyg_context * ctx, pyg_context_info * out, pyg_error * err);
 
 // Operations of the context's model that are not batch-invariant, one per line; the first line says why our kernels are
-// not in use, if so. Empty if every operation is batch-invariant. Not while another thread decodes. *names is *owned*:
-// pyg_string_free.
+// not in use, if so. Empty if every operation is batch-invariant. Not while another thread decodes.
 pyg_status pyg_context_not_batch_invariant(pyg_context * ctx, char ** names, pyg_error * err);
 pyg_status pyg_context_set_threads(pyg_context * ctx, int32_t n_threads, int32_t n_threads_batch, pyg_error * err);
 
@@ -652,15 +630,13 @@ pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, 
                                  pyg_error * err);
 pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void * src, size_t size, pyg_error * err);
 
-// ---------------------------------------------------------------------------------------------------------
-// Importance matrices: sums over the activations that the weights multiply, collected during decodes
-// ---------------------------------------------------------------------------------------------------------
+// --- Importance matrices: sums over the activations that the weights multiply, collected during decodes ---
 
 // Create an empty one. `process_output`: include the output matrix, where every token has output.
 pyg_status pyg_imatrix_new(bool process_output, pyg_imatrix ** out, pyg_error * err);
 void       pyg_imatrix_free(pyg_imatrix * imatrix);
 
-// The tensor that follows `after` by name, or NULL (pyg_string_free), and the sizes of its sums, which do not change:
+// The tensor that follows `after` by name, or NULL, and the sizes of its sums, which do not change:
 // (n_counts, n_values / n_counts). PYG_ERR_ENGINE after an activation that was not finite.
 pyg_status pyg_imatrix_next(pyg_imatrix * imatrix, const char * after, size_t * n_values, size_t * n_counts,
                             char ** name, pyg_error * err);
@@ -670,9 +646,7 @@ pyg_status pyg_imatrix_next(pyg_imatrix * imatrix, const char * after, size_t * 
 pyg_status pyg_imatrix_copy(pyg_imatrix * imatrix, const char * name, float * squares, float * activations,
                             int64_t * counts, pyg_error * err);
 
-// ---------------------------------------------------------------------------------------------------------
-// Samplers: chains of upstream's samplers
-// ---------------------------------------------------------------------------------------------------------
+// --- Samplers: chains of upstream's samplers -------------------------------------------------------------
 
 // Create an empty chain. `model` provides the vocabulary that some samplers need, or is NULL.
 pyg_status pyg_sampler_new(pyg_model * model, pyg_sampler ** out, pyg_error * err);
@@ -710,8 +684,7 @@ pyg_status pyg_sampler_add_logit_bias(pyg_sampler * sampler, const int32_t * tok
 pyg_status pyg_sampler_add_infill(pyg_sampler * sampler, pyg_error * err);
 
 pyg_status pyg_sampler_count(pyg_sampler * sampler, int32_t * out, pyg_error * err);
-pyg_status pyg_sampler_name(pyg_sampler * sampler, int32_t index, char ** out,
-                            pyg_error * err);  // *owned*: pyg_string_free
+pyg_status pyg_sampler_name(pyg_sampler * sampler, int32_t index, char ** out, pyg_error * err);
 pyg_status pyg_sampler_remove(pyg_sampler * sampler, int32_t index, pyg_error * err);
 pyg_status pyg_sampler_seed(pyg_sampler * sampler, uint32_t * out, pyg_error * err);
 pyg_status pyg_sampler_reset(pyg_sampler * sampler, pyg_error * err);
@@ -727,9 +700,7 @@ pyg_status pyg_sampler_sample(pyg_sampler * sampler, pyg_context * ctx, int32_t 
 pyg_status pyg_sampler_apply(pyg_sampler * sampler, int32_t * token_ids, float * logits, float * probs, int32_t n,
                              int32_t * n_out, int32_t * selected, pyg_error * err);
 
-// ---------------------------------------------------------------------------------------------------------
-// Chat templates, rendered and parsed by upstream's code
-// ---------------------------------------------------------------------------------------------------------
+// --- Chat templates, rendered and parsed by upstream's code ----------------------------------------------
 
 typedef struct pyg_chat_templates pyg_chat_templates;
 typedef struct pyg_chat_parser    pyg_chat_parser;
@@ -745,8 +716,7 @@ pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * 
 void       pyg_chat_templates_free(pyg_chat_templates * templates);
 
 // Information about a template, a JSON object: "source"; "abilities", an object of bools; "arguments", the format of a
-// tool call's arguments: "as one" JSON object, "one by one", or "" if it has no format that follows a schema. *out is
-// *owned*: pyg_string_free.
+// tool call's arguments: "as one" JSON object, "one by one", or "" if it has no format that follows a schema.
 pyg_status pyg_chat_templates_info(pyg_chat_templates * templates, char ** out, pyg_error * err);
 
 // Render a conversation. `request_json` is an object:
@@ -763,7 +733,7 @@ pyg_status pyg_chat_templates_info(pyg_chat_templates * templates, char ** out, 
 //                           replace the real schemas (pyggml/chat/fallback_schemas.py)
 //   grammar                 GBNF that the output must match; may be missing
 //   template_kwargs         object of extra variables for the template; may be missing
-// *prompt_json is *owned*: pyg_string_free. It is an object:
+// *prompt_json is an object:
 //   text                    the prompt, without the BOS and EOS that tokenizing adds
 //   grammar                 GBNF that the output must match, or ""
 //   grammar_lazy            the grammar applies only from a trigger on
@@ -787,16 +757,14 @@ void       pyg_chat_parser_free(pyg_chat_parser * parser);
 // texts to append; a tool call's id and name come once, in its first delta, when the name is complete. Deltas are never
 // retracted, and add up to the same message however the text is split into chunks; in a long text, a few characters are
 // held back until the next call. Text that does not match the template's format is content, or dropped if it follows
-// tool calls. *delta_json is *owned*: pyg_string_free.
+// tool calls.
 pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, size_t n_bytes, bool last,
                                 char ** delta_json, pyg_error * err);
 
 // Free a string that was returned as *owned*.
 void pyg_string_free(char * string);
 
-// ---------------------------------------------------------------------------------------------------------
-// Wakers: notify an event loop, or one thread with many requests, which requests are ready
-// ---------------------------------------------------------------------------------------------------------
+// --- Wakers: notify an event loop, or one thread with many requests, which requests are ready ------------
 
 typedef struct pyg_waker pyg_waker;
 
@@ -816,9 +784,7 @@ pyg_status pyg_waker_take(pyg_waker * waker, double timeout_s, uint64_t * tags, 
 // Requests that still refer to it no longer wake anything.
 void pyg_waker_free(pyg_waker * waker);
 
-// ---------------------------------------------------------------------------------------------------------
-// The engine: one context, one native thread, continuous batching of any number of requests
-// ---------------------------------------------------------------------------------------------------------
+// --- The engine: one context, one native thread, continuous batching of any number of requests -----------
 
 typedef struct pyg_engine  pyg_engine;
 typedef struct pyg_request pyg_request;
@@ -1010,9 +976,7 @@ typedef struct pyg_engine_stats {
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err);
 
-// ---------------------------------------------------------------------------------------------------------
-// An engine in a separate process, so that a crash there does not take the caller down
-// ---------------------------------------------------------------------------------------------------------
+// --- An engine in a separate process, so that a crash there does not take the caller down ----------------
 
 // The caller's side. Requests are sent to the process through a socket, and updates come back through shared memory, to
 // requests like those of a local engine: pyg_request_wait, pyg_request_logprobs, pyg_request_cancel and wakers work on
@@ -1043,8 +1007,7 @@ pyg_status pyg_engine_client_notify_when_queue_has_capacity(pyg_engine_client * 
 pyg_status pyg_engine_client_call(pyg_engine_client * client, const int32_t * numbers, uint32_t n_numbers,
                                   const char * bytes, size_t n_bytes, size_t max_bytes, uint64_t * id, pyg_error * err);
 
-// The next message of a response, *owned*: pyg_string_free. NULL if none arrives within `timeout_s` (negative: no
-// limit).
+// The next message of a response. NULL if none arrives within `timeout_s` (negative: no limit).
 pyg_status pyg_engine_client_reply(pyg_engine_client * client, uint64_t id, double timeout_s, char ** data,
                                    size_t * n_bytes, bool * last, pyg_error * err);
 

@@ -2,7 +2,6 @@
 
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
-#include "boundary/owned_string.hpp"
 #include "boundary/signals/fault_signals.hpp"
 #include "ggml-backend.h"
 #include "kernels/backend/c_api.h"
@@ -45,10 +44,13 @@ std::vector<GpuModule> g_gpu_modules;
 
 thread_local bool t_loads_model = false;
 
+// FROM_BACKEND(function): its address in the CPU backend, which is the module `library` or linked; null if it lacks it.
 #ifdef PYGGML_BACKEND_DL
 constexpr bool HAS_MODULES = true;
+#    define FROM_BACKEND(function) reinterpret_cast<decltype(&(function))>(library.symbol(#function))
 #else
 constexpr bool HAS_MODULES = false;
+#    define FROM_BACKEND(function) (&(function))
 #endif
 
 constexpr const char * MODULE      = "libggml-";
@@ -127,29 +129,20 @@ int score(const fs::path & path) {
 }
 
 // Our kernels are compiled into each variant of the CPU backend. PYGGML_KERNELS=off disables them, for comparison.
-void register_kernels(const fs::path & module) {
+void register_kernels([[maybe_unused]] const Library & library) {
     const char * const setting = std::getenv("PYGGML_KERNELS");
     if (setting && std::strcmp(setting, "off") == 0) {
         g_no_kernels = "no kernels of pyggml (PYGGML_KERNELS)";
         return;
     }
-    g_no_kernels = "no kernels of pyggml for this CPU";
-#ifdef PYGGML_BACKEND_DL
-    const Library library(module);
-    const auto    add    = reinterpret_cast<decltype(&pyg_kernels_register)>(library.symbol("pyg_kernels_register"));
-    const auto    exist  = reinterpret_cast<decltype(&pyg_kernels_exist)>(library.symbol("pyg_kernels_exist"));
-    const auto    covers = reinterpret_cast<decltype(&pyg_kernels_cover)>(library.symbol("pyg_kernels_cover"));
-    const auto    tries  = reinterpret_cast<decltype(&pyg_kernels_try)>(library.symbol("pyg_kernels_try"));
-    if (!add || !exist || !covers || !tries) {
+    g_no_kernels      = "no kernels of pyggml for this CPU";
+    const auto add    = FROM_BACKEND(pyg_kernels_register);
+    const auto exist  = FROM_BACKEND(pyg_kernels_exist);
+    const auto covers = FROM_BACKEND(pyg_kernels_cover);
+    const auto tries  = FROM_BACKEND(pyg_kernels_try);
+    if (HAS_MODULES && (!add || !exist || !covers || !tries)) {
         return;
     }
-#else
-    (void) module;
-    const auto add    = pyg_kernels_register;
-    const auto exist  = pyg_kernels_exist;
-    const auto covers = pyg_kernels_cover;
-    const auto tries  = pyg_kernels_try;
-#endif
     add();
     g_has_batch_invariant_kernel = covers;
     g_set_kernels_dry_run        = tries;
@@ -159,28 +152,20 @@ void register_kernels(const fs::path & module) {
 }
 
 // Failures on compute threads are rethrown on the thread that started the graph, if it has a guard.
-void guard_compute_threads(const fs::path & module) {
-#ifdef PYGGML_BACKEND_DL
-    const Library library(module);
-    const auto    guard =
-        reinterpret_cast<decltype(&pyg_compute_threads_guard)>(library.symbol("pyg_compute_threads_guard"));
-    const auto may_throw =
-        reinterpret_cast<decltype(&pyg_compute_threads_may_throw)>(library.symbol("pyg_compute_threads_may_throw"));
-    if (!guard || !may_throw) {
+void guard_compute_threads([[maybe_unused]] const Library & library) {
+    const auto guard     = FROM_BACKEND(pyg_compute_threads_guard);
+    const auto may_throw = FROM_BACKEND(pyg_compute_threads_may_throw);
+    if (HAS_MODULES && (!guard || !may_throw)) {
         return;
     }
-#else
-    (void) module;
-    const auto guard     = pyg_compute_threads_guard;
-    const auto may_throw = pyg_compute_threads_may_throw;
-#endif
     guard([] { return pyg::guarded(); });
     g_compute_thread_may_throw = may_throw;
 }
 
 void use_cpu_backend(const fs::path & module) {
-    register_kernels(module);
-    guard_compute_threads(module);
+    const Library library(module);
+    register_kernels(library);
+    guard_compute_threads(library);
 }
 
 void load_best(const std::vector<fs::path> & all, const char * kind) {
@@ -291,8 +276,7 @@ void load_cpu_backends(const char * module_dir, const char * search_path) {
         for (const char * kind : CPU_KINDS) {
             load_best(all, kind);
         }
-    }
-    if (!HAS_MODULES) {
+    } else {
         use_cpu_backend("");
     }
     if (ggml_backend_dev_count() == 0) {
@@ -361,7 +345,6 @@ const char * no_kernels() { return g_no_kernels; }
 std::unique_lock<std::shared_mutex> change_backends() { return std::unique_lock(g_backends); }
 
 void lock_backends_for_fork() { g_loading.lock(); }
-
 void unlock_backends_after_fork() { g_loading.unlock(); }
 
 void renew_backends_lock_in_child() {

@@ -1,6 +1,11 @@
 #include "boundary/engine_messages.hpp"
 
+#include "ggml-backend.h"
+#include "remote/hosts.hpp"
+
+#include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 namespace {
 
@@ -34,23 +39,13 @@ std::vector<int64_t> sizes_after(const std::string & messages, const char * befo
     return sizes;
 }
 
-FailureCause of_kind(FailureCause::Kind kind, const std::string & tensor = "") {
-    FailureCause cause;
-    cause.kind   = kind;
-    cause.tensor = tensor;
-    return cause;
-}
-
 // CUDA and the engine itself; its messages about exceptions; names of Vulkan's results.
-bool says_no_memory(const std::string & messages) {
-    return contains(messages, "out of memory") || contains(messages, "insufficient memory") ||
-           contains(messages, "unable to allocate") || contains(messages, "failed to allocate") ||
-           contains(messages, "std::bad_alloc") || contains(messages, "encountered bad_alloc") ||
-           contains(messages, "ErrorOutOfDeviceMemory") || contains(messages, "ErrorOutOfHostMemory");
-}
+constexpr const char * NO_MEMORY_PHRASES[] = {"out of memory",          "insufficient memory", "unable to allocate",
+                                              "failed to allocate",     "std::bad_alloc",      "encountered bad_alloc",
+                                              "ErrorOutOfDeviceMemory", "ErrorOutOfHostMemory"};
 
 FailureCause no_memory(const std::string & messages) {
-    FailureCause               cause   = of_kind(FailureCause::NO_MEMORY);
+    FailureCause               cause   = {FailureCause::NO_MEMORY};
     const std::vector<int64_t> n_bytes = sizes_after(messages, " buffer of size ");
     if (!n_bytes.empty()) {
         cause.buffer_type = text_between(messages, ": failed to allocate ", " buffer of size ");
@@ -59,33 +54,75 @@ FailureCause no_memory(const std::string & messages) {
     return cause;
 }
 
+// Free bytes of the memory with this name.
+std::optional<uint64_t> n_free(const std::string & buffer_type) {
+    std::vector<ggml_backend_dev_t> devices = pyg::devices_of_hosts();
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        devices.push_back(ggml_backend_dev_get(i));
+    }
+    for (const ggml_backend_dev_t device : devices) {
+        if (buffer_type != ggml_backend_buft_name(ggml_backend_dev_buffer_type(device))) {
+            continue;
+        }
+        if (ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU) {
+            return pyg_memory_available();
+        }
+        size_t free = 0, total = 0;
+        ggml_backend_dev_memory(device, &free, &total);
+        return free;
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 
 namespace pyg {
 
 FailureCause failure_cause(const std::string & messages) {
     if (contains(messages, "unknown model architecture")) {
-        return of_kind(FailureCause::UNKNOWN_ARCHITECTURE);
+        return {FailureCause::UNKNOWN_ARCHITECTURE};
     }
     if (contains(messages, "LLAMA_SPLIT_MODE_TENSOR not implemented for architecture")) {
-        return of_kind(FailureCause::NOT_DIVISIBLE);
+        return {FailureCause::NOT_DIVISIBLE};
     }
     std::string tensor = text_between(messages, "tensor '", "' has wrong shape; expected");
     if (!tensor.empty()) {
-        return {FailureCause::TENSOR_SHAPE,      tensor, sizes_after(messages, "; expected "),
-                sizes_after(messages, ", got "), "",     0};
+        return {FailureCause::TENSOR_SHAPE, tensor, sizes_after(messages, "; expected "),
+                sizes_after(messages, ", got ")};
     }
     tensor = text_between(messages, "tensor '", "' not found");
     if (tensor.empty()) {
         tensor = text_between(messages, "missing tensor '", "'");
     }
     if (!tensor.empty()) {
-        return of_kind(FailureCause::TENSOR_MISSING, tensor);
+        return {FailureCause::TENSOR_MISSING, tensor};
     }
     if (contains(messages, "wrong number of tensors")) {
-        return of_kind(FailureCause::TENSORS_LEFT_OVER);
+        return {FailureCause::TENSORS_LEFT_OVER};
     }
-    return says_no_memory(messages) ? no_memory(messages) : FailureCause{};
+    const bool lacks_memory = std::any_of(std::begin(NO_MEMORY_PHRASES), std::end(NO_MEMORY_PHRASES),
+                                          [&](const char * phrase) { return contains(messages, phrase); });
+    return lacks_memory ? no_memory(messages) : FailureCause{};
+}
+
+void throw_if_out_of_memory(const std::string & what, const std::string & messages) {
+    const FailureCause cause = failure_cause(messages);
+    if (cause.kind != FailureCause::NO_MEMORY) {
+        return;
+    }
+    if (cause.n_bytes == 0) {
+        throw fail(PYG_ERR_OUT_OF_MEMORY, "%s needs more memory than is available: %s", what.c_str(), messages.c_str());
+    }
+    Failure failure = fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %s in %s, which could not be allocated", what.c_str(),
+                           bytes_text(cause.n_bytes).c_str(), cause.buffer_type.c_str());
+    failure.required_bytes = cause.n_bytes;
+    // Memory allocated before the failure is free again, so more may be free than was requested.
+    const auto available = n_free(cause.buffer_type);
+    if (available && *available < cause.n_bytes) {
+        failure.available_bytes = *available;
+        failure.message += ": " + bytes_text(*available) + " is free";
+    }
+    throw failure;
 }
 
 bool is_scratch_allocation_failure(const std::string & messages) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <system_error>
@@ -16,17 +17,13 @@ std::atomic<int64_t> g_live[PYG_HANDLE_KINDS];
 
 thread_local pyg::GuardScope * t_guard = nullptr;
 
-// Some of upstream's messages end with a new line.
-std::string without_line_end(std::string text) {
-    text.erase(text.find_last_not_of('\n') + 1);
-    return text;
-}
-
 // Earlier errors of the engine, and the message of the failed assert.
 std::string reason(const char * message) {
     try {
         const std::string messages = pyg::engine_error_text();
-        return without_line_end(messages.empty() ? message : messages + "; " + message);
+        std::string       text     = messages.empty() ? message : messages + "; " + message;
+        text.erase(text.find_last_not_of('\n') + 1);  // some of upstream's messages end with a new line
+        return text;
     } catch (const std::bad_alloc &) {
         return "out of memory";  // short enough to need no allocation
     }
@@ -101,6 +98,15 @@ std::string bytes_text(uint64_t n) {
     char      text[32];
     std::snprintf(text, sizeof(text), "%.*f %s", decimals, value, UNITS[power]);
     return text;
+}
+
+char * owned_copy(const std::string & text) {
+    char * copy = static_cast<char *>(std::malloc(text.size() + 1));
+    if (!copy) {
+        throw std::bad_alloc();
+    }
+    std::memcpy(copy, text.c_str(), text.size() + 1);
+    return copy;
 }
 
 Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, uint64_t available_bytes) {
@@ -197,6 +203,8 @@ void Handle::require_usable() const {
 }
 
 }  // namespace pyg
+
+void pyg_string_free(char * string) { std::free(string); }
 
 int64_t pyg_live_handles(enum pyg_handle_kind kind) {
     return kind >= 0 && kind < PYG_HANDLE_KINDS ? g_live[kind].load() : 0;

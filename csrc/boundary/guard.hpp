@@ -13,7 +13,6 @@
 #include "pyggml.h"
 
 #include <cstdarg>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -45,6 +44,9 @@ Failure failure_of(const EngineAbort & abort);
 std::string bytes_text(uint64_t n);
 
 Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, uint64_t available_bytes);
+
+// Copy a string for a caller who frees it with pyg_string_free.
+char * owned_copy(const std::string & text);
 
 // True while this thread runs inside guard(), so that the abort callback may throw.
 bool guarded() noexcept;
@@ -128,7 +130,17 @@ class Handle : NonCopyable {
     uint64_t        generation_;
 };
 
-// Run body(handle) with the handle locked and return its result. Call it inside a guard. H derives from Handle.
+// Handle of an object that is owned or shared by a smart pointer.
+template <class Pointer, pyg_handle_kind KIND>
+struct PointerHandle : Handle {
+    Pointer object;
+
+    explicit PointerHandle(Pointer made) : Handle(KIND), object(std::move(made)) {}
+    void release() { object.reset(); }
+    void leak() { leak_object(std::move(object)); }
+};
+
+// Lock a handle, run body(handle), or body(object) for a PointerHandle, and return its result. Call it inside a guard.
 template <class H, class Body>
 auto with_lock(H * handle, Body && body) {
     if (!handle) {
@@ -138,7 +150,11 @@ auto with_lock(H * handle, Body && body) {
     std::lock_guard<std::mutex> turn(handle->mutex);
     handle->require_usable();
     try {
-        return body(*handle);
+        if constexpr (std::is_invocable_v<Body, H &>) {
+            return body(*handle);
+        } else {
+            return body(*handle->object);
+        }
     } catch (const EngineAbort &) {
         handle->poisoned = true;
         throw;
@@ -149,6 +165,12 @@ auto with_lock(H * handle, Body && body) {
 template <class H, class Body>
 pyg_status with(H * handle, pyg_error * err, Body && body) noexcept {
     return guard(err, [&] { with_lock(handle, body); });
+}
+
+// The object behind a handle, to be used without the handle's lock.
+template <class H>
+auto shared_object(H * handle) {
+    return with_lock(handle, [](H & locked) { return locked.object; });
 }
 
 // Close a handle once. H::release() frees its objects; if it is poisoned, H::leak() leaks its engine objects instead.

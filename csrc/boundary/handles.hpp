@@ -6,7 +6,7 @@
 #include "ggml-cpp.h"
 #include "kernels/attention/cell_positions.h"
 #include "llama.h"
-#include "model/dry_run_record.hpp"
+#include "model/dry_run.hpp"
 #include "model/imatrix.hpp"
 #include "model/placement.hpp"
 #include "remote/hosts.hpp"
@@ -92,8 +92,11 @@ struct Context : NonCopyable {
     // accesses its last pool when it switches to another.
     void free_unused_threads();
 
-    void require_seq(int32_t seq_id) const;  // PYG_ERR_INVALID_PARAMETER
-    bool shares_cells() const;               // true if all sequences share one buffer of KV cells
+    // PYG_ERR_INVALID_PARAMETER if there is no such sequence, or the model has no memory (KV cache or recurrent state).
+    void           require_seq(int32_t seq_id) const;
+    llama_memory_t require_memory() const;
+
+    bool shares_cells() const;  // true if all sequences share one buffer of KV cells
 
   private:
     // Thread pools with their sizes, most recently used last. Unused ones sleep.
@@ -103,6 +106,12 @@ struct Context : NonCopyable {
 
     Pools pools_;
 };
+
+constexpr int32_t ALL_SEQUENCES = -1;
+
+// Attach the positions of the cells to the K tensors of all KV caches in main memory, for our attention kernel. The
+// result must live as long as the context.
+std::vector<pyg_positions> attach_cell_positions(llama_context * context);
 
 // Create a thread pool for a backend that computes on the CPU. It sleeps until the first graph; after a graph it spins
 // for a while, or sleeps at once. std::system_error if not all threads can be started; then none is left.
@@ -115,8 +124,6 @@ int32_t n_positions(const Model & model);
 
 // Validate the options and convert them. PYG_ERR_INVALID_PARAMETER.
 llama_context_params context_params(const Model & model, const pyg_context_options & options);
-
-pyg_context_info context_info(const Context & context);
 
 // Upstream's memory plan for a context with these parameters; see pyg_context_estimate.
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params);
@@ -142,6 +149,12 @@ Failure not_computable(const std::string & path, const std::string & words);
 Failure load_failure(const char * path);
 Failure context_failure();
 
+// A number as a ggml type. PYG_ERR_INVALID_PARAMETER.
+ggml_type checked_type(int32_t type);
+
+// Return true if the model has a classification head, for rank pooling.
+bool has_classifier(const llama_model * model);
+
 // Look up a function that the CPU backend exports by name. It may be in a module loaded at run time, so it cannot be
 // linked.
 void * cpu_function(const char * name);
@@ -158,53 +171,36 @@ pyg_device device_facts(ggml_backend_dev_t device);
 
 }  // namespace pyg
 
-struct pyg_model : pyg::Handle {
-    std::shared_ptr<pyg::Model> model;
-
-    pyg_model() : Handle(PYG_HANDLE_MODEL) {}
-    void release() { model.reset(); }
-    void leak() { pyg::leak_object(std::move(model)); }
+struct pyg_model : pyg::PointerHandle<std::shared_ptr<pyg::Model>, PYG_HANDLE_MODEL> {
+    using PointerHandle::PointerHandle;
 };
 
-namespace pyg {
-
-// The model behind a handle, for use without the handle's lock: a loaded model is immutable.
-inline std::shared_ptr<Model> shared_model(pyg_model * handle) {
-    return with_lock(handle, [](pyg_model & h) { return h.model; });
-}
-
-}  // namespace pyg
-
-struct pyg_context : pyg::Handle {
-    std::shared_ptr<pyg::Context> context;
+struct pyg_context : pyg::PointerHandle<std::shared_ptr<pyg::Context>, PYG_HANDLE_CONTEXT> {
+    using PointerHandle::PointerHandle;
 
     // Guards `decoding`; held only briefly. A decode holds the handle's own lock.
     std::mutex cancel_mutex;
     bool       decoding = false;
-
-    pyg_context() : Handle(PYG_HANDLE_CONTEXT) {}
-    void release() { context.reset(); }
-    void leak() { pyg::leak_object(std::move(context)); }
 };
 
-struct pyg_imatrix : pyg::Handle {
-    std::shared_ptr<pyg::ImatrixCollector> collector;
-
-    pyg_imatrix() : Handle(PYG_HANDLE_IMATRIX) {}
-    void release() { collector.reset(); }
-    void leak() { collector.reset(); }
+struct pyg_imatrix : pyg::PointerHandle<std::shared_ptr<pyg::ImatrixCollector>, PYG_HANDLE_IMATRIX> {
+    using PointerHandle::PointerHandle;
 };
 
 struct pyg_sampler : pyg::Handle {
     std::shared_ptr<pyg::Model>   model;  // null if the chain has no vocabulary
-    llama_sampler *               chain = nullptr;
+    pyg::UniqueSampler            chain;
     std::vector<llama_token_data> candidates;
     bool                          stuck = false;  // the grammar cannot continue after an accepted token
 
     pyg_sampler() : Handle(PYG_HANDLE_SAMPLER) {}
-    void release();
+    void release() {
+        chain.reset();
+        model.reset();
+        candidates = {};
+    }
     void leak() {
         pyg::leak_object(std::move(model));
-        chain = nullptr;
+        (void) chain.release();
     }
 };

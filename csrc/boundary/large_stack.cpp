@@ -76,11 +76,7 @@ void run_on(const Stack & stack, Call & call) {
 namespace pyg {
 
 void with_stack_for(size_t text_bytes, const std::function<void()> & body) {
-    if (text_bytes <= SHORT_TEXT) {
-        body();
-        return;
-    }
-    on_large_stack(text_bytes, body);
+    text_bytes <= SHORT_TEXT ? body() : on_large_stack(text_bytes, body);
 }
 
 void on_large_stack(size_t text_bytes, const std::function<void()> & body, size_t spare) {

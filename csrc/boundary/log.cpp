@@ -119,7 +119,6 @@ LogBuffer::~LogBuffer() {
 }
 
 void lock_log_for_fork() { g_mutex.lock(); }
-
 void unlock_log_after_fork() { g_mutex.unlock(); }
 
 }  // namespace pyg

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -35,12 +36,8 @@ struct Mount {
 };
 
 std::vector<std::string> words_of(const std::string & line) {
-    std::istringstream       stream(line);
-    std::vector<std::string> words;
-    for (std::string word; stream >> word;) {
-        words.push_back(word);
-    }
-    return words;
+    std::istringstream stream(line);
+    return {std::istream_iterator<std::string>(stream), {}};
 }
 
 bool lists(const std::string & comma_separated, const std::string & name) {
@@ -263,34 +260,29 @@ pyg_cpu_limits cpu_limits(const std::vector<int> & processors, const std::string
 
 }  // namespace pyg
 
-uint64_t pyg_memory_available(void) {
+// Return body(), or `otherwise` if there is not even memory for the strings in this file.
+template <class T, class Body>
+static T or_without_memory(T otherwise, Body && body) {
     try {
-        return pyg::memory_available();
+        return body();
     } catch (...) {
-        return 0;  // out of memory even for the strings in this file
+        return otherwise;
     }
+}
+
+uint64_t pyg_memory_available(void) {
+    return or_without_memory(uint64_t{0}, [] { return pyg::memory_available(); });
 }
 
 void pyg_memory_get_limits(pyg_memory_limits * out) {
-    try {
-        *out = pyg::memory_limits();
-    } catch (...) {
-        *out = {0, 0, 0};  // as above
-    }
+    *out = or_without_memory(pyg_memory_limits{0, 0, 0}, [] { return pyg::memory_limits(); });
 }
 
 int32_t pyg_cpu_count(void) {
-    try {
-        return pyg::cpu_count(pyg::allowed_processors());
-    } catch (...) {
-        return 1;
-    }
+    return or_without_memory(1, [] { return pyg::cpu_count(pyg::allowed_processors()); });
 }
 
 void pyg_cpu_get_limits(pyg_cpu_limits * out) {
-    try {
-        *out = pyg::cpu_limits(pyg::allowed_processors());
-    } catch (...) {
-        *out = {0, 1, INT32_MAX};
-    }
+    *out =
+        or_without_memory(pyg_cpu_limits{0, 1, INT32_MAX}, [] { return pyg::cpu_limits(pyg::allowed_processors()); });
 }

@@ -15,8 +15,7 @@ ggml_backend_buffer_t ggml_backend_buft_alloc_buffer_n(
 size_t ggml_backend_buft_get_alignment(ggml_backend_buffer_type_t buft);
 size_t ggml_backend_buft_get_max_size(ggml_backend_buffer_type_t buft);
 size_t ggml_backend_buft_get_alloc_size(ggml_backend_buffer_type_t buft, const struct ggml_tensor *tensor);
-size_t ggml_backend_buft_get_alloc_size_n(
-    ggml_backend_buffer_type_t buft, struct ggml_tensor **tensors, int n_tensors);
+size_t ggml_backend_buft_get_alloc_size_n(ggml_backend_buffer_type_t buft, struct ggml_tensor **tensors, int n_tensors);
 bool ggml_backend_buft_is_host(ggml_backend_buffer_type_t buft);
 ggml_backend_dev_t ggml_backend_buft_get_device(ggml_backend_buffer_type_t buft);
 
@@ -58,20 +57,16 @@ void ggml_backend_tensor_set_async(
     ggml_backend_t backend, struct ggml_tensor *tensor, const void *data, size_t offset, size_t size);
 void ggml_backend_tensor_get_async(
     ggml_backend_t backend, const struct ggml_tensor *tensor, void *data, size_t offset, size_t size);
-void ggml_backend_tensor_set_2d_async(
-    ggml_backend_t backend, struct ggml_tensor *tensor, const void *data, size_t offset, size_t size,
-    size_t n_copies, size_t stride_tensor, size_t stride_data);
-void ggml_backend_tensor_get_2d_async(
-    ggml_backend_t backend, const struct ggml_tensor *tensor, void *data, size_t offset, size_t size,
-    size_t n_copies, size_t stride_tensor, size_t stride_data);
+void ggml_backend_tensor_set_2d_async(ggml_backend_t backend, struct ggml_tensor *tensor, const void *data,
+    size_t offset, size_t size, size_t n_copies, size_t stride_tensor, size_t stride_data);
+void ggml_backend_tensor_get_2d_async(ggml_backend_t backend, const struct ggml_tensor *tensor, void *data,
+    size_t offset, size_t size, size_t n_copies, size_t stride_tensor, size_t stride_data);
 void ggml_backend_tensor_set(struct ggml_tensor *tensor, const void *data, size_t offset, size_t size);
 void ggml_backend_tensor_get(const struct ggml_tensor *tensor, void *data, size_t offset, size_t size);
-void ggml_backend_tensor_set_2d(
-    struct ggml_tensor *tensor, const void *data, size_t offset, size_t size, size_t n_copies,
-    size_t stride_tensor, size_t stride_data);
-void ggml_backend_tensor_get_2d(
-    const struct ggml_tensor *tensor, void *data, size_t offset, size_t size, size_t n_copies,
-    size_t stride_tensor, size_t stride_data);
+void ggml_backend_tensor_set_2d(struct ggml_tensor *tensor, const void *data, size_t offset, size_t size,
+    size_t n_copies, size_t stride_tensor, size_t stride_data);
+void ggml_backend_tensor_get_2d(const struct ggml_tensor *tensor, void *data, size_t offset, size_t size,
+    size_t n_copies, size_t stride_tensor, size_t stride_data);
 void ggml_backend_tensor_memset(struct ggml_tensor *tensor, uint8_t value, size_t offset, size_t size);
 void ggml_backend_synchronize(ggml_backend_t backend);
 ggml_backend_graph_plan_t ggml_backend_graph_plan_create(ggml_backend_t backend, struct ggml_cgraph *cgraph);
@@ -83,8 +78,7 @@ bool ggml_backend_supports_op(ggml_backend_t backend, const struct ggml_tensor *
 bool ggml_backend_supports_buft(ggml_backend_t backend, ggml_backend_buffer_type_t buft);
 bool ggml_backend_offload_op(ggml_backend_t backend, const struct ggml_tensor *op);
 void ggml_backend_tensor_copy_async(
-    ggml_backend_t backend_src, ggml_backend_t backend_dst, const struct ggml_tensor *src,
-    struct ggml_tensor *dst);
+    ggml_backend_t backend_src, ggml_backend_t backend_dst, const struct ggml_tensor *src, struct ggml_tensor *dst);
 ggml_backend_dev_t ggml_backend_get_device(ggml_backend_t backend);
 
 // Events
@@ -153,12 +147,11 @@ void *ggml_backend_reg_get_proc_address(ggml_backend_reg_t reg, const char *name
 typedef void *(*ggml_backend_comm_init_t)(ggml_backend_t *backends, size_t n_backends);
 typedef void (*ggml_backend_comm_free_t)(void *comm_ctx);
 typedef bool (*ggml_backend_comm_allreduce_tensor_t)(void *comm_ctx, struct ggml_tensor **tensors);
-typedef ggml_backend_buffer_type_t (*ggml_backend_split_buffer_type_t)(
-    int main_device, const float *tensor_split);
+typedef ggml_backend_buffer_type_t (*ggml_backend_split_buffer_type_t)(int main_device, const float *tensor_split);
 typedef void (*ggml_backend_set_n_threads_t)(ggml_backend_t backend, int n_threads);
 typedef ggml_backend_buffer_type_t *(*ggml_backend_dev_get_extra_bufts_t)(ggml_backend_dev_t device);
-typedef void (*ggml_backend_set_abort_callback_t)(
-    ggml_backend_t backend, ggml_abort_callback abort_callback, void *abort_callback_data);
+typedef void (*ggml_backend_set_abort_callback_t)(ggml_backend_t backend, ggml_abort_callback abort_callback,
+    void *abort_callback_data);
 
 struct ggml_backend_feature {
     const char *name;
@@ -191,22 +184,18 @@ void ggml_backend_load_all_from_path(const char *dir_path);
 
 typedef struct ggml_backend_sched *ggml_backend_sched_t;
 typedef bool (*ggml_backend_sched_eval_callback)(struct ggml_tensor *t, bool ask, void *user_data);
-typedef bool (*ggml_backend_sched_copy_callback)(
-    ggml_backend_t backend, const struct ggml_tensor *src, struct ggml_tensor *dst, struct ggml_cgraph *graph,
-    void *user_data);
-ggml_backend_sched_t ggml_backend_sched_new(
-    ggml_backend_t *backends, ggml_backend_buffer_type_t *bufts, int n_backends, size_t graph_size,
-    bool parallel, bool op_offload);
+typedef bool (*ggml_backend_sched_copy_callback)(ggml_backend_t backend, const struct ggml_tensor *src,
+    struct ggml_tensor *dst, struct ggml_cgraph *graph, void *user_data);
+ggml_backend_sched_t ggml_backend_sched_new(ggml_backend_t *backends, ggml_backend_buffer_type_t *bufts, int n_backends,
+    size_t graph_size, bool parallel, bool op_offload);
 void ggml_backend_sched_free(ggml_backend_sched_t sched);
-void ggml_backend_sched_reserve_size(
-    ggml_backend_sched_t sched, struct ggml_cgraph *measure_graph, size_t *sizes);
+void ggml_backend_sched_reserve_size(ggml_backend_sched_t sched, struct ggml_cgraph *measure_graph, size_t *sizes);
 bool ggml_backend_sched_reserve(ggml_backend_sched_t sched, struct ggml_cgraph *measure_graph);
 int ggml_backend_sched_get_n_backends(ggml_backend_sched_t sched);
 ggml_backend_t ggml_backend_sched_get_backend(ggml_backend_sched_t sched, int i);
 int ggml_backend_sched_get_n_splits(ggml_backend_sched_t sched);
 int ggml_backend_sched_get_n_copies(ggml_backend_sched_t sched);
-ggml_backend_buffer_type_t ggml_backend_sched_get_buffer_type(
-    ggml_backend_sched_t sched, ggml_backend_t backend);
+ggml_backend_buffer_type_t ggml_backend_sched_get_buffer_type(ggml_backend_sched_t sched, ggml_backend_t backend);
 size_t ggml_backend_sched_get_buffer_size(ggml_backend_sched_t sched, ggml_backend_t backend);
 void ggml_backend_sched_set_tensor_backend(
     ggml_backend_sched_t sched, struct ggml_tensor *node, ggml_backend_t backend);
@@ -214,8 +203,7 @@ ggml_backend_t ggml_backend_sched_get_tensor_backend(ggml_backend_sched_t sched,
 void ggml_backend_sched_split_graph(ggml_backend_sched_t sched, struct ggml_cgraph *graph);
 bool ggml_backend_sched_alloc_graph(ggml_backend_sched_t sched, struct ggml_cgraph *graph);
 enum ggml_status ggml_backend_sched_graph_compute(ggml_backend_sched_t sched, struct ggml_cgraph *graph);
-enum ggml_status ggml_backend_sched_graph_compute_async(
-    ggml_backend_sched_t sched, struct ggml_cgraph *graph);
+enum ggml_status ggml_backend_sched_graph_compute_async(ggml_backend_sched_t sched, struct ggml_cgraph *graph);
 void ggml_backend_sched_synchronize(ggml_backend_sched_t sched);
 void ggml_backend_sched_reset(ggml_backend_sched_t sched);
 void ggml_backend_sched_set_eval_callback(
@@ -249,11 +237,10 @@ struct ggml_backend_meta_split_state {
     ...;
 };
 
-typedef struct ggml_backend_meta_split_state (*ggml_backend_meta_get_split_state_t)(
-    const struct ggml_tensor *tensor, void *userdata);
-ggml_backend_dev_t ggml_backend_meta_device(
-    ggml_backend_dev_t *devs, size_t n_devs, ggml_backend_meta_get_split_state_t get_split_state,
-    void *get_split_state_ud);
+typedef struct ggml_backend_meta_split_state (
+    *ggml_backend_meta_get_split_state_t)(const struct ggml_tensor *tensor, void *userdata);
+ggml_backend_dev_t ggml_backend_meta_device(ggml_backend_dev_t *devs, size_t n_devs,
+    ggml_backend_meta_get_split_state_t get_split_state, void *get_split_state_ud);
 
 // Utils
 
@@ -267,17 +254,15 @@ struct ggml_backend_graph_copy {
 
 struct ggml_backend_graph_copy ggml_backend_graph_copy(ggml_backend_t backend, struct ggml_cgraph *graph);
 void ggml_backend_graph_copy_free(struct ggml_backend_graph_copy copy);
-typedef bool (*ggml_backend_eval_callback)(
-    int node_index, struct ggml_tensor *t1, struct ggml_tensor *t2, void *user_data);
+typedef bool (
+    *ggml_backend_eval_callback)(int node_index, struct ggml_tensor *t1, struct ggml_tensor *t2, void *user_data);
 bool ggml_backend_compare_graph_backend(
-    ggml_backend_t backend1, ggml_backend_t backend2, struct ggml_cgraph *graph,
-    ggml_backend_eval_callback callback, void *user_data, struct ggml_tensor const *const *test_nodes,
-    size_t num_test_nodes);
+    ggml_backend_t backend1, ggml_backend_t backend2, struct ggml_cgraph *graph, ggml_backend_eval_callback callback,
+    void *user_data, struct ggml_tensor const *const *test_nodes, size_t num_test_nodes);
 
 // Tensor initialization
 
-enum ggml_status ggml_backend_tensor_alloc(
-    ggml_backend_buffer_t buffer, struct ggml_tensor *tensor, void *addr);
+enum ggml_status ggml_backend_tensor_alloc(ggml_backend_buffer_t buffer, struct ggml_tensor *tensor, void *addr);
 enum ggml_status ggml_backend_view_init(struct ggml_tensor *tensor);
 ggml_backend_buffer_t ggml_backend_cpu_buffer_from_ptr(void *ptr, size_t size);
 ggml_backend_buffer_type_t ggml_backend_cpu_buffer_type(void);

@@ -53,11 +53,9 @@ void ggml_threadpool_resume(struct ggml_threadpool *threadpool);
 
 // Computing a graph
 
-struct ggml_cplan ggml_graph_plan(
-    const struct ggml_cgraph *cgraph, int n_threads, struct ggml_threadpool *threadpool);
+struct ggml_cplan ggml_graph_plan(const struct ggml_cgraph *cgraph, int n_threads, struct ggml_threadpool *threadpool);
 enum ggml_status ggml_graph_compute(struct ggml_cgraph *cgraph, struct ggml_cplan *cplan);
-enum ggml_status ggml_graph_compute_with_ctx(
-    struct ggml_context *ctx, struct ggml_cgraph *cgraph, int n_threads);
+enum ggml_status ggml_graph_compute_with_ctx(struct ggml_context *ctx, struct ggml_cgraph *cgraph, int n_threads);
 
 // System info
 
@@ -92,8 +90,7 @@ int ggml_cpu_has_llamafile(void);
 
 // Internal types and functions, public for tests and benchmarks
 
-typedef void (*ggml_vec_dot_t)(
-    int n, float *s, size_t bs, const void *x, size_t bx, const void *y, size_t by, int nrc);
+typedef void (*ggml_vec_dot_t)(int n, float *s, size_t bs, const void *x, size_t bx, const void *y, size_t by, int nrc);
 
 struct ggml_type_traits_cpu {
     ggml_from_float_t from_float;

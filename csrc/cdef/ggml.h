@@ -453,11 +453,9 @@ size_t ggml_get_max_tensor_size(const struct ggml_context *ctx);
 
 // Creating and finding tensors
 
-struct ggml_tensor *ggml_new_tensor(
-    struct ggml_context *ctx, enum ggml_type type, int n_dims, const int64_t *ne);
+struct ggml_tensor *ggml_new_tensor(struct ggml_context *ctx, enum ggml_type type, int n_dims, const int64_t *ne);
 struct ggml_tensor *ggml_new_tensor_1d(struct ggml_context *ctx, enum ggml_type type, int64_t ne0);
-struct ggml_tensor *ggml_new_tensor_2d(
-    struct ggml_context *ctx, enum ggml_type type, int64_t ne0, int64_t ne1);
+struct ggml_tensor *ggml_new_tensor_2d(struct ggml_context *ctx, enum ggml_type type, int64_t ne0, int64_t ne1);
 struct ggml_tensor *ggml_new_tensor_3d(
     struct ggml_context *ctx, enum ggml_type type, int64_t ne0, int64_t ne1, int64_t ne2);
 struct ggml_tensor *ggml_new_tensor_4d(
@@ -495,12 +493,10 @@ struct ggml_tensor *ggml_add_cast(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, enum ggml_type type);
 struct ggml_tensor *ggml_add_id(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, struct ggml_tensor *ids);
-struct ggml_tensor *ggml_acc(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, size_t nb1, size_t nb2,
-    size_t nb3, size_t offset);
-struct ggml_tensor *ggml_acc_inplace(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, size_t nb1, size_t nb2,
-    size_t nb3, size_t offset);
+struct ggml_tensor *ggml_acc(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, size_t nb1,
+    size_t nb2, size_t nb3, size_t offset);
+struct ggml_tensor *ggml_acc_inplace(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, size_t nb1,
+    size_t nb2, size_t nb3, size_t offset);
 struct ggml_tensor *ggml_sub(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
 struct ggml_tensor *ggml_sub_inplace(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
 struct ggml_tensor *ggml_mul(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
@@ -534,8 +530,7 @@ struct ggml_tensor *ggml_repeat(struct ggml_context *ctx, struct ggml_tensor *a,
 struct ggml_tensor *ggml_repeat_4d(
     struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3);
 struct ggml_tensor *ggml_repeat_back(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
-struct ggml_tensor *ggml_concat(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int dim);
+struct ggml_tensor *ggml_concat(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int dim);
 
 // Activations and rounding
 
@@ -583,8 +578,7 @@ struct ggml_tensor *ggml_xielu(
 
 // Gated linear units
 
-struct ggml_tensor *ggml_glu(
-    struct ggml_context *ctx, struct ggml_tensor *a, enum ggml_glu_op op, bool swapped);
+struct ggml_tensor *ggml_glu(struct ggml_context *ctx, struct ggml_tensor *a, enum ggml_glu_op op, bool swapped);
 struct ggml_tensor *ggml_reglu(struct ggml_context *ctx, struct ggml_tensor *a);
 struct ggml_tensor *ggml_reglu_swapped(struct ggml_context *ctx, struct ggml_tensor *a);
 struct ggml_tensor *ggml_geglu(struct ggml_context *ctx, struct ggml_tensor *a);
@@ -600,10 +594,8 @@ struct ggml_tensor *ggml_glu_split(
 struct ggml_tensor *ggml_reglu_split(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
 struct ggml_tensor *ggml_geglu_split(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
 struct ggml_tensor *ggml_swiglu_split(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
-struct ggml_tensor *ggml_geglu_erf_split(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
-struct ggml_tensor *ggml_geglu_quick_split(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
+struct ggml_tensor *ggml_geglu_erf_split(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
+struct ggml_tensor *ggml_geglu_quick_split(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
 struct ggml_tensor *ggml_swiglu_oai(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, float alpha, float limit);
 struct ggml_tensor *ggml_swiglu_clamp(
@@ -616,8 +608,7 @@ struct ggml_tensor *ggml_norm_inplace(struct ggml_context *ctx, struct ggml_tens
 struct ggml_tensor *ggml_rms_norm(struct ggml_context *ctx, struct ggml_tensor *a, float eps);
 struct ggml_tensor *ggml_rms_norm_inplace(struct ggml_context *ctx, struct ggml_tensor *a, float eps);
 struct ggml_tensor *ggml_group_norm(struct ggml_context *ctx, struct ggml_tensor *a, int n_groups, float eps);
-struct ggml_tensor *ggml_group_norm_inplace(
-    struct ggml_context *ctx, struct ggml_tensor *a, int n_groups, float eps);
+struct ggml_tensor *ggml_group_norm_inplace(struct ggml_context *ctx, struct ggml_tensor *a, int n_groups, float eps);
 struct ggml_tensor *ggml_l2_norm(struct ggml_context *ctx, struct ggml_tensor *a, float eps);
 struct ggml_tensor *ggml_l2_norm_inplace(struct ggml_context *ctx, struct ggml_tensor *a, float eps);
 struct ggml_tensor *ggml_rms_norm_back(
@@ -638,19 +629,15 @@ struct ggml_tensor *ggml_out_prod(struct ggml_context *ctx, struct ggml_tensor *
 struct ggml_tensor *ggml_scale(struct ggml_context *ctx, struct ggml_tensor *a, float s);
 struct ggml_tensor *ggml_scale_inplace(struct ggml_context *ctx, struct ggml_tensor *a, float s);
 struct ggml_tensor *ggml_scale_bias(struct ggml_context *ctx, struct ggml_tensor *a, float s, float b);
-struct ggml_tensor *ggml_scale_bias_inplace(
-    struct ggml_context *ctx, struct ggml_tensor *a, float s, float b);
+struct ggml_tensor *ggml_scale_bias_inplace(struct ggml_context *ctx, struct ggml_tensor *a, float s, float b);
 
 // Copies
 
-struct ggml_tensor *ggml_set(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, size_t nb1, size_t nb2,
-    size_t nb3, size_t offset);
-struct ggml_tensor *ggml_set_inplace(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, size_t nb1, size_t nb2,
-    size_t nb3, size_t offset);
-struct ggml_tensor *ggml_set_1d(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, size_t offset);
+struct ggml_tensor *ggml_set(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, size_t nb1,
+    size_t nb2, size_t nb3, size_t offset);
+struct ggml_tensor *ggml_set_inplace(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, size_t nb1,
+    size_t nb2, size_t nb3, size_t offset);
+struct ggml_tensor *ggml_set_1d(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, size_t offset);
 struct ggml_tensor *ggml_set_1d_inplace(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, size_t offset);
 struct ggml_tensor *ggml_set_2d(
@@ -671,8 +658,7 @@ struct ggml_tensor *ggml_cont_4d(
 
 struct ggml_tensor *ggml_reshape(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
 struct ggml_tensor *ggml_reshape_1d(struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0);
-struct ggml_tensor *ggml_reshape_2d(
-    struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, int64_t ne1);
+struct ggml_tensor *ggml_reshape_2d(struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, int64_t ne1);
 struct ggml_tensor *ggml_reshape_3d(
     struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, int64_t ne1, int64_t ne2);
 struct ggml_tensor *ggml_reshape_4d(
@@ -680,12 +666,10 @@ struct ggml_tensor *ggml_reshape_4d(
 struct ggml_tensor *ggml_view_1d(struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, size_t offset);
 struct ggml_tensor *ggml_view_2d(
     struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, int64_t ne1, size_t nb1, size_t offset);
-struct ggml_tensor *ggml_view_3d(
-    struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, int64_t ne1, int64_t ne2, size_t nb1,
-    size_t nb2, size_t offset);
-struct ggml_tensor *ggml_view_4d(
-    struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3,
-    size_t nb1, size_t nb2, size_t nb3, size_t offset);
+struct ggml_tensor *ggml_view_3d(struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, int64_t ne1, int64_t ne2,
+    size_t nb1, size_t nb2, size_t offset);
+struct ggml_tensor *ggml_view_4d(struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, int64_t ne1, int64_t ne2,
+    int64_t ne3, size_t nb1, size_t nb2, size_t nb3, size_t offset);
 struct ggml_tensor *ggml_permute(
     struct ggml_context *ctx, struct ggml_tensor *a, int axis0, int axis1, int axis2, int axis3);
 struct ggml_tensor *ggml_transpose(struct ggml_context *ctx, struct ggml_tensor *a);
@@ -726,42 +710,34 @@ struct ggml_tensor *ggml_rope(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int n_dims, int mode);
 struct ggml_tensor *ggml_rope_inplace(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int n_dims, int mode);
-struct ggml_tensor *ggml_rope_ext(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, struct ggml_tensor *c, int n_dims,
-    int mode, int n_ctx_orig, float freq_base, float freq_scale, float ext_factor, float attn_factor,
-    float beta_fast, float beta_slow);
-struct ggml_tensor *ggml_rope_multi(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, struct ggml_tensor *c, int n_dims,
-    int sections[4], int mode, int n_ctx_orig, float freq_base, float freq_scale,
+struct ggml_tensor *ggml_rope_ext(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    struct ggml_tensor *c, int n_dims, int mode, int n_ctx_orig, float freq_base, float freq_scale, float ext_factor,
+    float attn_factor, float beta_fast, float beta_slow);
+struct ggml_tensor *ggml_rope_multi(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    struct ggml_tensor *c, int n_dims, int sections[4], int mode, int n_ctx_orig, float freq_base, float freq_scale,
     float ext_factor, float attn_factor, float beta_fast, float beta_slow);
-struct ggml_tensor *ggml_rope_ext_inplace(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, struct ggml_tensor *c, int n_dims,
-    int mode, int n_ctx_orig, float freq_base, float freq_scale, float ext_factor, float attn_factor,
-    float beta_fast, float beta_slow);
-struct ggml_tensor *ggml_rope_multi_inplace(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, struct ggml_tensor *c, int n_dims,
-    int sections[4], int mode, int n_ctx_orig, float freq_base, float freq_scale,
+struct ggml_tensor *ggml_rope_ext_inplace(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    struct ggml_tensor *c, int n_dims, int mode, int n_ctx_orig, float freq_base, float freq_scale, float ext_factor,
+    float attn_factor, float beta_fast, float beta_slow);
+struct ggml_tensor *ggml_rope_multi_inplace(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    struct ggml_tensor *c, int n_dims, int sections[4], int mode, int n_ctx_orig, float freq_base, float freq_scale,
     float ext_factor, float attn_factor, float beta_fast, float beta_slow);
 void ggml_rope_yarn_corr_dims(
     int n_dims, int n_ctx_orig, float freq_base, float beta_fast, float beta_slow, float dims[2]);
-struct ggml_tensor *ggml_rope_ext_back(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, struct ggml_tensor *c, int n_dims,
-    int mode, int n_ctx_orig, float freq_base, float freq_scale, float ext_factor, float attn_factor,
-    float beta_fast, float beta_slow);
-struct ggml_tensor *ggml_rope_multi_back(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, struct ggml_tensor *c, int n_dims,
-    int sections[4], int mode, int n_ctx_orig, float freq_base, float freq_scale, float ext_factor,
+struct ggml_tensor *ggml_rope_ext_back(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    struct ggml_tensor *c, int n_dims, int mode, int n_ctx_orig, float freq_base, float freq_scale, float ext_factor,
     float attn_factor, float beta_fast, float beta_slow);
+struct ggml_tensor *ggml_rope_multi_back(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    struct ggml_tensor *c, int n_dims, int sections[4], int mode, int n_ctx_orig, float freq_base, float freq_scale,
+    float ext_factor, float attn_factor, float beta_fast, float beta_slow);
 struct ggml_tensor *ggml_rope_set_offset(struct ggml_tensor *a, int n_offs);
 
 // Convolution
 
-struct ggml_tensor *ggml_im2col(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0, int s1, int p0, int p1,
-    int d0, int d1, bool is_2D, enum ggml_type dst_type);
-struct ggml_tensor *ggml_im2col_back(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int64_t *ne, int s0, int s1,
-    int p0, int p1, int d0, int d1, bool is_2D);
+struct ggml_tensor *ggml_im2col(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0, int s1,
+    int p0, int p1, int d0, int d1, bool is_2D, enum ggml_type dst_type);
+struct ggml_tensor *ggml_im2col_back(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    int64_t *ne, int s0, int s1, int p0, int p1, int d0, int d1, bool is_2D);
 struct ggml_tensor *ggml_col2im_1d(struct ggml_context *ctx, struct ggml_tensor *a, int s0, int oc, int p0);
 struct ggml_tensor *ggml_conv_1d(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0, int p0, int d0);
@@ -773,33 +749,24 @@ struct ggml_tensor *ggml_conv_1d_dw_ph(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0, int d0);
 struct ggml_tensor *ggml_conv_transpose_1d(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0, int p0, int d0);
-struct ggml_tensor *ggml_conv_2d(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0, int s1, int p0, int p1,
-    int d0, int d1);
-struct ggml_tensor *ggml_im2col_3d(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int64_t IC, int s0, int s1,
-    int s2, int p0, int p1, int p2, int d0, int d1, int d2, enum ggml_type dst_type);
-struct ggml_tensor *ggml_conv_3d(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int64_t IC, int s0, int s1,
-    int s2, int p0, int p1, int p2, int d0, int d1, int d2);
-struct ggml_tensor *ggml_conv_2d_sk_p0(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
-struct ggml_tensor *ggml_conv_2d_s1_ph(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
-struct ggml_tensor *ggml_conv_2d_dw(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0, int s1, int p0, int p1,
-    int d0, int d1);
-struct ggml_tensor *ggml_conv_2d_dw_direct(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int stride0, int stride1,
-    int pad0, int pad1, int dilation0, int dilation1);
+struct ggml_tensor *ggml_conv_2d(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0, int s1,
+    int p0, int p1, int d0, int d1);
+struct ggml_tensor *ggml_im2col_3d(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int64_t IC,
+    int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2, enum ggml_type dst_type);
+struct ggml_tensor *ggml_conv_3d(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int64_t IC,
+    int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2);
+struct ggml_tensor *ggml_conv_2d_sk_p0(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
+struct ggml_tensor *ggml_conv_2d_s1_ph(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
+struct ggml_tensor *ggml_conv_2d_dw(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0,
+    int s1, int p0, int p1, int d0, int d1);
+struct ggml_tensor *ggml_conv_2d_dw_direct(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    int stride0, int stride1, int pad0, int pad1, int dilation0, int dilation1);
 struct ggml_tensor *ggml_conv_transpose_2d_p0(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int stride);
-struct ggml_tensor *ggml_conv_2d_direct(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0, int s1, int p0, int p1,
-    int d0, int d1);
-struct ggml_tensor *ggml_conv_3d_direct(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0, int s1, int s2, int p0,
-    int p1, int p2, int d0, int d1, int d2, int n_channels, int n_batch, int n_channels_out);
+struct ggml_tensor *ggml_conv_2d_direct(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0,
+    int s1, int p0, int p1, int d0, int d1);
+struct ggml_tensor *ggml_conv_3d_direct(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, int s0,
+    int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2, int n_channels, int n_batch, int n_channels_out);
 
 // Pooling
 
@@ -812,12 +779,10 @@ enum ggml_op_pool {
 
 struct ggml_tensor *ggml_pool_1d(
     struct ggml_context *ctx, struct ggml_tensor *a, enum ggml_op_pool op, int k0, int s0, int p0);
-struct ggml_tensor *ggml_pool_2d(
-    struct ggml_context *ctx, struct ggml_tensor *a, enum ggml_op_pool op, int k0, int k1, int s0, int s1,
-    float p0, float p1);
-struct ggml_tensor *ggml_pool_2d_back(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *af, enum ggml_op_pool op, int k0,
-    int k1, int s0, int s1, float p0, float p1);
+struct ggml_tensor *ggml_pool_2d(struct ggml_context *ctx, struct ggml_tensor *a, enum ggml_op_pool op, int k0, int k1,
+    int s0, int s1, float p0, float p1);
+struct ggml_tensor *ggml_pool_2d_back(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *af,
+    enum ggml_op_pool op, int k0, int k1, int s0, int s1, float p0, float p1);
 
 // Scaling, padding, filling
 
@@ -838,17 +803,13 @@ enum ggml_scale_flag {
 struct ggml_tensor *ggml_upscale(
     struct ggml_context *ctx, struct ggml_tensor *a, int scale_factor, enum ggml_scale_mode mode);
 struct ggml_tensor *ggml_interpolate(
-    struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3,
-    uint32_t mode);
+    struct ggml_context *ctx, struct ggml_tensor *a, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3, uint32_t mode);
 struct ggml_tensor *ggml_pad(struct ggml_context *ctx, struct ggml_tensor *a, int p0, int p1, int p2, int p3);
-struct ggml_tensor *ggml_pad_circular(
-    struct ggml_context *ctx, struct ggml_tensor *a, int p0, int p1, int p2, int p3);
-struct ggml_tensor *ggml_pad_ext(
-    struct ggml_context *ctx, struct ggml_tensor *a, int lp0, int rp0, int lp1, int rp1, int lp2, int rp2,
-    int lp3, int rp3);
-struct ggml_tensor *ggml_pad_ext_circular(
-    struct ggml_context *ctx, struct ggml_tensor *a, int lp0, int rp0, int lp1, int rp1, int lp2, int rp2,
-    int lp3, int rp3);
+struct ggml_tensor *ggml_pad_circular(struct ggml_context *ctx, struct ggml_tensor *a, int p0, int p1, int p2, int p3);
+struct ggml_tensor *ggml_pad_ext(struct ggml_context *ctx, struct ggml_tensor *a, int lp0, int rp0, int lp1, int rp1,
+    int lp2, int rp2, int lp3, int rp3);
+struct ggml_tensor *ggml_pad_ext_circular(struct ggml_context *ctx, struct ggml_tensor *a, int lp0, int rp0, int lp1,
+    int rp1, int lp2, int rp2, int lp3, int rp3);
 struct ggml_tensor *ggml_pad_reflect_1d(struct ggml_context *ctx, struct ggml_tensor *a, int p0, int p1);
 struct ggml_tensor *ggml_roll(
     struct ggml_context *ctx, struct ggml_tensor *a, int shift0, int shift1, int shift2, int shift3);
@@ -873,15 +834,13 @@ struct ggml_tensor *ggml_arange(struct ggml_context *ctx, float start, float sto
 
 // Attention and recurrent layers
 
-struct ggml_tensor *ggml_flash_attn_ext(
-    struct ggml_context *ctx, struct ggml_tensor *q, struct ggml_tensor *k, struct ggml_tensor *v,
-    struct ggml_tensor *mask, float scale, float max_bias, float logit_softcap);
+struct ggml_tensor *ggml_flash_attn_ext(struct ggml_context *ctx, struct ggml_tensor *q, struct ggml_tensor *k,
+    struct ggml_tensor *v, struct ggml_tensor *mask, float scale, float max_bias, float logit_softcap);
 enum ggml_prec ggml_flash_attn_ext_get_prec(const struct ggml_tensor *a);
 void ggml_flash_attn_ext_set_n_kv_max(struct ggml_tensor *a, int32_t n_kv_max);
 void ggml_flash_attn_ext_add_sinks(struct ggml_tensor *a, struct ggml_tensor *sinks);
-struct ggml_tensor *ggml_flash_attn_back(
-    struct ggml_context *ctx, struct ggml_tensor *q, struct ggml_tensor *k, struct ggml_tensor *v,
-    struct ggml_tensor *d, bool masked);
+struct ggml_tensor *ggml_flash_attn_back(struct ggml_context *ctx, struct ggml_tensor *q, struct ggml_tensor *k,
+    struct ggml_tensor *v, struct ggml_tensor *d, bool masked);
 struct ggml_tensor *ggml_ssm_conv(struct ggml_context *ctx, struct ggml_tensor *sx, struct ggml_tensor *c);
 struct ggml_tensor *ggml_ssm_scan(
     struct ggml_context *ctx, struct ggml_tensor *s, struct ggml_tensor *x, struct ggml_tensor *dt,
@@ -889,88 +848,69 @@ struct ggml_tensor *ggml_ssm_scan(
 struct ggml_tensor *ggml_win_part(struct ggml_context *ctx, struct ggml_tensor *a, int w);
 struct ggml_tensor *ggml_win_unpart(struct ggml_context *ctx, struct ggml_tensor *a, int w0, int h0, int w);
 struct ggml_tensor *ggml_unary(struct ggml_context *ctx, struct ggml_tensor *a, enum ggml_unary_op op);
-struct ggml_tensor *ggml_unary_inplace(
-    struct ggml_context *ctx, struct ggml_tensor *a, enum ggml_unary_op op);
+struct ggml_tensor *ggml_unary_inplace(struct ggml_context *ctx, struct ggml_tensor *a, enum ggml_unary_op op);
 struct ggml_tensor *ggml_get_rel_pos(struct ggml_context *ctx, struct ggml_tensor *a, int qh, int kh);
 struct ggml_tensor *ggml_add_rel_pos(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *pw, struct ggml_tensor *ph);
 struct ggml_tensor *ggml_add_rel_pos_inplace(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *pw, struct ggml_tensor *ph);
-struct ggml_tensor *ggml_rwkv_wkv6(
-    struct ggml_context *ctx, struct ggml_tensor *k, struct ggml_tensor *v, struct ggml_tensor *r,
-    struct ggml_tensor *tf, struct ggml_tensor *td, struct ggml_tensor *state);
-struct ggml_tensor *ggml_gated_linear_attn(
-    struct ggml_context *ctx, struct ggml_tensor *k, struct ggml_tensor *v, struct ggml_tensor *q,
-    struct ggml_tensor *g, struct ggml_tensor *state, float scale);
+struct ggml_tensor *ggml_rwkv_wkv6(struct ggml_context *ctx, struct ggml_tensor *k, struct ggml_tensor *v,
+    struct ggml_tensor *r, struct ggml_tensor *tf, struct ggml_tensor *td, struct ggml_tensor *state);
+struct ggml_tensor *ggml_gated_linear_attn(struct ggml_context *ctx, struct ggml_tensor *k, struct ggml_tensor *v,
+    struct ggml_tensor *q, struct ggml_tensor *g, struct ggml_tensor *state, float scale);
 struct ggml_tensor *ggml_rwkv_wkv7(
     struct ggml_context *ctx, struct ggml_tensor *r, struct ggml_tensor *w, struct ggml_tensor *k,
     struct ggml_tensor *v, struct ggml_tensor *a, struct ggml_tensor *b, struct ggml_tensor *state);
 struct ggml_tensor *ggml_solve_tri(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, bool left, bool lower, bool uni);
-struct ggml_tensor *ggml_gated_delta_net(
-    struct ggml_context *ctx, struct ggml_tensor *q, struct ggml_tensor *k, struct ggml_tensor *v,
-    struct ggml_tensor *g, struct ggml_tensor *beta, struct ggml_tensor *state, int64_t K);
-struct ggml_tensor *ggml_lightning_indexer(
-    struct ggml_context *ctx, struct ggml_tensor *q, struct ggml_tensor *k, struct ggml_tensor *weights,
-    struct ggml_tensor *mask);
-struct ggml_tensor *ggml_dsv4_hc_comb(
-    struct ggml_context *ctx, struct ggml_tensor *mixes, struct ggml_tensor *scale, struct ggml_tensor *base,
-    float eps, int32_t n_iter);
-struct ggml_tensor *ggml_dsv4_hc_pre(
-    struct ggml_context *ctx, struct ggml_tensor *x, struct ggml_tensor *weights);
+struct ggml_tensor *ggml_gated_delta_net(struct ggml_context *ctx, struct ggml_tensor *q, struct ggml_tensor *k,
+    struct ggml_tensor *v, struct ggml_tensor *g, struct ggml_tensor *beta, struct ggml_tensor *state, int64_t K);
+struct ggml_tensor *ggml_lightning_indexer(struct ggml_context *ctx, struct ggml_tensor *q, struct ggml_tensor *k,
+    struct ggml_tensor *weights, struct ggml_tensor *mask);
+struct ggml_tensor *ggml_dsv4_hc_comb(struct ggml_context *ctx, struct ggml_tensor *mixes, struct ggml_tensor *scale,
+    struct ggml_tensor *base, float eps, int32_t n_iter);
+struct ggml_tensor *ggml_dsv4_hc_pre(struct ggml_context *ctx, struct ggml_tensor *x, struct ggml_tensor *weights);
 struct ggml_tensor *ggml_dsv4_hc_pre_gated(
     struct ggml_context *ctx, struct ggml_tensor *x, struct ggml_tensor *gate, float scale);
-struct ggml_tensor *ggml_dsv4_hc_post(
-    struct ggml_context *ctx, struct ggml_tensor *x, struct ggml_tensor *residual, struct ggml_tensor *post,
-    struct ggml_tensor *comb);
+struct ggml_tensor *ggml_dsv4_hc_post(struct ggml_context *ctx, struct ggml_tensor *x, struct ggml_tensor *residual,
+    struct ggml_tensor *post, struct ggml_tensor *comb);
 
 // Custom operators
 
-typedef void (*ggml_custom1_op_t)(
-    struct ggml_tensor *dst, const struct ggml_tensor *a, int ith, int nth, void *userdata);
-typedef void (*ggml_custom2_op_t)(
-    struct ggml_tensor *dst, const struct ggml_tensor *a, const struct ggml_tensor *b, int ith, int nth,
-    void *userdata);
-typedef void (*ggml_custom3_op_t)(
-    struct ggml_tensor *dst, const struct ggml_tensor *a, const struct ggml_tensor *b,
+typedef void (
+    *ggml_custom1_op_t)(struct ggml_tensor *dst, const struct ggml_tensor *a, int ith, int nth, void *userdata);
+typedef void (*ggml_custom2_op_t)(struct ggml_tensor *dst, const struct ggml_tensor *a, const struct ggml_tensor *b,
+    int ith, int nth, void *userdata);
+typedef void (*ggml_custom3_op_t)(struct ggml_tensor *dst, const struct ggml_tensor *a, const struct ggml_tensor *b,
     const struct ggml_tensor *c, int ith, int nth, void *userdata);
 #define GGML_N_TASKS_MAX ...
 struct ggml_tensor *ggml_map_custom1(
     struct ggml_context *ctx, struct ggml_tensor *a, ggml_custom1_op_t fun, int n_tasks, void *userdata);
 struct ggml_tensor *ggml_map_custom1_inplace(
     struct ggml_context *ctx, struct ggml_tensor *a, ggml_custom1_op_t fun, int n_tasks, void *userdata);
-struct ggml_tensor *ggml_map_custom2(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, ggml_custom2_op_t fun,
-    int n_tasks, void *userdata);
-struct ggml_tensor *ggml_map_custom2_inplace(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, ggml_custom2_op_t fun,
-    int n_tasks, void *userdata);
-struct ggml_tensor *ggml_map_custom3(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, struct ggml_tensor *c,
-    ggml_custom3_op_t fun, int n_tasks, void *userdata);
-struct ggml_tensor *ggml_map_custom3_inplace(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, struct ggml_tensor *c,
-    ggml_custom3_op_t fun, int n_tasks, void *userdata);
+struct ggml_tensor *ggml_map_custom2(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    ggml_custom2_op_t fun, int n_tasks, void *userdata);
+struct ggml_tensor *ggml_map_custom2_inplace(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    ggml_custom2_op_t fun, int n_tasks, void *userdata);
+struct ggml_tensor *ggml_map_custom3(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    struct ggml_tensor *c, ggml_custom3_op_t fun, int n_tasks, void *userdata);
+struct ggml_tensor *ggml_map_custom3_inplace(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b,
+    struct ggml_tensor *c, ggml_custom3_op_t fun, int n_tasks, void *userdata);
 typedef void (*ggml_custom_op_t)(struct ggml_tensor *dst, int ith, int nth, void *userdata);
-struct ggml_tensor *ggml_custom_4d(
-    struct ggml_context *ctx, enum ggml_type type, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3,
-    struct ggml_tensor **args, int n_args, ggml_custom_op_t fun, int n_tasks, void *userdata);
-struct ggml_tensor *ggml_custom_inplace(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor **args, int n_args,
-    ggml_custom_op_t fun, int n_tasks, void *userdata);
+struct ggml_tensor *ggml_custom_4d(struct ggml_context *ctx, enum ggml_type type, int64_t ne0, int64_t ne1, int64_t ne2,
+    int64_t ne3, struct ggml_tensor **args, int n_args, ggml_custom_op_t fun, int n_tasks, void *userdata);
+struct ggml_tensor *ggml_custom_inplace(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor **args,
+    int n_args, ggml_custom_op_t fun, int n_tasks, void *userdata);
 
 // Loss and optimizer steps
 
-struct ggml_tensor *ggml_cross_entropy_loss(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
+struct ggml_tensor *ggml_cross_entropy_loss(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b);
 struct ggml_tensor *ggml_cross_entropy_loss_back(
     struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *b, struct ggml_tensor *c);
-struct ggml_tensor *ggml_opt_step_adamw(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *grad, struct ggml_tensor *m,
-    struct ggml_tensor *v, struct ggml_tensor *adamw_params);
+struct ggml_tensor *ggml_opt_step_adamw(struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *grad,
+    struct ggml_tensor *m, struct ggml_tensor *v, struct ggml_tensor *adamw_params);
 struct ggml_tensor *ggml_opt_step_sgd(
-    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *grad,
-    struct ggml_tensor *sgd_params);
+    struct ggml_context *ctx, struct ggml_tensor *a, struct ggml_tensor *grad, struct ggml_tensor *sgd_params);
 
 // Graphs
 
@@ -978,8 +918,7 @@ struct ggml_tensor *ggml_build_forward_select(
     struct ggml_cgraph *cgraph, struct ggml_tensor **tensors, int n_tensors, int idx);
 void ggml_build_forward_expand(struct ggml_cgraph *cgraph, struct ggml_tensor *tensor);
 void ggml_build_forward_order(struct ggml_cgraph *cgraph, struct ggml_tensor *tensor);
-void ggml_build_backward_expand(
-    struct ggml_context *ctx, struct ggml_cgraph *cgraph, struct ggml_tensor **grad_accs);
+void ggml_build_backward_expand(struct ggml_context *ctx, struct ggml_cgraph *cgraph, struct ggml_tensor **grad_accs);
 struct ggml_cgraph *ggml_new_graph(struct ggml_context *ctx);
 struct ggml_cgraph *ggml_new_graph_custom(struct ggml_context *ctx, size_t size, bool grads);
 struct ggml_cgraph *ggml_graph_dup(struct ggml_context *ctx, struct ggml_cgraph *cgraph, bool force_grads);
@@ -997,8 +936,7 @@ struct ggml_tensor *ggml_graph_get_tensor(const struct ggml_cgraph *cgraph, cons
 struct ggml_tensor *ggml_graph_get_grad(const struct ggml_cgraph *cgraph, const struct ggml_tensor *node);
 struct ggml_tensor *ggml_graph_get_grad_acc(const struct ggml_cgraph *cgraph, const struct ggml_tensor *node);
 void ggml_graph_print(const struct ggml_cgraph *cgraph);
-void ggml_graph_dump_dot(
-    const struct ggml_cgraph *gb, const struct ggml_cgraph *cgraph, const char *filename);
+void ggml_graph_dump_dot(const struct ggml_cgraph *gb, const struct ggml_cgraph *cgraph, const char *filename);
 
 // Logging
 
@@ -1012,9 +950,8 @@ struct ggml_tensor *ggml_set_zero(struct ggml_tensor *tensor);
 void ggml_quantize_init(enum ggml_type type);
 void ggml_quantize_free(void);
 bool ggml_quantize_requires_imatrix(enum ggml_type type);
-size_t ggml_quantize_chunk(
-    enum ggml_type type, const float *src, void *dst, int64_t start, int64_t nrows, int64_t n_per_row,
-    const float *imatrix);
+size_t ggml_quantize_chunk(enum ggml_type type, const float *src, void *dst, int64_t start, int64_t nrows,
+    int64_t n_per_row, const float *imatrix);
 
 // Type traits
 
@@ -1059,5 +996,4 @@ struct ggml_threadpool;
 typedef struct ggml_threadpool *ggml_threadpool_t;
 struct ggml_threadpool_params ggml_threadpool_params_default(int n_threads);
 void ggml_threadpool_params_init(struct ggml_threadpool_params *p, int n_threads);
-bool ggml_threadpool_params_match(
-    const struct ggml_threadpool_params *p0, const struct ggml_threadpool_params *p1);
+bool ggml_threadpool_params_match(const struct ggml_threadpool_params *p0, const struct ggml_threadpool_params *p1);

@@ -44,9 +44,8 @@ struct gguf_context *gguf_init_empty(void);
 struct gguf_context *gguf_init_from_file_ptr(FILE *file, struct gguf_init_params params);
 struct gguf_context *gguf_init_from_file(const char *fname, struct gguf_init_params params);
 struct gguf_context *gguf_init_from_buffer(const void *data, size_t size, struct gguf_init_params params);
-struct gguf_context *gguf_init_from_callback(
-    gguf_reader_callback_t callback, void *userdata, size_t max_chunk_read, uint64_t max_expected_size,
-    struct gguf_init_params params);
+struct gguf_context *gguf_init_from_callback(gguf_reader_callback_t callback, void *userdata, size_t max_chunk_read,
+    uint64_t max_expected_size, struct gguf_init_params params);
 void gguf_free(struct gguf_context *ctx);
 const char *gguf_type_name(enum gguf_type type);
 
@@ -102,8 +101,7 @@ void gguf_set_val_i64(struct gguf_context *ctx, const char *key, int64_t val);
 void gguf_set_val_f64(struct gguf_context *ctx, const char *key, double val);
 void gguf_set_val_bool(struct gguf_context *ctx, const char *key, bool val);
 void gguf_set_val_str(struct gguf_context *ctx, const char *key, const char *val);
-void gguf_set_arr_data(
-    struct gguf_context *ctx, const char *key, enum gguf_type type, const void *data, size_t n);
+void gguf_set_arr_data(struct gguf_context *ctx, const char *key, enum gguf_type type, const void *data, size_t n);
 void gguf_set_arr_str(struct gguf_context *ctx, const char *key, const char **data, size_t n);
 void gguf_set_kv(struct gguf_context *ctx, const struct gguf_context *src);
 void gguf_add_tensor(struct gguf_context *ctx, const struct ggml_tensor *tensor);

@@ -399,13 +399,11 @@ void llama_detach_threadpool(struct llama_context *ctx);
 // Models and contexts
 
 typedef void (*llama_model_set_tensor_data_t)(struct ggml_tensor *tensor, void *userdata);
-struct llama_model *llama_model_init_from_user(
-    struct gguf_context *metadata, llama_model_set_tensor_data_t set_tensor_data, void *set_tensor_data_ud,
-    struct llama_model_params params);
+struct llama_model *llama_model_init_from_user(struct gguf_context *metadata,
+    llama_model_set_tensor_data_t set_tensor_data, void *set_tensor_data_ud, struct llama_model_params params);
 struct llama_model *llama_model_load_from_file(const char *path_model, struct llama_model_params params);
 struct llama_model *llama_model_load_from_file_ptr(FILE *file, struct llama_model_params params);
-struct llama_model *llama_model_load_from_splits(
-    const char **paths, size_t n_paths, struct llama_model_params params);
+struct llama_model *llama_model_load_from_splits(const char **paths, size_t n_paths, struct llama_model_params params);
 void llama_model_save_to_file(const struct llama_model *model, const char *path_model);
 void llama_model_free(struct llama_model *model);
 struct llama_context *llama_init_from_model(struct llama_model *model, struct llama_context_params params);
@@ -452,13 +450,11 @@ int32_t llama_vocab_n_tokens(const struct llama_vocab *vocab);
 
 // Metadata and kind of a model
 
-int32_t llama_model_meta_val_str(
-    const struct llama_model *model, const char *key, char *buf, size_t buf_size);
+int32_t llama_model_meta_val_str(const struct llama_model *model, const char *key, char *buf, size_t buf_size);
 int32_t llama_model_meta_count(const struct llama_model *model);
 const char *llama_model_meta_key_str(enum llama_model_meta_key key);
 int32_t llama_model_meta_key_by_index(const struct llama_model *model, int32_t i, char *buf, size_t buf_size);
-int32_t llama_model_meta_val_str_by_index(
-    const struct llama_model *model, int32_t i, char *buf, size_t buf_size);
+int32_t llama_model_meta_val_str_by_index(const struct llama_model *model, int32_t i, char *buf, size_t buf_size);
 int32_t llama_model_desc(const struct llama_model *model, char *buf, size_t buf_size);
 enum llama_ftype llama_model_ftype(const struct llama_model *model);
 uint64_t llama_model_size(const struct llama_model *model);
@@ -470,8 +466,7 @@ llama_token llama_model_decoder_start_token(const struct llama_model *model);
 bool llama_model_is_recurrent(const struct llama_model *model);
 bool llama_model_is_hybrid(const struct llama_model *model);
 bool llama_model_is_diffusion(const struct llama_model *model);
-uint32_t llama_model_quantize(
-    const char *fname_inp, const char *fname_out, const llama_model_quantize_params *params);
+uint32_t llama_model_quantize(const char *fname_inp, const char *fname_out, const llama_model_quantize_params *params);
 
 // Adapters
 
@@ -490,8 +485,7 @@ const llama_token *llama_adapter_get_alora_invocation_tokens(const struct llama_
 int32_t llama_set_adapters_lora(
     struct llama_context *ctx, struct llama_adapter_lora **adapters, size_t n_adapters, float *scales);
 int32_t llama_set_adapter_cvec(
-    struct llama_context *ctx, const float *data, size_t len, int32_t n_embd, int32_t il_start,
-    int32_t il_end);
+    struct llama_context *ctx, const float *data, size_t len, int32_t n_embd, int32_t il_start, int32_t il_end);
 
 // Memory
 
@@ -500,8 +494,7 @@ bool llama_memory_seq_rm(llama_memory_t mem, llama_seq_id seq_id, llama_pos p0, 
 void llama_memory_seq_cp(
     llama_memory_t mem, llama_seq_id seq_id_src, llama_seq_id seq_id_dst, llama_pos p0, llama_pos p1);
 void llama_memory_seq_keep(llama_memory_t mem, llama_seq_id seq_id);
-void llama_memory_seq_add(
-    llama_memory_t mem, llama_seq_id seq_id, llama_pos p0, llama_pos p1, llama_pos delta);
+void llama_memory_seq_add(llama_memory_t mem, llama_seq_id seq_id, llama_pos p0, llama_pos p1, llama_pos delta);
 void llama_memory_seq_div(llama_memory_t mem, llama_seq_id seq_id, llama_pos p0, llama_pos p1, int d);
 llama_pos llama_memory_seq_pos_min(llama_memory_t mem, llama_seq_id seq_id);
 llama_pos llama_memory_seq_pos_max(llama_memory_t mem, llama_seq_id seq_id);
@@ -512,21 +505,17 @@ bool llama_memory_can_shift(llama_memory_t mem);
 size_t llama_state_get_size(struct llama_context *ctx);
 size_t llama_state_get_data(struct llama_context *ctx, uint8_t *dst, size_t size);
 size_t llama_state_set_data(struct llama_context *ctx, const uint8_t *src, size_t size);
-bool llama_state_load_file(
-    struct llama_context *ctx, const char *path_session, llama_token *tokens_out, size_t n_token_capacity,
-    size_t *n_token_count_out);
+bool llama_state_load_file(struct llama_context *ctx, const char *path_session, llama_token *tokens_out,
+    size_t n_token_capacity, size_t *n_token_count_out);
 bool llama_state_save_file(
     struct llama_context *ctx, const char *path_session, const llama_token *tokens, size_t n_token_count);
 size_t llama_state_seq_get_size(struct llama_context *ctx, llama_seq_id seq_id);
 size_t llama_state_seq_get_data(struct llama_context *ctx, uint8_t *dst, size_t size, llama_seq_id seq_id);
-size_t llama_state_seq_set_data(
-    struct llama_context *ctx, const uint8_t *src, size_t size, llama_seq_id dest_seq_id);
-size_t llama_state_seq_save_file(
-    struct llama_context *ctx, const char *filepath, llama_seq_id seq_id, const llama_token *tokens,
-    size_t n_token_count);
-size_t llama_state_seq_load_file(
-    struct llama_context *ctx, const char *filepath, llama_seq_id dest_seq_id, llama_token *tokens_out,
-    size_t n_token_capacity, size_t *n_token_count_out);
+size_t llama_state_seq_set_data(struct llama_context *ctx, const uint8_t *src, size_t size, llama_seq_id dest_seq_id);
+size_t llama_state_seq_save_file(struct llama_context *ctx, const char *filepath, llama_seq_id seq_id,
+    const llama_token *tokens, size_t n_token_count);
+size_t llama_state_seq_load_file(struct llama_context *ctx, const char *filepath, llama_seq_id dest_seq_id,
+    llama_token *tokens_out, size_t n_token_capacity, size_t *n_token_count_out);
 
 // State of one sequence with flags
 
@@ -535,13 +524,11 @@ size_t llama_state_seq_load_file(
 #define LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY ...
 #define LLAMA_STATE_SEQ_FLAGS_ON_DEVICE ...
 typedef uint32_t llama_state_seq_flags;
-size_t llama_state_seq_get_size_ext(
-    struct llama_context *ctx, llama_seq_id seq_id, llama_state_seq_flags flags);
+size_t llama_state_seq_get_size_ext(struct llama_context *ctx, llama_seq_id seq_id, llama_state_seq_flags flags);
 size_t llama_state_seq_get_data_ext(
     struct llama_context *ctx, uint8_t *dst, size_t size, llama_seq_id seq_id, llama_state_seq_flags flags);
 size_t llama_state_seq_set_data_ext(
-    struct llama_context *ctx, const uint8_t *src, size_t size, llama_seq_id dest_seq_id,
-    llama_state_seq_flags flags);
+    struct llama_context *ctx, const uint8_t *src, size_t size, llama_seq_id dest_seq_id, llama_state_seq_flags flags);
 
 // Decoding
 
@@ -584,8 +571,7 @@ int32_t llama_n_threads_batch(struct llama_context *ctx);
 void llama_set_embeddings(struct llama_context *ctx, bool embeddings);
 void llama_set_causal_attn(struct llama_context *ctx, bool causal_attn);
 bool llama_get_causal_attn(const struct llama_context *ctx);
-void llama_set_abort_callback(
-    struct llama_context *ctx, ggml_abort_callback abort_callback, void *abort_callback_data);
+void llama_set_abort_callback(struct llama_context *ctx, ggml_abort_callback abort_callback, void *abort_callback_data);
 
 // Results of a decode
 
@@ -620,8 +606,7 @@ llama_token llama_vocab_mask(const struct llama_vocab *vocab);
 bool llama_vocab_get_add_bos(const struct llama_vocab *vocab);
 bool llama_vocab_get_add_eos(const struct llama_vocab *vocab);
 bool llama_vocab_get_add_sep(const struct llama_vocab *vocab);
-const llama_token *llama_vocab_get_suppress_tokens(
-    const struct llama_vocab *vocab, int32_t *n_suppress_tokens);
+const llama_token *llama_vocab_get_suppress_tokens(const struct llama_vocab *vocab, int32_t *n_suppress_tokens);
 llama_token llama_vocab_fim_pre(const struct llama_vocab *vocab);
 llama_token llama_vocab_fim_suf(const struct llama_vocab *vocab);
 llama_token llama_vocab_fim_mid(const struct llama_vocab *vocab);
@@ -631,21 +616,17 @@ llama_token llama_vocab_fim_sep(const struct llama_vocab *vocab);
 
 // Tokenization
 
-int32_t llama_tokenize(
-    const struct llama_vocab *vocab, const char *text, int32_t text_len, llama_token *tokens,
+int32_t llama_tokenize(const struct llama_vocab *vocab, const char *text, int32_t text_len, llama_token *tokens,
     int32_t n_tokens_max, bool add_special, bool parse_special);
 int32_t llama_token_to_piece(
-    const struct llama_vocab *vocab, llama_token token, char *buf, int32_t length, int32_t lstrip,
-    bool special);
-int32_t llama_detokenize(
-    const struct llama_vocab *vocab, const llama_token *tokens, int32_t n_tokens, char *text,
+    const struct llama_vocab *vocab, llama_token token, char *buf, int32_t length, int32_t lstrip, bool special);
+int32_t llama_detokenize(const struct llama_vocab *vocab, const llama_token *tokens, int32_t n_tokens, char *text,
     int32_t text_len_max, bool remove_special, bool unparse_special);
 
 // Chat templates
 
 int32_t llama_chat_apply_template(
-    const char *tmpl, const struct llama_chat_message *chat, size_t n_msg, bool add_ass, char *buf,
-    int32_t length);
+    const char *tmpl, const struct llama_chat_message *chat, size_t n_msg, bool add_ass, char *buf, int32_t length);
 int32_t llama_chat_builtin_templates(const char **output, size_t len);
 
 // Sampling API
@@ -715,20 +696,17 @@ struct llama_sampler *llama_sampler_init_temp(float t);
 struct llama_sampler *llama_sampler_init_temp_ext(float t, float delta, float exponent);
 struct llama_sampler *llama_sampler_init_xtc(float p, float t, size_t min_keep, uint32_t seed);
 struct llama_sampler *llama_sampler_init_top_n_sigma(float n);
-struct llama_sampler *llama_sampler_init_mirostat(
-    int32_t n_vocab, uint32_t seed, float tau, float eta, int32_t m);
+struct llama_sampler *llama_sampler_init_mirostat(int32_t n_vocab, uint32_t seed, float tau, float eta, int32_t m);
 struct llama_sampler *llama_sampler_init_mirostat_v2(uint32_t seed, float tau, float eta);
 struct llama_sampler *llama_sampler_init_grammar(
     const struct llama_vocab *vocab, const char *grammar_str, const char *grammar_root);
 struct llama_sampler *llama_sampler_init_grammar_lazy_patterns(
-    const struct llama_vocab *vocab, const char *grammar_str, const char *grammar_root,
-    const char **trigger_patterns, size_t num_trigger_patterns, const llama_token *trigger_tokens,
-    size_t num_trigger_tokens);
+    const struct llama_vocab *vocab, const char *grammar_str, const char *grammar_root, const char **trigger_patterns,
+    size_t num_trigger_patterns, const llama_token *trigger_tokens, size_t num_trigger_tokens);
 struct llama_sampler *llama_sampler_init_penalties(
     int32_t n_vocab, int32_t penalty_last_n, float penalty_repeat, float penalty_freq, float penalty_present);
-struct llama_sampler *llama_sampler_init_dry(
-    const struct llama_vocab *vocab, float dry_multiplier, float dry_base, int32_t dry_allowed_length,
-    int32_t dry_penalty_last_n, const char **seq_breakers, size_t num_breakers);
+struct llama_sampler *llama_sampler_init_dry(const struct llama_vocab *vocab, float dry_multiplier, float dry_base,
+    int32_t dry_allowed_length, int32_t dry_penalty_last_n, const char **seq_breakers, size_t num_breakers);
 struct llama_sampler *llama_sampler_init_adaptive_p(float target, float decay, uint32_t seed);
 struct llama_sampler *llama_sampler_init_logit_bias(
     int32_t n_vocab, int32_t n_logit_bias, const llama_logit_bias *logit_bias);
@@ -792,9 +770,7 @@ struct llama_opt_params {
     ...;
 };
 
-void llama_opt_init(
-    struct llama_context *lctx, struct llama_model *model, struct llama_opt_params lopt_params);
-void llama_opt_epoch(
-    struct llama_context *lctx, ggml_opt_dataset_t dataset, ggml_opt_result_t result_train,
+void llama_opt_init(struct llama_context *lctx, struct llama_model *model, struct llama_opt_params lopt_params);
+void llama_opt_epoch(struct llama_context *lctx, ggml_opt_dataset_t dataset, ggml_opt_result_t result_train,
     ggml_opt_result_t result_eval, int64_t idata_split, ggml_opt_epoch_callback callback_train,
     ggml_opt_epoch_callback callback_eval);

@@ -4,9 +4,7 @@
 #include "boundary/handles.hpp"
 #include "boundary/large_stack.hpp"
 #include "boundary/machine_limits.hpp"
-#include "boundary/owned_string.hpp"
 #include "chat.h"
-#include "chat/jinja_limits.hpp"
 #include "chat/template_limits.hpp"
 
 #include <algorithm>
@@ -52,6 +50,16 @@ void with_template_limits(size_t text_bytes, pyg_code code, const char * what, B
     // Freeing one level of a nested list takes less stack than the level took memory.
     on_large_stack(STACKS_OF_A_REGEX * std::max(text_bytes, SHORT_TEXT), limited, memory);
 }
+
+// Chat templates of a model. Immutable.
+struct ChatTemplates {
+    std::shared_ptr<Model>    model;
+    common_chat_templates_ptr templates;
+    std::string               info;  // JSON, see pyg_chat_templates_info
+};
+
+// Throws std::exception, with the reason, if upstream cannot parse a template, or if it nests too deeply.
+void require_valid_template(const std::string & source);
 
 // Output format of a prompt. Immutable.
 struct OutputFormat {
@@ -105,26 +113,10 @@ class OutputParser {
 
 }  // namespace pyg
 
-struct pyg_chat_templates : pyg::Handle {
-    std::shared_ptr<pyg::Model>                  model;
-    std::shared_ptr<const common_chat_templates> templates;
-    std::string                                  info;  // JSON, see pyg_chat_templates_info
-
-    pyg_chat_templates() : Handle(PYG_HANDLE_CHAT_TEMPLATES) {}
-    void release() {
-        templates.reset();
-        model.reset();
-    }
-    void leak() {
-        pyg::leak_object(std::move(templates));
-        pyg::leak_object(std::move(model));
-    }
+struct pyg_chat_templates : pyg::PointerHandle<std::shared_ptr<const pyg::ChatTemplates>, PYG_HANDLE_CHAT_TEMPLATES> {
+    using PointerHandle::PointerHandle;
 };
 
-struct pyg_chat_parser : pyg::Handle {
-    std::unique_ptr<pyg::OutputParser> parser;
-
-    pyg_chat_parser() : Handle(PYG_HANDLE_CHAT_PARSER) {}
-    void release() { parser.reset(); }
-    void leak() { (void) parser.release(); }
+struct pyg_chat_parser : pyg::PointerHandle<std::unique_ptr<pyg::OutputParser>, PYG_HANDLE_CHAT_PARSER> {
+    using PointerHandle::PointerHandle;
 };

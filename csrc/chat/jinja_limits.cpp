@@ -1,6 +1,5 @@
-#include "chat/jinja_limits.hpp"
-
 #include "chat/jinja_limits.h"
+
 #include "chat/template_limits.hpp"
 
 #include <cmath>
@@ -78,9 +77,7 @@ void require_few_parts(const std::string & text, const std::string & part, size_
 
 }  // namespace
 
-namespace pyg {
-
-JinjaValues::~JinjaValues() {
+pyg::JinjaValues::~JinjaValues() {
     const Values changed = std::move(t_changed);
     t_changed.clear();
     t_n_to_keep = MANY_VALUES;
@@ -95,8 +92,6 @@ JinjaValues::~JinjaValues() {
         }
     }
 }
-
-}  // namespace pyg
 
 void pyg_jinja_step() { pyg::TemplateLimits::step(); }
 

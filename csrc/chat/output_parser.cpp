@@ -86,19 +86,15 @@ common_json added(const common_chat_msg & before, const common_chat_msg & now) {
         const bool                    is_new  = i >= before.tool_calls.size();
         const size_t                  n_known = is_new ? 0 : before.tool_calls[i].arguments.size();
         if (is_new || call.arguments.size() > n_known) {
-            common_json news  = common_json::object();
-            news["index"]     = i;
-            news["id"]        = is_new ? call.id : "";
-            news["name"]      = is_new ? call.name : "";
-            news["arguments"] = call.arguments.substr(n_known);
-            calls.push_back(news);
+            calls.push_back({{"index", i},
+                             {"id", is_new ? call.id : ""},
+                             {"name", is_new ? call.name : ""},
+                             {"arguments", call.arguments.substr(n_known)}});
         }
     }
-    common_json out          = common_json::object();
-    out["content"]           = now.content.substr(before.content.size());
-    out["reasoning_content"] = now.reasoning_content.substr(before.reasoning_content.size());
-    out["tool_calls"]        = calls;
-    return out;
+    return {{"content", now.content.substr(before.content.size())},
+            {"reasoning_content", now.reasoning_content.substr(before.reasoning_content.size())},
+            {"tool_calls", calls}};
 }
 
 }  // namespace
@@ -177,20 +173,17 @@ size_t OutputParser::next_end(const Progress & now) const {
 }  // namespace pyg
 
 pyg_status pyg_chat_parser_clone(pyg_chat_parser * parser, pyg_chat_parser ** out, pyg_error * err) {
-    return pyg::with(parser, err, [&](pyg_chat_parser & handle) {
-        auto clone    = std::make_unique<pyg_chat_parser>();
-        clone->parser = std::make_unique<pyg::OutputParser>(handle.parser->format());
-        *out          = clone.release();
+    return pyg::with(parser, err, [&](const pyg::OutputParser & self) {
+        *out = new pyg_chat_parser(std::make_unique<pyg::OutputParser>(self.format()));
     });
 }
 
 pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, size_t n_bytes, bool last,
                                 char ** delta_json_out, pyg_error * err) {
-    return pyg::with(parser, err, [&](pyg_chat_parser & handle) {
-        *delta_json_out = pyg::owned_copy(handle.parser->feed(std::string(text, n_bytes), last).dump_safe());
+    return pyg::with(parser, err, [&](pyg::OutputParser & self) {
+        *delta_json_out = pyg::owned_copy(self.feed(std::string(text, n_bytes), last).dump_safe());
     });
 }
 
 pyg_status pyg_chat_parser_close(pyg_chat_parser * parser, pyg_error * err) { return pyg::close(parser, err); }
-
-void pyg_chat_parser_free(pyg_chat_parser * parser) { pyg::free_handle(parser); }
+void       pyg_chat_parser_free(pyg_chat_parser * parser) { pyg::free_handle(parser); }

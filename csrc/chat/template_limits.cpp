@@ -31,15 +31,20 @@ constexpr const char * TOO_LARGE = "the template takes too much memory";
 constexpr const char * TOO_DEEP  = "the template calls itself, or nests lists, too many times";
 constexpr const char * ENDLESS   = "the template does not end";
 
-thread_local bool         t_limited  = false;
-thread_local bool         t_counts   = false;  // limits are set, and none is exceeded
-thread_local int64_t      t_left     = 0;      // bytes that this thread may still allocate
-thread_local uint32_t     t_work     = 0;      // since the last look at the clock
-thread_local uint32_t     t_compared = 0;
-thread_local int64_t      t_start    = 0;  // nanoseconds of this thread's CPU time
-thread_local const char * t_exceeded = nullptr;
-thread_local bool         t_told     = false;  // std::runtime_error has been thrown
-thread_local bool         t_lacks    = false;  // an allocation within the limits failed
+// Limits of the templates on one thread.
+struct State {
+    bool         limited  = false;
+    bool         counts   = false;  // limits are set, and none is exceeded
+    int64_t      left     = 0;      // bytes that the thread may still allocate
+    int64_t      start    = 0;      // nanoseconds of its CPU time
+    uint32_t     work     = 0;      // since the last look at the clock
+    uint32_t     compared = 0;
+    const char * exceeded = nullptr;
+    bool         told     = false;  // std::runtime_error has been thrown
+    bool         lacks    = false;  // an allocation within the limits failed
+};
+
+thread_local State t;
 
 int64_t cpu_ns() {
     timespec now = {};
@@ -48,17 +53,17 @@ int64_t cpu_ns() {
 }
 
 void exceed(const char * limit) noexcept {
-    t_counts   = false;
-    t_exceeded = limit;
+    t.counts   = false;
+    t.exceeded = limit;
 }
 
 void work(uint32_t n_allocations) noexcept {
-    t_work += n_allocations;
+    t.work += n_allocations;
     if (pyg::stack_half_used()) {
         exceed(TOO_DEEP);
-    } else if (t_work >= ALLOCATIONS_TO_NEXT_LOOK) {
-        t_work = 0;
-        if (cpu_ns() - t_start > MAX_CPU_NS) {
+    } else if (t.work >= ALLOCATIONS_TO_NEXT_LOOK) {
+        t.work = 0;
+        if (cpu_ns() - t.start > MAX_CPU_NS) {
             exceed(ENDLESS);
         }
     }
@@ -69,45 +74,37 @@ void work(uint32_t n_allocations) noexcept {
 namespace pyg {
 
 TemplateLimits::TemplateLimits(size_t max_bytes) noexcept {
-    t_left     = static_cast<int64_t>(max_bytes);
-    t_start    = cpu_ns();
-    t_work     = 0;
-    t_compared = 0;
-    t_exceeded = nullptr;
-    t_told     = false;
-    t_lacks    = false;
-    t_limited  = true;
-    t_counts   = true;
+    t = {/*limited =*/true, /*counts =*/true, static_cast<int64_t>(max_bytes), cpu_ns()};
 }
 
 TemplateLimits::~TemplateLimits() {
-    t_limited = false;
-    t_counts  = false;
+    t.limited = false;
+    t.counts  = false;
 }
 
 void TemplateLimits::step() {
-    if (t_counts) {
+    if (t.counts) {
         work(ALLOCATIONS_OF_A_STEP);
     }
-    if (t_limited && (t_exceeded || t_lacks)) {
-        if (t_told || t_lacks) {
+    if (t.limited && (t.exceeded || t.lacks)) {
+        if (t.told || t.lacks) {
             throw TemplateStopped();
         }
-        t_told = true;
-        throw std::runtime_error(t_exceeded);
+        t.told = true;
+        throw std::runtime_error(t.exceeded);
     }
 }
 
 void TemplateLimits::compare() {
-    if (t_counts && ++t_compared > MAX_COMPARED) {
+    if (t.counts && ++t.compared > MAX_COMPARED) {
         exceed(ENDLESS);
     }
     step();
 }
 
-const char * TemplateLimits::exceeded() noexcept { return t_exceeded; }
+const char * TemplateLimits::exceeded() noexcept { return t.exceeded; }
 
-bool TemplateLimits::lacked_memory() noexcept { return t_lacks; }
+bool TemplateLimits::lacked_memory() noexcept { return t.lacks; }
 
 }  // namespace pyg
 
@@ -119,20 +116,20 @@ namespace {
 
 class Refused : public std::bad_alloc {
   public:
-    const char * what() const noexcept override { return t_exceeded; }
+    const char * what() const noexcept override { return t.exceeded; }
 };
 
 // Count an allocation. Return false beyond the limits.
 bool take(size_t size) noexcept {
     work(1);
-    if (t_counts && static_cast<int64_t>(size) > t_left) {
+    if (t.counts && static_cast<int64_t>(size) > t.left) {
         exceed(TOO_LARGE);
     }
-    t_left -= static_cast<int64_t>(size + OVERHEAD);
-    return !t_exceeded;
+    t.left -= static_cast<int64_t>(size + OVERHEAD);
+    return !t.exceeded;
 }
 
-void give_back(size_t size) noexcept { t_left += static_cast<int64_t>(size + OVERHEAD); }
+void give_back(size_t size) noexcept { t.left += static_cast<int64_t>(size + OVERHEAD); }
 
 #    else
 
@@ -158,7 +155,7 @@ void * __wrap__ZnwmRKSt9nothrow_t(size_t size, const std::nothrow_t & tag) noexc
 void   __wrap__ZdlPvm(void * memory, size_t size) noexcept;
 
 void * __wrap__Znwm(size_t size) {
-    if (!t_counts) {
+    if (!t.counts) {
         return __real__Znwm(size);
     }
     if (!take(size)) {
@@ -167,20 +164,20 @@ void * __wrap__Znwm(size_t size) {
     try {
         return __real__Znwm(size);
     } catch (const std::bad_alloc &) {
-        t_lacks = true;
+        t.lacks = true;
         throw;
     }
 }
 
 void * __wrap__ZnwmRKSt9nothrow_t(size_t size, const std::nothrow_t & tag) noexcept {
-    if (t_counts && !take(size)) {
+    if (t.counts && !take(size)) {
         return nullptr;
     }
     return __real__ZnwmRKSt9nothrow_t(size, tag);
 }
 
 void __wrap__ZdlPvm(void * memory, size_t size) noexcept {
-    if (t_counts && memory) {
+    if (t.counts && memory) {
         give_back(size);
     }
     __real__ZdlPvm(memory, size);

@@ -40,4 +40,12 @@ class TemplateLimits : NonCopyable {
     static bool lacked_memory() noexcept;
 };
 
+// At the end of its life, cyclic lists and objects made by this thread's templates are taken apart, so that they are
+// freed.
+class JinjaValues : NonCopyable {
+  public:
+    JinjaValues() = default;
+    ~JinjaValues();
+};
+
 }  // namespace pyg

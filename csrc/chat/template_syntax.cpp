@@ -1,5 +1,5 @@
-#include "chat/template_syntax.hpp"
-
+// Validation of a chat template's syntax.
+#include "chat/chat.hpp"
 #include "jinja/lexer.h"
 #include "jinja/parser.h"
 

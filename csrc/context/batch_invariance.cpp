@@ -1,18 +1,19 @@
+// Operations of a context whose results may depend on the other rows of a batch.
+//
 // Walks the graphs of small and large batches, as upstream's scheduler would compute them.
 //
 // Upstream computes most nodes row by row, in an order that depends on the row alone. Sums over more than a row are
 // batch-invariant if one of our kernels computes the node; all others are reported.
-#include "context/batch_invariance.hpp"
-
 #include "boundary/backend_loader.hpp"
-#include "boundary/owned_string.hpp"
+#include "boundary/handles.hpp"
 #include "ggml-backend.h"
 #include "llama-context.h"
 #include "llama-memory.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
+#include <set>
+#include <string>
 
 namespace {
 
@@ -24,44 +25,20 @@ enum class Reach {
     OTHERS,  // any rows
 };
 
+constexpr ggml_op ROW_BY_ROW[] = {
+    GGML_OP_DUP,      GGML_OP_CPY,      GGML_OP_CONT,   GGML_OP_CONCAT,  GGML_OP_PAD,      GGML_OP_REPEAT,
+    GGML_OP_GET_ROWS, GGML_OP_SET_ROWS, GGML_OP_ARANGE, GGML_OP_FILL,    GGML_OP_ADD,      GGML_OP_ADD1,
+    GGML_OP_ADD_ID,   GGML_OP_SUB,      GGML_OP_MUL,    GGML_OP_DIV,     GGML_OP_SQR,      GGML_OP_SQRT,
+    GGML_OP_LOG,      GGML_OP_SIN,      GGML_OP_COS,    GGML_OP_SCALE,   GGML_OP_CLAMP,    GGML_OP_LEAKY_RELU,
+    GGML_OP_UNARY,    GGML_OP_GLU,      GGML_OP_ROPE,   GGML_OP_NORM,    GGML_OP_RMS_NORM, GGML_OP_L2_NORM,
+    GGML_OP_SUM_ROWS, GGML_OP_MEAN,     GGML_OP_ARGMAX, GGML_OP_ARGSORT, GGML_OP_TOP_K,
+};
+
 Reach reach(const ggml_tensor * node) {
-    switch (node->op) {
-    case GGML_OP_DUP:
-    case GGML_OP_CPY:
-    case GGML_OP_CONT:
-    case GGML_OP_CONCAT:
-    case GGML_OP_PAD:
-    case GGML_OP_REPEAT:
-    case GGML_OP_GET_ROWS:
-    case GGML_OP_SET_ROWS:
-    case GGML_OP_ARANGE:
-    case GGML_OP_FILL:
-    case GGML_OP_ADD:
-    case GGML_OP_ADD1:
-    case GGML_OP_ADD_ID:
-    case GGML_OP_SUB:
-    case GGML_OP_MUL:
-    case GGML_OP_DIV:
-    case GGML_OP_SQR:
-    case GGML_OP_SQRT:
-    case GGML_OP_LOG:
-    case GGML_OP_SIN:
-    case GGML_OP_COS:
-    case GGML_OP_SCALE:
-    case GGML_OP_CLAMP:
-    case GGML_OP_LEAKY_RELU:
-    case GGML_OP_UNARY:
-    case GGML_OP_GLU:
-    case GGML_OP_ROPE:
-    case GGML_OP_NORM:
-    case GGML_OP_RMS_NORM:
-    case GGML_OP_L2_NORM:
-    case GGML_OP_SUM_ROWS:
-    case GGML_OP_MEAN:
-    case GGML_OP_ARGMAX:
-    case GGML_OP_ARGSORT:
-    case GGML_OP_TOP_K:
+    if (std::find(std::begin(ROW_BY_ROW), std::end(ROW_BY_ROW), node->op) != std::end(ROW_BY_ROW)) {
         return Reach::ROW;
+    }
+    switch (node->op) {
     case GGML_OP_SOFT_MAX:  // with a mask: over the cells of a KV cache
         return node->src[1] ? Reach::OTHERS : Reach::ROW;
     case GGML_OP_SSM_CONV:
@@ -125,11 +102,8 @@ void add_uncovered(ggml_backend_sched_t scheduler, ggml_cgraph * graph, std::set
     }
 }
 
-}  // namespace
-
-namespace pyg {
-
-std::set<std::string> not_batch_invariant(Context & context) {
+// Names of such operations, with the types they read and devices other than the CPU: "MUL_MAT q4_K on CUDA0".
+std::set<std::string> not_batch_invariant(const pyg::Context & context) {
     llama_context &       raw     = *context.raw;
     const llama_cparams & options = raw.get_cparams();
     const llama_memory_t  memory  = raw.get_memory();
@@ -149,11 +123,11 @@ std::set<std::string> not_batch_invariant(Context & context) {
     return names;
 }
 
-}  // namespace pyg
+}  // namespace
 
 pyg_status pyg_context_not_batch_invariant(pyg_context * ctx, char ** names, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const auto  names_found = pyg::not_batch_invariant(*handle.context);
+    return pyg::with(ctx, err, [&](const pyg::Context & context) {
+        const auto  names_found = not_batch_invariant(context);
         std::string joined;
         if (!names_found.empty() && pyg::no_kernels()) {
             joined = std::string(pyg::no_kernels()) + '\n';

@@ -1,6 +1,5 @@
-#include "context/cell_positions.hpp"
-
-#include "ggml-backend.h"
+// Positions of KV cells, for our attention kernel (csrc/kernels/).
+#include "boundary/handles.hpp"
 #include "llama-kv-cache-iswa.h"
 #include "llama-kv-cache.h"
 #include "llama-memory-hybrid-iswa.h"
@@ -61,9 +60,7 @@ bool is_on_cpu(const ggml_tensor * tensor) {
 
 }  // namespace
 
-namespace pyg {
-
-std::vector<pyg_positions> attach_cell_positions(llama_context * context) {
+std::vector<pyg_positions> pyg::attach_cell_positions(llama_context * context) {
     const std::vector<const llama_kv_cache *> caches = caches_of(llama_get_memory(context));
     std::vector<pyg_positions>                positions;
     positions.reserve(caches.size());  // tensors point into it
@@ -78,5 +75,3 @@ std::vector<pyg_positions> attach_cell_positions(llama_context * context) {
     }
     return positions;
 }
-
-}  // namespace pyg

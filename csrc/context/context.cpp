@@ -3,14 +3,10 @@
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/native_threads.hpp"
-#include "boundary/out_of_memory.hpp"
-#include "context/cell_positions.hpp"
 #include "ggml-cpu.h"
-#include "model/dry_run.hpp"
 #include "sampling/logprobs.hpp"
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
 
 namespace {
@@ -96,13 +92,6 @@ void output_everything(llama_context_params & params) {
     params.n_outputs_max     = 0;
 }
 
-bool ranks(const Model & model) {
-    char arch[64] = "", pooling[16] = "";
-    llama_model_meta_val_str(model.raw, "general.architecture", arch, sizeof(arch));
-    llama_model_meta_val_str(model.raw, (std::string(arch) + ".pooling_type").c_str(), pooling, sizeof(pooling));
-    return pooling == std::to_string(LLAMA_POOLING_TYPE_RANK);
-}
-
 void require_kinds(const Model & model, const pyg_context_options & options) {
     require_between("flash_attn", options.flash_attn, LLAMA_FLASH_ATTN_TYPE_AUTO, LLAMA_FLASH_ATTN_TYPE_ENABLED);
     require_between("pooling", options.pooling, LLAMA_POOLING_TYPE_UNSPECIFIED, LLAMA_POOLING_TYPE_RANK);
@@ -111,7 +100,7 @@ void require_kinds(const Model & model, const pyg_context_options & options) {
                     LLAMA_ROPE_SCALING_TYPE_MAX_VALUE);
     require_at_least_0("rope_freq_base", options.rope_freq_base);
     require_at_least_0("rope_freq_scale", options.rope_freq_scale);
-    if (options.pooling == LLAMA_POOLING_TYPE_RANK && !ranks(model)) {
+    if (options.pooling == LLAMA_POOLING_TYPE_RANK && !pyg::has_classifier(model.raw)) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "rank pooling needs a model with a classification head, but %s has none",
                    model.path.c_str());
     }
@@ -141,7 +130,7 @@ std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_
     params.abort_callback      = is_cancelled;
     params.abort_callback_data = context.get();
     if (options.imatrix) {
-        context->imatrix         = pyg::with_lock(options.imatrix, [](pyg_imatrix & h) { return h.collector; });
+        context->imatrix         = pyg::shared_object(options.imatrix);
         params.cb_eval           = pyg::ImatrixCollector::on_node;
         params.cb_eval_user_data = context->imatrix.get();
     }
@@ -185,15 +174,31 @@ void require_embeddings(const Context & context) {
 
 size_t n_floats(int32_t n_rows, int32_t n_columns) { return static_cast<size_t>(n_rows) * n_columns; }
 
+pyg_context_info context_info(const Context & context) {
+    pyg_context_info info = {};
+    info.n_ctx            = llama_n_ctx(context.raw);
+    info.n_ctx_seq        = llama_n_ctx_seq(context.raw);
+    info.n_batch          = llama_n_batch(context.raw);
+    info.n_ubatch         = llama_n_ubatch(context.raw);
+    info.n_seq_max        = llama_n_seq_max(context.raw);
+    info.n_outputs_max    = context.n_outputs_max;
+    info.n_threads        = llama_n_threads(context.raw);
+    info.n_threads_batch  = llama_n_threads_batch(context.raw);
+    info.n_vocab          = context.model->n_vocab();
+    info.n_embd_out       = llama_model_n_embd_out(context.model->raw);
+    info.pooling          = llama_pooling_type(context.raw);
+    info.n_outputs        = context.n_outputs;
+    info.can_shift        = llama_memory_can_shift(llama_get_memory(context.raw));
+    return info;
+}
+
 }  // namespace
 
 namespace pyg {
 
 Failure context_failure() {
     const std::string messages = engine_error_text();
-    if (failure_cause(messages).kind == FailureCause::NO_MEMORY) {
-        return no_memory("this context", messages);
-    }
+    throw_if_out_of_memory("this context", messages);
     return fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
                 messages.empty() ? "it gave no reason" : messages.c_str());
 }
@@ -286,24 +291,6 @@ llama_context_params context_params(const Model & model, const pyg_context_optio
     return params;
 }
 
-pyg_context_info context_info(const Context & context) {
-    pyg_context_info info = {};
-    info.n_ctx            = llama_n_ctx(context.raw);
-    info.n_ctx_seq        = llama_n_ctx_seq(context.raw);
-    info.n_batch          = llama_n_batch(context.raw);
-    info.n_ubatch         = llama_n_ubatch(context.raw);
-    info.n_seq_max        = llama_n_seq_max(context.raw);
-    info.n_outputs_max    = context.n_outputs_max;
-    info.n_threads        = llama_n_threads(context.raw);
-    info.n_threads_batch  = llama_n_threads_batch(context.raw);
-    info.n_vocab          = context.model->n_vocab();
-    info.n_embd_out       = llama_model_n_embd_out(context.model->raw);
-    info.pooling          = llama_pooling_type(context.raw);
-    info.n_outputs        = context.n_outputs;
-    info.can_shift        = llama_memory_can_shift(llama_get_memory(context.raw));
-    return info;
-}
-
 }  // namespace pyg
 
 pyg_context_options pyg_context_default_options(void) {
@@ -326,36 +313,30 @@ pyg_context_options pyg_context_default_options(void) {
 
 pyg_status pyg_context_new(pyg_model * model, const pyg_context_options * options, pyg_context ** out,
                            pyg_error * err) {
-    return pyg::guard(err, [&] {
-        auto handle     = std::make_unique<pyg_context>();
-        handle->context = create(pyg::shared_model(model), *options);
-        *out            = handle.release();
-    });
+    return pyg::guard(err, [&] { *out = new pyg_context(create(pyg::shared_object(model), *options)); });
 }
 
 pyg_status pyg_context_close(pyg_context * ctx, pyg_error * err) { return pyg::close(ctx, err); }
-
-void pyg_context_free(pyg_context * ctx) { pyg::free_handle(ctx); }
+void       pyg_context_free(pyg_context * ctx) { pyg::free_handle(ctx); }
 
 pyg_status pyg_context_get(pyg_context * ctx, struct llama_context ** out, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) { *out = handle.context->raw; });
+    return pyg::with(ctx, err, [&](const Context & context) { *out = context.raw; });
 }
 
 pyg_status pyg_context_get_info(pyg_context * ctx, pyg_context_info * out, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) { *out = pyg::context_info(*handle.context); });
+    return pyg::with(ctx, err, [&](const Context & context) { *out = context_info(context); });
 }
 
 pyg_status pyg_context_set_threads(pyg_context * ctx, int32_t n_threads, int32_t n_threads_batch, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
+    return pyg::with(ctx, err, [&](Context & context) {
         const int32_t n = checked_threads("n_threads", n_threads, pyg_cpu_count());
-        handle.context->set_threads(n, checked_threads("n_threads_batch", n_threads_batch, n));
+        context.set_threads(n, checked_threads("n_threads_batch", n_threads_batch, n));
     });
 }
 
 // Upstream's negative indices count rows from the end, independently of their place in the batch.
 pyg_status pyg_context_logits(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const Context & context = *handle.context;
+    return pyg::with(ctx, err, [&](const Context & context) {
         require_logits(context, first, n_rows);
         if (n_rows) {
             const float * rows = llama_get_logits_ith(context.raw, first - context.n_outputs);
@@ -366,8 +347,7 @@ pyg_status pyg_context_logits(pyg_context * ctx, int32_t first, int32_t n_rows, 
 
 pyg_status pyg_context_logprobs(pyg_context * ctx, int32_t first, int32_t n_rows, const int32_t * token_ids,
                                 float * dst, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const Context & context = *handle.context;
+    return pyg::with(ctx, err, [&](const Context & context) {
         require_logits(context, first, n_rows);
         pyg::Logprobs one;
         for (int32_t i = 0; i < n_rows; i++) {
@@ -380,8 +360,7 @@ pyg_status pyg_context_logprobs(pyg_context * ctx, int32_t first, int32_t n_rows
 }
 
 pyg_status pyg_context_embeddings(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const Context & context = *handle.context;
+    return pyg::with(ctx, err, [&](const Context & context) {
         require_embeddings(context);
         require_rows(context, first, n_rows);
         if (llama_pooling_type(context.raw) != LLAMA_POOLING_TYPE_NONE) {
@@ -395,9 +374,8 @@ pyg_status pyg_context_embeddings(pyg_context * ctx, int32_t first, int32_t n_ro
 }
 
 pyg_status pyg_context_embeddings_seq(pyg_context * ctx, int32_t seq_id, float * dst, int32_t n, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const Context &     context = *handle.context;
-        const llama_model * model   = context.model->raw;
+    return pyg::with(ctx, err, [&](const Context & context) {
+        const llama_model * model = context.model->raw;
         require_embeddings(context);
         context.require_seq(seq_id);
         const auto pooling = llama_pooling_type(context.raw);

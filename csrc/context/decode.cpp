@@ -4,22 +4,17 @@
 #include "llama-model.h"
 
 #include <algorithm>
-#include <climits>
 
 namespace {
 
 using pyg::Context;
 using pyg::fail;
 
-// A validated batch in upstream's layout: one sequence for each token.
+// A validated batch in upstream's layout.
 struct Batch {
-    std::vector<int32_t>   pos;
-    std::vector<int32_t>   seq_ids;
-    std::vector<int32_t>   n_seq_ids;
-    std::vector<int32_t *> seq_id_pointers;
-    std::vector<int8_t>    output;
-    int32_t                n_outputs = 0;
-    llama_batch            raw       = {};
+    std::vector<int32_t> seq_ids;
+    pyg::BatchArrays     arrays;
+    int32_t              n_outputs = 0;
 };
 
 void require_size(const Context & context, const pyg_batch & batch, bool whole_at_once) {
@@ -105,22 +100,15 @@ Batch checked(const Context & context, const pyg_batch & batch, bool encoding) {
         context.model->require_token(batch.token_ids[i], i);
     }
     Batch result;
-    result.seq_ids = checked_seq_ids(context, batch);
-    result.pos     = batch.pos ? std::vector<int32_t>(batch.pos, batch.pos + batch.n_tokens)
-                               : next_positions(context, result.seq_ids);
-    require_positions(context, result.pos);
-    result.output    = outputs(context, batch, encoding || context.embeddings);
-    result.n_outputs = static_cast<int32_t>(std::count(result.output.begin(), result.output.end(), 1));
-    result.n_seq_ids.assign(result.seq_ids.size(), 1);
-    for (int32_t & seq_id : result.seq_ids) {
-        result.seq_id_pointers.push_back(&seq_id);
+    result.seq_ids       = checked_seq_ids(context, batch);
+    const auto positions = batch.pos ? std::vector<int32_t>(batch.pos, batch.pos + batch.n_tokens)
+                                     : next_positions(context, result.seq_ids);
+    require_positions(context, positions);
+    const auto output = outputs(context, batch, encoding || context.embeddings);
+    result.n_outputs  = static_cast<int32_t>(std::count(output.begin(), output.end(), 1));
+    for (size_t i = 0; i < positions.size(); i++) {
+        result.arrays.add(batch.token_ids[i], positions[i], &result.seq_ids[i], output[i]);
     }
-    result.raw.n_tokens = batch.n_tokens;
-    result.raw.token    = const_cast<int32_t *>(batch.token_ids);  // upstream only reads it
-    result.raw.pos      = result.pos.data();
-    result.raw.n_seq_id = result.n_seq_ids.data();
-    result.raw.seq_id   = result.seq_id_pointers.data();
-    result.raw.logits   = result.output.data();
     return result;
 }
 
@@ -128,14 +116,14 @@ Batch checked(const Context & context, const pyg_batch & batch, bool encoding) {
 // half-applied edit could not be detected.
 class Cancellable : pyg::NonCopyable {
   public:
-    explicit Cancellable(pyg_context & handle) : handle_(handle) { set(!handle.context->edit_pending); }
+    explicit Cancellable(pyg_context & handle) : handle_(handle) { set(!handle.object->edit_pending); }
     ~Cancellable() { set(false); }
 
   private:
     void set(bool decoding) {
         std::lock_guard<std::mutex> lock(handle_.cancel_mutex);
-        handle_.decoding           = decoding;
-        handle_.context->cancelled = false;
+        handle_.decoding          = decoding;
+        handle_.object->cancelled = false;
     }
 
     pyg_context & handle_;
@@ -174,22 +162,23 @@ void require_computed(const Context & context, int32_t status, int32_t n_tokens)
     }
 }
 
-void run(pyg_context & handle, const Batch & batch, pyg::Pass pass, bool gives_logits) {
-    Context & context = *handle.context;
+void run(pyg_context & handle, Batch batch, pyg::Pass pass, bool gives_logits) {
+    Context &         context = *handle.object;
+    const llama_batch raw     = batch.arrays.raw();
     require_output_buffer(context, batch.n_outputs);
     const int32_t before = context.n_outputs;
     context.n_outputs    = 0;
     int32_t status;
     {
         const Cancellable cancellable(handle);
-        status = pyg::compute(context, batch.raw, pass);
+        status = pyg::compute(context, raw, pass);
     }
     if (status == pyg::INVALID_BATCH) {
         context.n_outputs = before;  // upstream rejected the batch and changed nothing
     } else {
         context.edit_pending = false;
     }
-    require_computed(context, status, batch.raw.n_tokens);
+    require_computed(context, status, raw.n_tokens);
     if (context.imatrix) {
         context.imatrix->require_sound();
     }
@@ -210,18 +199,14 @@ void require_decoder(const Context & context) {
 
 }  // namespace
 
-namespace pyg {
-
-int32_t n_positions(const Model & model) {
+int32_t pyg::n_positions(const Model & model) {
     const ggml_tensor * table = model.raw->pos_embd;
     return table ? static_cast<int32_t>(table->ne[1]) : INT32_MAX;
 }
 
-}  // namespace pyg
-
 pyg_status pyg_context_decode(pyg_context * ctx, const pyg_batch * batch, int32_t * n_outputs, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
-        Context & context = *handle.context;
+        Context & context = *handle.object;
         require_decoder(context);
         const bool remembers = llama_get_memory(context.raw);
         run(handle, checked(context, *batch, !remembers), llama_decode,
@@ -232,7 +217,7 @@ pyg_status pyg_context_decode(pyg_context * ctx, const pyg_batch * batch, int32_
 
 pyg_status pyg_context_encode(pyg_context * ctx, const pyg_batch * batch, int32_t * n_outputs, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
-        Context & context = *handle.context;
+        Context & context = *handle.object;
         if (llama_get_memory(context.raw) && !llama_model_has_encoder(context.model->raw)) {
             throw fail(PYG_ERR_INVALID_PARAMETER, "this model has no encoder: call decode");
         }
@@ -248,6 +233,6 @@ void pyg_context_cancel(pyg_context * ctx) {
     }
     std::lock_guard<std::mutex> lock(ctx->cancel_mutex);
     if (ctx->decoding) {
-        ctx->context->cancelled = true;
+        ctx->object->cancelled = true;
     }
 }

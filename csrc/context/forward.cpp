@@ -1,7 +1,6 @@
 #include "context/forward.hpp"
 
 #include "boundary/engine_messages.hpp"
-#include "boundary/out_of_memory.hpp"
 #include "llama-context.h"
 #include "llama-model.h"
 
@@ -9,11 +8,6 @@
 #include <string>
 
 namespace {
-
-bool computes_on_cpu(ggml_backend_dev_t device) {
-    const enum ggml_backend_dev_type type = device ? ggml_backend_dev_type(device) : GGML_BACKEND_DEVICE_TYPE_CPU;
-    return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_ACCEL;
-}
 
 // Return true if the CPU computes with a weight of the output or of a layer on a device: it was placed there by an
 // override, as experts are, or the device does not support its type.
@@ -60,10 +54,13 @@ int32_t compute(Context & context, const llama_batch & batch, Pass pass) {
 
 Failure compute_error(int32_t status) {
     const std::string messages = engine_error_text();
-    if (failure_cause(messages).kind == FailureCause::NO_MEMORY) {
-        return no_memory("computing the batch", messages);
-    }
+    throw_if_out_of_memory("computing the batch", messages);
     return fail(PYG_ERR_ENGINE, "the engine failed to compute the batch (status %d): %s", status, messages.c_str());
+}
+
+bool computes_on_cpu(ggml_backend_dev_t device) {
+    const enum ggml_backend_dev_type type = device ? ggml_backend_dev_type(device) : GGML_BACKEND_DEVICE_TYPE_CPU;
+    return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_ACCEL;
 }
 
 DeviceUse device_use_of(const llama_context * context) {

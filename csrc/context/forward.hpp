@@ -8,6 +8,44 @@ namespace pyg {
 // Results of llama_decode and llama_encode, as documented in llama.h.
 enum ForwardResult : int32_t { COMPUTED = 0, NO_CELLS = 1, ABORTED = 2, INVALID_BATCH = -1, NO_MEMORY = -2 };
 
+// A llama_batch and the arrays it points to: one sequence for each token.
+class BatchArrays {
+  public:
+    void clear() {
+        token_ids_.clear();
+        positions_.clear();
+        seq_ids_.clear();
+        outputs_.clear();
+    }
+
+    // `seq_id` must live as long as the batch.
+    void add(llama_token id, llama_pos position, llama_seq_id * seq_id, bool has_output) {
+        token_ids_.push_back(id);
+        positions_.push_back(position);
+        seq_ids_.push_back(seq_id);
+        outputs_.push_back(has_output);
+    }
+
+    // *borrowed until the next change*
+    llama_batch raw() {
+        n_seq_ids_.assign(token_ids_.size(), 1);
+        return {static_cast<int32_t>(token_ids_.size()),
+                token_ids_.data(),
+                nullptr,
+                positions_.data(),
+                n_seq_ids_.data(),
+                seq_ids_.data(),
+                outputs_.data()};
+    }
+
+  private:
+    std::vector<llama_token>    token_ids_;
+    std::vector<llama_pos>      positions_;
+    std::vector<int32_t>        n_seq_ids_;
+    std::vector<llama_seq_id *> seq_ids_;
+    std::vector<int8_t>         outputs_;
+};
+
 using Pass = int32_t (*)(llama_context *, llama_batch);
 
 // Run a batch and wait for its end. Throws EngineAbort if the engine throws, because backends leave a graph half
@@ -26,5 +64,8 @@ struct DeviceUse {
 };
 
 DeviceUse device_use_of(const llama_context * context);
+
+// Return true if a device, null for the CPU, computes on the CPU in main memory.
+bool computes_on_cpu(ggml_backend_dev_t device);
 
 }  // namespace pyg

@@ -1,8 +1,6 @@
 // Saving and restoring the state of sequences and of whole contexts.
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
-#include "boundary/out_of_memory.hpp"
-#include "context/sequences.hpp"
 
 #include <cstring>
 
@@ -65,9 +63,7 @@ size_t done(size_t n_bytes, pyg_code otherwise, const char * what) {
         return n_bytes;
     }
     const std::string messages = pyg::engine_error_text();
-    if (pyg::failure_cause(messages).kind == pyg::FailureCause::NO_MEMORY) {
-        throw pyg::no_memory("a context's state", messages);
-    }
+    pyg::throw_if_out_of_memory("a context's state", messages);
     throw fail(otherwise, "%s: %s", what, messages.c_str());
 }
 
@@ -85,7 +81,7 @@ void require_no_edits(const Context & context) {
 }
 
 void require_state(const Context & context, int32_t seq_id) {
-    pyg::require_memory_of(context);
+    context.require_memory();
     if (seq_id != ALL_SEQUENCES) {
         context.require_seq(seq_id);
     }
@@ -121,16 +117,15 @@ StateHeader checked_header(const Context & context, int32_t seq_id, const uint8_
 }  // namespace
 
 pyg_status pyg_context_state_size(pyg_context * ctx, int32_t seq_id, size_t * out, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        require_state(*handle.context, seq_id);
-        *out = sizeof(StateHeader) + engine_size(*handle.context, seq_id);
+    return pyg::with(ctx, err, [&](const Context & context) {
+        require_state(context, seq_id);
+        *out = sizeof(StateHeader) + engine_size(context, seq_id);
     });
 }
 
 pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, size_t size, size_t * written,
                                  pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const Context & context = *handle.context;
+    return pyg::with(ctx, err, [&](const Context & context) {
         require_state(context, seq_id);
         const size_t needed = sizeof(StateHeader) + engine_size(context, seq_id);
         if (size < needed) {
@@ -150,8 +145,7 @@ pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, 
 }
 
 pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void * src, size_t size, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        Context & context = *handle.context;
+    return pyg::with(ctx, err, [&](Context & context) {
         require_state(context, seq_id);
         const auto *      bytes  = static_cast<const uint8_t *>(src);
         const StateHeader header = checked_header(context, seq_id, bytes, size);

@@ -1,20 +1,5 @@
 // Edits of the sequences in a context's memory.
-#include "context/sequences.hpp"
-
-#include <climits>
-
-namespace pyg {
-
-llama_memory_t require_memory_of(const Context & context) {
-    const llama_memory_t memory = llama_get_memory(context.raw);
-    if (!memory) {
-        throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "this model keeps no memory between batches, so it has no sequences to work on");
-    }
-    return memory;
-}
-
-}  // namespace pyg
+#include "boundary/handles.hpp"
 
 namespace {
 
@@ -32,16 +17,34 @@ bool recurrent(const Context & context) {
     return llama_model_is_recurrent(context.model->raw) || llama_model_is_hybrid(context.model->raw);
 }
 
+// Run body(context, memory) once the context is known to have a memory and this sequence.
+template <class Body>
+pyg_status with_sequence(pyg_context * ctx, int32_t seq_id, pyg_error * err, Body && body) {
+    return pyg::with(ctx, err, [&](Context & context) {
+        const llama_memory_t memory = context.require_memory();
+        context.require_seq(seq_id);
+        body(context, memory);
+    });
+}
+
 bool is_whole(llama_memory_t memory, int32_t seq_id, int32_t p0, int32_t p1) {
     return p0 <= 0 && (p1 < 0 || p1 > llama_memory_seq_pos_max(memory, seq_id));
 }
 
 }  // namespace
 
+llama_memory_t Context::require_memory() const {
+    const llama_memory_t memory = llama_get_memory(raw);
+    if (!memory) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "this model keeps no memory between batches, so it has no sequences to work on");
+    }
+    return memory;
+}
+
 pyg_status pyg_context_memory_clear(pyg_context * ctx, bool data, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        Context & context = *handle.context;
-        llama_memory_clear(pyg::require_memory_of(context), data);
+    return pyg::with(ctx, err, [&](Context & context) {
+        llama_memory_clear(context.require_memory(), data);
         // Upstream queues copies between separate buffers; clearing drops shifted positions with their cells.
         context.edit_pending = context.edit_pending && !context.shares_cells();
     });
@@ -49,12 +52,11 @@ pyg_status pyg_context_memory_clear(pyg_context * ctx, bool data, pyg_error * er
 
 pyg_status pyg_context_seq_rm(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, bool * removed,
                               pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const llama_memory_t memory = pyg::require_memory_of(*handle.context);
+    return pyg::with(ctx, err, [&](const Context & context) {
+        const llama_memory_t memory = context.require_memory();
         if (seq_id != ALL_SEQUENCES) {
-            handle.context->require_seq(seq_id);
-        }
-        if (seq_id == ALL_SEQUENCES && p0 <= 0 && p1 < 0) {
+            context.require_seq(seq_id);
+        } else if (p0 <= 0 && p1 < 0) {
             llama_memory_clear(memory, false);  // not every memory accepts -1
             *removed = true;
             return;
@@ -64,10 +66,7 @@ pyg_status pyg_context_seq_rm(pyg_context * ctx, int32_t seq_id, int32_t p0, int
 }
 
 pyg_status pyg_context_seq_cp(pyg_context * ctx, int32_t src, int32_t dst, int32_t p0, int32_t p1, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        Context &            context = *handle.context;
-        const llama_memory_t memory  = pyg::require_memory_of(context);
-        context.require_seq(src);
+    return with_sequence(ctx, src, err, [&](Context & context, llama_memory_t memory) {
         context.require_seq(dst);
         if (src == dst) {
             return;
@@ -86,10 +85,7 @@ pyg_status pyg_context_seq_cp(pyg_context * ctx, int32_t src, int32_t dst, int32
 }
 
 pyg_status pyg_context_seq_keep(pyg_context * ctx, int32_t seq_id, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const Context &      context = *handle.context;
-        const llama_memory_t memory  = pyg::require_memory_of(context);
-        context.require_seq(seq_id);
+    return with_sequence(ctx, seq_id, err, [&](const Context & context, llama_memory_t memory) {
         llama_memory_seq_keep(memory, seq_id);
         // With one buffer per sequence, upstream checks only one of them.
         for (int32_t other = 0; !context.shares_cells() && other < static_cast<int32_t>(llama_n_seq_max(context.raw));
@@ -103,10 +99,7 @@ pyg_status pyg_context_seq_keep(pyg_context * ctx, int32_t seq_id, pyg_error * e
 
 pyg_status pyg_context_seq_add(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t delta,
                                pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        Context &            context = *handle.context;
-        const llama_memory_t memory  = pyg::require_memory_of(context);
-        context.require_seq(seq_id);
+    return with_sequence(ctx, seq_id, err, [&](Context & context, llama_memory_t memory) {
         require_shift(memory);
         const int64_t last = static_cast<int64_t>(llama_memory_seq_pos_max(memory, seq_id)) + delta;
         if (last >= INT32_MAX || (last < 0 && recurrent(context))) {
@@ -119,10 +112,7 @@ pyg_status pyg_context_seq_add(pyg_context * ctx, int32_t seq_id, int32_t p0, in
 }
 
 pyg_status pyg_context_seq_div(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t d, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        Context &            context = *handle.context;
-        const llama_memory_t memory  = pyg::require_memory_of(context);
-        context.require_seq(seq_id);
+    return with_sequence(ctx, seq_id, err, [&](Context & context, llama_memory_t memory) {
         require_shift(memory);
         if (d < 1) {
             throw fail(PYG_ERR_INVALID_PARAMETER, "positions can be divided by 1 or more, not by %d", d);
@@ -134,9 +124,7 @@ pyg_status pyg_context_seq_div(pyg_context * ctx, int32_t seq_id, int32_t p0, in
 
 pyg_status pyg_context_seq_pos(pyg_context * ctx, int32_t seq_id, int32_t * pos_min, int32_t * pos_max,
                                pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const llama_memory_t memory = pyg::require_memory_of(*handle.context);
-        handle.context->require_seq(seq_id);
+    return with_sequence(ctx, seq_id, err, [&](const Context &, llama_memory_t memory) {
         *pos_min = llama_memory_seq_pos_min(memory, seq_id);
         *pos_max = llama_memory_seq_pos_max(memory, seq_id);
     });

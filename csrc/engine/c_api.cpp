@@ -4,12 +4,8 @@
 using pyg::fail;
 using pyg::Request;
 
-struct pyg_engine : pyg::Handle {
-    std::unique_ptr<pyg::Engine> engine;
-
-    pyg_engine() : Handle(PYG_HANDLE_ENGINE) {}
-    void release() { engine.reset(); }
-    void leak() { (void) engine.release(); }
+struct pyg_engine : pyg::PointerHandle<std::unique_ptr<pyg::Engine>, PYG_HANDLE_ENGINE> {
+    using PointerHandle::PointerHandle;
 };
 
 namespace {
@@ -55,10 +51,10 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
 // once for the whole call.
 template <class Options>
 std::shared_ptr<Request> submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options && options) {
-    const auto [model, n_ctx] = pyg::with_lock(
-        engine, [](pyg_engine & handle) { return std::pair(handle.engine->model(), handle.engine->n_ctx()); });
+    const auto [model, n_ctx] =
+        pyg::with_lock(engine, [](const pyg::Engine & self) { return std::pair(self.model(), self.n_ctx()); });
     const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options);
-    pyg::with_lock(engine, [&](pyg_engine & handle) { handle.engine->submit(request); });
+    pyg::with_lock(engine, [&](pyg::Engine & self) { self.submit(request); });
     return request;
 }
 
@@ -99,18 +95,15 @@ pyg_request_options pyg_request_default_options(void) {
 
 pyg_status pyg_engine_new(pyg_context * ctx, const pyg_engine_options * options, pyg_engine ** out, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
-        require_generative(*handle.context);
-        auto engine    = std::make_unique<pyg_engine>();
-        engine->engine = std::make_unique<pyg::Engine>(handle.context, checked(*handle.context, *options));
-        handle.context.reset();
+        require_generative(*handle.object);
+        *out = new pyg_engine(std::make_unique<pyg::Engine>(handle.object, checked(*handle.object, *options)));
+        handle.object.reset();
         handle.closed = true;
-        *out          = engine.release();
     });
 }
 
 pyg_status pyg_engine_close(pyg_engine * engine, pyg_error * err) { return pyg::close(engine, err); }
-
-void pyg_engine_free(pyg_engine * engine) { pyg::free_handle(engine); }
+void       pyg_engine_free(pyg_engine * engine) { pyg::free_handle(engine); }
 
 pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
                              const pyg_request_options * options, pyg_request ** out, pyg_error * err) {
@@ -125,16 +118,15 @@ pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt,
 pyg_status pyg_engine_notify_when_queue_has_capacity(pyg_engine * engine, pyg_waker * waker, uint64_t tag,
                                                      pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = pyg::with_lock(waker, [](pyg_waker & handle) { return handle.waker; });
-        pyg::with_lock(engine,
-                       [&](pyg_engine & handle) { handle.engine->notify_when_queue_has_capacity(shared, tag); });
+        const auto shared = pyg::shared_object(waker);
+        pyg::with_lock(engine, [&](pyg::Engine & self) { self.notify_when_queue_has_capacity(shared, tag); });
     });
 }
 
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err) {
-    return pyg::with(engine, err, [&](pyg_engine & handle) { handle.engine->reset(); });
+    return pyg::with(engine, err, [&](pyg::Engine & self) { self.reset(); });
 }
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err) {
-    return pyg::with(engine, err, [&](pyg_engine & handle) { *out = handle.engine->stats(); });
+    return pyg::with(engine, err, [&](const pyg::Engine & self) { *out = self.stats(); });
 }

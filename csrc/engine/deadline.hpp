@@ -11,6 +11,10 @@ namespace pyg {
 
 using Clock = std::chrono::steady_clock;
 
+inline double seconds_between(Clock::time_point from, Clock::time_point to) {
+    return std::chrono::duration<double>(to - from).count();
+}
+
 // Return the deadline; nothing for negative seconds, which mean no limit. PYG_ERR_INVALID_PARAMETER for NaN.
 inline std::optional<Clock::time_point> deadline_after(double timeout_s) {
     if (std::isnan(timeout_s)) {

@@ -98,12 +98,7 @@ void Engine::submit(std::shared_ptr<Request> request) {
 
 void Engine::notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag) {
     std::lock_guard<std::mutex> lock(mutex_);
-    waker->reserve();
-    if (queue_capacity() == 0 && !broken_) {
-        capacity_waiters_.emplace_back(std::move(waker), tag);
-    } else {
-        waker->wake(tag);
-    }
+    capacity_waiters_.add(std::move(waker), tag, broken_ ? SIZE_MAX : queue_capacity());
 }
 
 void Engine::reset() {
@@ -288,16 +283,7 @@ void Engine::end(Request & request, const End & end, bool evict_cells) {
     notify();
 }
 
-// Wakes only as many waiters as the queue has capacity for, to avoid a stampede.
-void Engine::notify_capacity_waiters() {
-    const size_t n_notified =
-        closing_ || broken_ ? capacity_waiters_.size() : std::min(queue_capacity(), capacity_waiters_.size());
-    for (size_t i = 0; i < n_notified; i++) {
-        capacity_waiters_[i].first->wake(capacity_waiters_[i].second);
-    }
-    capacity_waiters_.erase(capacity_waiters_.begin(),
-                            capacity_waiters_.begin() + static_cast<std::ptrdiff_t>(n_notified));
-}
+void Engine::notify_capacity_waiters() { capacity_waiters_.notify(closing_ || broken_ ? SIZE_MAX : queue_capacity()); }
 
 // Handle a failed step. If the state of the context is unknown, the engine accepts no more requests.
 void Engine::recover(const pyg_error & error, bool state_unknown) {

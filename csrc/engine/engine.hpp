@@ -17,19 +17,6 @@
 
 namespace pyg {
 
-// A llama_batch and the arrays it points to.
-class BatchArrays {
-  public:
-    llama_batch build(const Step & step);  // *borrowed until the next call, and while the step's tasks live*
-
-  private:
-    std::vector<llama_token>    token_ids_;
-    std::vector<llama_pos>      positions_;
-    std::vector<int32_t>        n_seq_ids_;
-    std::vector<llama_seq_id *> seq_ids_;
-    std::vector<int8_t>         outputs_;
-};
-
 // Every task of the engine is a request.
 inline Request & request_of(const std::shared_ptr<Task> & task) { return static_cast<Request &>(*task); }
 
@@ -78,6 +65,7 @@ class Engine : NonCopyable {
     // One step: schedule, compute, sample and publish.
     void               run_step();
     Step               next_step();
+    llama_batch        batch_of(const Step & step);
     StepResult         compute(const Step & step);
     void               sample_and_publish(const Step & step);
     std::optional<End> publish_logits(Request & request, const Slice & slice);
@@ -131,16 +119,15 @@ class Engine : NonCopyable {
     double                     s_per_prompt_token_ = 0;  // 0: not measured yet
     Clock::time_point          swept_;
 
-    mutable std::mutex                                      mutex_;
-    std::condition_variable                                 work_;
-    Scheduler                                               scheduler_;
-    std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> capacity_waiters_;
-    pyg_engine_stats                                        stats_           = {};
-    bool                                                    evict_requested_ = false;
-    // after std::bad_alloc in the KV cache
-    bool              may_have_leaked_cells_ = false;
-    bool              broken_                = false;  // the state of the context is unknown
-    std::atomic<bool> closing_{false};
+    mutable std::mutex      mutex_;
+    std::condition_variable work_;
+    Scheduler               scheduler_;
+    CapacityWaiters         capacity_waiters_;
+    pyg_engine_stats        stats_                 = {};
+    bool                    evict_requested_       = false;
+    bool                    may_have_leaked_cells_ = false;  // after std::bad_alloc in the KV cache
+    bool                    broken_                = false;  // the state of the context is unknown
+    std::atomic<bool>       closing_{false};
 
     std::thread thread_;  // last member: starts when the others exist
 };

@@ -5,25 +5,60 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace pyg {
 
 class KvCells {
   public:
-    KvCells(uint32_t n_cells, int32_t n_seq);
+    KvCells(uint32_t n_cells, int32_t n_seq) : ref_counts_(n_cells, 0), free_(n_cells), cells_of_(n_seq) {
+        std::iota(free_.rbegin(), free_.rend(), 0);  // the lowest is allocated first
+    }
 
     uint32_t n_cells() const { return static_cast<uint32_t>(ref_counts_.size()); }
     uint32_t n_free() const { return static_cast<uint32_t>(free_.size()); }
     uint32_t n_used(int32_t seq_id) const { return static_cast<uint32_t>(cells_of_[seq_id].size()); }
 
     // Cells of at least one of these sequences.
-    uint32_t n_used_by(const std::vector<int32_t> & seq_ids) const;
+    uint32_t n_used_by(const std::vector<int32_t> & seq_ids) const {
+        std::vector<bool> cells(n_cells(), false);
+        uint32_t          n = 0;
+        for (const int32_t seq_id : seq_ids) {
+            for (const uint32_t cell : cells_of_[seq_id]) {
+                n += !cells[cell];
+                cells[cell] = true;
+            }
+        }
+        return n;
+    }
 
-    // allocate and share may throw std::bad_alloc, with fewer cells allocated or none.
-    void allocate(int32_t seq_id, uint32_t n);         // n cells must be free
-    void share(int32_t from, int32_t to, uint32_t n);  // the first n; `to` must be empty
-    void truncate(int32_t seq_id, uint32_t n);         // keeps the first n
+    // allocate and share may throw std::bad_alloc, with fewer cells allocated or none. `n` cells must be free.
+    void allocate(int32_t seq_id, uint32_t n) {
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t cell = free_.back();
+            cells_of_[seq_id].push_back(cell);
+            free_.pop_back();
+            ref_counts_[cell] = 1;
+        }
+    }
+
+    // Share the first `n`; `to` must be empty.
+    void share(int32_t from, int32_t to, uint32_t n) {
+        cells_of_[to].assign(cells_of_[from].begin(), cells_of_[from].begin() + n);
+        for (const uint32_t cell : cells_of_[to]) {
+            ref_counts_[cell]++;
+        }
+    }
+
+    // Keep the first `n`.
+    void truncate(int32_t seq_id, uint32_t n) {
+        for (std::vector<uint32_t> & cells = cells_of_[seq_id]; cells.size() > n; cells.pop_back()) {
+            if (--ref_counts_[cells.back()] == 0) {
+                free_.push_back(cells.back());
+            }
+        }
+    }
 
   private:
     std::vector<uint32_t>              ref_counts_;  // by cell: sequences that refer to it

@@ -23,14 +23,6 @@ std::vector<int32_t> checked_prompt(const pyg::Model & model, uint32_t n_ctx, co
     return {prompt, prompt + n_prompt};
 }
 
-std::shared_ptr<pyg::Waker> shared_waker(pyg_waker * handle) {
-    return handle ? pyg::with_lock(handle, [](pyg_waker & h) { return h.waker; }) : nullptr;
-}
-
-double seconds(pyg::Clock::time_point from, pyg::Clock::time_point to) {
-    return std::chrono::duration<double>(to - from).count();
-}
-
 }  // namespace
 
 namespace pyg {
@@ -39,8 +31,8 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
                  const pyg_request_options & options)
     : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), logits(nullptr),
       stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop), submitted_(Clock::now()),
-      deadline_(deadline_after(options.timeout_s)), waker_(shared_waker(options.waker)), tag_(options.tag),
-      logprobs_("logprobs", options.n_logprobs, model.n_vocab()),
+      deadline_(deadline_after(options.timeout_s)), waker_(options.waker ? shared_object(options.waker) : nullptr),
+      tag_(options.tag), logprobs_("logprobs", options.n_logprobs, model.n_vocab()),
       prompt_logprobs_("prompt_logprobs", options.n_prompt_logprobs, model.n_vocab()) {
     tokens            = checked_prompt(model, n_ctx, prompt, n_prompt);
     needs_all_logits  = prompt_logprobs_.wanted();
@@ -293,9 +285,9 @@ pyg_request_state Request::state_locked() const {
     state.n_read            = static_cast<int32_t>(n_read_);
     state.n_preemptions     = n_preemptions_seen_;
     state.n_prompt_logprobs = static_cast<int32_t>(prompt_logprobs_.size());
-    state.queue_s           = seconds(submitted_, has_started ? started_ : now);
-    state.prefill_s         = has_started ? seconds(started_, has_tokens ? first_token_ : now) : 0;
-    state.decode_s          = has_tokens ? seconds(first_token_, last_token_) : 0;
+    state.queue_s           = seconds_between(submitted_, has_started ? started_ : now);
+    state.prefill_s         = has_started ? seconds_between(started_, has_tokens ? first_token_ : now) : 0;
+    state.decode_s          = has_tokens ? seconds_between(first_token_, last_token_) : 0;
     return state;
 }
 
@@ -313,25 +305,21 @@ pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double ti
     // Not pyg::with, which would hold the handle's lock while waiting and block cancel.
     pyg_status       status = PYG_OK;
     const pyg_status outer  = pyg::guard(err, [&] {
-        if (!request) {
-            throw fail(PYG_ERR_CLOSED, "the object has been closed");
-        }
-        request->require_same_process();
-        status = request->request->wait(min_tokens, timeout_s, token_ids, max_tokens, n_out, state, err);
+        status = pyg::shared_object(request)->wait(min_tokens, timeout_s, token_ids, max_tokens, n_out, state, err);
     });
     return outer != PYG_OK ? outer : status;
 }
 
 pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,
                                 int32_t * top_ids, float * top, pyg_error * err) {
-    return pyg::with(request, err, [&](pyg_request & handle) {
-        handle.request->copy_logprobs(of_prompt, first, n, logprobs, top_ids, top);
+    return pyg::with(request, err, [&](const pyg::Request & self) {
+        self.copy_logprobs(of_prompt, first, n, logprobs, top_ids, top);
     });
 }
 
 void pyg_request_cancel(pyg_request * request) {
     if (request && !request->inherited()) {
-        request->request->cancel();
+        request->object->cancel();
     }
 }
 

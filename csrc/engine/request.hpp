@@ -112,15 +112,12 @@ Failure queue_full(uint32_t max_queue);
 
 }  // namespace pyg
 
-struct pyg_request : pyg::Handle {
-    std::shared_ptr<pyg::Request> request;
-
-    explicit pyg_request(std::shared_ptr<pyg::Request> shared)
-        : Handle(PYG_HANDLE_REQUEST), request(std::move(shared)) {}
+struct pyg_request : pyg::PointerHandle<std::shared_ptr<pyg::Request>, PYG_HANDLE_REQUEST> {
+    using PointerHandle::PointerHandle;
     void release() {
-        request->cancel();
-        if (request->logits) {
-            request->await_end();  // the engine may be writing to memory the caller is about to free
+        object->cancel();
+        if (object->logits) {
+            object->await_end();  // the engine may be writing to memory the caller is about to free
         }
     }
     void leak() {}

@@ -18,9 +18,7 @@ constexpr double   PREFILL_THROUGHPUT_S     = 2.0;
 constexpr double   PREFILL_ON_DEVICE_S      = 0.25;  // limit, but at least one micro-batch
 constexpr uint32_t MIN_PREFILL_TOKENS       = 64;
 
-double seconds_since(pyg::Clock::time_point start) {
-    return std::chrono::duration<double>(pyg::Clock::now() - start).count();
-}
+double seconds_since(pyg::Clock::time_point start) { return pyg::seconds_between(start, pyg::Clock::now()); }
 
 // CPU time of this thread so far.
 double processor_seconds() {
@@ -33,29 +31,17 @@ double processor_seconds() {
 
 namespace pyg {
 
-llama_batch BatchArrays::build(const Step & step) {
-    token_ids_.clear();
-    positions_.clear();
-    seq_ids_.clear();
-    outputs_.clear();
+llama_batch Engine::batch_of(const Step & step) {
+    batch_.clear();
     for (const Slice & slice : step.slices) {
-        Task & task = *slice.task;
-        for (uint32_t i = slice.first; i < slice.first + slice.n; i++) {
-            token_ids_.push_back(task.tokens[i]);
-            positions_.push_back(static_cast<llama_pos>(i));
-            seq_ids_.push_back(&task.seq_id);
-            outputs_.push_back(task.needs_all_logits);
+        Task &         task = *slice.task;
+        const uint32_t last = slice.first + slice.n - 1;
+        for (uint32_t i = slice.first; i <= last; i++) {
+            const bool has_output = task.needs_all_logits || (i == last && slice.reaches_end());
+            batch_.add(task.tokens[i], static_cast<llama_pos>(i), &task.seq_id, has_output);
         }
-        outputs_.back() |= slice.reaches_end();
     }
-    n_seq_ids_.assign(token_ids_.size(), 1);
-    return {static_cast<int32_t>(token_ids_.size()),
-            token_ids_.data(),
-            nullptr,
-            positions_.data(),
-            n_seq_ids_.data(),
-            seq_ids_.data(),
-            outputs_.data()};
+    return batch_.raw();
 }
 
 // Return how many prompt tokens can be prefilled in about `seconds`. Before the first measurement: few if the step
@@ -89,7 +75,7 @@ Scheduler::PrefillBudget Engine::prefill_budget() const {
 
 // Run one forward pass and wait for its end.
 Engine::StepResult Engine::compute(const Step & step) {
-    const llama_batch batch = batch_.build(step);
+    const llama_batch batch = batch_of(step);
     interruptible_          = interruptible_request(step);
     apply_thread_tuning(step.n_tokens);
     device_sampler_.prepare(is_greedy(step));

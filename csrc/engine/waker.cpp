@@ -84,7 +84,10 @@ void Waker::wake(uint64_t tag) noexcept {
         return;
     }
     if (tags_.empty()) {
-        signal_fd();
+        // An eventfd takes exactly eight bytes; a pipe takes any number. At most one signal is pending, so neither can
+        // be full.
+        const uint64_t one = 1;
+        (void) !write(write_fd_, &one, sizeof(one));
     }
     tags_.push_back(tag);
     changed_.notify_one();
@@ -102,20 +105,10 @@ int32_t Waker::take(std::optional<std::chrono::steady_clock::time_point> deadlin
     std::copy_n(tags_.begin(), n, tags);
     tags_.erase(tags_.begin(), tags_.begin() + n);
     if (n > 0 && tags_.empty()) {
-        clear_fd();
+        uint64_t signal;
+        (void) !read(read_fd_, &signal, sizeof(signal));
     }
     return static_cast<int32_t>(n);
-}
-
-// An eventfd takes exactly eight bytes; a pipe takes any number. At most one signal is pending, so neither can be full.
-void Waker::signal_fd() {
-    const uint64_t one = 1;
-    (void) !write(write_fd_, &one, sizeof(one));
-}
-
-void Waker::clear_fd() {
-    uint64_t flag;
-    (void) !read(read_fd_, &flag, sizeof(flag));
 }
 
 }  // namespace pyg
@@ -125,16 +118,14 @@ pyg_status pyg_waker_new(pyg_waker ** out, pyg_error * err) {
 }
 
 pyg_status pyg_waker_fd(pyg_waker * waker, int32_t * out, pyg_error * err) {
-    return pyg::with(waker, err, [&](const pyg_waker & handle) { *out = handle.waker->fd(); });
+    return pyg::with(waker, err, [&](const pyg::Waker & self) { *out = self.fd(); });
 }
 
 pyg_status pyg_waker_take(pyg_waker * waker, double timeout_s, uint64_t * tags, int32_t max_tags, int32_t * n_out,
                           pyg_error * err) {
     // Not pyg::with, which would hold the handle's lock while waiting and block requests that name the waker.
-    return pyg::guard(err, [&] {
-        const auto shared = pyg::with_lock(waker, [](pyg_waker & handle) { return handle.waker; });
-        *n_out            = shared->take(pyg::deadline_after(timeout_s), tags, max_tags);
-    });
+    return pyg::guard(
+        err, [&] { *n_out = pyg::shared_object(waker)->take(pyg::deadline_after(timeout_s), tags, max_tags); });
 }
 
 void pyg_waker_free(pyg_waker * waker) { pyg::free_handle(waker); }

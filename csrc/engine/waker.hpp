@@ -5,9 +5,11 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace pyg {
@@ -33,9 +35,6 @@ class Waker : NonCopyable {
     int fd() const { return read_fd_; }
 
   private:
-    void signal_fd();
-    void clear_fd();
-
     std::mutex              mutex_;
     std::condition_variable changed_;
     std::vector<uint64_t>   tags_;  // the descriptor is readable while there are any
@@ -45,12 +44,34 @@ class Waker : NonCopyable {
     int                     write_fd_   = -1;  // the same on Linux
 };
 
+// Wakers to notify when a queue has capacity. Needs the queue's lock.
+class CapacityWaiters {
+  public:
+    // Notify this waker once the queue has capacity; at once if it has some. std::bad_alloc.
+    void add(std::shared_ptr<Waker> waker, uint64_t tag, size_t capacity) {
+        waker->reserve();
+        if (capacity > 0) {
+            waker->wake(tag);
+        } else {
+            waiting_.emplace_back(std::move(waker), tag);
+        }
+    }
+
+    // Wake only as many as the queue has capacity for, to avoid a stampede.
+    void notify(size_t capacity) {
+        for (; capacity > 0 && !waiting_.empty(); capacity--) {
+            waiting_.front().first->wake(waiting_.front().second);
+            waiting_.pop_front();
+        }
+    }
+
+  private:
+    std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> waiting_;
+};
+
 }  // namespace pyg
 
-struct pyg_waker : pyg::Handle {
-    std::shared_ptr<pyg::Waker> waker;
-
-    pyg_waker() : Handle(PYG_HANDLE_WAKER), waker(std::make_shared<pyg::Waker>()) {}
-    void release() { waker->close(); }
-    void leak() { pyg::leak_object(std::move(waker)); }
+struct pyg_waker : pyg::PointerHandle<std::shared_ptr<pyg::Waker>, PYG_HANDLE_WAKER> {
+    pyg_waker() : PointerHandle(std::make_shared<pyg::Waker>()) {}
+    void release() { object->close(); }
 };

@@ -96,31 +96,17 @@ std::shared_ptr<Request> EngineClient::submit(const Model & model, uint32_t n_ct
 
 void EngineClient::notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag) {
     std::lock_guard<std::mutex> lock(mutex_);
-    waker->reserve();
-    if (queue_capacity_locked() == 0 && !exit_error_) {
-        capacity_waiters_.emplace_back(std::move(waker), tag);
-    } else {
-        waker->wake(tag);
-    }
+    capacity_waiters_.add(std::move(waker), tag, queue_capacity_locked());
 }
 
-// As in Engine: requests that have not ended, running or waiting.
+// As in Engine: limits requests that have not ended, running or waiting. No limit once the process has exited, so that
+// nothing waits for it.
 size_t EngineClient::queue_capacity_locked() const {
-    if (max_queue_ == 0 || requests_.empty()) {
+    if (max_queue_ == 0 || requests_.empty() || exit_error_) {
         return SIZE_MAX;
     }
     const size_t limit = size_t{max_queue_} + n_parallel_;
     return limit - std::min(limit, requests_.size());
-}
-
-void EngineClient::notify_capacity_waiters_locked() {
-    const size_t n_notified =
-        exit_error_ ? capacity_waiters_.size() : std::min(queue_capacity_locked(), capacity_waiters_.size());
-    for (size_t i = 0; i < n_notified; i++) {
-        capacity_waiters_[i].first->wake(capacity_waiters_[i].second);
-    }
-    capacity_waiters_.erase(capacity_waiters_.begin(),
-                            capacity_waiters_.begin() + static_cast<std::ptrdiff_t>(n_notified));
 }
 
 // --- calls ----------------------------------------------------------------------------------------------------
@@ -209,28 +195,26 @@ bool EngineClient::has_exited() const {
     return exit_error_.has_value();
 }
 
-void EngineClient::fail_all(const pyg_error & why) { end_all(PYG_FINISH_ERROR, &why); }
-
 void EngineClient::close() {
     pyg_error closed;
     report(&closed, PYG_ERR_CLOSED, "the engine was closed");  // allocates nothing
-    end_all(PYG_FINISH_CLOSED, &closed);
+    fail_all(closed);
     shutdown(socket_, SHUT_RDWR);  // run() returns
 }
 
-void EngineClient::end_all(pyg_finish finish, const pyg_error * why) {
+void EngineClient::fail_all(const pyg_error & why) {
     std::unordered_map<uint64_t, std::shared_ptr<Entry>> ended;
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (!exit_error_) {
-            exit_error_ = *why;
+            exit_error_ = why;
         }
         ended.swap(requests_);
-        notify_capacity_waiters_locked();
+        capacity_waiters_.notify(queue_capacity_locked());
     }
     replies_.notify_all();
     for (const auto & [id, entry] : ended) {
-        finish == PYG_FINISH_ERROR ? entry->request->end(*why) : entry->request->end(finish);
+        why.code == PYG_ERR_CLOSED ? entry->request->end(PYG_FINISH_CLOSED) : entry->request->end(why);
     }
 }
 

@@ -40,7 +40,7 @@ class EngineClient : NonCopyable, public std::enable_shared_from_this<EngineClie
     void                       discard(uint64_t id);
 
     bool has_exited() const;
-    // Fail all pending requests and calls: the process has exited.
+    // End all pending requests and calls: the process has exited, or the client is closed.
     void fail_all(const pyg_error & why);
     void close();
 
@@ -68,23 +68,21 @@ class EngineClient : NonCopyable, public std::enable_shared_from_this<EngineClie
     bool   sleep();
     void   on_update(uint64_t id, const char * data, size_t n);
     void   on_reply(const Event & event, const char * data);
-    void   end_all(pyg_finish finish, const pyg_error * why);
     void   require_alive_locked() const;
     size_t queue_capacity_locked() const;
-    void   notify_capacity_waiters_locked();
 
     const uint32_t n_parallel_, max_queue_;
     int            socket_ = -1;
 
     std::optional<RingBuffer> ring_;  // of the receiving thread
 
-    mutable std::mutex                                      mutex_;
-    std::condition_variable                                 replies_;
-    std::optional<pyg_error>                                exit_error_;
-    uint64_t                                                next_id_ = 1;
-    std::unordered_map<uint64_t, std::shared_ptr<Entry>>    requests_;
-    std::unordered_map<uint64_t, Call>                      calls_;
-    std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> capacity_waiters_;
+    mutable std::mutex                                   mutex_;
+    std::condition_variable                              replies_;
+    std::optional<pyg_error>                             exit_error_;
+    uint64_t                                             next_id_ = 1;
+    std::unordered_map<uint64_t, std::shared_ptr<Entry>> requests_;
+    std::unordered_map<uint64_t, Call>                   calls_;
+    CapacityWaiters                                      capacity_waiters_;
 
     std::mutex send_mutex_;  // held while a frame is sent
 };

@@ -163,7 +163,7 @@ void EngineClient::on_update(uint64_t id, const char * data, size_t n) {
     if (update.state.finish != PYG_FINISH_NONE) {  // free its place in the queue before the caller sees the end
         std::lock_guard<std::mutex> lock(mutex_);
         requests_.erase(id);
-        notify_capacity_waiters_locked();
+        capacity_waiters_.notify(queue_capacity_locked());
     }
     request.mirror(update.state, tokens, rows, prompt_rows, failed ? &error : nullptr);
 }

@@ -118,8 +118,8 @@ void EngineServer::submit(pyg_engine * engine, uint64_t id, const int32_t * prom
     if (is_cancelled) {
         entry->request->cancel();
     }
-    waker_.waker->reserve();
-    waker_.waker->wake(id);  // the first poll arms it
+    waker_.object->reserve();
+    waker_.object->wake(id);  // the first poll arms it
 }
 
 void EngineServer::cancel(uint64_t id) {
@@ -146,7 +146,7 @@ void EngineServer::run() {
     uint64_t          tags[AT_ONCE];
     name_this_thread("pyggml-server");
     for (;;) {
-        const int32_t n = waker_.waker->take(first_deadline(), tags, AT_ONCE);
+        const int32_t n = waker_.object->take(first_deadline(), tags, AT_ONCE);
         for (int32_t i = 0; i < n; i++) {
             poll_request(tags[i]);
         }

@@ -1,9 +1,9 @@
 #include "model/dry_run.hpp"
 
 #include "boundary/backend_loader.hpp"
+#include "boundary/handles.hpp"
 #include "boundary/log.hpp"
 #include "boundary/signals/fault_signals.hpp"
-#include "context/cell_positions.hpp"
 #include "context/forward.hpp"
 #include "llama-cpp.h"
 #include "llama-model.h"
@@ -14,9 +14,10 @@ namespace {
 
 using pyg::Model;
 
-constexpr uint32_t N_CELLS = 256;
-constexpr uint32_t N_BATCH = 8;
-constexpr int32_t  N_EACH  = 2;  // tokens of each sequence in the first batch
+constexpr uint32_t N_CELLS       = 256;
+constexpr uint32_t N_BATCH       = 8;
+constexpr uint32_t MAX_SEQUENCES = 2;
+constexpr int32_t  N_EACH        = 2;  // tokens of each sequence in the first batch
 
 // While it lives, our kernels skip products of weights on this thread.
 class DryRunScope : pyg::NonCopyable {
@@ -29,7 +30,7 @@ llama_context_params small(llama_context_params params) {
     params.n_ctx           = std::min(params.n_ctx, N_CELLS);
     params.n_batch         = N_BATCH;
     params.n_ubatch        = N_BATCH;
-    params.n_seq_max       = std::min(params.n_seq_max, 2u);
+    params.n_seq_max       = std::min(params.n_seq_max, MAX_SEQUENCES);
     params.n_outputs_max   = 0;
     params.n_threads       = 1;
     params.n_threads_batch = 1;
@@ -39,51 +40,37 @@ llama_context_params small(llama_context_params params) {
 }
 
 // One dry run for each combination of these is enough.
-pyg::DryRunKind kind_of(const llama_context_params & params) {
+pyg::DryRunRecord::Kind kind_of(const llama_context_params & params) {
     return {params.type_k,       params.type_v,         params.flash_attn_type,
             params.pooling_type, params.attention_type, params.rope_scaling_type,
             params.embeddings,   params.offload_kqv,    params.swa_full,
             params.kv_unified,   params.n_seq_max > 1};
 }
 
-// A batch of `n_each` tokens for each of `n_seq` sequences from a position on, all with output.
-class DryRunBatch : pyg::NonCopyable {
-  public:
-    DryRunBatch(int32_t n_seq, int32_t n_each, llama_pos first) : raw_(llama_batch_init(n_seq * n_each, 0, 1)) {
-        for (int32_t seq_id = 0; seq_id < n_seq; seq_id++) {
-            for (int32_t i = 0; i < n_each; i++) {
-                const int32_t at   = raw_.n_tokens++;
-                raw_.token[at]     = 0;
-                raw_.pos[at]       = first + i;
-                raw_.n_seq_id[at]  = 1;
-                raw_.seq_id[at][0] = seq_id;
-                raw_.logits[at]    = 1;
-            }
-        }
+// Run `n_each` tokens for each of `n_seq` sequences from a position on, all with output. Return upstream's status.
+int32_t pass_once(pyg::Pass pass, llama_context * context, int32_t n_seq, int32_t n_each, llama_pos first) {
+    llama_seq_id     seq_ids[MAX_SEQUENCES] = {0, 1};
+    pyg::BatchArrays batch;
+    for (int32_t i = 0; i < n_seq * n_each; i++) {
+        batch.add(0, first + i % n_each, &seq_ids[i / n_each], true);
     }
-    ~DryRunBatch() { llama_batch_free(raw_); }
-
-    const llama_batch & raw() const { return raw_; }
-
-  private:
-    llama_batch raw_;
-};
+    return pass(context, batch.raw());
+}
 
 // Decode both batches, as far as the model has positions for them.
 void compute_once(llama_context * context, const Model & model, int32_t n_seq) {
     const pyg::FaultScope fault_scope;
     const DryRunScope     trying;
     const int32_t         n_each = std::min(pyg::n_positions(model), N_EACH);
-    const DryRunBatch     several(n_seq, n_each, 0), one(1, 1, n_each);
     if (llama_model_has_encoder(model.raw)) {
-        llama_encode(context, several.raw());
+        pass_once(llama_encode, context, n_seq, n_each, 0);
     }
     if (!llama_model_has_decoder(model.raw)) {
         return;
     }
-    if (llama_decode(context, several.raw()) == pyg::COMPUTED && llama_get_memory(context) &&
+    if (pass_once(llama_decode, context, n_seq, n_each, 0) == pyg::COMPUTED && llama_get_memory(context) &&
         n_each < pyg::n_positions(model)) {
-        llama_decode(context, one.raw());
+        pass_once(llama_decode, context, 1, 1, n_each);
     }
     llama_synchronize(context);
 }
@@ -120,9 +107,7 @@ void dry_run(const Model & model, const llama_context_params & params) {
 
 }  // namespace
 
-namespace pyg {
-
-void require_dry_run(const Model & model, const llama_context_params & params) {
+void pyg::require_dry_run(const Model & model, const llama_context_params & params) {
     const llama_context_params smaller = small(params);
     if (model.n_vocab() == 0 || model.dry_runs.has(kind_of(smaller))) {
         return;
@@ -131,5 +116,3 @@ void require_dry_run(const Model & model, const llama_context_params & params) {
     model.require_files();
     model.dry_runs.add(kind_of(smaller));
 }
-
-}  // namespace pyg

@@ -2,8 +2,7 @@
 #include "gguf.h"
 
 #include "boundary/engine_messages.hpp"
-#include "boundary/guard.hpp"
-#include "boundary/out_of_memory.hpp"
+#include "boundary/handles.hpp"
 #include "ggml-cpp.h"
 
 #include <fcntl.h>
@@ -17,15 +16,8 @@
 
 using pyg::fail;
 
-struct pyg_gguf : pyg::Handle {
-    gguf_context * raw = nullptr;
-
-    pyg_gguf() : Handle(PYG_HANDLE_GGUF) {}
-    void release() {
-        gguf_free(raw);
-        raw = nullptr;
-    }
-    void leak() { raw = nullptr; }
+struct pyg_gguf : pyg::PointerHandle<gguf_context_ptr, PYG_HANDLE_GGUF> {
+    using PointerHandle::PointerHandle;
 };
 
 namespace {
@@ -35,12 +27,6 @@ struct FileCloser {
 };
 
 using UniqueFile = std::unique_ptr<std::FILE, FileCloser>;
-
-pyg_gguf * new_handle(gguf_context_ptr raw) {
-    auto handle = std::make_unique<pyg_gguf>();
-    handle->raw = raw.release();
-    return handle.release();
-}
 
 // Open a regular file; *size is its length.
 UniqueFile open_file(const char * path, uint64_t * size) {
@@ -71,9 +57,7 @@ gguf_context_ptr read_metadata(const char * path, std::FILE * file) {
     gguf_context_ptr raw(gguf_init_from_file_ptr(file, {/*no_alloc =*/true, /*ctx =*/nullptr}));
     if (!raw) {
         const std::string messages = pyg::engine_error_text();
-        if (pyg::failure_cause(messages).kind == pyg::FailureCause::NO_MEMORY) {
-            throw pyg::no_memory(std::string("reading ") + path, messages);
-        }
+        pyg::throw_if_out_of_memory(std::string("reading ") + path, messages);
         throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read as a GGUF file; the engine reports: %s", path,
                    messages.c_str());
     }
@@ -96,10 +80,15 @@ void require_all_data(const char * path, const gguf_context * raw, uint64_t file
     }
 }
 
-void require_key(const char * key) {
-    if (!key || key[0] == '\0') {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "a metadata value needs a key");
-    }
+// Set a metadata value with set(gguf_context *).
+template <class Set>
+pyg_status set_value(pyg_gguf * gguf, const char * key, pyg_error * err, Set && set) {
+    return pyg::with(gguf, err, [&](gguf_context & self) {
+        if (!key || key[0] == '\0') {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "a metadata value needs a key");
+        }
+        set(&self);
+    });
 }
 
 gguf_type number_type(int32_t type) {
@@ -158,12 +147,6 @@ void require_new_name(const gguf_context * raw, const char * name) {
     }
 }
 
-void require_type(int32_t type) {
-    if (type < 0 || type >= GGML_TYPE_COUNT || ggml_blck_size(static_cast<ggml_type>(type)) == 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%d is not the number of a ggml type", type);
-    }
-}
-
 // The total bytes up to and including this tensor must not overflow.
 void require_shape(const gguf_context * raw, const char * name, ggml_type type, const int64_t * ne, int32_t n_dims) {
     if (n_dims < 1 || n_dims > GGML_MAX_DIMS) {
@@ -218,7 +201,7 @@ pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err) {
         const UniqueFile file = open_file(path, &size);
         gguf_context_ptr raw  = read_metadata(path, file.get());
         require_all_data(path, raw.get(), size);
-        *out = new_handle(std::move(raw));
+        *out = new pyg_gguf(std::move(raw));
     });
 }
 
@@ -227,70 +210,59 @@ pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * 
     return pyg::guard(err, [&] {
         uint64_t         size = 0;
         const UniqueFile file = open_file(path, &size);
-        *out                  = new_handle(read_metadata(path, file.get()));
+        *out                  = new pyg_gguf(read_metadata(path, file.get()));
     });
 }
 
 pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err) {
     *out = nullptr;
-    return pyg::guard(err, [&] { *out = new_handle(gguf_context_ptr(gguf_init_empty())); });
+    return pyg::guard(err, [&] { *out = new pyg_gguf(gguf_context_ptr(gguf_init_empty())); });
 }
 
 void pyg_gguf_free(pyg_gguf * gguf) { pyg::free_handle(gguf); }
 
-struct gguf_context * pyg_gguf_get(pyg_gguf * gguf) { return gguf ? gguf->raw : nullptr; }
+struct gguf_context * pyg_gguf_get(pyg_gguf * gguf) { return gguf ? gguf->object.get() : nullptr; }
 
 pyg_status pyg_gguf_set_number(pyg_gguf * gguf, const char * key, int32_t type, const void * value, pyg_error * err) {
-    return pyg::with(gguf, err, [&](pyg_gguf & self) {
-        require_key(key);
-        set_number(self.raw, key, number_type(type), value);
-    });
+    return set_value(gguf, key, err, [&](gguf_context * raw) { set_number(raw, key, number_type(type), value); });
 }
 
 pyg_status pyg_gguf_set_numbers(pyg_gguf * gguf, const char * key, int32_t type, const void * values, size_t n,
                                 pyg_error * err) {
-    return pyg::with(gguf, err, [&](pyg_gguf & self) {
-        require_key(key);
-        gguf_set_arr_data(self.raw, key, number_type(type), values, n);
-    });
+    return set_value(gguf, key, err,
+                     [&](gguf_context * raw) { gguf_set_arr_data(raw, key, number_type(type), values, n); });
 }
 
 pyg_status pyg_gguf_set_text(pyg_gguf * gguf, const char * key, const char * text, pyg_error * err) {
-    return pyg::with(gguf, err, [&](pyg_gguf & self) {
-        require_key(key);
-        gguf_set_val_str(self.raw, key, text);
-    });
+    return set_value(gguf, key, err, [&](gguf_context * raw) { gguf_set_val_str(raw, key, text); });
 }
 
 pyg_status pyg_gguf_set_texts(pyg_gguf * gguf, const char * key, const char ** texts, size_t n, pyg_error * err) {
-    return pyg::with(gguf, err, [&](pyg_gguf & self) {
-        require_key(key);
-        gguf_set_arr_str(self.raw, key, texts, n);
-    });
+    return set_value(gguf, key, err, [&](gguf_context * raw) { gguf_set_arr_str(raw, key, texts, n); });
 }
 
 pyg_status pyg_gguf_add_tensor(pyg_gguf * gguf, const char * name, int32_t type, const int64_t * ne, int32_t n_dims,
                                pyg_error * err) {
-    return pyg::with(gguf, err, [&](pyg_gguf & self) {
-        require_new_name(self.raw, name);
-        require_type(type);
-        require_shape(self.raw, name, static_cast<ggml_type>(type), ne, n_dims);
-        const ggml_tensor tensor = describe_tensor(name, static_cast<ggml_type>(type), ne, n_dims);
-        gguf_add_tensor(self.raw, &tensor);
+    return pyg::with(gguf, err, [&](gguf_context & self) {
+        require_new_name(&self, name);
+        const ggml_type known_type = pyg::checked_type(type);
+        require_shape(&self, name, known_type, ne, n_dims);
+        const ggml_tensor tensor = describe_tensor(name, known_type, ne, n_dims);
+        gguf_add_tensor(&self, &tensor);
     });
 }
 
 pyg_status pyg_gguf_meta_size(pyg_gguf * gguf, size_t * out, pyg_error * err) {
     *out = 0;
-    return pyg::with(gguf, err, [&](pyg_gguf & self) { *out = gguf_get_meta_size(self.raw); });
+    return pyg::with(gguf, err, [&](gguf_context & self) { *out = gguf_get_meta_size(&self); });
 }
 
 pyg_status pyg_gguf_meta_data(pyg_gguf * gguf, void * dst, size_t size, pyg_error * err) {
-    return pyg::with(gguf, err, [&](pyg_gguf & self) {
-        const size_t needed = gguf_get_meta_size(self.raw);
+    return pyg::with(gguf, err, [&](gguf_context & self) {
+        const size_t needed = gguf_get_meta_size(&self);
         if (size != needed) {
             throw fail(PYG_ERR_INVALID_PARAMETER, "the metadata takes %zu bytes, but the buffer has %zu", needed, size);
         }
-        gguf_get_meta_data(self.raw, dst);
+        gguf_get_meta_data(&self, dst);
     });
 }

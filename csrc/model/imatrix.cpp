@@ -1,7 +1,6 @@
 #include "model/imatrix.hpp"
 
 #include "boundary/handles.hpp"
-#include "boundary/owned_string.hpp"
 #include "ggml-backend.h"
 
 #include <algorithm>
@@ -200,20 +199,16 @@ Sums ImatrixCollector::sums(const std::string & name) const {
 }  // namespace pyg
 
 pyg_status pyg_imatrix_new(bool process_output, pyg_imatrix ** out, pyg_error * err) {
-    return pyg::guard(err, [&] {
-        auto handle       = std::make_unique<pyg_imatrix>();
-        handle->collector = std::make_shared<pyg::ImatrixCollector>(process_output);
-        *out              = handle.release();
-    });
+    return pyg::guard(err, [&] { *out = new pyg_imatrix(std::make_shared<pyg::ImatrixCollector>(process_output)); });
 }
 
 void pyg_imatrix_free(pyg_imatrix * imatrix) { pyg::free_handle(imatrix); }
 
 pyg_status pyg_imatrix_next(pyg_imatrix * imatrix, const char * after, size_t * n_values, size_t * n_counts,
                             char ** name, pyg_error * err) {
-    return pyg::with(imatrix, err, [&](pyg_imatrix & handle) {
-        handle.collector->require_sound();
-        const auto found = handle.collector->next(after);
+    return pyg::with(imatrix, err, [&](const pyg::ImatrixCollector & collector) {
+        collector.require_sound();
+        const auto found = collector.next(after);
         *n_values        = found.n_values;
         *n_counts        = found.n_counts;
         *name            = found.name.empty() ? nullptr : pyg::owned_copy(found.name);
@@ -222,8 +217,8 @@ pyg_status pyg_imatrix_next(pyg_imatrix * imatrix, const char * after, size_t * 
 
 pyg_status pyg_imatrix_copy(pyg_imatrix * imatrix, const char * name, float * squares, float * activations,
                             int64_t * counts, pyg_error * err) {
-    return pyg::with(imatrix, err, [&](pyg_imatrix & handle) {
-        const Sums sums = handle.collector->sums(name);
+    return pyg::with(imatrix, err, [&](const pyg::ImatrixCollector & collector) {
+        const Sums sums = collector.sums(name);
         std::copy(sums.squares.begin(), sums.squares.end(), squares);
         std::copy(sums.activations.begin(), sums.activations.end(), activations);
         std::copy(sums.counts.begin(), sums.counts.end(), counts);

@@ -6,6 +6,7 @@
 #include "boundary/backend_loader.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
+#include "context/forward.hpp"
 #include "gguf.h"
 #include "kernels/backend/c_api.h"
 #include "llama-cpp.h"
@@ -91,18 +92,10 @@ std::vector<llama_model_kv_override> without_vocabulary(const gguf_context * ggu
     return {kind, size, {}};  // upstream reads up to an empty key
 }
 
-bool is_main_memory(ggml_backend_dev_t device) {
-    if (!device) {
-        return true;
-    }
-    const enum ggml_backend_dev_type type = ggml_backend_dev_type(device);
-    return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_ACCEL;
-}
-
 // Memory of a buffer type: a GPU, or null for main memory, even if it is accessible to a GPU.
 ggml_backend_dev_t memory_of(ggml_backend_buffer_type_t type) {
     const ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
-    return ggml_backend_buft_is_host(type) || is_main_memory(device) ? nullptr : device;
+    return ggml_backend_buft_is_host(type) || pyg::computes_on_cpu(device) ? nullptr : device;
 }
 
 // Return true if the originals of repacked weights are released, as our kernels do where the system can.
@@ -305,13 +298,12 @@ void require_memory(const pyg_memory & memory, const std::string & what) {
 pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * options, pyg_memory * out,
                                 pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = pyg::shared_model(model);
+        const auto shared = pyg::shared_object(model);
         *out              = pyg::estimate_memory(*shared, pyg::context_params(*shared, *options));
     });
 }
 
 pyg_status pyg_context_memory(pyg_context * ctx, pyg_memory * out, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        *out = buffers_of(handle.context->raw, *handle.context->model->placement);
-    });
+    return pyg::with(ctx, err,
+                     [&](const pyg::Context & context) { *out = buffers_of(context.raw, *context.model->placement); });
 }

@@ -329,27 +329,16 @@ class MetadataCheck {
 
 // Constructing upstream's loader already reads the architecture.
 std::unique_ptr<MetadataCheck> begin(const std::vector<gguf_context *> & ggufs, const char * path) {
-    try {
-        return std::make_unique<MetadataCheck>(ggufs, path);
-    } catch (const std::bad_alloc &) {
-        throw;
-    } catch (const std::exception & e) {
-        const std::string messages = pyg::engine_error_text();
-        if (pyg::failure_cause(messages).kind == FailureCause::NO_MEMORY) {
-            throw pyg::no_memory(std::string("reading ") + path, messages);
-        }
-        throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, e.what());
-    }
+    return pyg::read_with_loader(path, [&] { return std::make_unique<MetadataCheck>(ggufs, path); });
 }
 
-std::unique_ptr<pyg_model> new_handle(std::unique_ptr<llama_model> model, const char * path) {
-    auto handle               = std::make_unique<pyg_model>();
-    handle->model             = std::make_shared<pyg::Model>();
-    handle->model->raw        = model.release();
-    handle->model->vocab      = llama_model_get_vocab(handle->model->raw);
-    handle->model->path       = path;
-    handle->model->vocab_only = true;
-    return handle;
+pyg_model * new_handle(std::unique_ptr<llama_model> raw, const char * path) {
+    auto model        = std::make_shared<pyg::Model>();
+    model->raw        = raw.release();
+    model->vocab      = llama_model_get_vocab(model->raw);
+    model->path       = path;
+    model->vocab_only = true;
+    return new pyg_model(std::move(model));
 }
 
 }  // namespace
@@ -369,7 +358,7 @@ pyg_status pyg_model_check_metadata(pyg_gguf * const * ggufs, size_t n_ggufs, co
         log.drop();
         *report = pyg::owned_copy(survey->report().dump_safe());
         if (auto model = survey->take_model()) {
-            *out = new_handle(std::move(model), path).release();
+            *out = new_handle(std::move(model), path);
         }
     });
 }

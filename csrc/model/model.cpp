@@ -2,8 +2,6 @@
 #include "boundary/backend_loader.hpp"
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
-#include "boundary/out_of_memory.hpp"
-#include "boundary/owned_string.hpp"
 #include "llama-model.h"
 
 #include <sys/stat.h>
@@ -13,7 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <vector>
+#include <fstream>
 
 namespace {
 
@@ -21,27 +19,17 @@ using pyg::fail;
 
 constexpr uint32_t GGUF_OLDEST_VERSION = 2;  // upstream reads 2 and 3
 
-struct File : pyg::NonCopyable {
-    std::FILE * raw;
-    explicit File(const char * path) : raw(std::fopen(path, "rb")) {}
-    ~File() {
-        if (raw) {
-            std::fclose(raw);
-        }
-    }
-};
-
 // Check the first eight bytes of a GGUF file.
 void require_gguf_header(const char * path) {
-    File file(path);
-    if (!file.raw) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
         throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
     }
     struct {
         char     magic[4];
         uint32_t version;
     } header;
-    const bool is_whole = std::fread(&header, 1, sizeof(header), file.raw) == sizeof(header);
+    const bool is_whole = static_cast<bool>(file.read(reinterpret_cast<char *>(&header), sizeof(header)));
     if (is_whole && std::memcmp(&header, "version ", sizeof(header)) == 0) {
         throw fail(PYG_ERR_MODEL_LOAD,
                    "%s only points to the model, as a clone without Git LFS leaves it: run git lfs pull in its "
@@ -199,8 +187,6 @@ std::string metadata_value(const llama_model * model, const std::string & key) {
     return llama_model_meta_val_str(model, key.c_str(), value, sizeof(value)) < 0 ? "" : value;
 }
 
-void copy_string(char * dst, size_t size, const std::string & text) { dst[text.copy(dst, size - 1)] = '\0'; }
-
 }  // namespace
 
 namespace pyg {
@@ -243,6 +229,11 @@ void Model::require_files() const {
     }
 }
 
+bool has_classifier(const llama_model * model) {
+    const std::string key = metadata_value(model, "general.architecture") + ".pooling_type";
+    return metadata_value(model, key) == std::to_string(LLAMA_POOLING_TYPE_RANK);
+}
+
 void require_computable(const char * path, const llama_model & model) {
     require_types(path, model);
     require_epsilons(path, model.hparams);
@@ -251,9 +242,7 @@ void require_computable(const char * path, const llama_model & model) {
 }
 
 Failure not_computable(const std::string & path, const std::string & messages) {
-    if (failure_cause(messages).kind == FailureCause::NO_MEMORY) {
-        return no_memory("computing with " + path, messages);
-    }
+    throw_if_out_of_memory("computing with " + path, messages);
     return fail(
         PYG_ERR_MODEL_LOAD,
         "%s cannot be computed: its sizes, types or tensors are not those of its architecture; convert it again "
@@ -263,7 +252,8 @@ Failure not_computable(const std::string & path, const std::string & messages) {
 
 Failure load_failure(const char * path) {
     const std::string messages = engine_error_text();
-    const char *      reason   = messages.empty() ? "the engine gave no reason" : messages.c_str();
+    throw_if_out_of_memory(std::string("loading ") + path, messages);
+    const char * reason = messages.empty() ? "the engine gave no reason" : messages.c_str();
     switch (failure_cause(messages).kind) {
     case FailureCause::UNKNOWN_ARCHITECTURE:
         return fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture: %s", path,
@@ -273,8 +263,6 @@ Failure load_failure(const char * path) {
                     "split_mode is \"tensor\", but the engine cannot divide the tensors of this architecture (%s): "
                     "\"layer\" works for every model",
                     reason);
-    case FailureCause::NO_MEMORY:
-        return no_memory(std::string("loading ") + path, messages);
     default:
         return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, reason);
     }
@@ -291,66 +279,59 @@ pyg_model_options pyg_model_default_options(void) {
 pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err) {
     return pyg::guard(err, [&] {
         require_model_file(path);
-        auto handle   = std::make_unique<pyg_model>();
-        handle->model = load(path, *options);
-        *out          = handle.release();
+        *out = new pyg_model(load(path, *options));
     });
 }
 
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err) { return pyg::close(model, err); }
-
-void pyg_model_free(pyg_model * model) { pyg::free_handle(model); }
+void       pyg_model_free(pyg_model * model) { pyg::free_handle(model); }
 
 pyg_status pyg_model_get(pyg_model * model, struct llama_model ** out, pyg_error * err) {
-    return pyg::with(model, err, [&](pyg_model & handle) { *out = handle.model->raw; });
+    return pyg::with(model, err, [&](const pyg::Model & self) { *out = self.raw; });
 }
 
 pyg_status pyg_model_get_vocab(pyg_model * model, const struct llama_vocab ** out, pyg_error * err) {
-    return pyg::with(model, err, [&](pyg_model & handle) { *out = handle.model->vocab; });
+    return pyg::with(model, err, [&](const pyg::Model & self) { *out = self.vocab; });
 }
 
 pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error * err) {
-    return pyg::with(model, err, [&](pyg_model & handle) {
-        const llama_model * raw  = handle.model->raw;
-        const std::string   arch = metadata_value(raw, "general.architecture");
-        // Upstream's result is undefined for models without a classifier head; only rank pooling has one.
-        const bool ranks = metadata_value(raw, arch + ".pooling_type") == std::to_string(LLAMA_POOLING_TYPE_RANK);
-
-        pyg_model_info info = {};
-        info.n_ctx_train    = static_cast<int32_t>(std::min<uint32_t>(raw->hparams.n_ctx_train, INT32_MAX));
-        info.n_embd         = llama_model_n_embd(raw);
-        info.n_embd_out     = llama_model_n_embd_out(raw);
-        info.n_layer        = llama_model_n_layer(raw);
-        info.n_swa          = llama_model_n_swa(raw);
-        info.rope_type      = llama_model_rope_type(raw);
-        info.ftype          = llama_model_ftype(raw);
-        info.n_cls_out      = ranks ? llama_model_n_cls_out(raw) : 0;
-        info.n_params       = llama_model_n_params(raw);
-        info.size_bytes     = llama_model_size(raw);
-        info.has_encoder    = llama_model_has_encoder(raw);
-        info.has_decoder    = llama_model_has_decoder(raw);
-        info.is_recurrent   = llama_model_is_recurrent(raw);
-        info.is_hybrid      = llama_model_is_hybrid(raw);
-        info.is_diffusion   = llama_model_is_diffusion(raw);
-        info.is_causal      = raw->hparams.causal_attn;
+    return pyg::with(model, err, [&](const pyg::Model & self) {
+        const llama_model * raw  = self.raw;
+        pyg_model_info      info = {};
+        info.n_ctx_train         = static_cast<int32_t>(std::min<uint32_t>(raw->hparams.n_ctx_train, INT32_MAX));
+        info.n_embd              = llama_model_n_embd(raw);
+        info.n_embd_out          = llama_model_n_embd_out(raw);
+        info.n_layer             = llama_model_n_layer(raw);
+        info.n_swa               = llama_model_n_swa(raw);
+        info.rope_type           = llama_model_rope_type(raw);
+        info.ftype               = llama_model_ftype(raw);
+        info.n_cls_out           = pyg::has_classifier(raw) ? llama_model_n_cls_out(raw) : 0;  // undefined otherwise
+        info.n_params            = llama_model_n_params(raw);
+        info.size_bytes          = llama_model_size(raw);
+        info.has_encoder         = llama_model_has_encoder(raw);
+        info.has_decoder         = llama_model_has_decoder(raw);
+        info.is_recurrent        = llama_model_is_recurrent(raw);
+        info.is_hybrid           = llama_model_is_hybrid(raw);
+        info.is_diffusion        = llama_model_is_diffusion(raw);
+        info.is_causal           = raw->hparams.causal_attn;
         if (info.n_layer > 0) {  // 0 with vocab_only, where upstream would assert
             info.n_head    = llama_model_n_head(raw);
             info.n_head_kv = llama_model_n_head_kv(raw);
         }
         llama_model_desc(raw, info.desc, sizeof(info.desc));
-        copy_string(info.arch, sizeof(info.arch), arch);
+        std::snprintf(info.arch, sizeof(info.arch), "%s", metadata_value(raw, "general.architecture").c_str());
         *out = info;
     });
 }
 
 pyg_status pyg_model_meta_count(pyg_model * model, int32_t * out, pyg_error * err) {
-    return pyg::with(model, err, [&](pyg_model & handle) { *out = llama_model_meta_count(handle.model->raw); });
+    return pyg::with(model, err, [&](const pyg::Model & self) { *out = llama_model_meta_count(self.raw); });
 }
 
 pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size_t key_size, size_t * key_len,
                               char * value, size_t value_size, size_t * value_len, pyg_error * err) {
-    return pyg::with(model, err, [&](pyg_model & handle) {
-        const llama_model * raw   = handle.model->raw;
+    return pyg::with(model, err, [&](const pyg::Model & self) {
+        const llama_model * raw   = self.raw;
         const int32_t       count = llama_model_meta_count(raw);
         if (index < 0 || index >= count) {
             throw fail(PYG_ERR_INVALID_PARAMETER, "metadata index %d is outside 0 to %d", index, count - 1);
@@ -361,8 +342,8 @@ pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size
 }
 
 pyg_status pyg_model_chat_template(pyg_model * model, const char * name, char ** out, pyg_error * err) {
-    return pyg::with(model, err, [&](pyg_model & handle) {
-        const char * const text = llama_model_chat_template(handle.model->raw, name);
+    return pyg::with(model, err, [&](const pyg::Model & self) {
+        const char * const text = llama_model_chat_template(self.raw, name);
         *out                    = text ? pyg::owned_copy(text) : nullptr;
     });
 }

@@ -1,12 +1,10 @@
 // Quantization mix: the types upstream's quantiser would choose, for a model described by its sizes or in a file.
 #include "boundary/engine_messages.hpp"
-#include "boundary/guard.hpp"
-#include "boundary/out_of_memory.hpp"
+#include "boundary/handles.hpp"
 #include "ggml-cpp.h"
 #include "llama-cpp.h"
 #include "model/quantizer_rules.hpp"
 
-#include <memory>
 #include <vector>
 
 namespace {
@@ -36,7 +34,7 @@ llama_model_ptr describe(const pyg_quantization_mix_model & model) {
 
 // A file's model without weights and vocabulary, as the quantiser reads it.
 llama_model_ptr read_model(const char * path) {
-    try {
+    return pyg::read_with_loader(path, [&] {
         std::vector<std::string> splits;
         llama_model_loader loader(nullptr, nullptr, nullptr, path, splits, nullptr, LLAMA_LOAD_MODE_NONE,
                                   /*check_tensors =*/false, /*no_alloc =*/true, /*load_mtp =*/true, nullptr, nullptr);
@@ -47,27 +45,12 @@ llama_model_ptr read_model(const char * path) {
         llama_model_ptr model(llama_model_create(loader, llama_model_default_params()));
         model->load_hparams(loader);
         return model;
-    } catch (const std::bad_alloc &) {
-        throw;
-    } catch (const std::exception & error) {
-        const std::string messages = pyg::engine_error_text();
-        if (pyg::failure_cause(messages).kind == pyg::FailureCause::NO_MEMORY) {
-            throw pyg::no_memory(std::string("reading ") + path, messages);
-        }
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, error.what());
-    }
-}
-
-void require_known_type(int32_t type) {
-    if (type < 0 || type >= GGML_TYPE_COUNT || ggml_blck_size(static_cast<ggml_type>(type)) == 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%d is not the number of a ggml type", type);
-    }
+    });
 }
 
 // Tensors without data, which is all the rules need.
 ggml_tensor * add_tensor(ggml_context * ctx, const pyg_quantization_mix_tensor & tensor) {
-    require_known_type(tensor.type);
-    const ggml_type type = static_cast<ggml_type>(tensor.type);
+    const ggml_type type = pyg::checked_type(tensor.type);
     for (int i = 0; i < GGML_MAX_DIMS; i++) {
         if (tensor.ne[i] < 1 || (i == 0 && tensor.ne[i] % ggml_blck_size(type) != 0)) {
             throw fail(PYG_ERR_INVALID_PARAMETER, "tensor '%s' has a size that its type does not allow", tensor.name);
@@ -85,8 +68,7 @@ ggml_type choose(quantize_state_impl & state, const ggml_tensor * tensor, ggml_t
         if (wanted < 0) {
             return llama_tensor_get_type(state, state.params, tensor, default_type, about);
         }
-        require_known_type(wanted);
-        return tensor_type_fallback(state, tensor, static_cast<ggml_type>(wanted));
+        return tensor_type_fallback(state, tensor, pyg::checked_type(wanted));
     } catch (const std::runtime_error & error) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "tensor '%s' has rows of %lld values: %s", tensor->name,
                    static_cast<long long>(tensor->ne[0]), error.what());

@@ -1,6 +1,6 @@
 // Quantisation of plain arrays.
 #include "../ggml/src/ggml-threading.h"
-#include "boundary/guard.hpp"
+#include "boundary/handles.hpp"
 #include "ggml.h"
 
 #include <array>
@@ -13,18 +13,11 @@ namespace {
 
 using pyg::fail;
 
-constexpr float LARGEST_F16        = 65504.0f;
-constexpr float LARGEST_IN_BLOCKS  = 32768.0f;
-constexpr float LARGEST_BF16       = 3.38953139e38f;
 constexpr float LARGEST_IMPORTANCE = 1e20f;  // keeps its products with values finite
 
 // A type that arrays can be encoded to and decoded from: those that upstream decodes to floats, and F32.
 const ggml_type_traits & require_convertible(int32_t type) {
-    const ggml_type_traits * traits =
-        type >= 0 && type < GGML_TYPE_COUNT ? ggml_get_type_traits(static_cast<ggml_type>(type)) : nullptr;
-    if (!traits || traits->blck_size == 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%d is not the number of a ggml type", type);
-    }
+    const ggml_type_traits * traits = ggml_get_type_traits(pyg::checked_type(type));
     if (traits->to_float || type == GGML_TYPE_F32) {
         return *traits;
     }
@@ -67,15 +60,15 @@ float largest_value(int32_t type) {
     case GGML_TYPE_F32:
         return INFINITY;
     case GGML_TYPE_F16:
-        return LARGEST_F16;
+        return 65504.0f;
     case GGML_TYPE_BF16:
-        return LARGEST_BF16;
+        return 3.38953139e38f;
     case GGML_TYPE_MXFP4:
         return FLT_MAX;  // the scale is a power of two
     case GGML_TYPE_NVFP4:
         return 448.0f * 6.0f;  // E4M3 scale times E2M1 value
     default:
-        return LARGEST_IN_BLOCKS;
+        return 32768.0f;
     }
 }
 
@@ -145,6 +138,13 @@ void require_tables(ggml_type type) {
 }
 
 }  // namespace
+
+ggml_type pyg::checked_type(int32_t type) {
+    if (type < 0 || type >= GGML_TYPE_COUNT || ggml_blck_size(static_cast<ggml_type>(type)) == 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%d is not the number of a ggml type", type);
+    }
+    return static_cast<ggml_type>(type);
+}
 
 pyg_status pyg_quantize(int32_t type, const float * src, int64_t n_rows, int64_t n_per_row, const float * imatrix,
                         void * dst, size_t dst_size, pyg_error * err) {

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <vector>
 
 using pyg::fail;
 
@@ -175,8 +174,7 @@ pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_back
 }
 
 pyg_status pyg_backend_close(pyg_backend * backend, pyg_error * err) { return pyg::close(backend, err); }
-
-void pyg_backend_free(pyg_backend * backend) { pyg::free_handle(backend); }
+void       pyg_backend_free(pyg_backend * backend) { pyg::free_handle(backend); }
 
 pyg_status pyg_backend_get(pyg_backend * backend, struct ggml_backend ** out, pyg_error * err) {
     *out = nullptr;

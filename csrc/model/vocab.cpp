@@ -4,7 +4,6 @@
 #include "llama-vocab.h"
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
 #include <string>
 
@@ -14,11 +13,13 @@ using pyg::fail;
 using pyg::Model;
 
 // Some models have no vocabulary; most of upstream's functions would fail an assert.
-void require_vocabulary(const Model & model) {
-    if (llama_vocab_type(model.vocab) == LLAMA_VOCAB_TYPE_NONE) {
+std::shared_ptr<Model> require_vocabulary(pyg_model * handle) {
+    auto model = pyg::shared_object(handle);
+    if (llama_vocab_type(model->vocab) == LLAMA_VOCAB_TYPE_NONE) {
         throw fail(PYG_ERR_TOKENIZER, "%s has no vocabulary, so it cannot turn text into tokens or back",
-                   model.path.c_str());
+                   model->path.c_str());
     }
+    return model;
 }
 
 void require_special(llama_token id, const char * which, const Model & model) {
@@ -90,7 +91,7 @@ int32_t needed(int32_t result) { return result < 0 ? -result : result; }
 // Write the ids with a property, ascending, if they fit. Return how many there are.
 template <class Has>
 int32_t ids_of(pyg_model * model, int32_t * token_ids, int32_t n_max, Has && has) {
-    const auto           shared = pyg::shared_model(model);
+    const auto           shared = pyg::shared_object(model);
     std::vector<int32_t> found;
     for (int32_t id = 0; id < shared->n_vocab(); id++) {
         if (has(shared->vocab, id)) {
@@ -113,7 +114,7 @@ bool is_special(const llama_vocab * vocab, llama_token id) {
 
 pyg_status pyg_vocab_get_info(pyg_model * model, pyg_vocab_info * out, pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto          shared = pyg::shared_model(model);
+        const auto          shared = pyg::shared_object(model);
         const llama_vocab * vocab  = shared->vocab;
         pyg_vocab_info      info   = {};
         info.type                  = llama_vocab_type(vocab);
@@ -140,8 +141,7 @@ pyg_status pyg_vocab_get_info(pyg_model * model, pyg_vocab_info * out, pyg_error
 
 pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info * out, pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = pyg::shared_model(model);
-        require_vocabulary(*shared);
+        const auto shared = require_vocabulary(model);
         shared->require_token(token_id, 0);
         const llama_vocab * vocab = shared->vocab;
         out->score                = llama_vocab_get_score(vocab, token_id);
@@ -154,8 +154,7 @@ pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info *
 pyg_status pyg_vocab_text(pyg_model * model, int32_t token_id, char * buf, size_t size, size_t * len_out,
                           pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = pyg::shared_model(model);
-        require_vocabulary(*shared);
+        const auto shared = require_vocabulary(model);
         shared->require_token(token_id, 0);
         const char * const text = llama_vocab_get_text(shared->vocab, token_id);
         *len_out                = std::strlen(text);
@@ -176,9 +175,8 @@ pyg_status pyg_vocab_special_ids(pyg_model * model, int32_t * token_ids, int32_t
 
 pyg_status pyg_vocab_find(pyg_model * model, const char * text, size_t text_len, int32_t * out, pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = pyg::shared_model(model);
-        require_vocabulary(*shared);
-        *out = shared->vocab->text_to_token(std::string(text, text_len));
+        const auto shared = require_vocabulary(model);
+        *out              = shared->vocab->text_to_token(std::string(text, text_len));
     });
 }
 
@@ -186,8 +184,7 @@ pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_
                               bool parse_special, int32_t * token_ids, int32_t n_max, int32_t * n_out,
                               pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = pyg::shared_model(model);
-        require_vocabulary(*shared);
+        const auto shared = require_vocabulary(model);
         if (add_special) {
             require_special_tokens(*shared);
         }
@@ -207,8 +204,7 @@ pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_
 pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, char * buf, size_t size, size_t * len_out,
                            pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = pyg::shared_model(model);
-        require_vocabulary(*shared);
+        const auto shared = require_vocabulary(model);
         shared->require_token(token_id, 0);
         const int32_t length = checked_length(size, "a buffer");
         const int32_t result = llama_token_to_piece(shared->vocab, token_id, buf, length, 0, special);
@@ -219,8 +215,7 @@ pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, ch
 pyg_status pyg_vocab_detokenize(pyg_model * model, const int32_t * token_ids, int32_t n, bool remove_special,
                                 bool unparse_special, char * buf, size_t size, size_t * len_out, pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = pyg::shared_model(model);
-        require_vocabulary(*shared);
+        const auto shared = require_vocabulary(model);
         for (int32_t i = 0; i < n; i++) {
             shared->require_token(token_ids[i], i);
         }

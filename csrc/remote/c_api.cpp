@@ -10,12 +10,8 @@
 
 using pyg::fail;
 
-struct pyg_remote : pyg::Handle {
-    std::shared_ptr<pyg::Host> host;
-
-    pyg_remote() : Handle(PYG_HANDLE_REMOTE) {}
-    void release() { host.reset(); }
-    void leak() { pyg::leak_object(std::move(host)); }
+struct pyg_remote : pyg::PointerHandle<std::shared_ptr<pyg::Host>, PYG_HANDLE_REMOTE> {
+    using PointerHandle::PointerHandle;
 };
 
 namespace {
@@ -63,46 +59,39 @@ std::vector<ggml_backend_dev_t> registered(const int32_t * indices, int32_t n) {
     return devices;
 }
 
-uint64_t main_memory_available() { return pyg_memory_available(); }
-
 }  // namespace
 
 pyg_status pyg_remote_connect(int32_t socket, const char * name, double heartbeat_timeout_s, pyg_remote ** out,
                               pyg_error * err) {
     *out = nullptr;
-    return pyg::guard(err, [&] {
-        auto handle  = std::make_unique<pyg_remote>();
-        handle->host = pyg::connect_host(socket, name, heartbeat_timeout_s);
-        *out         = handle.release();
-    });
+    return pyg::guard(err, [&] { *out = new pyg_remote(pyg::connect_host(socket, name, heartbeat_timeout_s)); });
 }
 
 pyg_status pyg_remote_close(pyg_remote * remote, pyg_error * err) { return pyg::close(remote, err); }
-
-void pyg_remote_free(pyg_remote * remote) { pyg::free_handle(remote); }
+void       pyg_remote_free(pyg_remote * remote) { pyg::free_handle(remote); }
 
 pyg_status pyg_remote_device_count(pyg_remote * remote, int32_t * out, pyg_error * err) {
-    return pyg::with(remote, err,
-                     [&](pyg_remote & handle) { *out = static_cast<int32_t>(handle.host->devices.size()); });
+    return pyg::with(remote, err, [&](const pyg::Host & host) { *out = static_cast<int32_t>(host.devices.size()); });
 }
 
 pyg_status pyg_remote_device_get(pyg_remote * remote, int32_t index, pyg_device * out, pyg_error * err) {
     return pyg::with(remote, err, [&](pyg_remote & handle) {
-        const auto & devices = handle.host->devices;
+        const auto & devices = handle.object->devices;
+        const char * peer    = handle.object->connection->peer().c_str();
         if (index < 0 || static_cast<size_t>(index) >= devices.size()) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "there is no device %d; the host %s exports %zu", index,
-                       handle.host->connection->peer().c_str(), devices.size());
+            throw fail(PYG_ERR_INVALID_PARAMETER, "there is no device %d; the host %s exports %zu", index, peer,
+                       devices.size());
         }
         *out = pyg::device_facts(devices[static_cast<size_t>(index)]);
-        pyg::require_hosts({handle.host});
-        std::snprintf(out->description, sizeof(out->description), "%s", handle.host->connection->peer().c_str());
+        pyg::require_hosts({handle.object});
+        std::snprintf(out->description, sizeof(out->description), "%s", peer);
     });
 }
 
 pyg_status pyg_remote_require(pyg_remote * remote, pyg_error * err) {
     return pyg::with(remote, err, [&](pyg_remote & handle) {
-        handle.host->connection->check_peer();
-        pyg::require_hosts({handle.host});
+        handle.object->connection->check_peer();
+        pyg::require_hosts({handle.object});
     });
 }
 
@@ -116,6 +105,6 @@ pyg_status pyg_remote_serve(int32_t socket, const char * name, const int32_t * d
             exported.emplace_back(device, n_threads ? n_threads : pyg_cpu_count());
             backends.push_back(exported.back().backend());
         }
-        pyg::serve(connection, backends, max_bytes, main_memory_available);
+        pyg::serve(connection, backends, max_bytes, pyg_memory_available);
     });
 }

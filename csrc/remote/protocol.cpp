@@ -95,77 +95,65 @@ bool read(const void * request, size_t n_request, Request & out) {
     return true;
 }
 
-template <class Response>
-void put(const Response & response, void * dst, size_t size) {
-    std::memcpy(dst, &response, std::min(size, sizeof(response)));
-}
-
-}  // namespace
-
-namespace pyg {
-
-size_t response_size(uint8_t command, const void * request, size_t n_request) {
+// Call use(response) with the response that stands in for one of a lost host. Commands without one have no response, or
+// one of variable size.
+template <class Use>
+void with_stand_in(uint8_t command, Use && use) {
+    constexpr uint64_t ALIGNMENT = 4096;  // upstream divides by it
     switch (command) {
-    case RPC_CMD_ALLOC_BUFFER:
-        return sizeof(rpc_msg_alloc_buffer_rsp);
-    case RPC_CMD_GET_ALIGNMENT:
-        return sizeof(rpc_msg_get_alignment_rsp);
-    case RPC_CMD_GET_MAX_SIZE:
-        return sizeof(rpc_msg_get_max_size_rsp);
-    case RPC_CMD_BUFFER_GET_BASE:
-        return sizeof(rpc_msg_buffer_get_base_rsp);
-    case RPC_CMD_SET_TENSOR_HASH:
-        return sizeof(rpc_msg_set_tensor_hash_rsp);
-    case RPC_CMD_COPY_TENSOR:
-        return sizeof(rpc_msg_copy_tensor_rsp);
-    case RPC_CMD_GET_DEVICE_MEMORY:
-        return sizeof(rpc_msg_get_device_memory_rsp);
-    case RPC_CMD_GET_ALLOC_SIZE:
-        return sizeof(rpc_msg_get_alloc_size_rsp);
     case RPC_CMD_HELLO:
-        return sizeof(rpc_msg_hello_rsp);
+        return use(rpc_msg_hello_rsp{RPC_PROTO_MAJOR_VERSION, RPC_PROTO_MINOR_VERSION, RPC_PROTO_PATCH_VERSION, 0, {}});
     case RPC_CMD_DEVICE_COUNT:
-        return sizeof(rpc_msg_device_count_rsp);
+        return use(rpc_msg_device_count_rsp{});
+    case RPC_CMD_GET_DEVICE_MEMORY:
+        return use(rpc_msg_get_device_memory_rsp{});
     case RPC_CMD_COMM_INIT:
-        return sizeof(rpc_msg_comm_init_rsp);
-    case RPC_CMD_GET_TENSOR: {
-        rpc_msg_get_tensor_req wanted = {};
-        return read(request, n_request, wanted) ? wanted.size : 0;
-    }
-    case RPC_CMD_GET_TENSOR_2D: {
-        rpc_msg_get_tensor_2d_req wanted = {};
-        return read(request, n_request, wanted) ? wanted.size * wanted.n_copies : 0;
-    }
+        return use(rpc_msg_comm_init_rsp{});
+    case RPC_CMD_ALLOC_BUFFER:  // failed
+        return use(rpc_msg_alloc_buffer_rsp{});
+    case RPC_CMD_GET_ALLOC_SIZE:
+        return use(rpc_msg_get_alloc_size_rsp{});
+    case RPC_CMD_GET_ALIGNMENT:
+        return use(rpc_msg_get_alignment_rsp{ALIGNMENT});
+    case RPC_CMD_GET_MAX_SIZE:
+        return use(rpc_msg_get_max_size_rsp{SIZE_MAX});
+    case RPC_CMD_BUFFER_GET_BASE:  // never read; null would fail an assert
+        return use(rpc_msg_buffer_get_base_rsp{ALIGNMENT});
+    case RPC_CMD_SET_TENSOR_HASH:  // "already cached": upstream sends nothing more
+        return use(rpc_msg_set_tensor_hash_rsp{1});
+    case RPC_CMD_COPY_TENSOR:
+        return use(rpc_msg_copy_tensor_rsp{1});
     default:
-        return 0;
+        return;
     }
 }
 
 static_assert(RPC_PROTO_MAJOR_VERSION == 8 && RPC_CMD_COUNT == 24,
               "upstream's protocol has changed: see which commands have answers, and what stands in for them");
 
-void make_fallback_response(uint8_t command, void * response, size_t n_response) {
-    constexpr uint64_t ALIGNMENT = 4096;  // upstream divides by it
-    std::memset(response, 0, n_response);
-    switch (command) {
-    case RPC_CMD_HELLO:
-        return put(rpc_msg_hello_rsp{RPC_PROTO_MAJOR_VERSION, RPC_PROTO_MINOR_VERSION, RPC_PROTO_PATCH_VERSION, 0, {}},
-                   response, n_response);
-    case RPC_CMD_GET_ALIGNMENT:
-        return put(rpc_msg_get_alignment_rsp{ALIGNMENT}, response, n_response);
-    case RPC_CMD_GET_MAX_SIZE:
-        return put(rpc_msg_get_max_size_rsp{SIZE_MAX}, response, n_response);
-    case RPC_CMD_BUFFER_GET_BASE:
-        // never read; null would fail an assert
-        return put(rpc_msg_buffer_get_base_rsp{ALIGNMENT}, response, n_response);
-    case RPC_CMD_SET_TENSOR_HASH:
-        // "already cached": upstream sends nothing more
-        return put(rpc_msg_set_tensor_hash_rsp{1}, response, n_response);
-    case RPC_CMD_COPY_TENSOR:
-        return put(rpc_msg_copy_tensor_rsp{1}, response, n_response);
-    default:
-        return;
+}  // namespace
+
+namespace pyg {
+
+size_t response_size(uint8_t command, const void * request, size_t n_request) {
+    size_t                    size      = 0;
+    rpc_msg_get_tensor_req    wanted    = {};
+    rpc_msg_get_tensor_2d_req wanted_2d = {};
+    if (command == RPC_CMD_GET_TENSOR && read(request, n_request, wanted)) {
+        size = wanted.size;
+    } else if (command == RPC_CMD_GET_TENSOR_2D && read(request, n_request, wanted_2d)) {
+        size = wanted_2d.size * wanted_2d.n_copies;
+    } else {
+        with_stand_in(command, [&](const auto & response) { size = sizeof(response); });
     }
+    return size;
+}
+
+void make_fallback_response(uint8_t command, void * response, size_t n_response) {
+    std::memset(response, 0, n_response);
+    with_stand_in(command, [&](const auto & stand_in) {
+        std::memcpy(response, &stand_in, std::min(n_response, sizeof(stand_in)));
+    });
 }
 
 bool is_blocked(uint8_t command) { return command == RPC_CMD_COMM_INIT; }

@@ -180,14 +180,11 @@ socket_t::socket_t(std::unique_ptr<impl> p) : pimpl(std::move(p)) {}
 socket_t::~socket_t() = default;
 
 bool socket_t::send_data(const void * data, size_t size) { return pimpl->end->send(data, size); }
-
 bool socket_t::recv_data(void * data, size_t size) { return pimpl->end->receive(data, size); }
-
 bool socket_t::flush() { return true; }
 
 // Capabilities for transports other than TCP: none.
 void socket_t::get_caps(uint8_t * local_caps) { std::memset(local_caps, 0, RPC_CONN_CAPS_SIZE); }
-
 void socket_t::update_caps(const uint8_t *) {}
 
 // `port` is the number of the connection, from Connection::endpoint(). Only connections of this process exist: a client
@@ -208,9 +205,7 @@ socket_ptr socket_t::connect(const char *, int port) {
 
 // Only the supervisor in Python listens, and authenticates clients.
 socket_ptr socket_t::create_server(const char *, int) { return nullptr; }
-
 socket_ptr socket_t::accept() { return nullptr; }
 
 bool rpc_transport_init() { return true; }
-
 void rpc_transport_shutdown() {}

@@ -2,9 +2,9 @@
 
 #include "ggml.h"
 #include "llama-model.h"
+#include "sampling/logprobs.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 namespace {
@@ -61,9 +61,15 @@ ggml_tensor * argmax_first(ggml_context * graph, ggml_tensor * rows) {
 struct DeviceSamplerHooks {
     static DeviceSampler & self(llama_sampler * sampler) { return *static_cast<DeviceSampler *>(sampler->ctx); }
 
-    static const char * name(const llama_sampler *) { return "first-maximum"; }
-    static void         apply(llama_sampler *, llama_token_data_array *) {}
-    static bool         init(llama_sampler *, ggml_backend_buffer_type_t, uint32_t) { return true; }
+    static llama_sampler_i all() {  // without `free`: the sampler is owned by its DeviceSampler
+        llama_sampler_i hooks = {};
+        hooks.name            = [](const llama_sampler *) { return "first-maximum"; };
+        hooks.apply           = [](llama_sampler *, llama_token_data_array *) {};
+        hooks.backend_init    = [](llama_sampler *, ggml_backend_buffer_type_t, uint32_t) { return true; };
+        hooks.backend_apply   = add;
+        hooks.backend_reset   = forget;
+        return hooks;
+    }
 
     static void forget(llama_sampler * sampler) { self(sampler).rows_ = nullptr; }
 
@@ -101,22 +107,9 @@ void DeviceSampler::disable() {
 }
 
 void DeviceSampler::switch_on() {
-    static llama_sampler_i hooks = {
-        DeviceSamplerHooks::name,
-        nullptr,
-        DeviceSamplerHooks::apply,
-        nullptr,
-        nullptr,
-        nullptr,  // free: owned by this object
-        DeviceSamplerHooks::init,
-        nullptr,
-        DeviceSamplerHooks::add,
-        nullptr,
-        DeviceSamplerHooks::forget,
-        nullptr,
-    };
+    static llama_sampler_i hooks = DeviceSamplerHooks::all();
     for (uint32_t seq_id = 0; seq_id < llama_n_seq_max(context_.raw); seq_id++) {
-        UniqueSampler chain(llama_sampler_chain_init(llama_sampler_chain_default_params()));
+        UniqueSampler chain = new_sampler_chain();
         llama_sampler_chain_add(chain.get(), llama_sampler_init(&hooks, this));
         may_ = may_ && llama_set_sampler(context_.raw, static_cast<llama_seq_id>(seq_id), chain.get());
         samplers_.push_back(std::move(chain));
@@ -139,7 +132,7 @@ int32_t DeviceSampler::token(int32_t index) {
     static_assert(sizeof(token_id) == sizeof(bits));
     std::memcpy(&token_id, &bits, sizeof(bits));
     if (!(token_id >= 0 && token_id < static_cast<float>(context_.model->n_vocab()))) {
-        throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
+        fail_invalid_logits();
     }
     n_sampled_++;
     return static_cast<int32_t>(token_id);

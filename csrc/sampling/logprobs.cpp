@@ -91,6 +91,10 @@ class TopK {
 
 namespace pyg {
 
+void fail_invalid_logits() {
+    throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
+}
+
 float maximum(const float * values, int32_t n) {
     float lanes[LANES];
     std::fill_n(lanes, LANES, MINUS_INFINITY);
@@ -128,7 +132,7 @@ void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n
         }
     }
     if (!std::isfinite(largest)) {
-        throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
+        fail_invalid_logits();
     }
     const double log_sum    = std::log(sum);
     const auto   normalized = [&](float logit) {

@@ -9,6 +9,9 @@ namespace pyg {
 
 constexpr int32_t MAX_LOGPROBS = 1000;  // most alternatives of a token
 
+// PYG_ERR_ENGINE: the model produced logits that are not numbers.
+[[noreturn]] void fail_invalid_logits();
+
 // Maximum of `n` values, ignoring NaNs.
 float maximum(const float * values, int32_t n);
 

@@ -2,12 +2,10 @@
 #pragma once
 
 #include "llama.h"
+#include "sampling/lru_cache.hpp"
 
-#include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
-#include <string>
 
 namespace pyg {
 
@@ -17,21 +15,22 @@ struct SamplerDeleter {
 
 using UniqueSampler = std::unique_ptr<llama_sampler, SamplerDeleter>;
 
+inline UniqueSampler new_sampler_chain() { return UniqueSampler(llama_sampler_chain_init({/*no_perf =*/true})); }
+
 // The most recently used samplers of a model. Any thread.
 class SamplerCache {
   public:
     // Return a copy, owned by the caller, of the sampler with a key. On first use `make` creates it, in its initial
     // state.
-    llama_sampler * copy(const std::string & key, const std::function<UniqueSampler()> & make);
+    template <class Make>
+    llama_sampler * copy(const std::string & key, Make && make) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        return llama_sampler_clone(samplers_.get(key, make).get());
+    }
 
   private:
-    struct Entry {
-        std::string   key;
-        UniqueSampler sampler;
-    };
-
-    std::mutex       mutex_;    // also held while creating one, so that others with the same key wait
-    std::list<Entry> entries_;  // most recently used first
+    std::mutex                  mutex_;  // also held while creating one, so that others with the same key wait
+    LruCache<UniqueSampler, 16> samplers_;
 };
 
 }  // namespace pyg

@@ -217,12 +217,10 @@ std::vector<llama_logit_bias> make_biases(const Model & model, const pyg_samplin
     return result;
 }
 
-SamplerChain make_sampler_chain(const Model & model, uint32_t n_ctx, const pyg_sampling & options) {
+UniqueSampler make_sampler_chain(const Model & model, uint32_t n_ctx, const pyg_sampling & options) {
     require_valid(options);
-    llama_sampler_chain_params params = llama_sampler_chain_default_params();
-    params.no_perf                    = true;
-    SamplerChain chain(llama_sampler_chain_init(params));
-    const auto   add = [&](llama_sampler * sampler) {
+    UniqueSampler chain = new_sampler_chain();
+    const auto    add   = [&](llama_sampler * sampler) {
         if (sampler) {
             llama_sampler_chain_add(chain.get(), sampler);
         }

@@ -6,7 +6,7 @@
 #include <cfloat>
 #include <climits>
 #include <cmath>
-#include <cstring>
+#include <initializer_list>
 
 namespace {
 
@@ -17,9 +17,15 @@ using pyg::SMALLEST_TEMPERATURE;
 
 constexpr int32_t MAX_LAST_N = 1 << 20;  // samplers that look back allocate a buffer of this many tokens
 
-void require_not_negative(const char * name, double value) { require_in(name, value, 0, FLT_MAX); }
+// An argument and its range.
+struct Argument {
+    template <class Number>
+    Argument(const char * name, Number value, double low = 0, double high = FLT_MAX)
+        : name(name), value(value), low(low), high(high) {}
 
-void require_finite(const char * name, double value) { require_in(name, value, -FLT_MAX, FLT_MAX); }
+    const char * name;
+    double       value, low, high;
+};
 
 const Model & require_model(const pyg_sampler & sampler, const char * who) {
     if (!sampler.model) {
@@ -34,10 +40,16 @@ const Model & require_model(const pyg_sampler & sampler, const char * who) {
 
 float temperature(float t) { return t < SMALLEST_TEMPERATURE ? 0 : t; }
 
-// Create a sampler with `make`, which validates, and add it to the chain, which owns it.
+// Create a sampler with `make` and add it to the chain, which owns it. PYG_ERR_INVALID_PARAMETER for arguments out of
+// range.
 template <class Make>
-pyg_status add(pyg_sampler * sampler, pyg_error * err, Make && make) {
-    return pyg::with(sampler, err, [&](pyg_sampler & handle) { llama_sampler_chain_add(handle.chain, make(handle)); });
+pyg_status add(pyg_sampler * sampler, pyg_error * err, std::initializer_list<Argument> arguments, Make && make) {
+    return pyg::with(sampler, err, [&](pyg_sampler & handle) {
+        for (const Argument & argument : arguments) {
+            require_in(argument.name, argument.value, argument.low, argument.high);
+        }
+        llama_sampler_chain_add(handle.chain.get(), make(handle));
+    });
 }
 
 // Options of a grammar in a chain.
@@ -51,93 +63,62 @@ pyg_sampling grammar_options(const char * grammar, const char * root) {
 }  // namespace
 
 pyg_status pyg_sampler_add_greedy(pyg_sampler * sampler, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) { return llama_sampler_init_greedy(); });
+    return add(sampler, err, {}, [](auto &) { return llama_sampler_init_greedy(); });
 }
 
 pyg_status pyg_sampler_add_dist(pyg_sampler * sampler, uint32_t seed, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) { return llama_sampler_init_dist(seed); });
+    return add(sampler, err, {}, [&](auto &) { return llama_sampler_init_dist(seed); });
 }
 
 pyg_status pyg_sampler_add_top_k(pyg_sampler * sampler, int32_t k, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) {
-        require_not_negative("k", k);
-        return llama_sampler_init_top_k(k);
-    });
+    return add(sampler, err, {{"k", k}}, [&](auto &) { return llama_sampler_init_top_k(k); });
 }
 
 pyg_status pyg_sampler_add_top_p(pyg_sampler * sampler, float p, size_t min_keep, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) {
-        require_in("p", p, 0, 1);
-        return llama_sampler_init_top_p(p, min_keep);
-    });
+    return add(sampler, err, {{"p", p, 0, 1}}, [&](auto &) { return llama_sampler_init_top_p(p, min_keep); });
 }
 
 pyg_status pyg_sampler_add_min_p(pyg_sampler * sampler, float p, size_t min_keep, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) {
-        require_in("p", p, 0, 1);
-        return llama_sampler_init_min_p(p, min_keep);
-    });
+    return add(sampler, err, {{"p", p, 0, 1}}, [&](auto &) { return llama_sampler_init_min_p(p, min_keep); });
 }
 
 pyg_status pyg_sampler_add_typical(pyg_sampler * sampler, float p, size_t min_keep, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) {
-        require_in("p", p, 0, 1);
-        return llama_sampler_init_typical(p, min_keep);
-    });
+    return add(sampler, err, {{"p", p, 0, 1}}, [&](auto &) { return llama_sampler_init_typical(p, min_keep); });
 }
 
 pyg_status pyg_sampler_add_temp(pyg_sampler * sampler, float t, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) {
-        require_not_negative("t", t);
-        return llama_sampler_init_temp(temperature(t));
-    });
+    return add(sampler, err, {{"t", t}}, [&](auto &) { return llama_sampler_init_temp(temperature(t)); });
 }
 
 pyg_status pyg_sampler_add_temp_ext(pyg_sampler * sampler, float t, float delta, float exponent, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) {
-        require_not_negative("t", t);
-        require_not_negative("delta", delta);
-        require_not_negative("exponent", exponent);
-        return llama_sampler_init_temp_ext(temperature(t), delta, exponent);
-    });
+    return add(sampler, err, {{"t", t}, {"delta", delta}, {"exponent", exponent}},
+               [&](auto &) { return llama_sampler_init_temp_ext(temperature(t), delta, exponent); });
 }
 
 pyg_status pyg_sampler_add_xtc(pyg_sampler * sampler, float p, float t, size_t min_keep, uint32_t seed,
                                pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) {
-        require_in("p", p, 0, 1);
-        require_in("t", t, 0, 1);
-        return llama_sampler_init_xtc(p, t, min_keep, seed);
-    });
+    return add(sampler, err, {{"p", p, 0, 1}, {"t", t, 0, 1}},
+               [&](auto &) { return llama_sampler_init_xtc(p, t, min_keep, seed); });
 }
 
 pyg_status pyg_sampler_add_top_n_sigma(pyg_sampler * sampler, float n, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) {
-        require_not_negative("n", n);
-        return llama_sampler_init_top_n_sigma(n);
-    });
+    return add(sampler, err, {{"n", n}}, [&](auto &) { return llama_sampler_init_top_n_sigma(n); });
 }
 
 pyg_status pyg_sampler_add_mirostat(pyg_sampler * sampler, uint32_t seed, float tau, float eta, int32_t m,
                                     pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler & handle) {
-        require_not_negative("tau", tau);
-        require_not_negative("eta", eta);
-        require_in("m", m, 1, INT_MAX);
+    return add(sampler, err, {{"tau", tau}, {"eta", eta}, {"m", m, 1, INT_MAX}}, [&](const pyg_sampler & handle) {
         return llama_sampler_init_mirostat(require_model(handle, "mirostat").n_vocab(), seed, tau, eta, m);
     });
 }
 
 pyg_status pyg_sampler_add_mirostat_v2(pyg_sampler * sampler, uint32_t seed, float tau, float eta, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) {
-        require_not_negative("tau", tau);
-        require_not_negative("eta", eta);
-        return llama_sampler_init_mirostat_v2(seed, tau, eta);
-    });
+    return add(sampler, err, {{"tau", tau}, {"eta", eta}},
+               [&](auto &) { return llama_sampler_init_mirostat_v2(seed, tau, eta); });
 }
 
 pyg_status pyg_sampler_add_grammar(pyg_sampler * sampler, const char * grammar, const char * root, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler & handle) {
+    return add(sampler, err, {}, [&](const pyg_sampler & handle) {
         return pyg::make_grammar_sampler(require_model(handle, "a grammar"), grammar_options(grammar, root));
     });
 }
@@ -145,7 +126,7 @@ pyg_status pyg_sampler_add_grammar(pyg_sampler * sampler, const char * grammar, 
 pyg_status pyg_sampler_add_grammar_lazy(pyg_sampler * sampler, const char * grammar, const char * root,
                                         const char ** trigger_patterns, size_t n_patterns,
                                         const int32_t * trigger_tokens, size_t n_tokens, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler & handle) {
+    return add(sampler, err, {}, [&](const pyg_sampler & handle) {
         const Model & model = require_model(handle, "a grammar");
         if (n_patterns + n_tokens == 0) {
             throw fail(PYG_ERR_INVALID_PARAMETER, "a lazy grammar needs a pattern or a token to trigger it");
@@ -163,25 +144,26 @@ pyg_status pyg_sampler_add_grammar_lazy(pyg_sampler * sampler, const char * gram
 
 pyg_status pyg_sampler_add_penalties(pyg_sampler * sampler, int32_t last_n, float repeat, float frequency,
                                      float presence, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler & handle) {
-        require_in("last_n", last_n, 0, MAX_LAST_N);
-        require_in("repeat", repeat, FLT_MIN, FLT_MAX);
-        require_finite("frequency", frequency);
-        require_finite("presence", presence);
-        // Upstream uses the size only on a GPU, where our chains never run.
-        const int32_t n_vocab = handle.model ? handle.model->n_vocab() : 0;
-        return llama_sampler_init_penalties(n_vocab, last_n, repeat, frequency, presence);
-    });
+    return add(sampler, err,
+               {{"last_n", last_n, 0, MAX_LAST_N},
+                {"repeat", repeat, FLT_MIN},
+                {"frequency", frequency, -FLT_MAX},
+                {"presence", presence, -FLT_MAX}},
+               [&](const pyg_sampler & handle) {
+                   // Upstream uses the size only on a GPU, where our chains never run.
+                   const int32_t n_vocab = handle.model ? handle.model->n_vocab() : 0;
+                   return llama_sampler_init_penalties(n_vocab, last_n, repeat, frequency, presence);
+               });
 }
 
 pyg_status pyg_sampler_add_dry(pyg_sampler * sampler, float multiplier, float base, int32_t allowed_length,
                                int32_t last_n, const char ** breakers, size_t n_breakers, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler & handle) {
+    const std::initializer_list<Argument> arguments = {{"multiplier", multiplier},
+                                                       {"base", base, 1},
+                                                       {"allowed_length", allowed_length, 0, INT_MAX},
+                                                       {"last_n", last_n, 0, MAX_LAST_N}};
+    return add(sampler, err, arguments, [&](const pyg_sampler & handle) {
         const llama_vocab * vocab = require_model(handle, "dry").vocab;
-        require_not_negative("multiplier", multiplier);
-        require_in("base", base, 1, FLT_MAX);
-        require_in("allowed_length", allowed_length, 0, INT_MAX);
-        require_in("last_n", last_n, 0, MAX_LAST_N);
         for (size_t i = 0; i < n_breakers; i++) {
             pyg::require_breaker("a sequence breaker", breakers[i]);
         }
@@ -191,17 +173,13 @@ pyg_status pyg_sampler_add_dry(pyg_sampler * sampler, float multiplier, float ba
 
 pyg_status pyg_sampler_add_adaptive_p(pyg_sampler * sampler, float target, float decay, uint32_t seed,
                                       pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler &) {
-        require_in("target", target, -1, 1);
-        require_in("decay", decay, 0, 0.99f);
-        return llama_sampler_init_adaptive_p(target, decay, seed);
-    });
+    return add(sampler, err, {{"target", target, -1, 1}, {"decay", decay, 0, 0.99f}},
+               [&](auto &) { return llama_sampler_init_adaptive_p(target, decay, seed); });
 }
 
 pyg_status pyg_sampler_add_logit_bias(pyg_sampler * sampler, const int32_t * token_ids, const float * biases, int32_t n,
                                       pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler & handle) {
-        require_in("the number of biases", n, 0, INT_MAX);
+    return add(sampler, err, {{"the number of biases", n, 0, INT_MAX}}, [&](const pyg_sampler & handle) {
         std::vector<llama_logit_bias> pairs;
         for (int32_t i = 0; i < n; i++) {
             if (handle.model) {
@@ -218,7 +196,7 @@ pyg_status pyg_sampler_add_logit_bias(pyg_sampler * sampler, const int32_t * tok
 }
 
 pyg_status pyg_sampler_add_infill(pyg_sampler * sampler, pyg_error * err) {
-    return add(sampler, err, [&](pyg_sampler & handle) {
+    return add(sampler, err, {}, [&](const pyg_sampler & handle) {
         const llama_vocab * vocab = require_model(handle, "infill").vocab;
         if (llama_vocab_eot(vocab) == LLAMA_TOKEN_NULL && llama_vocab_eos(vocab) == LLAMA_TOKEN_NULL) {
             throw fail(PYG_ERR_INVALID_PARAMETER, "infill needs an end-of-text token, but this vocabulary has none");

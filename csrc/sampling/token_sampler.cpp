@@ -30,14 +30,10 @@ int32_t argmax(const float * row, int32_t n) {
 // the last request.
 thread_local std::vector<llama_token_data> t_candidates;
 
-[[noreturn]] void fail_invalid_logits() {
-    throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
-}
-
 // Upstream's samplers sort and exponentiate the logits; NaN and +infinity break both.
 void require_usable(const float * row, int32_t n) {
     if (!std::all_of(row, row + n, [](float logit) { return logit < INFINITY; })) {
-        fail_invalid_logits();
+        pyg::fail_invalid_logits();
     }
 }
 

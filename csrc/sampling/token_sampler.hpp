@@ -33,7 +33,7 @@ class TokenSampler {
 
     [[noreturn]] void fail_no_token() const;
 
-    SamplerChain                       chain_;  // null: greedy without penalties
+    UniqueSampler                      chain_;  // null: greedy without penalties
     std::vector<llama_logit_bias>      biases_;
     std::unique_ptr<GrammarConstraint> grammar_;
 };

@@ -3,7 +3,6 @@
 #include "boundary/guard.hpp"
 #include "boundary/signals/signal_handler.hpp"
 
-#include <cstdint>
 #include <mutex>
 
 #ifdef __linux__
@@ -69,7 +68,6 @@ FaultScope::~FaultScope() {
 }
 
 void lock_fault_handlers_for_fork() { g_handlers_mutex.lock(); }
-
 void unlock_fault_handlers_after_fork() { g_handlers_mutex.unlock(); }
 
 void reset_fault_handlers_in_child() {
@@ -86,13 +84,9 @@ void reset_fault_handlers_in_child() {
 namespace pyg {
 
 FaultScope::FaultScope() noexcept {}
-
 FaultScope::~FaultScope() {}
-
 void lock_fault_handlers_for_fork() {}
-
 void unlock_fault_handlers_after_fork() {}
-
 void reset_fault_handlers_in_child() {}
 
 }  // namespace pyg

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -199,7 +198,6 @@ MappedFile::~MappedFile() {
 bool MappedFile::is_broken() const noexcept { return watch_->broken.load(std::memory_order_relaxed); }
 
 void lock_mapped_files_for_fork() { g_lock.lock(); }
-
 void unlock_mapped_files_after_fork() { g_lock.unlock(); }
 
 }  // namespace pyg
@@ -213,47 +211,30 @@ struct MappedFile::Watch {};
 MappedFile::MappedFile(const std::string & path) : path_(path) {}
 
 MappedFile::~MappedFile() = default;
-
 bool MappedFile::is_broken() const noexcept { return false; }
-
 void lock_mapped_files_for_fork() {}
-
 void unlock_mapped_files_after_fork() {}
 
 }  // namespace pyg
 
 #endif
 
-namespace {
-
-struct Split {
-    std::string prefix;
-    int         n_parts = 1;
-};
-
-// Parses names that end in "-00002-of-00005.gguf", as upstream does.
-Split split_of(const std::string & path) {
-    constexpr size_t ENDING = sizeof("-00002-of-00005.gguf") - 1;
-    int              number = 0, n_parts = 0;
-    if (path.size() <= ENDING ||
-        std::sscanf(path.c_str() + path.size() - ENDING, "-%5d-of-%5d.gguf", &number, &n_parts) != 2) {
-        return {path, 1};
-    }
-    return {path.substr(0, path.size() - ENDING), n_parts};
-}
-
-}  // namespace
-
 namespace pyg {
 
+// Parses names that end in "-00002-of-00005.gguf", as upstream does.
 MappedFiles watch_parts(const std::string & path) {
-    const Split split = split_of(path);
-    MappedFiles files;
+    constexpr size_t ENDING = sizeof("-00002-of-00005.gguf") - 1;
+    const size_t     n      = path.size() - std::min(path.size(), ENDING);
+    int              number = 0, n_parts = 0;
+    MappedFiles      files;
     files.push_back(std::make_unique<MappedFile>(path));
-    for (int i = 0; i < split.n_parts && split.n_parts > 1; i++) {
-        std::string part(split.prefix.size() + 32, '\0');
+    if (n == 0 || std::sscanf(path.c_str() + n, "-%5d-of-%5d.gguf", &number, &n_parts) != 2 || n_parts < 2) {
+        return files;
+    }
+    for (int i = 0; i < n_parts; i++) {
+        std::string part(n + 32, '\0');
         part.resize(
-            static_cast<size_t>(llama_split_path(part.data(), part.size(), split.prefix.c_str(), i, split.n_parts)));
+            static_cast<size_t>(llama_split_path(part.data(), part.size(), path.substr(0, n).c_str(), i, n_parts)));
         files.push_back(std::make_unique<MappedFile>(part));
     }
     return files;

@@ -1,20 +1,12 @@
 #include "boundary/signals/signal_handler.hpp"
 
-namespace {
-
-const void * handler_of(const struct sigaction & action) {
-    return action.sa_flags & SA_SIGINFO ? reinterpret_cast<const void *>(action.sa_sigaction)
-                                        : reinterpret_cast<const void *>(action.sa_handler);
-}
-
-}  // namespace
-
 namespace pyg {
 
 const void * SignalHandler::current() const {
     struct sigaction now = {};
     sigaction(number_, nullptr, &now);
-    return handler_of(now);
+    return now.sa_flags & SA_SIGINFO ? reinterpret_cast<const void *>(now.sa_sigaction)
+                                     : reinterpret_cast<const void *>(now.sa_handler);
 }
 
 void SignalHandler::install() {

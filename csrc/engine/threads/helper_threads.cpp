@@ -37,10 +37,9 @@ HelperThreads::~HelperThreads() {
     }
 }
 
-void HelperThreads::run(size_t n, double seconds, Call call, void * data) {
+void HelperThreads::for_each(size_t n, double seconds, const std::function<void(size_t)> & body) {
     n_                      = n;
-    call_                   = call;
-    data_                   = data;
+    body_                   = &body;
     next_                   = 0;
     const int32_t n_threads = n_own_ ? n_own_ : llama_n_threads(context_.raw);
     const bool is_worth_it  = n > 1 && n_threads > 1 && seconds > (n_own_ ? MIN_WORK_SLEEPING_S : MIN_WORK_SPINNING_S);
@@ -70,7 +69,7 @@ ggml_threadpool * HelperThreads::pool(int32_t n_threads) {
 
 void HelperThreads::run_items() {
     for (size_t i = next_++; i < n_; i = next_++) {
-        call_(data_, i);
+        (*body_)(i);
     }
 }
 

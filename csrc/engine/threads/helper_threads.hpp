@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
+#include <functional>
 
 namespace pyg {
 
@@ -22,15 +22,9 @@ class HelperThreads : NonCopyable {
 
     // Call body(0) to body(n - 1), each once, on this thread and others, and wait for all. `seconds` is the expected
     // total: below a minimum, this thread does everything.
-    template <class Body>
-    void for_each(size_t n, double seconds, Body && body) {
-        run(n, seconds, [](void * data, size_t i) { (*static_cast<std::remove_reference_t<Body> *>(data))(i); }, &body);
-    }
+    void for_each(size_t n, double seconds, const std::function<void(size_t)> & body);
 
   private:
-    using Call = void (*)(void * data, size_t i);
-
-    void              run(size_t n, double seconds, Call call, void * data);
     ggml_threadpool * pool(int32_t n_threads);
     void              run_items();
 
@@ -47,10 +41,9 @@ class HelperThreads : NonCopyable {
     decltype(&ggml_graph_plan)    plan_;
     decltype(&ggml_graph_compute) compute_;
 
-    std::atomic<size_t> next_{0};
-    size_t              n_    = 0;
-    Call                call_ = nullptr;
-    void *              data_ = nullptr;
+    std::atomic<size_t>                 next_{0};
+    size_t                              n_    = 0;
+    const std::function<void(size_t)> * body_ = nullptr;
 };
 
 }  // namespace pyg

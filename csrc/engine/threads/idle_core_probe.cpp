@@ -51,7 +51,7 @@ void take_lowest_priority() {
 
 // State shared by the engine's thread and the helper. The engine's thread takes no lock while computing: the helper
 // could hold it when it loses its core (priority inversion).
-class ProbeState {
+class ProbeState final : public pyg::IdleCoreProbe {
   public:
     void stop() {
         {
@@ -70,7 +70,7 @@ class ProbeState {
         }
     }
 
-    void step_begins(int32_t n_threads) {
+    void step_begins(int32_t n_threads) override {
         if (n_threads && n_threads != last_n_threads_) {
             reset();
             last_n_threads_ = n_threads;
@@ -85,14 +85,13 @@ class ProbeState {
         }
     }
 
-    void step_ends() {
+    void step_ends() override {
         ended_ns_ = now_ns();
         stepping_ = false;
     }
 
-    void reset() { series_++; }
-
-    Observation observation() const { return observation_of(series_); }
+    void        reset() override { series_++; }
+    Observation observation() const override { return observation_of(series_); }
 
   private:
     void pause(std::chrono::milliseconds length) {
@@ -156,28 +155,11 @@ class ProbeState {
     std::atomic<bool>       stop_{false};
 };
 
-// Nothing waits for the helper thread: without an idle core it may take a second to stop.
-class ProbeThread final : public pyg::IdleCoreProbe {
-  public:
-    ProbeThread() : state_(std::make_shared<ProbeState>()) {
-        const pyg::SignalsBlocked signals_go_to_the_callers_threads;
-        std::thread([state = state_] { state->run(); }).detach();
-    }
-    ~ProbeThread() override { state_->stop(); }
-
-    void        step_begins(int32_t n_threads) override { state_->step_begins(n_threads); }
-    void        step_ends() override { state_->step_ends(); }
-    void        reset() override { state_->reset(); }
-    Observation observation() const override { return state_->observation(); }
-
-  private:
-    const std::shared_ptr<ProbeState> state_;
-};
-
 }  // namespace
 
-namespace pyg {
-
-std::unique_ptr<IdleCoreProbe> make_idle_core_probe() { return std::make_unique<ProbeThread>(); }
-
-}  // namespace pyg
+std::shared_ptr<pyg::IdleCoreProbe> pyg::make_idle_core_probe() {
+    const SignalsBlocked signals_go_to_the_callers_threads;
+    const auto           state = std::make_shared<ProbeState>();
+    std::thread([state] { state->run(); }).detach();
+    return {state.get(), [state](IdleCoreProbe *) { state->stop(); }};
+}

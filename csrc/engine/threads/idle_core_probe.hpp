@@ -30,7 +30,7 @@ class IdleCoreProbe {
     virtual Observation observation() const = 0;
 };
 
-// The implementation. Its thread outlives it until it gets a core once more.
-std::unique_ptr<IdleCoreProbe> make_idle_core_probe();
+// The implementation. Nothing waits for its thread, which may outlive it by a second: it stops once it gets a core.
+std::shared_ptr<IdleCoreProbe> make_idle_core_probe();
 
 }  // namespace pyg

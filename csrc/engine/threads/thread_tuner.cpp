@@ -295,7 +295,7 @@ ThreadChoice::Verdict ThreadChoice::verdict(double excess, double lost, double g
 ThreadTuner::ThreadTuner(int32_t n_max)
     : ThreadTuner(n_max, steady_seconds, n_max > 1 ? make_idle_core_probe() : nullptr) {}
 
-ThreadTuner::ThreadTuner(int32_t n_max, Seconds now, std::unique_ptr<IdleCoreProbe> probe)
+ThreadTuner::ThreadTuner(int32_t n_max, Seconds now, std::shared_ptr<IdleCoreProbe> probe)
     : now_(std::move(now)), probe_(std::move(probe)), choices_{ThreadChoice(n_max, true), ThreadChoice(n_max, true),
                                                                ThreadChoice(n_max, true), ThreadChoice(n_max, false)} {}
 

@@ -127,7 +127,7 @@ class ThreadTuner {
 
     // n_max: cores available to the process.
     explicit ThreadTuner(int32_t n_max);
-    ThreadTuner(int32_t n_max, Seconds now, std::unique_ptr<IdleCoreProbe> probe);
+    ThreadTuner(int32_t n_max, Seconds now, std::shared_ptr<IdleCoreProbe> probe);
 
     // Return the number of threads for the next step.
     int32_t threads(uint32_t n_tokens);
@@ -148,7 +148,7 @@ class ThreadTuner {
     ThreadChoice & choice(uint32_t n_tokens);
 
     Seconds                                  now_;
-    std::unique_ptr<IdleCoreProbe>           probe_;                 // null if there is nothing to tune
+    std::shared_ptr<IdleCoreProbe>           probe_;                 // null if there is nothing to tune
     int32_t                                  probed_n_threads_ = 0;  // number of threads during the last observation
     std::array<ThreadChoice, LARGEST.size()> choices_;
     double                                   ended_at_    = -1e9;

@@ -4,10 +4,11 @@
 // share cells, for the queries of one KV head, chunk by chunk (attention_micro_kernel.hpp). Chunks start at multiples
 // of their length, counted in cell indices, so they do not depend on the rest of the batch. With too few items for all
 // threads, chunks are divided too, and their partial results are merged by the same arithmetic.
-#include "kernels/attention/attention_work_item.hpp"
 #include "kernels/backend/kernel.hpp"
+#include "kernels/simd/vector.hpp"
 
 #ifdef PYG_FLOATS8
+#    include "kernels/attention/attention_work_item.hpp"
 
 namespace pyg::kernels {
 namespace {
@@ -15,8 +16,8 @@ namespace {
 class Attention {
   public:
     Attention(ggml_compute_params * params, ggml_tensor * op)
-        : params_(params), sizes_(op), shared_(sizes_, memory(params)),
-          scratch_(sizes_, memory(params) + shared_.size + params->ith * Scratch(sizes_, nullptr).size),
+        : params_(params), sizes_(op), shared_(sizes_, aligned(params->wdata)),
+          scratch_(sizes_, aligned(params->wdata) + shared_.size + params->ith * Scratch(sizes_, nullptr).size),
           lister_(op, sizes_, shared_, scratch_), work_(op, sizes_, shared_, scratch_, lister_) {}
 
     static size_t work_size(int n_threads, const ggml_tensor * op) {
@@ -34,20 +35,14 @@ class Attention {
     }
 
   private:
-    static char * memory(const ggml_compute_params * params) {
-        const auto start = (reinterpret_cast<uintptr_t>(params->wdata) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-        return reinterpret_cast<char *>(start);
-    }
-
     // Compute `n` rows from `first` on, whose cells are listed at once.
     void compute(int64_t first, int64_t n) {
         if (params_->ith == 0) {
             ggml_threadpool_chunk_set(params_->threadpool, params_->nth);
         }
-        n_rows_            = n;
-        const int64_t low  = n * params_->ith / params_->nth;
-        const int64_t high = n * (params_->ith + 1) / params_->nth;
-        lister_.list(first + low, first + high, low, n_joint());
+        n_rows_                 = n;
+        const auto [begin, end] = share_of(params_, n);
+        lister_.list(first + begin, first + end, begin, n_joint());
         ggml_barrier(params_->threadpool);
         divide();
         take_items();
@@ -163,23 +158,11 @@ bool is_covered(const ggml_tensor * op) {
            (!mask || (mask->type == GGML_TYPE_F16 && mask->ne[2] == 1 && mask->nb[0] == sizeof(ggml_fp16_t)));
 }
 
-class AttentionKernel : public Kernel {
-  public:
-    bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
-        size = Attention::work_size(n_threads, op);
-        return true;
-    }
-
-    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        Attention(params, op).compute();
-        return true;
-    }
-};
-
 }  // namespace
 
 Kernel * attention_for(const ggml_tensor * op) {
-    static AttentionKernel kernel;
+    static Kernel kernel(Attention::work_size,
+                         [](ggml_compute_params * params, ggml_tensor * op) { Attention(params, op).compute(); });
     return is_covered(op) ? &kernel : nullptr;
 }
 

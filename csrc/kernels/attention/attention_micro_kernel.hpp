@@ -7,10 +7,9 @@
 
 #include "kernels/attention/vector_math.hpp"
 
-#ifdef PYG_FLOATS8
-#    include <algorithm>
-#    include <cmath>
-#    include <cstring>
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 
 namespace pyg::kernels {
 
@@ -182,4 +181,3 @@ inline void merge(SoftmaxState & all, const SoftmaxState & next, int64_t n) {
 }
 
 }  // namespace pyg::kernels
-#endif

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "kernels/attention/prefetch.hpp"
-#include "kernels/attention/scores_avx512.hpp"
 #include "kernels/attention/visible_cells.hpp"
+#ifdef PYG_AVX512
+#    include "kernels/attention/scores_avx512.hpp"
+#endif
 
-#ifdef PYG_FLOATS8
-#    include <type_traits>
+#include <type_traits>
 
 namespace pyg::kernels {
 
@@ -216,46 +217,30 @@ class AttentionWorker {
                 visible[n++] = query;
             }
         }
-#    ifdef __AVX512F__
+#ifdef PYG_AVX512
         if constexpr (std::is_same_v<Number, float>) {
             if (n > MAX_DIRECT && high - low > BLOCK / 2) {
                 return score_block(visible, n, keys + low, low, high - low);
             }
         }
-#    endif
+#endif
         for (int64_t cell = low; cell < high; cell += FOUR) {
             const Number * four[FOUR];
             for (int64_t i = 0; i < FOUR; ++i) {
                 four[i] = keys[std::min(cell + i, high - 1)];
             }
-            int64_t i = 0;
-            for (; i + QUERIES_AT_ONCE <= n; i += QUERIES_AT_ONCE) {
-                score_four<QUERIES_AT_ONCE>(visible + i, four, sizes_.n_keys, cell);
-            }
-            switch (n - i) {
-            case 3:
-                score_four<3>(visible + i, four, sizes_.n_keys, cell);
-                break;
-            case 2:
-                score_four<2>(visible + i, four, sizes_.n_keys, cell);
-                break;
-            case 1:
-                score_four<1>(visible + i, four, sizes_.n_keys, cell);
-                break;
-            default:
-                break;
-            }
+            for_each_few(n, [&](auto n_few, int64_t i) { score_four<n_few>(visible + i, four, sizes_.n_keys, cell); });
         }
     }
 
-#    ifdef __AVX512F__
+#ifdef PYG_AVX512
     void score_block(Query * const * queries, int64_t n, const float * const * keys, int64_t cell, int64_t n_cells) {
         transpose_keys(keys, n_cells, sizes_.n_keys, scratch_.columns);
         for (int64_t i = 0; i < n; i += 3) {
             score_columns(queries + std::min(i, n - 3), scratch_.columns, sizes_.n_keys, cell);
         }
     }
-#    endif
+#endif
 
     void softmax_chunk(const RowGroup & rows, const int32_t * cells) {
         int32_t row = -1;
@@ -277,20 +262,23 @@ class AttentionWorker {
 
     template <typename Number>
     void add(const Number * const * values, int64_t low, int64_t high) {
-        Query * query = begin_;
-        for (; query + QUERIES_AT_ONCE <= set_end_; query += QUERIES_AT_ONCE) {
-            add_some<QUERIES_AT_ONCE>(query, values, low, high);
+        for_each_few(set_end_ - begin_, [&](auto n_few, int64_t i) { add_some<n_few>(begin_ + i, values, low, high); });
+    }
+
+    // Call use(N, i) for queries [i, i + N), QUERIES_AT_ONCE at a time; N is a constant.
+    template <typename Use>
+    static void for_each_few(int64_t n, const Use & use) {
+        int64_t i = 0;
+        for (; i + QUERIES_AT_ONCE <= n; i += QUERIES_AT_ONCE) {
+            use(std::integral_constant<int, QUERIES_AT_ONCE>(), i);
         }
-        switch (set_end_ - query) {
-        case 3:
-            return add_some<3>(query, values, low, high);
-        case 2:
-            return add_some<2>(query, values, low, high);
-        case 1:
-            return add_some<1>(query, values, low, high);
-        default:
-            return;
-        }
+        unroll<QUERIES_AT_ONCE>([&](auto n_left) {
+            if constexpr (n_left > 0) {
+                if (n - i == n_left) {
+                    use(n_left, i);
+                }
+            }
+        });
     }
 
     // Add cells that all N queries see together, those before and after for each query alone.
@@ -320,9 +308,9 @@ class AttentionWorker {
         }
     }
 
-    static constexpr int     QUERIES_AT_ONCE = MANY_REGISTERS ? 4 : 3;  // queries
-    static constexpr int64_t MAX_DIRECT =
-        4;  // queries that read a cache themselves, each QUERIES_AT_ONCE of them again
+    static constexpr int QUERIES_AT_ONCE = MANY_REGISTERS ? 4 : 3;
+    // Queries that read a cache themselves, each QUERIES_AT_ONCE of them again.
+    static constexpr int64_t MAX_DIRECT = 4;
 
     ggml_tensor *             op_;
     const ggml_tensor *       q_, *k_, *v_;
@@ -338,4 +326,3 @@ class AttentionWorker {
 };
 
 }  // namespace pyg::kernels
-#endif

@@ -3,8 +3,6 @@
 
 #include "kernels/attention/workspace.hpp"
 
-#ifdef PYG_FLOATS8
-
 namespace pyg::kernels {
 
 // Prefetch the rows of cells in order, a share at a time.
@@ -32,4 +30,3 @@ class Prefetcher {
 };
 
 }  // namespace pyg::kernels
-#endif

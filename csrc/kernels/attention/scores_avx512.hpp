@@ -6,8 +6,6 @@
 
 #include "kernels/attention/attention_micro_kernel.hpp"
 
-#ifdef __AVX512F__
-
 namespace pyg::kernels {
 
 // Transpose the keys of a block of cells, so that one dimension of all cells is a row.
@@ -65,4 +63,3 @@ inline void score_columns(Query * const * queries, const float * columns, int64_
 }
 
 }  // namespace pyg::kernels
-#endif

@@ -1,9 +1,8 @@
 // Vectorised exp and tanh, by minimax polynomials.
 #pragma once
 
-#include "kernels/simd/floats8.hpp"
+#include "kernels/simd/vector.hpp"
 
-#ifdef PYG_FLOATS8
 namespace pyg::kernels {
 
 // e^x for x <= 0: exactly 1 for 0, and 0 where the result would be subnormal.
@@ -44,4 +43,3 @@ Vector tanh_approx(Vector x) {
 }
 
 }  // namespace pyg::kernels
-#endif

@@ -5,10 +5,10 @@
 // indices.
 #pragma once
 
+#include "kernels/attention/stored_keys.hpp"
 #include "kernels/attention/workspace.hpp"
 
-#ifdef PYG_FLOATS8
-#    include "kernels/attention/stored_keys.hpp"
+#include <numeric>
 
 namespace pyg::kernels {
 
@@ -50,9 +50,7 @@ class VisibleCellLister {
   private:
     int64_t all(Span & span) const {
         span.biased = false;
-        for (int64_t i = 0; i < sizes_.n_cells; ++i) {
-            scratch_.listed[i] = static_cast<int32_t>(i);
-        }
+        std::iota(scratch_.listed, scratch_.listed + sizes_.n_cells, 0);
         return sizes_.n_cells;
     }
 
@@ -75,9 +73,7 @@ class VisibleCellLister {
             }
             any |= bits & ~zeros;
             if (bits == UINT32_MAX) {
-                for (int j = 0; j < 32; ++j) {
-                    scratch_.listed[n + j] = static_cast<int32_t>(i + j);
-                }
+                std::iota(scratch_.listed + n, scratch_.listed + n + 32, static_cast<int32_t>(i));
                 n += 32;
                 continue;
             }
@@ -147,4 +143,3 @@ class VisibleCellLister {
 };
 
 }  // namespace pyg::kernels
-#endif

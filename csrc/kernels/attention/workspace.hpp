@@ -2,15 +2,13 @@
 #pragma once
 
 #include "kernels/attention/attention_micro_kernel.hpp"
-
-#ifdef PYG_FLOATS8
+#include "kernels/backend/kernel.hpp"
 
 namespace pyg::kernels {
 
 constexpr int64_t MAX_ROWS    = 16;       // that share keys and values
 constexpr int64_t MAX_QUERIES = 64;       // that share keys and values
 constexpr int64_t LIST_BYTES  = 8 << 20;  // of lists of cells, and of partial results, unless one needs more
-constexpr int64_t ALIGNMENT   = 64;
 
 inline int64_t divided(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
@@ -146,4 +144,3 @@ struct Scratch {
 };
 
 }  // namespace pyg::kernels
-#endif

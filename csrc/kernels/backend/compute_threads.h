@@ -4,22 +4,16 @@
  * upstream_ggml_cpu.c compiles upstream's file such that each of its threads starts in our stack frame. A thread that
  * fails leaves the graph by an exception; the other threads, which wait for it at a barrier, leave the graph from there
  * by another exception; and when all have left, the first error is thrown on the thread that asked for the graph. The
- * threads and their pool are then as before. The only cost is two loads in the loop of threads that wait anyway.
- *
- * In C because portable builds look it up by name in the variant of ggml's CPU backend that suits the machine. */
+ * threads and their pool are then as before. The only cost is two loads in the loop of threads that wait anyway. */
 #pragma once
+
+#include "kernels/backend/c_api.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
-#endif
-
-#if defined(__GNUC__)
-#    define PYG_EXPORTED __attribute__((visibility("default")))
-#else
-#    define PYG_EXPORTED
 #endif
 
 /* Sets who is asked, on the thread that wants a graph, whether an exception may come out of it; without, none may. To

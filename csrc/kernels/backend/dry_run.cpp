@@ -1,6 +1,4 @@
 // Matrix products in a dry run (model/dry_run.hpp): those that upstream would refuse are left to it, others are zero.
-#include "kernels/backend/dry_run.hpp"
-
 #include "kernels/backend/c_api.h"
 #include "kernels/backend/kernel.hpp"
 
@@ -10,20 +8,11 @@ namespace {
 
 thread_local bool t_is_dry_run = false;
 
-class DryRun : public pyg::kernels::Kernel {
-  public:
-    bool work_size(int, const ggml_tensor *, size_t & size) override {
-        size = 0;
-        return true;
+void set_to_zero(ggml_compute_params * params, ggml_tensor * op) {
+    if (params->ith == 0) {
+        std::memset(op->data, 0, ggml_nbytes(op));
     }
-
-    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        if (params->ith == 0) {
-            std::memset(op->data, 0, ggml_nbytes(op));
-        }
-        return true;
-    }
-};
+}
 
 bool is_weight(const ggml_tensor * tensor) { return tensor->op == GGML_OP_NONE && ggml_is_contiguous(tensor); }
 
@@ -32,7 +21,7 @@ bool is_weight(const ggml_tensor * tensor) { return tensor->op == GGML_OP_NONE &
 namespace pyg::kernels {
 
 Kernel * dry_run_for(const ggml_tensor * op) {
-    static DryRun trial;
+    static Kernel trial(no_workspace, set_to_zero);
     const bool    is_product = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID;
     const bool    is_plain =
         is_product && is_weight(op->src[0]) && has_rows_of_floats(op->src[1]) && ggml_is_contiguous(op);

@@ -11,16 +11,54 @@
 
 namespace pyg::kernels {
 
-using Kernel = ggml::cpu::tensor_traits;
+class Kernel final : public ggml::cpu::tensor_traits {
+  public:
+    using WorkSize = size_t (*)(int n_threads, const ggml_tensor * op);         // bytes of the workspace
+    using Compute  = void (*)(ggml_compute_params * params, ggml_tensor * op);  // a thread's part of the node
+
+    Kernel(WorkSize work_size, Compute compute) : work_size_(work_size), compute_(compute) {}
+
+    bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
+        size = work_size_(n_threads, op);
+        return true;
+    }
+
+    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
+        compute_(params, op);
+        return true;
+    }
+
+  private:
+    const WorkSize work_size_;
+    const Compute  compute_;
+};
+
+inline size_t no_workspace(int, const ggml_tensor *) { return 0; }
 
 // Each returns the kernel that computes `op`, or null to leave it to upstream.
 Kernel * attention_for(const ggml_tensor * op);
+Kernel * dry_run_for(const ggml_tensor * op);  // skips products in a dry run
 Kernel * norm_for(const ggml_tensor * op);
 Kernel * packed_mul_mat_for(const ggml_tensor * op);  // of packed weights
 Kernel * row_mul_mat_for(const ggml_tensor * op);     // of other weights
 
 // True if nodes are offered to kernels.
 bool are_registered();
+
+constexpr int64_t ALIGNMENT = 64;  // of what is in a workspace, which itself may begin anywhere
+
+inline char * aligned(void * workspace) {
+    return reinterpret_cast<char *>(GGML_PAD(reinterpret_cast<uintptr_t>(workspace), ALIGNMENT));
+}
+
+// A thread's share of `n` pieces of work.
+struct Share {
+    int64_t begin, end;
+};
+
+inline Share share_of(const ggml_compute_params * params, int64_t n) {
+    return {n * params->ith / params->nth, n * (params->ith + 1) / params->nth};
+}
 
 inline bool has_rows_of_floats(const ggml_tensor * tensor) {
     return tensor->type == GGML_TYPE_F32 && tensor->nb[0] == sizeof(float);

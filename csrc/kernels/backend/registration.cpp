@@ -1,7 +1,6 @@
 // Registration with ggml's CPU backend, as one of its "extra buffer types": it offers them every node first.
 #include "kernels/attention/stored_keys.hpp"
 #include "kernels/backend/c_api.h"
-#include "kernels/backend/dry_run.hpp"
 #include "kernels/backend/kernel.hpp"
 #include "kernels/qgemm/packed_buffer.hpp"
 #include "kernels/simd/vector.hpp"

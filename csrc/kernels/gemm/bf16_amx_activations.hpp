@@ -8,8 +8,8 @@
 
 #include "kernels/gemm/work_item.hpp"
 #include "kernels/simd/amx.hpp"
-#include "kernels/simd/floats8.hpp"
 #include "kernels/simd/unroll.hpp"
+#include "kernels/simd/vector.hpp"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // sixteen lanes of one row.
 #pragma once
 
-#include "kernels/simd/floats8.hpp"
+#include "kernels/simd/vector.hpp"
 
 namespace pyg::kernels {
 
@@ -30,7 +30,7 @@ struct OneRow {
     static void store_results(float * to, Floats8 sums) { *to = reduce_add(sums); }
 };
 
-#ifdef __AVX512F__
+#ifdef PYG_AVX512
 struct TwoRows {
     using Activation = float;
     using Vector     = Floats16;

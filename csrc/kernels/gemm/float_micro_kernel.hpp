@@ -15,13 +15,8 @@ namespace pyg::kernels {
 
 inline float to_float(float x) { return x; }
 
-// `Value` is the type of the weights: float, ggml_fp16_t or ggml_bf16_t.
-template <typename Value>
-const Value * weights_of(const WorkItem & item, int64_t row, size_t stride) {
-    return reinterpret_cast<const Value *>(item.weights + row * stride);
-}
-
 // Compute a block of results, of rows with `n` values. Not inlined, so that all sums stay in registers.
+// `Value` is the type of the weights: float, ggml_fp16_t or ggml_bf16_t.
 template <class Rows, typename Value, int n_registers, int n_columns>
 PYG_NOINLINE void compute_block(const WorkItem & item, size_t stride, int64_t n, int64_t row, int64_t column) {
     using Activation = typename Rows::Activation;
@@ -33,8 +28,9 @@ PYG_NOINLINE void compute_block(const WorkItem & item, size_t stride, int64_t n,
     unroll<n_columns>([&](auto c)
                           PYG_INLINE { columns[c] = reinterpret_cast<const Activation *>(item.columns[column + c]); });
     unroll<n_registers>([&](auto r) PYG_INLINE {
-        unroll<Rows::N>([&](auto i)
-                            PYG_INLINE { weights[r][i] = weights_of<Value>(item, row + r * Rows::N + i, stride); });
+        unroll<Rows::N>([&](auto i) PYG_INLINE {
+            weights[r][i] = reinterpret_cast<const Value *>(item.weights + (row + r * Rows::N + i) * stride);
+        });
         unroll<n_columns>([&](auto c) PYG_INLINE { sums[r][c] = Sums::set1(0); });
     });
     const int64_t in_vectors = n - n % Rows::STEP;

@@ -3,7 +3,6 @@
 // All threads split the activations into sums of BF16 numbers. Then each takes one block after the other: some rows of
 // a matrix and some of its columns.
 #include "kernels/gemm/kernel_selection.hpp"
-#include "kernels/simd/floats8.hpp"
 #include "kernels/simd/vector.hpp"
 
 #if defined(PYG_AMX) && defined(PYG_FLOATS8)
@@ -36,12 +35,6 @@ class Bf16MatMul {
     }
 
   private:
-    static constexpr size_t ALIGNMENT = 64;
-
-    static char * aligned(void * workspace) {
-        return reinterpret_cast<char *>(GGML_PAD(reinterpret_cast<uintptr_t>(workspace), ALIGNMENT));
-    }
-
     static int64_t n_steps(const ggml_tensor * op) { return op->src[0]->ne[0] / BF16_STEP; }
     static size_t  partition_bytes(const ggml_tensor * op) {
         return GGML_PAD(WorkPartition::workspace_bytes(op), ALIGNMENT);
@@ -64,10 +57,9 @@ class Bf16MatMul {
 
     // Pack this thread's steps of all columns.
     void pack_columns(const WorkPartition & items) const {
-        const int64_t begin = n_steps(op_) * params_->ith / params_->nth;
-        const int64_t end   = n_steps(op_) * (params_->ith + 1) / params_->nth;
-        WorkItem      item;
-        Bf16Columns   halves[2];
+        const auto [begin, end] = share_of(params_, n_steps(op_));
+        WorkItem    item;
+        Bf16Columns halves[2];
         for (int64_t which = 0; begin < end && which < items.n_matrices(); ++which) {
             for (int64_t set = 0; set < items.n_sets(which); ++set) {
                 get(items, which, 0, 1, set, item, halves);
@@ -107,25 +99,13 @@ class Bf16MatMul {
     char *const packed_, *const scratch_;
 };
 
-class Bf16Kernel : public Kernel {
-  public:
-    bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
-        size = Bf16MatMul::size(n_threads, op);
-        return true;
-    }
-
-    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        Bf16MatMul(params, op).compute();
-        return true;
-    }
-};
-
 }  // namespace
 
 Kernel * bf16_mul_mat_for(const ggml_tensor * weights) {
-    static Bf16Kernel products;
-    const int64_t     n    = weights->ne[0];
-    const bool        fits = n > 0 && n % BF16_STEP == 0 && weights->ne[1] >= BF16_TILE_ROWS;
+    static Kernel products(Bf16MatMul::size,
+                           [](ggml_compute_params * params, ggml_tensor * op) { Bf16MatMul(params, op).compute(); });
+    const int64_t n    = weights->ne[0];
+    const bool    fits = n > 0 && n % BF16_STEP == 0 && weights->ne[1] >= BF16_TILE_ROWS;
     return weights->type == GGML_TYPE_BF16 && fits && amx::multiplies_bf16() ? &products : nullptr;
 }
 

@@ -3,7 +3,7 @@
 #include "ggml-cpu.h"
 #include "kernels/gemm/kernel_selection.hpp"
 #include "kernels/gemm/work_partition.hpp"
-#include "kernels/simd/floats8.hpp"
+#include "kernels/simd/vector.hpp"
 
 #ifdef PYG_BF16_PAIRS
 #    include "kernels/gemm/float_micro_kernel.hpp"
@@ -27,9 +27,7 @@ void convert(const ggml_compute_params * params, const ggml_tensor * op, size_t 
     const ggml_type           type       = activation_type(op);
     const ggml_from_float_t   from_float = ggml_get_type_traits_cpu(type)->from_float;
     const int64_t             block      = ggml_blck_size(type);
-    const int64_t             n_blocks   = columns->ne[0] / block;
-    const int64_t             begin      = n_blocks * params->ith / params->nth;
-    const int64_t             end        = n_blocks * (params->ith + 1) / params->nth;
+    const auto [begin, end]              = share_of(params, columns->ne[0] / block);
     for (int64_t i = 0; begin < end && i < ggml_nrows(columns); ++i) {
         const float * const values = row_at(columns, i);
         char * const        out    = static_cast<char *>(params->wdata) + i * row + begin * ggml_type_size(type);
@@ -38,63 +36,49 @@ void convert(const ggml_compute_params * params, const ggml_tensor * op, size_t 
 }
 
 // The workspace holds the converted activations, then the work partition.
-class ConvertedMatMul : public Kernel {
-  public:
-    bool work_size(int, const ggml_tensor * op, size_t & size) override {
-        size = converted_bytes(op) + WorkPartition::workspace_bytes(op);
-        return true;
-    }
+size_t converted_bytes(const ggml_tensor * op) { return converted_row_bytes(op) * ggml_nrows(op->src[1]); }
 
-    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        const ggml_tensor * const weights    = op->src[0];
-        const ggml_tensor * const x          = op->src[1];
-        const size_t              row        = converted_row_bytes(op);
-        const size_t              strides[4] = {0, row, row * x->ne[1], row * x->ne[1] * x->ne[2]};
-        char * const              converted  = static_cast<char *>(params->wdata);
-        convert(params, op, row);
-        start_work(params, op, converted + converted_bytes(op));
-        const WorkPartition all(op, params->nth, converted, strides, converted + converted_bytes(op));
-        share_work(params, all, [&](const WorkItem & item) { compute(item, weights); });
-        return true;
-    }
+size_t work_size(int, const ggml_tensor * op) { return converted_bytes(op) + WorkPartition::workspace_bytes(op); }
 
-  private:
-    virtual void compute(const WorkItem & item, const ggml_tensor * weights) const = 0;
-
-    static size_t converted_bytes(const ggml_tensor * op) { return converted_row_bytes(op) * ggml_nrows(op->src[1]); }
-};
+template <void (*compute_one)(const WorkItem & item, const ggml_tensor * weights)>
+void compute(ggml_compute_params * params, ggml_tensor * op) {
+    const ggml_tensor * const x          = op->src[1];
+    const size_t              row        = converted_row_bytes(op);
+    const size_t              strides[4] = {0, row, row * x->ne[1], row * x->ne[1] * x->ne[2]};
+    char * const              converted  = static_cast<char *>(params->wdata);
+    convert(params, op, row);
+    start_work(params, op, converted + converted_bytes(op));
+    const WorkPartition all(op, params->nth, converted, strides, converted + converted_bytes(op));
+    share_work(params, all, [&](const WorkItem & item) { compute_one(item, op->src[0]); });
+}
 
 // Upstream's vec_dot, one result at a time.
-class RowByRow final : public ConvertedMatMul {
-    void compute(const WorkItem & item, const ggml_tensor * weights) const override {
-        const ggml_vec_dot_t dot = ggml_get_type_traits_cpu(weights->type)->vec_dot;
-        for (int64_t r = 0; r < item.n_rows; ++r) {
-            for (int64_t c = 0; c < item.n_columns; ++c) {
-                dot(static_cast<int>(weights->ne[0]), item.results[c] + r, 0, item.weights + r * weights->nb[1], 0,
-                    item.columns[c], 0, 1);
-            }
+void compute_row_by_row(const WorkItem & item, const ggml_tensor * weights) {
+    const ggml_vec_dot_t dot = ggml_get_type_traits_cpu(weights->type)->vec_dot;
+    for (int64_t r = 0; r < item.n_rows; ++r) {
+        for (int64_t c = 0; c < item.n_columns; ++c) {
+            dot(static_cast<int>(weights->ne[0]), item.results[c] + r, 0, item.weights + r * weights->nb[1], 0,
+                item.columns[c], 0, 1);
         }
     }
-};
+}
 
 #ifdef PYG_BF16_PAIRS
-class PairsOfBf16 final : public ConvertedMatMul {
-    void compute(const WorkItem & item, const ggml_tensor * weights) const override {
-        compute_item<ggml_bf16_t, RowOfPairs>(item, weights->nb[1], weights->ne[0]);
-    }
-};
+void compute_bf16_pairs(const WorkItem & item, const ggml_tensor * weights) {
+    compute_item<ggml_bf16_t, RowOfPairs>(item, weights->nb[1], weights->ne[0]);
+}
 #endif
 
 }  // namespace
 
 Kernel * converted_mul_mat_for(ggml_type type) {
 #ifdef PYG_BF16_PAIRS
-    static PairsOfBf16 pairs;
+    static Kernel pairs(work_size, compute<compute_bf16_pairs>);
     if (type == GGML_TYPE_BF16) {
         return &pairs;
     }
 #endif
-    static RowByRow                    row_by_row;
+    static Kernel                      row_by_row(work_size, compute<compute_row_by_row>);
     const ggml_type_traits_cpu * const traits    = ggml_get_type_traits_cpu(type);
     const bool                         quantised = ggml_is_quantized(type) && traits->vec_dot != nullptr;
     return quantised && ggml_get_type_traits_cpu(traits->vec_dot_type)->from_float != nullptr ? &row_by_row : nullptr;

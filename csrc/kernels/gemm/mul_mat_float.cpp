@@ -3,7 +3,7 @@
 // Activations stay 32-bit floats; upstream rounds them to the type of the weights. BF16 weights are computed here where
 // the processor has no BF16 dot product (mul_mat_converted.cpp).
 #include "kernels/gemm/kernel_selection.hpp"
-#include "kernels/simd/floats8.hpp"
+#include "kernels/simd/vector.hpp"
 
 #ifdef PYG_FLOATS8
 #    include "kernels/gemm/float_micro_kernel.hpp"
@@ -12,32 +12,23 @@
 namespace pyg::kernels {
 namespace {
 
-template <typename Value>
-class FloatMatMul : public Kernel {
-  public:
-    bool work_size(int, const ggml_tensor * op, size_t & size) override {
-        size = WorkPartition::workspace_bytes(op);
-        return true;
-    }
+size_t work_size(int, const ggml_tensor * op) { return WorkPartition::workspace_bytes(op); }
 
-    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        const ggml_tensor * const weights = op->src[0];
-        const ggml_tensor * const columns = op->src[1];
-        start_work(params, op, params->wdata);
-        const WorkPartition all(op, params->nth, static_cast<const char *>(columns->data), columns->nb, params->wdata);
-        share_work(params, all,
-                   [&](const WorkItem & item) { compute_item<Value>(item, weights->nb[1], weights->ne[0]); });
-        return true;
-    }
-};
+template <typename Value>
+void compute(ggml_compute_params * params, ggml_tensor * op) {
+    const ggml_tensor * const weights = op->src[0];
+    const ggml_tensor * const columns = op->src[1];
+    start_work(params, op, params->wdata);
+    const WorkPartition all(op, params->nth, static_cast<const char *>(columns->data), columns->nb, params->wdata);
+    share_work(params, all, [&](const WorkItem & item) { compute_item<Value>(item, weights->nb[1], weights->ne[0]); });
+}
 
 }  // namespace
 
 Kernel * float_mul_mat_for(ggml_type type) {
-    static FloatMatMul<float>       of_f32;
-    static FloatMatMul<ggml_fp16_t> of_f16;
+    static Kernel of_f32(work_size, compute<float>), of_f16(work_size, compute<ggml_fp16_t>);
 #    ifndef PYG_BF16_PAIRS
-    static FloatMatMul<ggml_bf16_t> of_bf16;
+    static Kernel of_bf16(work_size, compute<ggml_bf16_t>);
 #    endif
     switch (type) {
     case GGML_TYPE_F32:

@@ -86,23 +86,11 @@ bool can_compute(const ggml_tensor * norm, const ggml_tensor * result) {
            ggml_are_same_shape(norm->src[0], result) && epsilon_of(norm) >= 0;
 }
 
-class Norm : public Kernel {
-  public:
-    bool work_size(int, const ggml_tensor *, size_t & size) override {
-        size = 0;
-        return true;
-    }
-
-    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        compute(params, op, nullptr, op);
-        return true;
-    }
-};
-
 }  // namespace
 
 Kernel * norm_for(const ggml_tensor * op) {
-    static Norm norm;
+    static Kernel norm(no_workspace,
+                       [](ggml_compute_params * params, ggml_tensor * op) { compute(params, op, nullptr, op); });
     return can_compute(op, op) ? &norm : nullptr;
 }
 

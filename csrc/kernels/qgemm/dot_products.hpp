@@ -63,7 +63,7 @@ PYG_INLINE inline void end_sums(const BlockScales & scales, int64_t s, const Int
         if constexpr (Type::SUB_BLOCK == Type::BLOCK) {
             totals[n] = add(totals[n], Type::Dots::total(sums[n]));
         } else {
-            totals[n] = add(totals[n], Type::Dots::total(sums[n], load(scales.sub_scales[s])));
+            totals[n] = add(totals[n], Type::Dots::total(sums[n], Ints::load_bits(scales.sub_scales[s])));
             if constexpr (N > 4) {  // compilers would put it off, and lack registers for what waits for it
                 keep_in_register(totals[n]);
             }
@@ -75,12 +75,12 @@ PYG_INLINE inline void end_sums(const BlockScales & scales, int64_t s, const Int
 template <class Type>
 PYG_INLINE inline Ints min_term(const BlockScales & scales, const int16_t * sums) {
     if constexpr (Type::BLOCK == Type::SUB_BLOCK) {
-        return set1(static_cast<int32_t>(*sums));
+        return Ints::set1(static_cast<int32_t>(*sums));
     } else {
         constexpr int N_PAIRS = sub_blocks_per_block<Type>() / 2;
         Ints          offset  = zero();
         unroll<N_PAIRS>([&](auto p) PYG_INLINE {
-            offset = add(offset, madd_words(load(scales.sub_mins[p]), broadcast(sums + 2 * p)));
+            offset = add(offset, madd_words(Ints::load_bits(scales.sub_mins[p]), broadcast(sums + 2 * p)));
         });
         return offset;
     }
@@ -94,9 +94,9 @@ PYG_INLINE inline void add_products(const BlockScales & scales, int b, Columns<T
         Floats sum = product(n);
         if constexpr (Type::HAS_MIN) {
             const Ints offset = min_term<Type>(scales, columns[n]->sums + b * sub_blocks_per_block<Type>());
-            sum               = multiply_add(load_floats(scales.m[b]), to_floats(offset), sum);
+            sum               = multiply_add(Floats::load(scales.m[b]), to_floats(offset), sum);
         }
-        results[n] = multiply_add(sum, set1(columns[n]->d[b]), results[n]);
+        results[n] = multiply_add(sum, Floats::set1(columns[n]->d[b]), results[n]);
     });
 }
 
@@ -104,15 +104,14 @@ PYG_INLINE inline void add_products(const BlockScales & scales, int b, Columns<T
 template <class Type, int N>
 PYG_INLINE inline void end_block(const BlockScales & scales, int b, Columns<Type, N> columns, const Ints (&totals)[N],
                                  Floats (&results)[N]) {
-    const Floats d = load_floats(scales.d[b]);
+    const Floats d = Floats::load(scales.d[b]);
     if constexpr (Type::EXPONENT_SCALE) {
         unroll<N>([&](auto n) PYG_INLINE {
-            const Floats factor = multiply(d, set1(columns[n]->d[b]));
+            const Floats factor = d * Floats::set1(columns[n]->d[b]);
             results[n]          = multiply_add(factor, to_floats(totals[n]), results[n]);
         });
     } else {
-        add_products<Type, N>(scales, b, columns, results,
-                              [&](auto n) PYG_INLINE { return multiply(d, to_floats(totals[n])); });
+        add_products<Type, N>(scales, b, columns, results, [&](auto n) PYG_INLINE { return d * to_floats(totals[n]); });
     }
 }
 

@@ -80,7 +80,7 @@ struct TileWriter {
 
     template <int I, int STEP>
     PYG_INLINE void write(int64_t part, const Ints & weights) const {
-        store(values[Type::sub_block_of(part, I) * steps_per_sub_block<Type>() + STEP], weights);
+        weights.store(values[Type::sub_block_of(part, I) * steps_per_sub_block<Type>() + STEP]);
     }
 
     void end() const {
@@ -126,7 +126,7 @@ PYG_NOINLINE void gemv(const uint8_t * block, int64_t k, const QuantizedColumnFo
     Floats                           sums[N];
     unroll<N>([&](auto n) PYG_INLINE {
         at[n]   = columns + which[n];
-        sums[n] = set1(0.0F);
+        sums[n] = Floats::set1(0.0F);
     });
     const int64_t n_blocks = k / Type::BLOCK;
     for (int64_t i = 0; i < n_blocks; ++i, block += block_bytes<Type>()) {
@@ -137,7 +137,7 @@ PYG_NOINLINE void gemv(const uint8_t * block, int64_t k, const QuantizedColumnFo
         multiply_parts<Type, N>(block, b, NoTileWriter(), scales, at, totals);
         end_block<Type, N>(scales, b, at, totals, sums);
     }
-    unroll<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
+    unroll<N>([&](auto n) PYG_INLINE { sums[n].store(results[n]); });
 }
 
 // Adds blocks of a group, whose factors are in `tile`, times N columns to `results`, and has them Written in `tile`.
@@ -151,16 +151,16 @@ PYG_NOINLINE void gemv_blocks(const uint8_t * block, int n_blocks, Tile & tile,
     unroll<N>([&](auto n) PYG_INLINE { at[n] = columns + which[n]; });
     if constexpr (Type::BLOCK == TILE_K) {  // a single block: load `results` late, while registers are scarce
         multiply_parts<Type, N>(block, 0, Written(tile, 0), tile.scales, at, totals);
-        unroll<N>([&](auto n) PYG_INLINE { sums[n] = load_floats(results[n]); });
+        unroll<N>([&](auto n) PYG_INLINE { sums[n] = Floats::load(results[n]); });
         end_block<Type, N>(tile.scales, 0, at, totals, sums);
     } else {
-        unroll<N>([&](auto n) PYG_INLINE { sums[n] = load_floats(results[n]); });
+        unroll<N>([&](auto n) PYG_INLINE { sums[n] = Floats::load(results[n]); });
         for (int b = 0; b < n_blocks; ++b, block += block_bytes<Type>()) {
             multiply_parts<Type, N>(block, b, Written(tile, b), tile.scales, at, totals);
             end_block<Type, N>(tile.scales, b, at, totals, sums);
         }
     }
-    unroll<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
+    unroll<N>([&](auto n) PYG_INLINE { sums[n].store(results[n]); });
 }
 
 // GEMV with N = n_columns.

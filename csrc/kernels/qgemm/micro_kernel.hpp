@@ -20,7 +20,7 @@ PYG_INLINE inline void multiply_sub_block(const Tile & tile, int s, Columns<Type
 #else
         unroll<RUN>([&](auto i) PYG_INLINE {
             const int step = run * RUN + i;
-            add_step<Type, N>(columns, s, step, load(tile.values[s * N_STEPS + step]), sums);
+            add_step<Type, N>(columns, s, step, Ints::load_bits(tile.values[s * N_STEPS + step]), sums);
         });
 #endif
         end_sums<Type, N>(tile.scales, s, sums, totals);
@@ -36,7 +36,7 @@ PYG_NOINLINE void micro_kernel(const Tile & tile, int n_blocks, const QuantizedC
     Floats                           sums[N];
     unroll<N>([&](auto n) PYG_INLINE {
         at[n]   = columns + which[n];
-        sums[n] = load_floats(results[n]);
+        sums[n] = Floats::load(results[n]);
     });
     for (int b = 0; b < n_blocks; ++b) {
         Ints totals[N];
@@ -46,7 +46,7 @@ PYG_NOINLINE void micro_kernel(const Tile & tile, int n_blocks, const QuantizedC
         }
         end_block<Type, N>(tile.scales, b, at, totals, sums);
     }
-    unroll<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
+    unroll<N>([&](auto n) PYG_INLINE { sums[n].store(results[n]); });
 }
 
 }  // namespace pyg::kernels

@@ -41,12 +41,12 @@ class QuantizedMatMul {
     // `workspace` has size() bytes.
     QuantizedMatMul(const ggml_tensor * op, void * workspace)
         : op_(op), weights_(op->src[0]), x_(op->src[1]), k_(x_->ne[0]), n_rows_(ggml_nrows(x_)),
-          n_columns_(ggml_nrows(op)), quantized_(static_cast<QuantizedColumnFor<Type> *>(aligned(workspace))),
+          n_columns_(ggml_nrows(op)), quantized_(reinterpret_cast<QuantizedColumnFor<Type> *>(aligned(workspace))),
           results_(reinterpret_cast<float **>(quantized_ + n_rows_ * n_tiles() + PADDING_COLUMNS)),
           experts_(op, reinterpret_cast<int64_t *>(results_ + n_columns_)),
           rows_(reinterpret_cast<int32_t *>(experts_.n + ActiveExperts::count(op))) {}
 
-    static size_t size(const ggml_tensor * op) {
+    static size_t size(int, const ggml_tensor * op) {
         char * const          somewhere = reinterpret_cast<char *>(ALIGNMENT);
         const QuantizedMatMul product(op, somewhere);
         return reinterpret_cast<char *>(product.rows_ + product.n_columns_) - somewhere + ALIGNMENT;
@@ -54,9 +54,9 @@ class QuantizedMatMul {
 
     // Quantise this thread's part of the tiles of all rows.
     void quantize_activations(const ggml_compute_params * params) const {
-        const int64_t n   = n_rows_ * n_tiles();
-        const int64_t end = n * (params->ith + 1) / params->nth;
-        for (int64_t i = n * params->ith / params->nth; i < end; ++i) {
+        const int64_t n         = n_rows_ * n_tiles();
+        const auto [begin, end] = share_of(params, n);
+        for (int64_t i = begin; i < end; ++i) {
             const int64_t row = i / n_tiles(), tile = i % n_tiles();
             const int     n_values = static_cast<int>(std::min<int64_t>(TILE_K, k_ - tile * TILE_K));
             quantize_column<Type>(row_at(x_, row) + tile * TILE_K, n_values, quantized_[tile * n_rows_ + row]);
@@ -102,12 +102,7 @@ class QuantizedMatMul {
     }
 
   private:
-    static constexpr uintptr_t ALIGNMENT = alignof(QuantizedColumnFor<Type>);
-
-    static void * aligned(void * workspace) {
-        return reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(workspace) + ALIGNMENT - 1) / ALIGNMENT *
-                                        ALIGNMENT);
-    }
+    static_assert(alignof(QuantizedColumnFor<Type>) == ALIGNMENT);
 
     int64_t n_tiles() const { return (k_ + TILE_K - 1) / TILE_K; }
 
@@ -172,37 +167,24 @@ class QuantizedMatMul {
 };
 
 template <class Type>
-class QuantizedMatMulKernel : public Kernel {
-  public:
-    bool work_size(int, const ggml_tensor * op, size_t & size) override {
-        size = QuantizedMatMul<Type>::size(op);
-        return true;
+void compute(ggml_compute_params * params, ggml_tensor * op) {
+    const QuantizedMatMul<Type> product(op, params->wdata);
+    product.quantize_activations(params);
+    if (params->ith == 0) {
+        product.list_columns();
+        ggml_threadpool_chunk_set(params->threadpool, params->nth);
     }
-
-    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        const QuantizedMatMul<Type> product(op, params->wdata);
-        product.quantize_activations(params);
-        if (params->ith == 0) {
-            product.list_columns();
-            ggml_threadpool_chunk_set(params->threadpool, params->nth);
-        }
-        ggml_barrier(params->threadpool);
-        product.multiply(params);
-        return true;
-    }
-};
-
-template <class Type>
-Kernel * kernel_of() {
-    static QuantizedMatMulKernel<Type> kernel;
-    return &kernel;
+    ggml_barrier(params->threadpool);
+    product.multiply(params);
 }
 
 Kernel * kernel_of(ggml_type type) {
     switch (type) {
 #    define PYG_WEIGHT_TYPE(NAME, UNIT, ...)                                                                           \
-    case GGML_TYPE_##NAME:                                                                                             \
-        return kernel_of<NAME>();
+    case GGML_TYPE_##NAME: {                                                                                           \
+        static Kernel kernel(QuantizedMatMul<NAME>::size, compute<NAME>);                                              \
+        return &kernel;                                                                                                \
+    }
 #    include "kernels/qgemm/types.def"
     default:
         return nullptr;

@@ -29,14 +29,14 @@ float quantize_block(const float * x, int n, typename Dots::Activation * q) {
 
     Ints most = zero();
     for (int i = 0; i < n; i += 16) {
-        most = max_of(most, magnitude_bits(load_floats(x + i)));
+        most = max_of(most, magnitude_bits(Floats::load(x + i)));
     }
     const int32_t bits = reduce_max(most);
     float         magnitude;
     std::memcpy(&magnitude, &bits, sizeof(magnitude));
-    const Floats inverse = set1(magnitude > SMALLEST ? 127 / magnitude : 0.0F);
+    const Floats inverse = Floats::set1(magnitude > SMALLEST ? 127 / magnitude : 0.0F);
     for (int i = 0; i < n; i += 16) {
-        Dots::store(q + i, round_nearest(multiply(load_floats(x + i), inverse)));
+        Dots::store(q + i, to_ints(Floats::load(x + i) * inverse));
     }
     return magnitude / 127;
 }

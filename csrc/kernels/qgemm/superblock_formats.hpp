@@ -5,40 +5,33 @@
 
 namespace pyg::kernels {
 
-// Scales and minima of Q4_K and Q5_K: 6 bits each, eight of both in 12 bytes. Minima are subtracted, so their scale is
-// negative.
-inline void unpack_scales_and_minima(const uint8_t * block, BlockScales & scales) {
-    unpack_halves(block, 0, scales.d[0]);
-    store(scales.m[0], multiply(set1(-1.0F), load_half_floats(block + GROUP_ROWS * 2)));
-    Ints minima[8];
-    unroll<4>([&](auto j) PYG_INLINE {
-        const Ints a  = load_bytes(block + GROUP_ROWS * (4 + j));
-        const Ints b  = load_bytes(block + GROUP_ROWS * (8 + j));
-        const Ints c  = load_bytes(block + GROUP_ROWS * (12 + j));
-        minima[j]     = and_mask(b, 63);
-        minima[j + 4] = bit_or(shift_right<4>(c), shift_left<4>(shift_right<6>(b)));
-        store(scales.sub_scales[j], NarrowDots::scales(and_mask(a, 63)));
-        store(scales.sub_scales[j + 4], NarrowDots::scales(bit_or(and_mask(c, 15), shift_left<4>(shift_right<6>(a)))));
-    });
-    unroll<4>([&](auto p) PYG_INLINE { store(scales.sub_mins[p], pack_words(minima[2 * p], minima[2 * p + 1])); });
-}
-
 // Common part of Q4_K and Q5_K.
-struct SubBlockMinFormat {
+struct SubBlockMinFormat : Format {
     static constexpr int  BLOCK          = 256;
     static constexpr int  SUB_BLOCK      = 32;
     static constexpr int  PARTS          = 4;
     static constexpr int  LOADS_PER_PART = 8;
-    static constexpr int  ZERO_POINT     = 0;
     static constexpr bool HAS_MIN        = true;
-    static constexpr bool EXPONENT_SCALE = false;
     static constexpr int  SCALE_BITS     = 6;
-    using Dots                           = NarrowDots;
 
     static constexpr int64_t sub_block_of(int64_t part, int i) { return 2 * part + i; }
 
+    // Scales and minima: 6 bits each, eight of both in 12 bytes. Minima are subtracted, so their scale is negative.
     static void unpack_scales(const uint8_t * block, BlockScales & scales, int) {
-        unpack_scales_and_minima(block, scales);
+        halves_at(block, 0).store(scales.d[0]);
+        (Floats::set1(-1.0F) * halves_at(block, 2)).store(scales.m[0]);
+        Ints minima[8];
+        unroll<4>([&](auto j) PYG_INLINE {
+            const Ints a  = Ints::load(block + GROUP_ROWS * (4 + j));
+            const Ints b  = Ints::load(block + GROUP_ROWS * (8 + j));
+            const Ints c  = Ints::load(block + GROUP_ROWS * (12 + j));
+            minima[j]     = and_mask(b, 63);
+            minima[j + 4] = bit_or(shift_right<4>(c), shift_left<4>(shift_right<6>(b)));
+            Dots::scales(and_mask(a, 63)).store(scales.sub_scales[j]);
+            const Ints last = bit_or(and_mask(c, 15), shift_left<4>(shift_right<6>(a)));
+            Dots::scales(last).store(scales.sub_scales[j + 4]);
+        });
+        unroll<4>([&](auto p) PYG_INLINE { pack_words(minima[2 * p], minima[2 * p + 1]).store(scales.sub_mins[p]); });
     }
 };
 
@@ -68,24 +61,22 @@ struct Q5_K : SubBlockMinFormat {
     }
 };
 
-struct Q6_K {
-    using Struct                         = block_q6_K;
-    static constexpr int  BLOCK          = 256;
-    static constexpr int  SUB_BLOCK      = 16;
-    static constexpr int  PARTS          = 4;
-    static constexpr int  LOADS_PER_PART = 4;
-    static constexpr int  ZERO_POINT     = 32;
-    static constexpr bool HAS_MIN        = false;
-    static constexpr bool EXPONENT_SCALE = false;
-    static constexpr int  SCALE_BITS     = 8;
-    using Dots                           = NarrowDots;
+struct Q6_K : Format {
+    using Struct                        = block_q6_K;
+    static constexpr int BLOCK          = 256;
+    static constexpr int SUB_BLOCK      = 16;
+    static constexpr int PARTS          = 4;
+    static constexpr int LOADS_PER_PART = 4;
+    static constexpr int ZERO_POINT     = 32;
+    static constexpr int SCALE_BITS     = 8;
 
     static constexpr int64_t sub_block_of(int64_t part, int i) { return part / 2 * 8 + part % 2 + 2 * i; }
 
     static void unpack_scales(const uint8_t * block, BlockScales & scales, int) {
-        unpack_halves(block, 0, scales.d[0]);
+        halves_at(block, 0).store(scales.d[0]);
         unroll<16>([&](auto s) PYG_INLINE {
-            store(scales.sub_scales[s], NarrowDots::scales(load_signed_bytes(block + GROUP_ROWS * (2 + s))));
+            const auto bytes = reinterpret_cast<const int8_t *>(block + GROUP_ROWS * (2 + s));
+            Dots::scales(Ints::load(bytes)).store(scales.sub_scales[s]);
         });
     }
 
@@ -103,38 +94,36 @@ struct Q6_K {
 };
 
 // Values come from a table; scales have 6 bits and a zero point of 32.
-struct IQ4_XS {
-    using Struct                         = block_iq4_xs;
-    static constexpr int  BLOCK          = 256;
-    static constexpr int  SUB_BLOCK      = 32;
-    static constexpr int  PARTS          = 8;
-    static constexpr int  LOADS_PER_PART = 4;
-    static constexpr int  ZERO_POINT     = WideDots::ZERO_POINT;
-    static constexpr bool HAS_MIN        = false;
-    static constexpr bool EXPONENT_SCALE = false;
-    static constexpr int  SCALE_BITS     = 6;
-    using Dots                           = WideDots;
+struct IQ4_XS : Format {
+    using Struct                        = block_iq4_xs;
+    using Dots                          = WideDots;
+    static constexpr int BLOCK          = 256;
+    static constexpr int SUB_BLOCK      = 32;
+    static constexpr int PARTS          = 8;
+    static constexpr int LOADS_PER_PART = 4;
+    static constexpr int ZERO_POINT     = Dots::ZERO_POINT;
+    static constexpr int SCALE_BITS     = 6;
 
     static constexpr int64_t sub_block_of(int64_t part, int) { return part; }
 
     template <int SUB_BLOCK_INDEX>
     static void unpack_scale(const uint8_t * block, BlockScales & scales) {
-        const Ints bytes = load_bytes(block + GROUP_ROWS * (4 + SUB_BLOCK_INDEX / 2));
+        const Ints bytes = Ints::load(block + GROUP_ROWS * (4 + SUB_BLOCK_INDEX / 2));
         const Ints low   = SUB_BLOCK_INDEX % 2 == 0 ? low_halves(bytes) : high_halves(bytes);
-        const Ints high  = shift_right<14>(shift_left<14 - 2 * SUB_BLOCK_INDEX>(load_words(block + GROUP_ROWS * 2)));
-        store(scales.sub_scales[SUB_BLOCK_INDEX], Dots::scales(add(bit_or(low, shift_left<4>(high)), set1(-32))));
+        const Ints words = Ints::load(reinterpret_cast<const uint16_t *>(block + GROUP_ROWS * 2));
+        const Ints high  = shift_right<14>(shift_left<14 - 2 * SUB_BLOCK_INDEX>(words));
+        const Ints scale = add(bit_or(low, shift_left<4>(high)), Ints::set1(-32));
+        Dots::scales(scale).store(scales.sub_scales[SUB_BLOCK_INDEX]);
     }
 
     static void unpack_scales(const uint8_t * block, BlockScales & scales, int) {
-        unpack_halves(block, 0, scales.d[0]);
+        halves_at(block, 0).store(scales.d[0]);
         unroll<8>([&](auto s) PYG_INLINE { unpack_scale<s>(block, scales); });
     }
 
     template <int U, class Sums>
     PYG_INLINE static void unpack(const uint8_t * block, int64_t part, Sums & sums) {
-        const Ints units = units_at(block, 8 + 16 * part + 4 * U);
-        Dots::add_bytes<0, U>(sums, table_lookup(low_halves(units), IQ4_VALUES));
-        Dots::add_bytes<0, U + 4>(sums, table_lookup(high_halves(units), IQ4_VALUES));
+        add_iq4_values<U>(units_at(block, 8 + 16 * part + 4 * U), sums);
     }
 };
 

@@ -32,6 +32,14 @@ namespace pyg::kernels {
 
 constexpr int TILE_K = 256;
 
+// Constants of most formats.
+struct Format {
+    static constexpr int  ZERO_POINT     = 0;
+    static constexpr bool HAS_MIN        = false;
+    static constexpr bool EXPONENT_SCALE = false;
+    using Dots                           = NarrowDots;
+};
+
 struct alignas(64) BlockScales {
     uint32_t sub_scales[16][GROUP_ROWS];  // [sub-block][16 rows], in the form of Dots::scales
     uint32_t sub_mins[4][GROUP_ROWS];     // [sub-block / 2][16 rows]: minima of two sub-blocks, in 16 bits each
@@ -66,10 +74,10 @@ PYG_INLINE inline void prefetch_weights([[maybe_unused]] const uint8_t * block, 
 }
 
 // Unaligned units of 16 rows.
-inline Ints units_at(const uint8_t * block, int64_t byte) { return load(block + GROUP_ROWS * byte); }
+inline Ints units_at(const uint8_t * block, int64_t byte) { return Ints::load_bits(block + GROUP_ROWS * byte); }
 
-inline void unpack_halves(const uint8_t * block, int byte, float * floats) {
-    store(floats, load_half_floats(block + GROUP_ROWS * byte));
+inline Floats halves_at(const uint8_t * block, int byte) {
+    return Floats::load(reinterpret_cast<const ggml_fp16_t *>(block + GROUP_ROWS * byte));
 }
 
 // The low and the high half of each byte.
@@ -78,5 +86,12 @@ inline Ints high_halves(const Ints & units) { return and_mask(shift_right<4>(uni
 
 // Values of the 4-bit codes of IQ4_NL and IQ4_XS.
 constexpr int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+// Add unit U of the four-bit codes, and unit U + 4 in their high halves, to a sub-block's sums.
+template <int U, class Sums>
+PYG_INLINE inline void add_iq4_values(const Ints & units, Sums & sums) {
+    WideDots::add_bytes<0, U>(sums, table_lookup(low_halves(units), IQ4_VALUES));
+    WideDots::add_bytes<0, U + 4>(sums, table_lookup(high_halves(units), IQ4_VALUES));
+}
 
 }  // namespace pyg::kernels

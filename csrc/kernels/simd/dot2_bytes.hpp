@@ -33,7 +33,7 @@ struct NarrowDots {
     // 16-bit scales of 16 rows in the form of total().
     static Ints scales(const Ints & x) { return pack_words(x, x); }
 
-    static Ints total(const Ints & sums) { return madd_words(sums, set1(0x00010001)); }
+    static Ints total(const Ints & sums) { return madd_words(sums, Ints::set1(0x00010001)); }
     static Ints total(const Ints & sums, const Ints & scales) { return madd_words(sums, scales); }
 };
 

@@ -1,247 +1,240 @@
-// AVX2 vectors with a 32-bit lane for each of a group's 16 rows: two registers each.
-//
-// Every instruction set has a header with the same functions (vector.hpp includes one), and those of dot4_bytes.hpp, if
-// it has such instructions, or of dot2_bytes.hpp.
+// AVX2: vectors of eight lanes. Every instruction set's header has the same operations (vector.hpp includes one).
 #pragma once
 
-#include "kernels/simd/vector_x86.hpp"
+#include "ggml.h"
+#include "kernels/simd/vector_pair.hpp"
+
+#include <immintrin.h>
+
+#include <cstdint>
 
 namespace pyg::kernels {
 
-// Copied register by register: gcc copies structs 16 bytes at a time, which stalls the next 32-byte load.
-struct Ints {
-    __m256i a, b;
+// Lanes of 32 bits. Some operations take each as two words of 16 bits, or as four bytes.
+struct Ints8 {
+    static constexpr int LANES = 8;
 
-    Ints() = default;
-    Ints(__m256i first, __m256i second) : a(first), b(second) {}
-    Ints(const Ints & other) : a(other.a), b(other.b) {}
-    Ints & operator=(const Ints & other) {
-        a = other.a;
-        b = other.b;
-        return *this;
+    __m256i v;
+
+    static Ints8 set1(int32_t x) { return {_mm256_set1_epi32(x)}; }
+
+    // A number for each lane.
+    static Ints8 load(const int8_t * from) {
+        return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(from)))};
     }
+    static Ints8 load(const uint8_t * from) {
+        return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(from)))};
+    }
+    static Ints8 load(const uint16_t * from) {
+        return {_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)))};
+    }
+
+    // The bits of all lanes.
+    static Ints8 load_bits(const void * from) { return {_mm256_loadu_si256(static_cast<const __m256i *>(from))}; }
+
+    void store(void * to) const { _mm256_storeu_si256(static_cast<__m256i *>(to), v); }
 };
 
-struct Floats {
-    __m256 a, b;
+struct Floats8 {
+    static constexpr int LANES = 8;
 
-    Floats() = default;
-    Floats(__m256 first, __m256 second) : a(first), b(second) {}
-    Floats(const Floats & other) : a(other.a), b(other.b) {}
-    Floats & operator=(const Floats & other) {
-        a = other.a;
-        b = other.b;
-        return *this;
+    __m256 v;
+
+    static Floats8 set1(float x) { return {_mm256_set1_ps(x)}; }
+
+    static Floats8 load(const float * from) { return {_mm256_loadu_ps(from)}; }
+    static Floats8 load(const ggml_fp16_t * from) {
+        return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)))};
     }
+    static Floats8 load(const ggml_bf16_t * from) {
+        const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i *>(from));
+        return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16))};
+    }
+
+    void store(void * to) const { _mm256_storeu_ps(static_cast<float *>(to), v); }
 };
-
-// MICRO_KERNEL_COLUMNS and GEMV_COLUMNS: columns whose sums fit into registers. GEMM_MIN_COLUMNS: number of columns
-// from which on tiles are faster. ACCUMULATORS: vectors of sums that leave registers for unpacking.
-constexpr int MICRO_KERNEL_COLUMNS = 4;
-constexpr int GEMV_COLUMNS         = 4;
-constexpr int GEMM_MIN_COLUMNS     = 8;
-constexpr int ACCUMULATORS         = 4;
-
-inline Ints zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-
-inline Ints set1(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
-
-// The same four bytes in every lane.
-inline Ints broadcast(const void * p) {
-    int32_t bytes;
-    std::memcpy(&bytes, p, sizeof(bytes));
-    return set1(bytes);
-}
-
-inline Ints load(const void * p) {
-    const auto at = static_cast<const __m256i *>(p);
-    return {_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
-}
-
-inline void store(void * p, const Ints & x) {
-    const auto at = static_cast<__m256i *>(p);
-    _mm256_storeu_si256(at, x.a);
-    _mm256_storeu_si256(at + 1, x.b);
-}
-
-// 16 signed or unsigned bytes as 16 lanes.
-inline Ints load_signed_bytes(const void * p) {
-    const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i *>(p));
-    return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
-}
-inline Ints load_bytes(const void * p) {
-    const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i *>(p));
-    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
-}
-
-// 16 unsigned 16-bit numbers.
-inline Ints load_words(const void * p) {
-    const auto at = static_cast<const __m128i *>(p);
-    return {_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), _mm256_cvtepu16_epi32(_mm_loadu_si128(at + 1))};
-}
 
 // Each byte AND `mask`.
-inline Ints and_mask(const Ints & x, int mask) {
-    const __m256i bits = _mm256_set1_epi8(static_cast<char>(mask));
-    return {_mm256_and_si256(x.a, bits), _mm256_and_si256(x.b, bits)};
-}
+inline Ints8 and_mask(Ints8 x, int mask) { return {_mm256_and_si256(x.v, _mm256_set1_epi8(static_cast<char>(mask)))}; }
 
 // Shift the bits of each byte; bits that cross into another byte have to be masked.
 template <int BY>
-Ints shift_right(const Ints & x) {
-    return {_mm256_srli_epi16(x.a, BY), _mm256_srli_epi16(x.b, BY)};
+Ints8 shift_right(Ints8 x) {
+    return {_mm256_srli_epi16(x.v, BY)};
 }
-inline Ints shift_right(const Ints & x, int by) {
-    const __m128i places = _mm_cvtsi32_si128(by);
-    return {_mm256_srl_epi16(x.a, places), _mm256_srl_epi16(x.b, places)};
-}
+inline Ints8 shift_right(Ints8 x, int by) { return {_mm256_srl_epi16(x.v, _mm_cvtsi32_si128(by))}; }
 template <int BY>
-Ints shift_left(const Ints & x) {
-    return {_mm256_slli_epi16(x.a, BY), _mm256_slli_epi16(x.b, BY)};
+Ints8 shift_left(Ints8 x) {
+    return {_mm256_slli_epi16(x.v, BY)};
 }
 
-inline Ints bit_or(const Ints & x, const Ints & y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
+inline Ints8 bit_or(Ints8 x, Ints8 y) { return {_mm256_or_si256(x.v, y.v)}; }
 
 // Bits FIRST to FIRST + 3 of each lane become bit 4 of its four bytes.
 template <int FIRST>
-Ints spread_fifth_bits(const Ints & x) {
+Ints8 spread_fifth_bits(Ints8 x) {
     const __m256i which = _mm256_set1_epi32(0x08040201 << FIRST % 8 / 4 * 4);
-    const __m256i byte = _mm256_add_epi8(_mm256_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0, 12, 12, 12,
-                                                         12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0),
-                                         _mm256_set1_epi8(FIRST / 8));
-    const __m256i sixteen = _mm256_set1_epi8(16);
-    const auto    spread  = [&](__m256i bits) {
-        const __m256i own = _mm256_and_si256(_mm256_shuffle_epi8(bits, byte), which);
-        return _mm256_and_si256(_mm256_cmpeq_epi8(own, which), sixteen);
-    };
-    return {spread(x.a), spread(x.b)};
+    const __m256i lane =
+        _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0, 0x04040404, 0x08080808, 0x0C0C0C0C);
+    const __m256i byte = _mm256_add_epi8(lane, _mm256_set1_epi8(FIRST / 8));
+    const __m256i own  = _mm256_and_si256(_mm256_shuffle_epi8(x.v, byte), which);
+    return {_mm256_and_si256(_mm256_cmpeq_epi8(own, which), _mm256_set1_epi8(16))};
 }
 
 // Table lookup: each byte, less than 16, is an index.
-inline Ints table_lookup(const Ints & places, const int8_t (&table)[16]) {
-    const __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i *>(table)));
-    return {_mm256_shuffle_epi8(values, places.a), _mm256_shuffle_epi8(values, places.b)};
+inline Ints8 table_lookup(Ints8 places, const int8_t (&table)[16]) {
+    const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i *>(table));
+    return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), places.v)};
 }
 
-// 32-bit lanes.
-inline Ints add(const Ints & x, const Ints & y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+inline Ints8 add(Ints8 x, Ints8 y) { return {_mm256_add_epi32(x.v, y.v)}; }
+inline Ints8 add_words(Ints8 x, Ints8 y) { return {_mm256_add_epi16(x.v, y.v)}; }
+inline Ints8 multiply(Ints8 x, Ints8 y) { return {_mm256_mullo_epi32(x.v, y.v)}; }
+inline Ints8 max_of(Ints8 x, Ints8 y) { return {_mm256_max_epi32(x.v, y.v)}; }
 
-inline Ints multiply(const Ints & x, const Ints & y) {
-    return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
+// Dot product of the two words of each lane.
+inline Ints8 madd_words(Ints8 x, Ints8 y) { return {_mm256_madd_epi16(x.v, y.v)}; }
+
+// Unsigned weights times activations, pairs added to words.
+inline Ints8 maddubs(Ints8 weights, Ints8 activations) { return {_mm256_maddubs_epi16(weights.v, activations.v)}; }
+
+#ifdef __AVXVNNI__
+// Add the dot product of four unsigned weights and four activations to each lane.
+inline Ints8 dot4_add(Ints8 sums, Ints8 weights, Ints8 activations) {
+    return {_mm256_dpbusd_avx_epi32(sums.v, weights.v, activations.v)};
+}
+#endif
+
+// That instruction takes unsigned weights, so signed ones get a zero point.
+constexpr int ZERO_POINT_OF_BYTES = 128;
+inline Ints8  add_zero_point(Ints8 x) { return {_mm256_xor_si256(x.v, _mm256_set1_epi8(-128))}; }
+
+// The low words of x and, above them, those of y.
+inline Ints8 pack_words(Ints8 x, Ints8 y) { return {_mm256_blend_epi16(x.v, _mm256_slli_epi32(y.v, 16), 0xAA)}; }
+
+// The first or last two signed bytes of each lane as words.
+template <int HALF>
+Ints8 widen_bytes(Ints8 x) {
+    const __m256i place = HALF == 0 ? _mm256_set1_epi64x(0x0580048001800080) : _mm256_set1_epi64x(0x0780068003800280);
+    const __m256i lanes = _mm256_set_epi64x(0x0808080808080808, 0, 0x0808080808080808, 0);
+    return {_mm256_srai_epi16(_mm256_shuffle_epi8(x.v, _mm256_add_epi8(place, lanes)), 8)};
 }
 
-// Dot product of the two 16-bit numbers of each lane.
-inline Ints madd_words(const Ints & x, const Ints & y) {
-    return {_mm256_madd_epi16(x.a, y.a), _mm256_madd_epi16(x.b, y.b)};
-}
-
-// The low 16 bits of x and, above them, those of y.
-inline Ints pack_words(const Ints & x, const Ints & y) {
-    return {_mm256_blend_epi16(x.a, _mm256_slli_epi32(y.a, 16), 0xAA),
-            _mm256_blend_epi16(x.b, _mm256_slli_epi32(y.b, 16), 0xAA)};
-}
-
-inline Floats to_floats(const Ints & x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
-
-inline Floats as_floats(const Ints & bits) { return {_mm256_castsi256_ps(bits.a), _mm256_castsi256_ps(bits.b)}; }
-
-// Round to nearest, ties to even.
-inline Ints round_nearest(const Floats & x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
-
-// The bits of |x|.
-inline Ints magnitude_bits(const Floats & x) {
-    const __m256i mask = _mm256_set1_epi32(0x7FFFFFFF);
-    return {_mm256_and_si256(_mm256_castps_si256(x.a), mask), _mm256_and_si256(_mm256_castps_si256(x.b), mask)};
-}
-
-inline Ints max_of(const Ints & x, const Ints & y) { return {_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
-
-inline int32_t reduce_max(const Ints & x) {
-    const __m256i eight = _mm256_max_epi32(x.a, x.b);
-    __m128i       most  = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-    most                = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4E));
-    most                = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xB1));
+inline int32_t reduce_max(Ints8 x) {
+    __m128i most = _mm_max_epi32(_mm256_castsi256_si128(x.v), _mm256_extracti128_si256(x.v, 1));
+    most         = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4E));
+    most         = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xB1));
     return _mm_cvtsi128_si32(most);
 }
 
-inline Floats load_floats(const float * p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-
-inline Floats load_half_floats(const void * p) {
-    const auto at = static_cast<const __m128i *>(p);
-    return {_mm256_cvtph_ps(_mm_loadu_si128(at)), _mm256_cvtph_ps(_mm_loadu_si128(at + 1))};
-}
-
-inline void store(float * p, const Floats & x) {
-    _mm256_storeu_ps(p, x.a);
-    _mm256_storeu_ps(p + 8, x.b);
-}
-
-inline Floats multiply(const Floats & x, const Floats & y) {
-    return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
-}
-
-inline Floats set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-
-// x * y + z
-inline Floats multiply_add(const Floats & x, const Floats & y, const Floats & z) {
-    return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
-}
-
-// Force x into a register here: compilers would otherwise compute all products of a sub-block before adding them, with
-// too few registers, or reload weights for each column.
-inline void keep_in_register([[maybe_unused]] Ints & x) {
-#if defined(__GNUC__)
-    asm("" : "+x"(x.a), "+x"(x.b));
-#endif
-}
-
 // Store 16 numbers as 8 or 16 bits each.
-inline void store_bytes(int8_t * q, const Ints & x) {
-    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
+inline void store_words(int16_t * q, const VectorPair<Ints8> & x) {
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a.v, x.b.v), 0xD8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(q), words);
+}
+inline void store_bytes(int8_t * q, const VectorPair<Ints8> & x) {
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a.v, x.b.v), 0xD8);
     const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i *>(q), bytes);
 }
 
-#ifdef __AVXVNNI__
-#    define PYG_DOT4
-
-// The instruction takes unsigned weights, so signed ones get a zero point of 128.
-constexpr int ZERO_POINT_OF_BYTES = 128;
-
-inline Ints add_zero_point(const Ints & x) {
-    const __m256i sign = _mm256_set1_epi8(-128);
-    return {_mm256_xor_si256(x.a, sign), _mm256_xor_si256(x.b, sign)};
+// Two 16-bit sums of 16 signed bytes: of the first two of each four, and of the other two.
+inline uint32_t sums_of_pairs(const int8_t * q) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(q));
+    __m128i       sums  = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes);
+    sums                = _mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0x4E));
+    sums                = _mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0xB1));
+    return static_cast<uint32_t>(_mm_cvtsi128_si32(sums));
 }
 
-// Add the dot product of four unsigned weights and four activations to each lane.
-inline Ints dot4_add(const Ints & sums, const Ints & weights, const Ints & activations) {
-    return {_mm256_dpbusd_avx_epi32(sums.a, weights.a, activations.a),
-            _mm256_dpbusd_avx_epi32(sums.b, weights.b, activations.b)};
-}
-#else
-inline void store_words(int16_t * q, const Ints & x) {
-    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
-    _mm256_storeu_si256(reinterpret_cast<__m256i *>(q), words);
+inline Floats8 to_floats(Ints8 x) { return {_mm256_cvtepi32_ps(x.v)}; }
+inline Floats8 as_floats(Ints8 bits) { return {_mm256_castsi256_ps(bits.v)}; }
+
+// Round to nearest, ties to even.
+inline Ints8   to_ints(Floats8 x) { return {_mm256_cvtps_epi32(x.v)}; }
+inline Floats8 round_nearest(Floats8 x) {
+    return {_mm256_round_ps(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
 
-// 16-bit lanes.
-inline Ints add_words(const Ints & x, const Ints & y) {
-    return {_mm256_add_epi16(x.a, y.a), _mm256_add_epi16(x.b, y.b)};
+inline Floats8 magnitude(Floats8 x) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), x.v)}; }
+inline Ints8   magnitude_bits(Floats8 x) { return {_mm256_castps_si256(magnitude(x).v)}; }
+
+inline Floats8 operator+(Floats8 x, Floats8 y) { return {_mm256_add_ps(x.v, y.v)}; }
+inline Floats8 operator-(Floats8 x, Floats8 y) { return {_mm256_sub_ps(x.v, y.v)}; }
+inline Floats8 operator*(Floats8 x, Floats8 y) { return {_mm256_mul_ps(x.v, y.v)}; }
+inline Floats8 operator/(Floats8 x, Floats8 y) { return {_mm256_div_ps(x.v, y.v)}; }
+
+// x * y + z, rounded once
+inline Floats8 multiply_add(Floats8 x, Floats8 y, Floats8 z) { return {_mm256_fmadd_ps(x.v, y.v, z.v)}; }
+
+// y where x is NaN
+inline Floats8 max_of(Floats8 x, Floats8 y) { return {_mm256_max_ps(x.v, y.v)}; }
+
+// a where x < y, otherwise b
+inline Floats8 select_less(Floats8 x, Floats8 y, Floats8 a, Floats8 b) {
+    return {_mm256_blendv_ps(b.v, a.v, _mm256_cmp_ps(x.v, y.v, _CMP_LT_OQ))};
 }
 
-// Unsigned weights times activations, pairs added to 16 bits.
-inline Ints maddubs(const Ints & weights, const Ints & activations) {
-    return {_mm256_maddubs_epi16(weights.a, activations.a), _mm256_maddubs_epi16(weights.b, activations.b)};
+// |x| with the sign of y, for x >= 0
+inline Floats8 copy_sign(Floats8 y, Floats8 x) {
+    return {_mm256_or_ps(_mm256_and_ps(_mm256_set1_ps(-0.0f), y.v), x.v)};
 }
 
-// The first or last two signed bytes of each lane as 16-bit numbers.
-template <int HALF>
-Ints widen_bytes(const Ints & x) {
-    const __m256i place = HALF == 0 ? _mm256_set1_epi64x(0x0580048001800080) : _mm256_set1_epi64x(0x0780068003800280);
-    const __m256i lanes = _mm256_set_epi64x(0x0808080808080808, 0, 0x0808080808080808, 0);
-    const __m256i high  = _mm256_add_epi8(place, lanes);
-    return {_mm256_srai_epi16(_mm256_shuffle_epi8(x.a, high), 8), _mm256_srai_epi16(_mm256_shuffle_epi8(x.b, high), 8)};
+// x * 2^n for integer n; x and the result must be normal.
+inline Floats8 ldexp_of(Floats8 n, Floats8 x) {
+    const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n.v), 23);
+    return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x.v), exponent))};
 }
+
+// Lanes [low, high) of x, and -infinity in the others.
+inline Floats8 keep_lanes(Floats8 x, int low, int high) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i in   = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(low), lane),  //
+                                             _mm256_cmpgt_epi32(_mm256_set1_epi32(high), lane));
+    return {_mm256_blendv_ps(_mm256_set1_ps(-__builtin_inff()), x.v, _mm256_castsi256_ps(in))};
+}
+
+// Force x into a register here: compilers would otherwise reload it for each use, or compute all products of a
+// sub-block before adding them, with too few registers.
+template <class Vector>
+PYG_INLINE inline auto keep_in_register([[maybe_unused]] Vector & x) -> decltype(void(x.v)) {
+#if defined(__GNUC__) && !defined(PYG_MODELLED)  // csrc/tests
+    asm("" : "+v"(x.v));
 #endif
+}
+
+// All horizontal sums use this order: i and i + 4, then i and i + 2, then both.
+inline float reduce_add(Floats8 x) {
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x.v), _mm256_extractf128_ps(x.v, 1));
+    const __m128 two  = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+// Store reduce_add() of four vectors.
+inline void store_reduced(float * to, Floats8 a, Floats8 b, Floats8 c, Floats8 d) {
+    const __m256 ac  = _mm256_add_ps(_mm256_permute2f128_ps(a.v, c.v, 0x20), _mm256_permute2f128_ps(a.v, c.v, 0x31));
+    const __m256 bd  = _mm256_add_ps(_mm256_permute2f128_ps(b.v, d.v, 0x20), _mm256_permute2f128_ps(b.v, d.v, 0x31));
+    const __m256 two = _mm256_add_ps(_mm256_unpacklo_ps(ac, bd), _mm256_unpackhi_ps(ac, bd));  // a b a b, c d c d
+    const __m256 one = _mm256_add_ps(two, _mm256_permute_ps(two, 0x4E));
+    _mm_storeu_ps(to, _mm_movelh_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1)));
+}
+
+inline float reduce_max(Floats8 x) {
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x.v), _mm256_extractf128_ps(x.v, 1));
+    const __m128 two  = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+// Bit mask of the 32 half floats that equal `value` bitwise.
+inline uint32_t equal_mask(const uint16_t * values, uint16_t value) {
+    const __m256i wanted = _mm256_set1_epi16(static_cast<int16_t>(value));
+    const auto    at     = reinterpret_cast<const __m256i *>(values);
+    const __m256i first  = _mm256_cmpeq_epi16(_mm256_loadu_si256(at), wanted);
+    const __m256i second = _mm256_cmpeq_epi16(_mm256_loadu_si256(at + 1), wanted);
+    const __m256i bytes  = _mm256_permute4x64_epi64(_mm256_packs_epi16(first, second), 0xD8);
+    return static_cast<uint32_t>(_mm256_movemask_epi8(bytes));
+}
+
+inline float to_float(ggml_fp16_t x) { return _cvtsh_ss(x); }
 
 }  // namespace pyg::kernels

@@ -1,5 +1,8 @@
-// NEON vectors with dot products (see vector_avx2.hpp): four registers each.
+// NEON: vectors of four lanes (see vector_avx2.hpp), used in pairs and in pairs of pairs.
 #pragma once
+
+#include "ggml.h"
+#include "kernels/simd/vector_pair.hpp"
 
 #include <arm_neon.h>
 
@@ -8,166 +11,127 @@
 
 namespace pyg::kernels {
 
-struct Ints {
-    int32x4_t a, b, c, d;
+struct Ints4 {
+    static constexpr int LANES = 4;
+
+    int32x4_t v;
+
+    Ints4() = default;
+    Ints4(int32x4_t lanes) : v(lanes) {}
+    Ints4(uint32x4_t lanes) : v(vreinterpretq_s32_u32(lanes)) {}
+    Ints4(uint16x8_t words) : v(vreinterpretq_s32_u16(words)) {}
+    Ints4(uint8x16_t bytes) : v(vreinterpretq_s32_u8(bytes)) {}
+
+    uint16x8_t words() const { return vreinterpretq_u16_s32(v); }
+    uint8x16_t bytes() const { return vreinterpretq_u8_s32(v); }
+    int16x8_t  signed_words() const { return vreinterpretq_s16_s32(v); }
+    int8x16_t  signed_bytes() const { return vreinterpretq_s8_s32(v); }
+
+    static Ints4 set1(int32_t x) { return vdupq_n_s32(x); }
+    static Ints4 load_bits(const void * from) { return vld1q_u8(static_cast<const uint8_t *>(from)); }
+    void         store(void * to) const { vst1q_u8(static_cast<uint8_t *>(to), bytes()); }
 };
 
-struct Floats {
-    float32x4_t a, b, c, d;
+using Ints8  = VectorPair<Ints4>;
+using Ints16 = VectorPair<Ints8>;
+
+// Four vectors at a time, so that a register of bytes is loaded once.
+inline Ints16 wider(int16x8_t low, int16x8_t high) {
+    return {{vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low)}, {vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)}};
+}
+inline Ints16 wider(uint16x8_t low, uint16x8_t high) {
+    return {{vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low)}, {vmovl_u16(vget_low_u16(high)), vmovl_high_u16(high)}};
+}
+template <>
+template <>
+inline Ints16 Ints16::load(const int8_t * from) {
+    const int8x16_t bytes = vld1q_s8(from);
+    return wider(vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
+}
+template <>
+template <>
+inline Ints16 Ints16::load(const uint8_t * from) {
+    const uint8x16_t bytes = vld1q_u8(from);
+    return wider(vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes));
+}
+template <>
+template <>
+inline Ints16 Ints16::load(const uint16_t * from) {
+    return wider(vld1q_u16(from), vld1q_u16(from + 8));
+}
+
+struct Floats4 {
+    static constexpr int LANES = 4;
+
+    float32x4_t v;
+
+    static Floats4 set1(float x) { return {vdupq_n_f32(x)}; }
+
+    static Floats4 load(const float * from) { return {vld1q_f32(from)}; }
+    static Floats4 load(const ggml_fp16_t * from) { return {vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)))}; }
+    static Floats4 load(const ggml_bf16_t * from) {
+        return {vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(reinterpret_cast<const uint16_t *>(from)), 16))};
+    }
+
+    void store(void * to) const { vst1q_f32(static_cast<float *>(to), v); }
 };
 
-constexpr int MICRO_KERNEL_COLUMNS = 4;
-constexpr int GEMV_COLUMNS         = 4;
-constexpr int GEMM_MIN_COLUMNS     = 8;
-constexpr int ACCUMULATORS         = 4;
+using Floats8 = VectorPair<Floats4>;
 
-// `function` of each register.
-template <class Function>
-PYG_INLINE inline Ints each(const Ints & x, const Function & function) {
-    return {function(x.a), function(x.b), function(x.c), function(x.d)};
-}
-template <class Function>
-PYG_INLINE inline Ints each(const Ints & x, const Ints & y, const Function & function) {
-    return {function(x.a, y.a), function(x.b, y.b), function(x.c, y.c), function(x.d, y.d)};
-}
+inline Ints4 and_mask(Ints4 x, int mask) { return vandq_u8(x.bytes(), vdupq_n_u8(static_cast<uint8_t>(mask))); }
 
-// The same of their bytes, without sign.
-template <class Function>
-PYG_INLINE inline Ints each_byte(const Ints & x, const Function & function) {
-    return each(x, [&](int32x4_t v) { return vreinterpretq_s32_u8(function(vreinterpretq_u8_s32(v))); });
-}
-
-// The same of their numbers of 16 bits, without sign.
-template <class Function>
-PYG_INLINE inline Ints each_word(const Ints & x, const Function & function) {
-    return each(x, [&](int32x4_t v) { return vreinterpretq_s32_u16(function(vreinterpretq_u16_s32(v))); });
-}
-
-inline Ints set1(int32_t x) { return {vdupq_n_s32(x), vdupq_n_s32(x), vdupq_n_s32(x), vdupq_n_s32(x)}; }
-
-inline Ints zero() { return set1(int32_t(0)); }
-
-inline Ints broadcast(const void * p) {
-    int32_t bytes;
-    std::memcpy(&bytes, p, sizeof(bytes));
-    return set1(bytes);
-}
-
-inline Ints load(const void * p) {
-    const auto at = static_cast<const uint8_t *>(p);
-    return {vreinterpretq_s32_u8(vld1q_u8(at)), vreinterpretq_s32_u8(vld1q_u8(at + 16)),
-            vreinterpretq_s32_u8(vld1q_u8(at + 32)), vreinterpretq_s32_u8(vld1q_u8(at + 48))};
-}
-
-inline void store(void * p, const Ints & x) {
-    const auto at = static_cast<uint8_t *>(p);
-    vst1q_u8(at, vreinterpretq_u8_s32(x.a));
-    vst1q_u8(at + 16, vreinterpretq_u8_s32(x.b));
-    vst1q_u8(at + 32, vreinterpretq_u8_s32(x.c));
-    vst1q_u8(at + 48, vreinterpretq_u8_s32(x.d));
-}
-
-inline Ints load_signed_bytes(const void * p) {
-    const int8x16_t bytes = vld1q_s8(static_cast<const int8_t *>(p));
-    const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
-    return {vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)), vmovl_s16(vget_low_s16(high)),
-            vmovl_s16(vget_high_s16(high))};
-}
-
-inline Ints wider(uint16x8_t low, uint16x8_t high) {
-    return {vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(low))), vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(low))),
-            vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))),
-            vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(high)))};
-}
-
-inline Ints load_bytes(const void * p) {
-    const uint8x16_t bytes = vld1q_u8(static_cast<const uint8_t *>(p));
-    return wider(vmovl_u8(vget_low_u8(bytes)), vmovl_u8(vget_high_u8(bytes)));
-}
-
-inline Ints load_words(const void * p) {
-    const uint8x16_t low  = vld1q_u8(static_cast<const uint8_t *>(p));
-    const uint8x16_t high = vld1q_u8(static_cast<const uint8_t *>(p) + 16);
-    return wider(vreinterpretq_u16_u8(low), vreinterpretq_u16_u8(high));
-}
-
-inline Ints and_mask(const Ints & x, int mask) {
-    const uint8x16_t bits = vdupq_n_u8(static_cast<uint8_t>(mask));
-    return each_byte(x, [&](uint8x16_t v) { return vandq_u8(v, bits); });
-}
-
+inline Ints4 shift_right(Ints4 x, int by) { return vshlq_u16(x.words(), vdupq_n_s16(static_cast<int16_t>(-by))); }
 template <int BY>
-Ints shift_right(const Ints & x) {
-    return each_word(x, [](uint16x8_t v) { return vshlq_u16(v, vdupq_n_s16(-BY)); });
-}
-inline Ints shift_right(const Ints & x, int by) {
-    return each_word(x, [by](uint16x8_t v) { return vshlq_u16(v, vdupq_n_s16(static_cast<int16_t>(-by))); });
+Ints4 shift_right(Ints4 x) {
+    return shift_right(x, BY);
 }
 template <int BY>
-Ints shift_left(const Ints & x) {
-    return each_word(x, [](uint16x8_t v) { return vshlq_u16(v, vdupq_n_s16(BY)); });
+Ints4 shift_left(Ints4 x) {
+    return shift_right(x, -BY);
 }
 
-inline Ints bit_or(const Ints & x, const Ints & y) {
-    return each(x, y, [](int32x4_t v, int32x4_t w) { return vorrq_s32(v, w); });
-}
+inline Ints4 bit_or(Ints4 x, Ints4 y) { return vorrq_s32(x.v, y.v); }
 
 template <int FIRST>
-Ints spread_fifth_bits(const Ints & x) {
+Ints4 spread_fifth_bits(Ints4 x) {
     const uint8x16_t which   = vreinterpretq_u8_u32(vdupq_n_u32(0x08040201u << FIRST % 8 / 4 * 4));
     const uint32_t   rows[4] = {0, 0x04040404, 0x08080808, 0x0C0C0C0C};
     const uint8x16_t byte    = vaddq_u8(vreinterpretq_u8_u32(vld1q_u32(rows)), vdupq_n_u8(FIRST / 8));
-    return each_byte(x, [&](uint8x16_t v) { return vandq_u8(vtstq_u8(vqtbl1q_u8(v, byte), which), vdupq_n_u8(16)); });
+    return vandq_u8(vtstq_u8(vqtbl1q_u8(x.bytes(), byte), which), vdupq_n_u8(16));
 }
 
-inline Ints table_lookup(const Ints & places, const int8_t (&table)[16]) {
-    const uint8x16_t values = vreinterpretq_u8_s8(vld1q_s8(table));
-    return each_byte(places, [&](uint8x16_t v) { return vqtbl1q_u8(values, v); });
+inline Ints4 table_lookup(Ints4 places, const int8_t (&table)[16]) {
+    return vqtbl1q_u8(vreinterpretq_u8_s8(vld1q_s8(table)), places.bytes());
 }
 
-inline Ints add(const Ints & x, const Ints & y) {
-    return each(x, y, [](int32x4_t v, int32x4_t w) { return vaddq_s32(v, w); });
+inline Ints4 add(Ints4 x, Ints4 y) { return vaddq_s32(x.v, y.v); }
+inline Ints4 multiply(Ints4 x, Ints4 y) { return vmulq_s32(x.v, y.v); }
+inline Ints4 max_of(Ints4 x, Ints4 y) { return vmaxq_s32(x.v, y.v); }
+
+inline Ints4 madd_words(Ints4 x, Ints4 y) {
+    const int16x8_t p = x.signed_words(), q = y.signed_words();
+    return vpaddq_s32(vmull_s16(vget_low_s16(p), vget_low_s16(q)), vmull_high_s16(p, q));
 }
 
-inline Ints multiply(const Ints & x, const Ints & y) {
-    return each(x, y, [](int32x4_t v, int32x4_t w) { return vmulq_s32(v, w); });
-}
+inline Ints4 pack_words(Ints4 x, Ints4 y) { return vsliq_n_s32(x.v, y.v, 16); }
 
-inline Ints madd_words(const Ints & x, const Ints & y) {
-    return each(x, y, [](int32x4_t v, int32x4_t w) {
-        const int16x8_t p = vreinterpretq_s16_s32(v), q = vreinterpretq_s16_s32(w);
-        return vpaddq_s32(vmull_s16(vget_low_s16(p), vget_low_s16(q)), vmull_high_s16(p, q));
-    });
-}
+inline int32_t reduce_max(Ints4 x) { return vmaxvq_s32(x.v); }
 
-inline Ints pack_words(const Ints & x, const Ints & y) {
-    return each(x, y, [](int32x4_t v, int32x4_t w) { return vsliq_n_s32(v, w, 16); });
+#ifdef __ARM_FEATURE_DOTPROD
+inline Ints4 dot4_add(Ints4 sums, Ints4 weights, Ints4 activations) {
+    return vdotq_s32(sums.v, weights.signed_bytes(), activations.signed_bytes());
 }
+#endif
 
-inline Floats to_floats(const Ints & x) {
-    return {vcvtq_f32_s32(x.a), vcvtq_f32_s32(x.b), vcvtq_f32_s32(x.c), vcvtq_f32_s32(x.d)};
+// The weights may have a sign, so nothing has to be added.
+constexpr int ZERO_POINT_OF_BYTES = 0;
+inline Ints4  add_zero_point(Ints4 x) { return x; }
+
+inline void store_bytes(int8_t * q, const Ints16 & x) {
+    const int16x8_t low  = vcombine_s16(vqmovn_s32(x.a.a.v), vqmovn_s32(x.a.b.v));
+    const int16x8_t high = vcombine_s16(vqmovn_s32(x.b.a.v), vqmovn_s32(x.b.b.v));
+    vst1q_s8(q, vcombine_s8(vqmovn_s16(low), vqmovn_s16(high)));
 }
-
-inline Floats as_floats(const Ints & bits) {
-    return {vreinterpretq_f32_s32(bits.a), vreinterpretq_f32_s32(bits.b), vreinterpretq_f32_s32(bits.c),
-            vreinterpretq_f32_s32(bits.d)};
-}
-
-inline Ints round_nearest(const Floats & x) {
-    return {vcvtnq_s32_f32(x.a), vcvtnq_s32_f32(x.b), vcvtnq_s32_f32(x.c), vcvtnq_s32_f32(x.d)};
-}
-
-inline Ints magnitude_bits(const Floats & x) {
-    const Ints bits = {vreinterpretq_s32_f32(x.a), vreinterpretq_s32_f32(x.b), vreinterpretq_s32_f32(x.c),
-                       vreinterpretq_s32_f32(x.d)};
-    return each(bits, [](int32x4_t v) { return vandq_s32(v, vdupq_n_s32(0x7FFFFFFF)); });
-}
-
-inline Ints max_of(const Ints & x, const Ints & y) {
-    return each(x, y, [](int32x4_t v, int32x4_t w) { return vmaxq_s32(v, w); });
-}
-
-inline int32_t reduce_max(const Ints & x) { return vmaxvq_s32(vmaxq_s32(vmaxq_s32(x.a, x.b), vmaxq_s32(x.c, x.d))); }
 
 inline uint32_t sums_of_pairs(const int8_t * q) {
     const int16x8_t pairs = vpaddlq_s8(vld1q_s8(q));  // first, other, first, other, ...
@@ -175,95 +139,98 @@ inline uint32_t sums_of_pairs(const int8_t * q) {
     return vget_lane_u32(vreinterpret_u32_s16(vadd_s16(sums, vext_s16(sums, sums, 2))), 0);
 }
 
-inline Floats load_floats(const float * p) {
-    return {vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)};
+inline Floats4 to_floats(Ints4 x) { return {vcvtq_f32_s32(x.v)}; }
+inline Floats4 as_floats(Ints4 bits) { return {vreinterpretq_f32_s32(bits.v)}; }
+
+inline Ints4   to_ints(Floats4 x) { return vcvtnq_s32_f32(x.v); }
+inline Floats4 round_nearest(Floats4 x) { return {vrndnq_f32(x.v)}; }
+
+inline Floats4 magnitude(Floats4 x) { return {vabsq_f32(x.v)}; }
+inline Ints4   magnitude_bits(Floats4 x) { return vreinterpretq_s32_f32(magnitude(x).v); }
+
+inline Floats4 operator+(Floats4 x, Floats4 y) { return {vaddq_f32(x.v, y.v)}; }
+inline Floats4 operator-(Floats4 x, Floats4 y) { return {vsubq_f32(x.v, y.v)}; }
+inline Floats4 operator*(Floats4 x, Floats4 y) { return {vmulq_f32(x.v, y.v)}; }
+inline Floats4 operator/(Floats4 x, Floats4 y) { return {vdivq_f32(x.v, y.v)}; }
+
+inline Floats4 multiply_add(Floats4 x, Floats4 y, Floats4 z) { return {vfmaq_f32(z.v, x.v, y.v)}; }
+
+inline Floats4 select_less(Floats4 x, Floats4 y, Floats4 a, Floats4 b) {
+    return {vbslq_f32(vcltq_f32(x.v, y.v), a.v, b.v)};
 }
 
-inline Floats load_half_floats(const void * p) {
-    const auto        at   = static_cast<const uint8_t *>(p);
-    const float16x8_t low  = vreinterpretq_f16_u8(vld1q_u8(at));
-    const float16x8_t high = vreinterpretq_f16_u8(vld1q_u8(at + 16));
-    return {vcvt_f32_f16(vget_low_f16(low)), vcvt_f32_f16(vget_high_f16(low)), vcvt_f32_f16(vget_low_f16(high)),
-            vcvt_f32_f16(vget_high_f16(high))};
+inline Floats4 max_of(Floats4 x, Floats4 y) { return select_less(y, x, x, y); }
+
+inline Floats4 copy_sign(Floats4 y, Floats4 x) { return {vbslq_f32(vdupq_n_u32(0x80000000), y.v, x.v)}; }
+
+inline Floats4 ldexp_of(Floats4 n, Floats4 x) {
+    const int32x4_t exponent = vshlq_n_s32(vcvtnq_s32_f32(n.v), 23);
+    return {vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x.v), exponent))};
 }
 
-inline void store(float * p, const Floats & x) {
-    vst1q_f32(p, x.a);
-    vst1q_f32(p + 4, x.b);
-    vst1q_f32(p + 8, x.c);
-    vst1q_f32(p + 12, x.d);
+inline Floats4 keep_lanes(Floats4 x, int low, int high) {
+    const int32_t    lanes[4] = {0, 1, 2, 3};
+    const int32x4_t  lane     = vld1q_s32(lanes);
+    const uint32x4_t in       = vandq_u32(vcgeq_s32(lane, vdupq_n_s32(low)), vcltq_s32(lane, vdupq_n_s32(high)));
+    return {vbslq_f32(in, x.v, vdupq_n_f32(-__builtin_inff()))};
 }
 
-inline Floats set1(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x), vdupq_n_f32(x), vdupq_n_f32(x)}; }
-
-inline Floats multiply(const Floats & x, const Floats & y) {
-    return {vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b), vmulq_f32(x.c, y.c), vmulq_f32(x.d, y.d)};
-}
-
-inline Floats multiply_add(const Floats & x, const Floats & y, const Floats & z) {
-    return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b), vfmaq_f32(z.c, x.c, y.c), vfmaq_f32(z.d, x.d, y.d)};
-}
-
-inline void keep_in_register([[maybe_unused]] Ints & x) {
+template <class Vector>
+PYG_INLINE inline auto keep_in_register([[maybe_unused]] Vector & x) -> decltype(void(x.v)) {
 #if defined(__GNUC__)
-    asm("" : "+w"(x.a), "+w"(x.b), "+w"(x.c), "+w"(x.d));
+    asm("" : "+w"(x.v));
 #endif
 }
 
-inline void store_bytes(int8_t * q, const Ints & x) {
-    const int16x8_t low  = vcombine_s16(vqmovn_s32(x.a), vqmovn_s32(x.b));
-    const int16x8_t high = vcombine_s16(vqmovn_s32(x.c), vqmovn_s32(x.d));
-    vst1q_s8(q, vcombine_s8(vqmovn_s16(low), vqmovn_s16(high)));
+inline float32x2_t sums_of_two(Floats4 x) { return vadd_f32(vget_low_f32(x.v), vget_high_f32(x.v)); }
+
+inline float reduce_add(Floats4 x) { return vget_lane_f32(vpadd_f32(sums_of_two(x), sums_of_two(x)), 0); }
+
+inline void store_reduced(float * to, Floats4 a, Floats4 b, Floats4 c, Floats4 d) {
+    vst1q_f32(to,
+              vpaddq_f32(vcombine_f32(sums_of_two(a), sums_of_two(b)), vcombine_f32(sums_of_two(c), sums_of_two(d))));
 }
 
-#define PYG_DOT4
+inline float reduce_max(Floats4 x) { return vmaxvq_f32(x.v); }
 
-// The weights may have a sign, so nothing has to be added.
-constexpr int ZERO_POINT_OF_BYTES = 0;
+inline uint32_t equal_mask(const uint16_t * values, uint16_t value) {
+    const uint16x8_t powers = {1, 2, 4, 8, 16, 32, 64, 128};
+    uint32_t         bits   = 0;
+    for (int i = 0; i < 4; ++i) {
+        const uint16x8_t same = vceqq_u16(vld1q_u16(values + 8 * i), vdupq_n_u16(value));
+        bits |= static_cast<uint32_t>(vaddvq_u16(vandq_u16(same, powers))) << (8 * i);
+    }
+    return bits;
+}
 
-inline Ints add_zero_point(const Ints & x) { return x; }
-
-inline Ints dot4_add(const Ints & sums, const Ints & weights, const Ints & activations) {
-    const auto dot = [](int32x4_t sum, int32x4_t v, int32x4_t w) {
-        return vdotq_s32(sum, vreinterpretq_s8_s32(v), vreinterpretq_s8_s32(w));
-    };
-    return {dot(sums.a, weights.a, activations.a), dot(sums.b, weights.b, activations.b),
-            dot(sums.c, weights.c, activations.c), dot(sums.d, weights.d, activations.d)};
+inline float to_float(ggml_fp16_t x) {
+    __fp16 half;
+    std::memcpy(&half, &x, sizeof(half));
+    return static_cast<float>(half);
 }
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 #    define PYG_DOT8
 
-// The first four bytes of two registers' rows side by side, eight to a row, and the same of two others.
-inline Ints side_by_side(int32x4_t a, int32x4_t a_next, int32x4_t b, int32x4_t b_next) {
-    return {vzip1q_s32(a, a_next), vzip2q_s32(a, a_next), vzip1q_s32(b, b_next), vzip2q_s32(b, b_next)};
+// The four bytes of eight rows and the next four, side by side: eight to a row, two rows in a register.
+inline Ints16 side_by_side(const Ints8 & x, const Ints8 & next) {
+    return {{vzip1q_s32(x.a.v, next.a.v), vzip2q_s32(x.a.v, next.a.v)},
+            {vzip1q_s32(x.b.v, next.b.v), vzip2q_s32(x.b.v, next.b.v)}};
 }
 
-// Sums of two columns: of each pair of rows those of the first row, and then those of the second.
-struct PairSums {
-    Ints low, high;  // the first eight rows, and the others
-};
+// Add eight values of two rows, as side_by_side() puts them, times those of two columns. A register has the sums of
+// both columns for the first row, and then those for the second.
+inline Ints4 multiply_two_rows(Ints4 sums, Ints4 rows, int8x16_t columns) {
+    return vmmlaq_s32(sums.v, rows.signed_bytes(), columns);
+}
 
-inline PairSums no_pair_sums() { return {zero(), zero()}; }
-
-// Adds eight values of each row, as side_by_side() puts them, times those of two columns.
-inline void add_products_of_eight(PairSums & sums, const Ints & low, const Ints & high, const int8_t * first,
-                                  const int8_t * second) {
-    const int8x16_t columns  = vcombine_s8(vld1_s8(first), vld1_s8(second));
-    const auto      multiply = [&](int32x4_t sum, int32x4_t rows) {
-        return vmmlaq_s32(sum, vreinterpretq_s8_s32(rows), columns);
+// The sums of one column.
+template <int COLUMN>
+Ints16 column_of(const VectorPair<Ints16> & sums) {
+    const auto of_four_rows = [](const Ints8 & x) -> Ints4 {
+        return COLUMN == 0 ? vuzp1q_s32(x.a.v, x.b.v) : vuzp2q_s32(x.a.v, x.b.v);
     };
-    sums.low  = each(sums.low, low, multiply);
-    sums.high = each(sums.high, high, multiply);
-}
-
-inline Ints first_column(const PairSums & sums) {
-    return {vuzp1q_s32(sums.low.a, sums.low.b), vuzp1q_s32(sums.low.c, sums.low.d),
-            vuzp1q_s32(sums.high.a, sums.high.b), vuzp1q_s32(sums.high.c, sums.high.d)};
-}
-inline Ints second_column(const PairSums & sums) {
-    return {vuzp2q_s32(sums.low.a, sums.low.b), vuzp2q_s32(sums.low.c, sums.low.d),
-            vuzp2q_s32(sums.high.a, sums.high.b), vuzp2q_s32(sums.high.c, sums.high.d)};
+    return {{of_four_rows(sums.a.a), of_four_rows(sums.a.b)}, {of_four_rows(sums.b.a), of_four_rows(sums.b.b)}};
 }
 #endif
 

@@ -239,10 +239,6 @@ void GrammarAutomaton::spend(size_t work) {
 
 GrammarAutomaton::State GrammarAutomaton::after_text(State state, const std::string & text) {
     spent_ = 0;
-    return after_bytes(state, text);
-}
-
-GrammarAutomaton::State GrammarAutomaton::after_bytes(State state, const std::string & text) {
     for (size_t i = 0; i < text.size() && state != DEAD; i++) {
         state = after_byte(state, static_cast<uint8_t>(text[i]));
     }
@@ -252,13 +248,15 @@ GrammarAutomaton::State GrammarAutomaton::after_bytes(State state, const std::st
 // A token that the grammar names matches by id, and also by its text if it can be spelled.
 GrammarAutomaton::State GrammarAutomaton::after_token(State state, int32_t token_id) {
     spent_                   = 0;
-    const State      spelled = is_spelled(token_id) ? after_bytes(state, trie_.text(token_id)) : DEAD;
+    const State      spelled = is_spelled(token_id) ? after_text(state, trie_.text(token_id)) : DEAD;
     const StateParts parts   = states_[state];
     if (!has_names_ || parts.partial.missing != 0) {
         return spelled;
     }
-    const uint32_t named =
-        set_after(parts.set, [&](const GrammarSymbol & symbol) { return is_named(symbol, token_id); });
+    const uint32_t named = set_after(parts.set, [&](const GrammarSymbol & symbol) {
+        const bool same = symbol.value == static_cast<uint32_t>(token_id);
+        return symbol.kind == (same ? GrammarSymbol::TOKEN : GrammarSymbol::NOT_TOKEN);
+    });
     if (sets_[named].empty()) {
         return spelled;
     }
@@ -274,11 +272,6 @@ bool GrammarAutomaton::is_spelled(int32_t token_id) const {
     const std::string & text = trie_.text(token_id);
     return !text.empty() && text.find('\0') == std::string::npos &&
            (!trie_.is_special(token_id) || spelled_[static_cast<size_t>(token_id)]);
-}
-
-bool GrammarAutomaton::is_named(const GrammarSymbol & symbol, int32_t token_id) {
-    const bool same = symbol.value == static_cast<uint32_t>(token_id);
-    return (symbol.kind == GrammarSymbol::TOKEN && same) || (symbol.kind == GrammarSymbol::NOT_TOKEN && !same);
 }
 
 bool GrammarAutomaton::is_complete(State state) const {

@@ -5,7 +5,7 @@
 // stored once, so text seen before costs one table look-up per byte, and the token mask of a state is computed once.
 #pragma once
 
-#include "sampling/grammar/rules.hpp"
+#include "sampling/grammar/parser.hpp"
 #include "sampling/grammar/token_mask.hpp"
 #include "sampling/grammar/token_trie.hpp"
 
@@ -78,7 +78,6 @@ class GrammarAutomaton {
     uint32_t set_after(uint32_t set, Matches && matches);
 
     State after_byte(State state, uint8_t byte);
-    State after_bytes(State state, const std::string & text);
     State begin_character(uint32_t set, uint8_t byte);
     State continue_character(uint32_t set, Partial partial, uint8_t byte);
     State after_character(uint32_t set, uint32_t code_point);
@@ -87,8 +86,6 @@ class GrammarAutomaton {
     void  add_named_tokens(const StateParts & parts, TokenMask & mask) const;
     void  spend(size_t work);
     bool  is_spelled(int32_t token_id) const;
-
-    static bool is_named(const GrammarSymbol & symbol, int32_t token_id);
 
     const GrammarSymbol & symbol(uint32_t stack) const { return rules_.symbols[stacks_[stack].symbol]; }
 

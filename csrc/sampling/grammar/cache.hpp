@@ -2,10 +2,10 @@
 #pragma once
 
 #include "sampling/grammar/matcher.hpp"
+#include "sampling/lru_cache.hpp"
 
-#include <list>
+#include <atomic>
 #include <mutex>
-#include <string>
 
 namespace pyg {
 
@@ -15,24 +15,19 @@ class GrammarCache {
     // PYG_ERR_GRAMMAR
     std::shared_ptr<CompiledGrammar> get(const llama_vocab * vocab, const std::string & text, const std::string & root);
 
-    uint64_t n_compiled() const;
+    uint64_t n_compiled() const { return n_compiled_; }
 
   private:
     struct Entry {
-        std::string                      key;
         std::mutex                       mutex;  // held while compiling it
         std::shared_ptr<CompiledGrammar> grammar;
     };
 
-    std::shared_ptr<Entry>           entry(const std::string & key);
-    std::shared_ptr<const TokenTrie> trie(const llama_vocab * vocab);
-
-    mutable std::mutex                mutex_;
-    std::list<std::shared_ptr<Entry>> entries_;  // most recently used first
-    uint64_t                          n_compiled_ = 0;
-
-    std::mutex                       trie_mutex_;
-    std::shared_ptr<const TokenTrie> trie_;
+    std::mutex                           mutex_;
+    LruCache<std::shared_ptr<Entry>, 64> entries_;
+    std::atomic<uint64_t>                n_compiled_{0};
+    std::once_flag                       trie_once_;
+    std::shared_ptr<const TokenTrie>     trie_;
 };
 
 }  // namespace pyg

@@ -73,11 +73,7 @@ llama_sampler * wrapped(std::unique_ptr<GrammarSampler> grammar) {
 
 }  // namespace
 
-namespace pyg {
-
-llama_sampler * make_grammar_sampler(const Model & model, const pyg_sampling & options) {
+llama_sampler * pyg::make_grammar_sampler(const Model & model, const pyg_sampling & options) {
     const auto n_vocab = static_cast<size_t>(model.n_vocab());
     return wrapped(std::unique_ptr<GrammarSampler>(new GrammarSampler{n_vocab, {model, options, {}}}));
 }
-
-}  // namespace pyg

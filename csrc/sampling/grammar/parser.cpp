@@ -1,3 +1,5 @@
+// Parses grammars with upstream's parser, which prints its error messages to stderr and crashes on some grammars, so
+// these are rejected first.
 #include "sampling/grammar/parser.hpp"
 
 #include "boundary/guard.hpp"
@@ -7,8 +9,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <string>
-#include <vector>
 
 namespace {
 
@@ -19,22 +19,12 @@ constexpr int      MAX_CHAIN   = 2000;       // and its search for left recursio
 constexpr uint64_t MAX_STEPS   = 1'000'000;  // revisiting rules
 constexpr uint64_t MAX_COPIED  = 4'000'000;  // characters of literals and classes, copied for repetitions
 
-struct Place {
-    size_t line;
-    size_t column;
-};
-
-Place place_of(const std::string & text, size_t offset) {
-    const size_t line_start = text.rfind('\n', offset ? offset - 1 : 0);
-    const auto   n_lines    = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(offset), '\n');
-    const bool   first_line = n_lines == 0 || line_start == std::string::npos;
-    return {static_cast<size_t>(n_lines) + 1, first_line ? offset + 1 : offset - line_start};
-}
-
 pyg::Failure failure_at(const std::string & text, size_t offset, const std::string & reason) {
-    const Place place = place_of(text, offset);
-    return fail(PYG_ERR_GRAMMAR, "the grammar has an error at line %zu, column %zu: %s", place.line, place.column,
-                reason.c_str());
+    const std::string before = text.substr(0, offset);
+    const auto        line   = 1 + std::count(before.begin(), before.end(), '\n');
+    const size_t      column = offset - before.rfind('\n');  // npos + 1 is 0: the first line
+    return fail(PYG_ERR_GRAMMAR, "the grammar has an error at line %zu, column %zu: %s", static_cast<size_t>(line),
+                column, reason.c_str());
 }
 
 // Upstream's messages end with " at " and the rest of the text, which gives the position.
@@ -163,10 +153,6 @@ void require_defined(const llama_grammar_parser & parser) {
     }
 }
 
-bool ends_alternative(const llama_grammar_element & element) {
-    return element.type == LLAMA_GRETYPE_END || element.type == LLAMA_GRETYPE_ALT;
-}
-
 // Upstream's search for left recursion, visiting each rule once. It also computes how many steps upstream would take.
 class LeftWalk {
   public:
@@ -201,7 +187,7 @@ class LeftWalk {
         seen.started  = true;
         bool leftmost = true;  // everything before this element may be empty
         for (const llama_grammar_element & element : parser_.rules[rule]) {
-            if (ends_alternative(element)) {
+            if (element.type == LLAMA_GRETYPE_END || element.type == LLAMA_GRETYPE_ALT) {
                 seen.may_be_empty = seen.may_be_empty || leftmost;
                 leftmost          = true;
             } else if (element.type == LLAMA_GRETYPE_RULE_REF && leftmost) {
@@ -229,20 +215,124 @@ class LeftWalk {
     std::vector<Seen>            seen_;
 };
 
-}  // namespace
-
-namespace pyg {
-
+// Parse `text` and check that every rule is defined and none is left-recursive.
 llama_grammar_parser parsed_grammar(const llama_vocab * vocab, const std::string & text, const std::string & root) {
     require_modest(text);
     llama_grammar_parser parser(vocab);
-    with_stack_for(text.size(), [&] { parse_rules(parser, text); });  // token names are tokenized
+    pyg::with_stack_for(text.size(), [&] { parse_rules(parser, text); });  // token names are tokenized
     require_defined(parser);
     if (parser.symbol_ids.find(root) == parser.symbol_ids.end()) {
         throw fail(PYG_ERR_GRAMMAR, "the grammar has no rule \"%s\" to start from", root.c_str());
     }
     LeftWalk(parser).require_finite();
     return parser;
+}
+
+// --- conversion ------------------------------------------------------------------------------------------------
+
+constexpr uint32_t LAST_CODE_POINT = 0x10FFFF;
+
+using Ranges = std::vector<std::pair<uint32_t, uint32_t>>;
+
+Ranges joined(Ranges ranges) {
+    std::sort(ranges.begin(), ranges.end());
+    Ranges result;
+    for (const auto & [low, high] : ranges) {
+        if (low > high) {
+            continue;
+        }
+        if (!result.empty() && low <= result.back().second + 1) {
+            result.back().second = std::max(result.back().second, high);
+        } else {
+            result.emplace_back(low, high);
+        }
+    }
+    return result;
+}
+
+Ranges complement(const Ranges & ranges) {
+    Ranges   result;
+    uint32_t next = 0;
+    for (const auto & [low, high] : ranges) {
+        if (low > next) {
+            result.emplace_back(next, low - 1);
+        }
+        next = high + 1;
+    }
+    if (next <= LAST_CODE_POINT) {
+        result.emplace_back(next, LAST_CODE_POINT);
+    }
+    return result;
+}
+
+// Read the character set that starts at `i` and move `i` past it.
+pyg::CharSet read_chars(const llama_grammar_rule & rule, size_t & i) {
+    const llama_gretype type = rule[i].type;
+    Ranges              ranges;
+    do {
+        const uint32_t low = std::min(rule[i].value, LAST_CODE_POINT);
+        if (rule[i].type == LLAMA_GRETYPE_CHAR_ANY) {
+            ranges.emplace_back(0, LAST_CODE_POINT);
+        } else if (rule[i + 1].type == LLAMA_GRETYPE_CHAR_RNG_UPPER) {
+            ranges.emplace_back(low, std::min(rule[i + 1].value, LAST_CODE_POINT));
+            i++;
+        } else {
+            ranges.emplace_back(low, low);
+        }
+        i++;
+    } while (rule[i].type == LLAMA_GRETYPE_CHAR_ALT);
+    Ranges result = joined(std::move(ranges));
+    return {type == LLAMA_GRETYPE_CHAR_NOT ? complement(result) : result};
+}
+
+// Add one rule's alternatives to `rules`.
+void add_rule(pyg::GrammarRules & rules, const llama_grammar_rule & rule) {
+    std::vector<uint32_t> alternatives = {static_cast<uint32_t>(rules.symbols.size())};
+    for (size_t i = 0; i < rule.size();) {
+        switch (rule[i].type) {
+        case LLAMA_GRETYPE_END:
+            rules.symbols.push_back({pyg::GrammarSymbol::END, 0});
+            rules.alternatives.push_back(std::move(alternatives));
+            return;
+        case LLAMA_GRETYPE_ALT:
+            rules.symbols.push_back({pyg::GrammarSymbol::END, 0});
+            alternatives.push_back(static_cast<uint32_t>(rules.symbols.size()));
+            i++;
+            break;
+        case LLAMA_GRETYPE_RULE_REF:
+            rules.symbols.push_back({pyg::GrammarSymbol::RULE, rule[i++].value});
+            break;
+        case LLAMA_GRETYPE_TOKEN:
+            rules.symbols.push_back({pyg::GrammarSymbol::TOKEN, rule[i++].value});
+            break;
+        case LLAMA_GRETYPE_TOKEN_NOT:
+            rules.symbols.push_back({pyg::GrammarSymbol::NOT_TOKEN, rule[i++].value});
+            break;
+        default:
+            rules.symbols.push_back({pyg::GrammarSymbol::CHARS, static_cast<uint32_t>(rules.char_sets.size())});
+            rules.char_sets.push_back(read_chars(rule, i));
+        }
+    }
+}
+
+}  // namespace
+
+namespace pyg {
+
+bool CharSet::meets(uint32_t low, uint32_t high) const {
+    const auto first = std::lower_bound(ranges.begin(), ranges.end(), low,
+                                        [](const auto & range, uint32_t value) { return range.second < value; });
+    return first != ranges.end() && first->first <= high;
+}
+
+GrammarRules parse_grammar(const llama_vocab * vocab, const std::string & text, const std::string & root) {
+    const llama_grammar_parser parser = parsed_grammar(vocab, text, root);
+    GrammarRules               rules;
+    for (const llama_grammar_rule & rule : parser.rules) {
+        add_rule(rules, rule);
+    }
+    rules.root = parser.symbol_ids.at(root);
+    return rules;
 }
 
 }  // namespace pyg

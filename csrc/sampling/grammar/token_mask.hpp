@@ -12,7 +12,6 @@ class TokenMask {
     explicit TokenMask(int32_t n_vocab) : words_((static_cast<size_t>(n_vocab) + 63) / 64) {}
 
     void   add(int32_t token_id) { word(token_id) |= bit(token_id); }
-    void   remove(int32_t token_id) { word(token_id) &= ~bit(token_id); }
     bool   has(int32_t token_id) const { return words_[static_cast<size_t>(token_id) / 64] & bit(token_id); }
     size_t n_bytes() const { return words_.size() * sizeof(uint64_t); }
 

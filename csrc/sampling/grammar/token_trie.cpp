@@ -1,22 +1,11 @@
 #include "sampling/grammar/token_trie.hpp"
 
+#include "common.h"
+
 #include <algorithm>
 #include <numeric>
 
 namespace {
-
-std::string piece(const llama_vocab * vocab, int32_t token_id) {
-    std::string   text(32, '\0');
-    const int32_t length =
-        llama_token_to_piece(vocab, token_id, text.data(), static_cast<int32_t>(text.size()), 0, true);
-    if (length >= 0) {
-        text.resize(static_cast<size_t>(length));
-        return text;
-    }
-    text.resize(static_cast<size_t>(-length));
-    llama_token_to_piece(vocab, token_id, text.data(), -length, 0, true);
-    return text;
-}
 
 // Return true if the token is never visible in the output text.
 bool stands_for_itself(const llama_vocab * vocab, int32_t token_id) {
@@ -41,16 +30,12 @@ namespace pyg {
 TokenTrie::TokenTrie(const llama_vocab * vocab) {
     const int32_t n_vocab = llama_vocab_n_tokens(vocab);
     for (int32_t token_id = 0; token_id < n_vocab; token_id++) {
-        texts_.push_back(piece(vocab, token_id));
+        texts_.push_back(common_token_to_piece(vocab, token_id));
         special_.push_back(stands_for_itself(vocab, token_id));
         if (llama_vocab_is_eog(vocab, token_id)) {
             ends_.push_back(token_id);
         }
     }
-    build();
-}
-
-void TokenTrie::build() {
     std::vector<int32_t> order(texts_.size());
     std::iota(order.begin(), order.end(), 0);
     order.erase(std::remove_if(order.begin(), order.end(), [&](int32_t id) { return !fits(text(id)); }), order.end());

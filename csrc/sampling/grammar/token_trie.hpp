@@ -39,8 +39,6 @@ class TokenTrie {
     bool                is_special(int32_t token_id) const { return special_[static_cast<size_t>(token_id)]; }
 
   private:
-    void build();
-
     std::vector<std::string> texts_;
     std::vector<bool>        special_;
     std::vector<int32_t>     ends_;  // sorted

@@ -45,7 +45,7 @@ struct Opened {
         pyg_context_free(context);
         pyg_model_free(model);
     }
-    pyg::Context & raw() const { return *context->context; }
+    pyg::Context & raw() const { return *context->object; }
 };
 
 void test_each_is_done_once(pyg::HelperThreads & helpers) {

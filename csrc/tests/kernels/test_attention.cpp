@@ -1,11 +1,15 @@
 // The vectors and the arithmetic of attention against plain computations in doubles. It needs no engine, so it can be
 // compiled for another processor and run in an emulator.
-#include "kernels/attention/attention_micro_kernel.hpp"
-#include "kernels/attention/scores_avx512.hpp"
+#include "kernels/simd/vector.hpp"
 #include "tests/support/instruction_sets.hpp"
 #include "tests/support/testing.hpp"
 
 #ifdef PYG_FLOATS8
+#    include "kernels/attention/attention_micro_kernel.hpp"
+#    ifdef PYG_AVX512
+#        include "kernels/attention/scores_avx512.hpp"
+#    endif
+
 #    include <random>
 #    include <vector>
 
@@ -216,7 +220,7 @@ void test_chunk(int64_t n, int low, int high, const Scores & scores, bool masked
     CHECK(same(one.sums.data(), four.sums.data(), N_QUERIES * n));
 }
 
-#    ifdef __AVX512F__
+#    ifdef PYG_AVX512
 void test_columns(int64_t n, int64_t n_cells) {
     Bench   one(n, 0, static_cast<int>(n_cells)), many(n, 0, static_cast<int>(n_cells));
     Numbers columns(BLOCK * n);
@@ -262,7 +266,7 @@ int main() {
         test_chunk(n, 0, CHUNK, {scale, 0}, false);
         test_chunk(n, 5, 6, {scale, 0}, true);
         test_chunk(n, 13, 110, {scale / 2, 2}, true);
-#    ifdef __AVX512F__
+#    ifdef PYG_AVX512
         test_columns(n, BLOCK);
         test_columns(n, 17);
 #    endif

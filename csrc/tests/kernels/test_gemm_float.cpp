@@ -1,6 +1,6 @@
 // Products of weights that are floats: against sums in doubles, in every shape of block, and the same bits on every
 // instruction set. It needs no engine, so it can be compiled for another processor and run in an emulator.
-#include "kernels/simd/floats8.hpp"
+#include "kernels/simd/vector.hpp"
 #include "tests/support/instruction_sets.hpp"
 #include "tests/support/testing.hpp"
 

@@ -83,7 +83,7 @@ struct Loaded {
         pyg_context_free(context);
         pyg_model_free(model);
     }
-    pyg::Context & inside() const { return *context->context; }
+    pyg::Context & inside() const { return *context->object; }
 };
 
 struct Token {

@@ -15,12 +15,12 @@ struct ColumnSet {
 
     template <int N>
     PYG_INLINE void load_results(int first, Floats (&registers)[N]) const {
-        unroll<N>([&](auto n) PYG_INLINE { registers[n] = load_floats(results[first + n]); });
+        unroll<N>([&](auto n) PYG_INLINE { registers[n] = Floats::load(results[first + n]); });
     }
 
     template <int N>
     PYG_INLINE void store_results(int first, const Floats (&registers)[N]) const {
-        unroll<N>([&](auto n) PYG_INLINE { store(results[first + n], registers[n]); });
+        unroll<N>([&](auto n) PYG_INLINE { registers[n].store(results[first + n]); });
     }
 };
 
@@ -74,7 +74,8 @@ class ColumnSets {
         constexpr int BYTES = 64;
         static_assert(sizeof(to) % BYTES == 0);
         unroll<sizeof(to) / BYTES>([&](auto i) PYG_INLINE {
-            store(reinterpret_cast<char *>(&to) + i * BYTES, load(reinterpret_cast<const char *>(&from) + i * BYTES));
+            const auto at = reinterpret_cast<const char *>(&from) + i * BYTES;
+            Ints::load_bits(at).store(reinterpret_cast<char *>(&to) + i * BYTES);
         });
     }
 

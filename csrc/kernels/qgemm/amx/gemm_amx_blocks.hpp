@@ -47,13 +47,13 @@ PYG_INLINE inline void add_block(const Planes<Type> & planes, int b, const Colum
     if constexpr (AS_FLOATS) {
         // d * (x + FLOAT_OF_SUM) - d * FLOAT_OF_SUM is d * x, rounded once: the second product is exact, because d has
         // 11 bits.
-        const Floats d = load_floats(planes.scales.d[b]), excess = multiply(d, set1(-FLOAT_OF_SUM));
+        const Floats d = Floats::load(planes.scales.d[b]), excess = d * Floats::set1(-FLOAT_OF_SUM);
         add_products<Type, amx::COLUMNS>(planes.scales, b, at, results, [&](auto n) PYG_INLINE {
-            return multiply_add(d, as_floats(load(sums[n])), excess);
+            return multiply_add(d, as_floats(Ints::load_bits(sums[n])), excess);
         });
     } else {
         Ints totals[amx::COLUMNS];
-        unroll<amx::COLUMNS>([&](auto n) PYG_INLINE { totals[n] = load(sums[n]); });
+        unroll<amx::COLUMNS>([&](auto n) PYG_INLINE { totals[n] = Ints::load_bits(sums[n]); });
         end_block<Type, amx::COLUMNS>(planes.scales, b, at, totals, results);
     }
 }

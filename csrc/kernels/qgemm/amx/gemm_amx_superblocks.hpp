@@ -22,8 +22,8 @@ PYG_INLINE inline void add_sums(const BlockScales & scales, const BlockSums & su
     Floats                           results[N];
     unroll<N>([&](auto n) PYG_INLINE {
         at[n]           = set.columns + first + n;
-        const Ints high = load(sums.high[first + n]);
-        totals[n]       = add(load(sums.low[first + n]), shift_left_lanes<PlanesOf<Type>::RADIX_BITS>(high));
+        const Ints high = Ints::load_bits(sums.high[first + n]);
+        totals[n]       = add(Ints::load_bits(sums.low[first + n]), shift_left_lanes<PlanesOf<Type>::RADIX_BITS>(high));
     });
     set.load_results(first, results);
     end_block<Type, N>(scales, 0, at, totals, results);

@@ -75,7 +75,7 @@ class PlaneWriter {
     PYG_INLINE int64_t sub_block(int i) const { return first_sub_block_ + Type::sub_block_of(part_, i); }
 
     PYG_INLINE void read_scale(int i) {
-        const Ints scale = load(planes_.scales.sub_scales[sub_block(i)]);
+        const Ints scale = Ints::load_bits(planes_.scales.sub_scales[sub_block(i)]);
         const Ints words = pack_words(scale, scale);
         if constexpr (Type::HAS_MIN) {
             scales_[i][0] = and_mask(words, 7);
@@ -83,13 +83,13 @@ class PlaneWriter {
         } else {  // of which signed bytes are meant, next to zeros
             scales_[i][0] = low_bytes(words);
             scales_[i][1] = shift_left<8>(words);
-            excess_[i]    = mullo_words(words, set1(Type::ZERO_POINT * 0x10001));
+            excess_[i]    = mullo_words(words, Ints::set1(Type::ZERO_POINT * 0x10001));
         }
     }
 
     template <int PLANE>
     PYG_INLINE void write(int64_t at, const Ints & bytes) {
-        store(planes_.values[PLANE][at], bytes);
+        bytes.store(planes_.values[PLANE][at]);
     }
 
     Planes<Type> & planes_;
@@ -105,7 +105,7 @@ PYG_NOINLINE void write_planes(const uint8_t * block, int n_blocks, Planes<Type>
     static_assert(PlanesOf<Type>::SCALED || Type::BLOCK == 32);
     for (int b = 0; b < n_blocks; ++b, block += block_bytes<Type>()) {
         Type::unpack_scales(block, planes.scales, b);
-        planes.finite = (b == 0 || planes.finite) && are_finite(load_floats(planes.scales.d[b]));
+        planes.finite = (b == 0 || planes.finite) && are_finite(Floats::load(planes.scales.d[b]));
         for (int64_t part = 0; part < Type::PARTS; ++part) {
             prefetch_weights<Type>(block, part);
             PlaneWriter<Type> written(planes, b * sub_blocks_per_block<Type>(), part);

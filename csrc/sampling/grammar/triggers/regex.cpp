@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <string_view>
 
 namespace {
 
@@ -28,13 +29,6 @@ struct Fragment {
 
     uint32_t size() const { return static_cast<uint32_t>(code.size()); }
 };
-
-RegexInstruction instruction(RegexInstruction::Kind kind, uint32_t next = 1, uint32_t other = 0) {
-    RegexInstruction made{kind};
-    made.next  = next;
-    made.other = other;
-    return made;
-}
 
 uint32_t saturated(uint64_t n_bytes) { return static_cast<uint32_t>(std::min<uint64_t>(n_bytes, UNBOUNDED)); }
 
@@ -60,41 +54,22 @@ ByteSet one(unsigned char byte) { return ByteSet().set(byte); }
 
 ByteSet any_but_line_ends() { return ~(one('\n') | one('\r')); }
 
-// Character class of an escape, also in brackets. Return false if the letter is not one.
+// Character class of an escape, also in brackets: upper-case letters mean the opposite. Return false if the letter is
+// not one.
 bool class_of(char letter, ByteSet & bytes) {
-    switch (letter) {
-    case 'd':
-        bytes = bytes_where(is_digit);
-        return true;
-    case 'D':
-        bytes = ~bytes_where(is_digit);
-        return true;
-    case 's':
-        bytes = bytes_where(is_space);
-        return true;
-    case 'S':
-        bytes = ~bytes_where(is_space);
-        return true;
-    case 'w':
-        bytes = bytes_where(is_word);
-        return true;
-    case 'W':
-        bytes = ~bytes_where(is_word);
-        return true;
-    default:
+    const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    if (lower != 'd' && lower != 's' && lower != 'w') {
         return false;
     }
+    bytes = bytes_where(lower == 'd' ? is_digit : lower == 's' ? is_space : is_word);
+    bytes = letter == lower ? bytes : ~bytes;
+    return true;
 }
 
-struct NamedClass {
-    const char * name;
-    int (*test)(int);
-};
-
-constexpr NamedClass NAMED_CLASSES[] = {{"alnum", std::isalnum}, {"alpha", std::isalpha}, {"blank", std::isblank},
-                                        {"cntrl", std::iscntrl}, {"digit", std::isdigit}, {"graph", std::isgraph},
-                                        {"lower", std::islower}, {"print", std::isprint}, {"punct", std::ispunct},
-                                        {"space", std::isspace}, {"upper", std::isupper}, {"xdigit", std::isxdigit}};
+constexpr std::pair<const char *, int (*)(int)> NAMED_CLASSES[] = {
+    {"alnum", std::isalnum}, {"alpha", std::isalpha}, {"blank", std::isblank}, {"cntrl", std::iscntrl},
+    {"digit", std::isdigit}, {"graph", std::isgraph}, {"lower", std::islower}, {"print", std::isprint},
+    {"punct", std::ispunct}, {"space", std::isspace}, {"upper", std::isupper}, {"xdigit", std::isxdigit}};
 
 // Recursive-descent parser that emits the program directly.
 class Compiler {
@@ -106,7 +81,7 @@ class Compiler {
         if (!at_end()) {
             fail_at("a ) without a (");
         }
-        whole.code.push_back(instruction(RegexInstruction::MATCH));
+        whole.code.push_back({RegexInstruction::MATCH});
         for (uint32_t i = 0; i < whole.size(); i++) {
             whole.code[i].next += i;
             whole.code[i].other += i;
@@ -156,10 +131,9 @@ class Compiler {
         while (take_if("|")) {
             const Fragment next = sequence(depth);
             require_size(whole.size() + next.size() + 2);
-            whole.code.insert(whole.code.begin() + last,
-                              instruction(RegexInstruction::SPLIT, 1, whole.size() - last + 2));
+            whole.code.insert(whole.code.begin() + last, {RegexInstruction::SPLIT, 1, whole.size() - last + 2});
             jumps.push_back(whole.size());
-            whole.code.push_back(instruction(RegexInstruction::JUMP));
+            whole.code.push_back({RegexInstruction::JUMP});
             last = whole.size();
             append(whole.code, next.code);
             whole.max_bytes     = std::max(whole.max_bytes, next.max_bytes);
@@ -202,8 +176,7 @@ class Compiler {
         all.max_bytes = saturated(uint64_t{atom.max_bytes} * max_count);
         // Continues with the atom, or `exit` instructions later; a lazy repetition prefers the exit.
         const auto add_split = [&](uint32_t exit) {
-            all.code.push_back(greedy ? instruction(RegexInstruction::SPLIT, 1, exit)
-                                      : instruction(RegexInstruction::SPLIT, exit, 1));
+            all.code.push_back({RegexInstruction::SPLIT, greedy ? 1 : exit, greedy ? exit : 1});
         };
         for (uint32_t i = 0; i < min_count; i++) {
             append(all.code, atom.code);
@@ -215,7 +188,7 @@ class Compiler {
         if (is_unbounded) {
             add_split(n + 2);
             append(all.code, atom.code);
-            all.code.push_back(instruction(RegexInstruction::JUMP, -(n + 1)));
+            all.code.push_back({RegexInstruction::JUMP, -(n + 1)});
         }
         return all;
     }
@@ -304,8 +277,8 @@ class Compiler {
     }
 
     static Fragment captured(uint32_t slot, Fragment body) {
-        RegexInstruction save = instruction(RegexInstruction::SAVE);
-        save.slot             = slot;
+        RegexInstruction save{RegexInstruction::SAVE};
+        save.slot = slot;
         body.code.insert(body.code.begin(), save);
         save.slot = slot + 1;
         body.code.push_back(save);
@@ -317,11 +290,11 @@ class Compiler {
             throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" looks ahead further than %u bytes",
                        pattern_.c_str(), MAX_LOOKAHEAD);
         }
-        RegexInstruction look = instruction(
-            is_positive ? RegexInstruction::LOOKAHEAD : RegexInstruction::NEGATIVE_LOOKAHEAD, body.size() + 2, 1);
+        RegexInstruction look{is_positive ? RegexInstruction::LOOKAHEAD : RegexInstruction::NEGATIVE_LOOKAHEAD,
+                              body.size() + 2, 1};
         look.max_bytes = body.max_bytes;
         body.code.insert(body.code.begin(), look);
-        body.code.push_back(instruction(RegexInstruction::MATCH));
+        body.code.push_back({RegexInstruction::MATCH});
         body.max_bytes     = 0;
         body.is_repeatable = false;
         return body;
@@ -347,28 +320,17 @@ class Compiler {
 
     // The byte after a backslash, also in brackets.
     unsigned char escaped_byte() {
-        const char letter = take();
-        switch (letter) {
-        case '0':
-            return '\0';
-        case 'f':
-            return '\f';
-        case 'n':
-            return '\n';
-        case 'r':
-            return '\r';
-        case 't':
-            return '\t';
-        case 'v':
-            return '\v';
-        case 'x':
-            return hexadecimal(2);
-        case 'u':
-            return hexadecimal(4);
-        case 'c':
+        constexpr std::string_view LETTERS = "0fnrtv";
+        constexpr unsigned char    BYTES[] = {'\0', '\f', '\n', '\r', '\t', '\v'};
+        const char                 letter  = take();
+        if (const size_t known = LETTERS.find(letter); known != LETTERS.npos) {
+            return BYTES[known];
+        }
+        if (letter == 'x' || letter == 'u') {
+            return hexadecimal(letter == 'x' ? 2 : 4);
+        }
+        if (letter == 'c') {
             return static_cast<unsigned char>(take() % 32);
-        default:
-            break;
         }
         if (is_word(static_cast<unsigned char>(letter)) && letter != '_') {
             fail_at("an unknown escape");
@@ -443,21 +405,21 @@ class Compiler {
     }
 
     ByteSet named_class() {
-        for (const NamedClass & known : NAMED_CLASSES) {
-            if (take_if((std::string(known.name) + ":]").c_str())) {
-                return bytes_where([&](int byte) { return is_ascii(byte) && known.test(byte); });
+        for (const auto & known : NAMED_CLASSES) {
+            if (take_if((std::string(known.first) + ":]").c_str())) {
+                return bytes_where([&](int byte) { return is_ascii(byte) && known.second(byte); });
             }
         }
         fail_at("an unknown class");
     }
 
     static Fragment bytes(const ByteSet & set) {
-        Fragment one{{instruction(RegexInstruction::BYTE)}, 1};
+        Fragment one{{{RegexInstruction::BYTE}}, 1};
         one.code[0].bytes = set;
         return one;
     }
 
-    static Fragment assertion(RegexInstruction::Kind kind) { return {{instruction(kind)}, 0, false}; }
+    static Fragment assertion(RegexInstruction::Kind kind) { return {{{kind}}, 0, false}; }
 
     const std::string & pattern_;
     size_t              at_           = 0;

@@ -26,7 +26,7 @@ struct RegexInstruction {
     };
 
     Kind     kind;
-    uint32_t next      = 0;
+    uint32_t next      = 1;
     uint32_t other     = 0;
     uint32_t slot      = 0;
     uint32_t max_bytes = 0;
