@@ -34,7 +34,7 @@ demo: $(BIN)/python ## stream a story and an answer from the demonstration model
 	$(BIN)/python examples/demo.py
 
 test: build ## run the C++ tests, and all Python tests except the slow ones
-	$(BIN)/ctest --test-dir build/cp310-abi3-* --no-tests=error --output-on-failure
+	$(BIN)/ctest --test-dir build/cp310-abi3-* --no-tests=error --output-on-failure --parallel 2
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
 test-all: test ## run all tests: the same, and then the slow ones, except those of ray-test
@@ -106,7 +106,7 @@ soak: build ## use the library and the server for HOURS=2, and record their memo
 asan: ## run the C++ tests and a minute of stress with the address and undefined-behaviour sanitizers
 tsan: ## run the same with the thread sanitizer
 asan tsan: %: %-build
-	$(sanitizer_options) $(unrandomised) build/$@-venv/bin/ctest --test-dir build/$@ --no-tests=error --output-on-failure
+	$(sanitizer_options) $(unrandomised) build/$@-venv/bin/ctest --test-dir build/$@ --no-tests=error --output-on-failure --parallel 2
 	$(call sanitized,$@) build/$@-venv/bin/python tests/soak/stress.py --minutes 1 --threads 16
 
 asan-tests: ## run the Python tests, all or TESTS="tests/test_a.py ...", with those of asan; SLOW=1 runs the slow ones

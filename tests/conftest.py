@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 import pytest
-from support import device_kinds, event_loops, sanitizers
+from support import device_kinds, event_loops, sanitizers, sweeps
 from support.checkpoints import models, tokenizer_files
 
 import pyggml
@@ -29,7 +29,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    sweeps.mark_slow(items, config)
     sanitizers.leave_out(items)
 
 

@@ -39,6 +39,7 @@ def test_agenerate_is_generate(llm: pyggml.LLM, run: Run[pyggml.Completion]) -> 
         assert done.timings.generated_tokens == len(done.token_ids)
 
 
+@pytest.mark.slow_except("asyncio")
 def test_sixty_four_tasks_answer_as_if_alone(llm: pyggml.LLM, run: Run[Any]) -> None:
     async def main() -> list[pyggml.Completion]:
         return await asyncio.gather(*(llm.agenerate(prompt) for prompt in demo_questions.prompts(llm, 64)))
@@ -203,6 +204,7 @@ def test_a_grammar_holds(llm: pyggml.LLM, run: Run[Any]) -> None:
     assert flag in ("true", "false")
 
 
+@pytest.mark.slow_except("uvloop")
 def test_the_loop_runs_while_a_long_text_is_tokenized(llm: pyggml.LLM, run: Run[None]) -> None:
     """Tokenizing takes a good part of a second here, so a loop that were held up would not tick at all."""
     text = "Once upon a time there was a little dog. " * 50_000
@@ -353,6 +355,7 @@ def test_a_full_queue_raises(narrow: pyggml.LLM, run: Run[None]) -> None:
     run(main())
 
 
+@pytest.mark.slow_except("asyncio")
 def test_a_full_queue_makes_wait(run: Run[None]) -> None:
     async def main(llm: pyggml.LLM) -> None:
         streams = fill(llm)
@@ -420,6 +423,7 @@ def test_agenerate_batch_fails_as_a_whole(llm: pyggml.LLM, run: Run[None]) -> No
     run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "asyncio.run(main())", "loop.run_until_complete(main())"])
 def test_exit_with_work_in_flight(end: str) -> None:
     code = f"""
@@ -448,12 +452,14 @@ def test_exit_with_work_in_flight(end: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_import_leaves_asyncio_alone() -> None:
     code = "import sys, pyggml; assert 'asyncio' not in sys.modules; assert pyggml.AsyncStream; pyggml.nonsense"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
     assert "AttributeError: module 'pyggml' has no attribute 'nonsense'" in done.stderr
 
 
+@pytest.mark.slow_except("nonsense", "non.sense", ".")
 @pytest.mark.parametrize("name", ["nonsense", "non.sense", ".", ""])
 def test_what_is_not_there_is_no_attribute(name: str) -> None:
     assert not hasattr(pyggml, name)

@@ -149,6 +149,7 @@ def test_a_stream_that_is_not_awaited_asks_for_nothing(llm: pyggml.LLM, run: Run
     run(main())
 
 
+@pytest.mark.slow_except("asyncio")
 def test_more_tokens_than_one_read_takes(llm: pyggml.LLM, run: Run[None]) -> None:
     async def main() -> None:
         n = READ_TOKENS + 50
@@ -236,6 +237,7 @@ NOT_TO_BE_SUBMITTED: dict[str, tuple[Ask, type[Exception]]] = {
 }
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("what", NOT_TO_BE_SUBMITTED)
 def test_what_cannot_be_submitted_raises_where_it_is_entered(llm: pyggml.LLM, run: Run[None], what: str) -> None:
     stream_of, error = NOT_TO_BE_SUBMITTED[what]
@@ -260,6 +262,7 @@ def test_what_cannot_be_submitted_raises_where_it_is_entered(llm: pyggml.LLM, ru
     run(main())
 
 
+@pytest.mark.slow_except("asyncio-ask", "asyncio-ask_chat", "uvloop-ask")
 def test_a_full_queue_raises_where_it_is_entered(
     narrow: pyggml.LLM, run: Run[None], asking: Callable[..., AnyStream]
 ) -> None:
@@ -276,6 +279,7 @@ def test_a_full_queue_raises_where_it_is_entered(
     run(main())
 
 
+@pytest.mark.slow_except("asyncio-ask", "asyncio-ask_chat")
 def test_entering_waits_for_room(patient: pyggml.LLM, run: Run[None], asking: Callable[..., AnyStream]) -> None:
     async def main() -> None:
         streams = fill(patient)
@@ -318,6 +322,7 @@ def test_a_closed_model_is_not_entered(own_llm: pyggml.LLM, run: Run[None], aski
     run(main())
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("after_s", [0.0, 0.002, 0.02])
 @pytest.mark.parametrize("text", [STORY, STORY * 2_000], ids=["in the loop", "in a thread"])
 def test_cancelling_while_it_is_entered_leaves_nothing(
@@ -385,6 +390,7 @@ def test_timeouts_count_from_the_entering(llm: pyggml.LLM, run: Run[None]) -> No
     run(main())
 
 
+@pytest.mark.slow_except("asyncio")
 def test_the_loop_runs_while_a_stream_is_entered(llm: pyggml.LLM, run: Run[None]) -> None:
     """Tokenizing takes a good part of a second here, so a loop that were held up would not tick at all."""
     text = "Once upon a time there was a little dog. " * 50_000
@@ -401,6 +407,7 @@ def test_the_loop_runs_while_a_stream_is_entered(llm: pyggml.LLM, run: Run[None]
     run(main())
 
 
+@pytest.mark.slow_except("asyncio-100-True", "uvloop-100-True")
 @pytest.mark.parametrize(("n_tokens", "in_the_loop"), [(100, True), (1000, False)])
 def test_a_loop_does_not_wait_while_a_long_answer_is_parsed(
     llm: pyggml.LLM, run: Run[None], monkeypatch: pytest.MonkeyPatch, n_tokens: int, in_the_loop: bool
@@ -422,6 +429,7 @@ def test_a_loop_does_not_wait_while_a_long_answer_is_parsed(
     run(main())
 
 
+@pytest.mark.slow_except("asyncio")
 def test_closed_while_a_long_answer_is_parsed(llm: pyggml.LLM, run: Run[None], monkeypatch: pytest.MonkeyPatch) -> None:
     feed, parsing, closed, parsed = ChatParser.feed, threading.Event(), threading.Event(), threading.Event()
     loop_s_thread = threading.get_ident()

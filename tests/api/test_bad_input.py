@@ -56,6 +56,7 @@ class TestFiles:
         with pytest.raises(errors.ModelLoadError, match="ermission"):
             Model(path)
 
+    @pytest.mark.slow_except(every=2)
     @pytest.mark.parametrize(
         ("content", "words"),
         [
@@ -99,6 +100,7 @@ class TestFiles:
             with pytest.raises(errors.ModelLoadError):
                 Model(path, vocab_only=True)
 
+    @pytest.mark.slow
     def test_flipped_bytes_never_end_the_process(self, tmp_path: Path, tiny_path: Path) -> None:
         whole = bytearray(tiny_path.read_bytes())
         path = tmp_path / "flipped.gguf"
@@ -122,6 +124,7 @@ class TestFiles:
         with pytest.raises(errors.UnsupportedArchitectureError, match="perceptron"):
             Model(path)
 
+    @pytest.mark.slow_except(every=4)
     @pytest.mark.parametrize(
         "change",
         [
@@ -177,6 +180,7 @@ class TestFiles:
         with pytest.raises(errors.ModelLoadError, match=r"blk\.1\.ffn_up\.weight"):
             Model(path)
 
+    @pytest.mark.slow_except("None", "5")
     @pytest.mark.parametrize("path", [None, 5, 1.5, ["a"], object()])
     def test_what_is_no_path(self, path: object) -> None:
         with pytest.raises(errors.InvalidParameterError, match="path must be a path"):
@@ -207,6 +211,7 @@ class TestFiles:
 class TestMemory:
     """Too large sizes are refused, with numbers, before any memory is allocated."""
 
+    @pytest.mark.slow_except("100000000")
     @pytest.mark.parametrize("n_ctx", [100_000_000, 2_000_000_000, 2**31 - 257])
     def test_an_absurd_context(self, tiny: Model, n_ctx: int) -> None:
         with pytest.raises(MemoryError):
@@ -262,6 +267,7 @@ def in_a_fork(body: Callable[[], None]) -> None:
 class TestFork:
     """A child cannot use what its parent made, says so, and can make its own."""
 
+    @pytest.mark.slow
     def test_inherited_objects_say_so(self, tiny: Model) -> None:
         with Context(tiny, n_ctx=256, n_threads=2) as context, Sampler(tiny).greedy() as sampler:
             context.decode([1, 2, 3])
@@ -314,6 +320,7 @@ class TestFork:
         context.decode([1])
 
 
+@pytest.mark.slow
 def test_the_interpreter_may_end_with_everything_open(tiny_path: Path) -> None:
     code = f"""
         import threading

@@ -31,6 +31,7 @@ def test_it_is_computed_once() -> None:
     assert Slow.value.__doc__ == "The value."
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_waits_for_no_thread() -> None:

@@ -89,6 +89,7 @@ def test_results_are_plain_data(llm: pyggml.LLM) -> None:
         assert pickle.loads(pickle.dumps(result)) == copy.deepcopy(result) == copy.copy(result) == result
 
 
+@pytest.mark.slow
 def test_reprs_say_what_it_is_and_work_after_close() -> None:
     llm = pyggml.load(n_threads=1)
     vocabulary = pyggml.Model(pyggml.SHIPPED_MODEL, vocab_only=True)

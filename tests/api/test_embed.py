@@ -140,6 +140,7 @@ def decoded(llm: pyggml.LLM, token_ids: list[int]) -> Floats:
 
 
 class TestEncoders:
+    @pytest.mark.slow_except("None")
     @pytest.mark.parametrize("pooling", [None, "mean", "cls", "last"])
     def test_what_the_network_computes(self, encoder: pyggml.LLM, bert_path: Path, pooling: Any) -> None:
         bert = NumpyBert(bert_path)
@@ -149,6 +150,7 @@ class TestEncoders:
         assert vectors.dtype == np.float32
         np.testing.assert_allclose(vectors, expected, **CLOSE)
 
+    @pytest.mark.slow_except("0-mean")
     @pytest.mark.parametrize(("number", "name"), [(0, "mean"), (1, "mean"), (2, "cls"), (3, "last")])
     def test_pools_as_the_file_says(self, tmp_path: Path, number: int, name: str) -> None:
         path = models.write_bert(tmp_path / "bert.gguf", pooling_type=number)
@@ -171,6 +173,7 @@ class TestEncoders:
         with pytest.raises(pyggml.ContextOverflowError, match=message):
             encoder.embed([ids, [*ids, 5]])
 
+    @pytest.mark.slow
     def test_of_any_length_that_was_asked_for(self, tmp_path: Path) -> None:
         path = models.write_bert(tmp_path / "bert.gguf", n_positions=700)
         ids = np.random.default_rng(0).integers(1000, 20_000, 600).tolist()
@@ -196,6 +199,7 @@ class TestEncoders:
 
 
 class TestDecoders:
+    @pytest.mark.slow_except("last")
     @pytest.mark.parametrize("pooling", [None, "mean", "cls", "last"])
     def test_pool_the_hidden_states(self, decoder: pyggml.LLM, pooling: Any) -> None:
         texts = ["Once upon a time", "The dog", "The little dog was happy. " * 20, "The cat sat. " * 150]
@@ -273,6 +277,7 @@ class TestEmbed:
         for row, expected in zip(asyncio.run(main()), encoder.embed(TEXTS, normalize=True).tolist() * 3, strict=True):
             np.testing.assert_allclose(row, expected, rtol=0, atol=2e-3)
 
+    @pytest.mark.slow
     def test_a_cancelled_task_gives_it_up(self, encoder: pyggml.LLM) -> None:
         async def main() -> None:
             task = asyncio.create_task(encoder.aembed(["word " * 400] * 2000))
@@ -376,6 +381,7 @@ class TestRerank:
             assert score == pytest.approx(self._yes(judge, judge.tokenize(text, parse_special=True)), abs=2e-3)
         assert judge.model.n_cls_out == 2
 
+    @pytest.mark.slow_except("flags0-before0-between0-after0", "flags2-before2-between2-after2")
     @pytest.mark.parametrize(
         ("flags", "before", "between", "after"),
         [
@@ -440,6 +446,7 @@ class TestRerank:
             with pytest.raises(pyggml.InvalidParameterError, match=r"no classifier head.*pooling_type"):
                 llm.rerank("a", ["b"])
 
+    @pytest.mark.slow
     def test_it_embeds_too(self, ranker: pyggml.LLM, ranker_path: Path) -> None:
         expected = NumpyBert(ranker_path).tokens(ranker.tokenize("hello world"))[0]
         np.testing.assert_allclose(ranker.embed("hello world", pooling="cls"), expected, **CLOSE)

@@ -32,6 +32,7 @@ def ids(completions: list[Completion]) -> list[list[int]]:
     return [completion.token_ids for completion in completions]
 
 
+@pytest.mark.slow_except("1-1", "1-2", "1-4", "1-11")
 @pytest.mark.parametrize("n", [1, 2, 4, 11])
 @pytest.mark.parametrize("n_parallel", [1, 4])
 def test_the_prompt_is_computed_once(n: int, n_parallel: int) -> None:
@@ -108,6 +109,7 @@ def test_what_cannot_be(llm: pyggml.LLM, n: int) -> None:
         llm.generate_n("A dog", n)
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_generate(llm: pyggml.LLM) -> None:
     with pytest.raises(pyggml.EmptyPromptError):
         llm.generate_n("", 2)

@@ -259,6 +259,7 @@ def test_openais_path_is_not_called(llm: Any) -> None:
         llm.chat.completions(messages=[])
 
 
+@pytest.mark.slow
 def test_results_are_not_dicts(llm: Any) -> None:
     done, answer = llm.generate("a", max_tokens=2), llm.chat([MESSAGE], max_tokens=2)
     chunk, piece = next(llm.stream("a", max_tokens=2)), next(llm.stream_chat([MESSAGE], max_tokens=2))
@@ -360,6 +361,7 @@ def names_in(answer: str) -> Iterator[tuple[object, str]]:
         yield (pyggml if method[0].isupper() or method == "load" else pyggml.LLM), method
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     "group", [name for name in hint_groups() if not re.match("texts|server|alias|option|command", name)]
 )

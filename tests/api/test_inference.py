@@ -121,6 +121,7 @@ def _use(method: str) -> Callable[..., pyggml.LLM]:
 # --- families ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except(every=8)
 @pytest.mark.parametrize(("method", "name"), [(method, name) for method, names in TAKES.items() for name in names])
 def test_takes_its_own(method: str, name: str, paths: dict[str, Path]) -> None:
     with _use(method)(paths[name], n_threads=1, n_ctx=64) as model:
@@ -131,6 +132,7 @@ def test_takes_its_own(method: str, name: str, paths: dict[str, Path]) -> None:
         assert asyncio.run(model.forward("Once", 3)) == model.generate("Once", max_tokens=3).text
 
 
+@pytest.mark.slow_except("use_qwen3", "use_phi3", "use_phi4")
 @pytest.mark.parametrize("method", CLASSES)
 def test_refuses_all_others(method: str, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_loader, "Model", None)  # nothing is loaded to find that out
@@ -199,6 +201,7 @@ def test_the_classes_also_check_a_model_that_is_loaded(paths: dict[str, Path]) -
 # --- the classes themselves ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(("method", "name"), [(method, TAKES[method][0]) for method in CLASSES])
 def test_a_class_takes_a_path_as_its_method_does(method: str, name: str, paths: dict[str, Path]) -> None:
     with CLASSES[method](str(paths[name]), n_threads=1, n_ctx=64) as model:
@@ -387,6 +390,7 @@ def test_the_wrong_tokenizer(change: str, said: str, paths: dict[str, Path], tmp
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_another_models_tokenizer(paths: dict[str, Path], tmp_path: Path) -> None:
     path = tokenizer_files.write_json(tmp_path, models.real_vocabulary("gpt-2"))
     with pytest.raises(pyggml.TokenizerError, match="not this model's tokenizer"):
@@ -494,6 +498,7 @@ def test_tasks_and_threads_share_a_model(paths: dict[str, Path]) -> None:
             assert [run.result() for run in runs] == [alone, alone]
 
 
+@pytest.mark.slow
 def test_threads_share_an_inference(paths: dict[str, Path]) -> None:
     inference = pyggml.Inference.cpu()
 

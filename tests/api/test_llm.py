@@ -48,6 +48,7 @@ def test_greedy_is_repeatable_after_other_prompts(llm: pyggml.LLM) -> None:
     assert len(first.token_ids) > 20
 
 
+@pytest.mark.slow
 def test_greedy_is_the_same_in_a_new_process(llm: pyggml.LLM) -> None:
     code = f"import pyggml; print(repr(pyggml.load().generate({STORY!r}, max_tokens=60).text))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -119,6 +120,7 @@ def test_stream_is_valid_utf8_at_every_chunk(llm: pyggml.LLM) -> None:
             text.encode("utf-8")
 
 
+@pytest.mark.slow_except("1")
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 15])
 def test_stop_strings_never_leak(llm: pyggml.LLM, length: int) -> None:
     full = llm.generate(STORY, max_tokens=60).text
@@ -439,6 +441,7 @@ def test_progress_is_reported() -> None:
     assert seen[-1] == 1.0
 
 
+@pytest.mark.slow
 def test_params_are_reusable_and_overridable(llm: pyggml.LLM) -> None:
     params = SamplingParams(max_tokens=7)
     assert len(llm.generate(STORY, params).token_ids) == 7

@@ -143,6 +143,7 @@ def test_bad_load_options(options: dict[str, Any]) -> None:
         pyggml.load(**options)
 
 
+@pytest.mark.slow_except(every=6)
 @pytest.mark.parametrize(
     ("params", "named"),
     [
@@ -193,6 +194,7 @@ def test_bad_sampling_params(llm: pyggml.LLM, params: dict[str, Any], named: str
     assert llm.generate(STORY, max_tokens=2).text
 
 
+@pytest.mark.slow_except("unclosed", "second line", "undefined", "no root", "deep", "left recursion")
 @pytest.mark.parametrize(
     ("grammar", "said"),
     [
@@ -425,6 +427,7 @@ def _run(code: str, **options: Any) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_fork_in_between() -> None:
     """The child gets an error, not a hang; the parent goes on; and the child can load its own."""
     child = _run(
@@ -456,6 +459,7 @@ def test_fork_in_between() -> None:
     assert out.strip()
 
 
+@pytest.mark.slow_except("logits")
 @pytest.mark.parametrize("what", ["decode", "prefill", "logits"])
 def test_ctrl_c(what: str) -> None:
     """KeyboardInterrupt arrives at once, inside a long prompt too, and the next call works."""
@@ -490,6 +494,7 @@ def test_ctrl_c(what: str) -> None:
     assert float(out.split()[-1]) < 2.0
 
 
+@pytest.mark.slow_except("stream")
 @pytest.mark.parametrize("what", ["load", "stream"])
 def test_ctrl_c_leaves_nothing_behind(what: str) -> None:
     child = _run(
@@ -528,6 +533,7 @@ def test_ctrl_c_leaves_nothing_behind(what: str) -> None:
     assert child.returncode == 0, err
 
 
+@pytest.mark.slow
 def test_exit_with_work_in_flight() -> None:
     child = _run(
         """
@@ -542,6 +548,7 @@ def test_exit_with_work_in_flight() -> None:
     assert err == ""
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_process() -> None:
     child = _run(
         """

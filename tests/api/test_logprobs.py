@@ -236,6 +236,7 @@ class TestInCompany:
                 # What was computed in company, or again, was rounded in another way.
                 np.testing.assert_allclose(told, rows[range(len(told)), done.token_ids], rtol=0, atol=0.25)
 
+    @pytest.mark.slow
     def test_a_recurrent_model(self, mamba_path: Path) -> None:
         with pyggml.load(mamba_path, n_parallel=1, n_threads=1) as llm:
             prompt = list(range(60, 110))

@@ -61,6 +61,7 @@ def _tests(name: str) -> list[Any]:
     return [pytest.param(habit, id=f"{habit.tool}: {habit.typed}") for habit in habits_in(name)]
 
 
+@pytest.mark.slow_except(every=69)
 @pytest.mark.parametrize("habit", _tests("commands"))
 def test_command(habit: Habit) -> None:
     done = run(habit.typed)
@@ -91,6 +92,7 @@ def _timeless(text: str) -> str:
     return re.sub(r" in [0-9.]+ s\b", "", text)
 
 
+@pytest.mark.slow_except(every=7)
 @pytest.mark.parametrize("habit", _tests("calls"))
 def test_call(habit: Habit, pyggml_llm: LLM) -> None:
     ours = value(habit.ours, pyggml_llm) if habit.ours else None

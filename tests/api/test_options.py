@@ -102,6 +102,7 @@ def with_made_up_option(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_made_up_option_reaches_everything(with_made_up_option: Path) -> None:
     arguments = [str(with_made_up_option), str(ROOT / "tools")]
     done = subprocess.run([sys.executable, "-c", MADE_UP, *arguments], capture_output=True, text=True, check=False)
@@ -260,5 +261,6 @@ def test_values_come_out_in_their_types() -> None:
         SamplingParams(repeat_penalty=0)
 
 
+@pytest.mark.slow
 def test_numbers_may_have_no_bounds() -> None:
     assert Field(name="n", types=(int,)).checked(-(2**70)) == -(2**70)

@@ -14,6 +14,7 @@ def run(pytester: pytest.Pytester, tests: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess(*OPTIONS)
 
 
+@pytest.mark.slow
 def test_the_shipped_model_for_all_tests(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
@@ -38,6 +39,7 @@ def test_the_shipped_model_for_all_tests(pytester: pytest.Pytester) -> None:
     done.assert_outcomes(passed=4)
 
 
+@pytest.mark.slow
 def test_leaks_are_found(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
@@ -67,6 +69,7 @@ def test_leaks_are_found(pytester: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(["*this test leaks native objects: 1 chat_templates, 1 engine, 1 model"])
 
 
+@pytest.mark.slow
 def test_pytest_starts_without_the_library(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
@@ -83,6 +86,7 @@ def test_pytest_starts_without_the_library(pytester: pytest.Pytester) -> None:
     done.assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_they_are_listed(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_nothing(): pass")
     done = pytester.runpytest_subprocess("--fixtures", *OPTIONS)

@@ -70,6 +70,7 @@ def directory(tmp_path: Path, content: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.slow_except("Qwen3-0.6B", "Qwen2.5-7B-Instruct", "Qwen2.5-7B")
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_directory_and_its_file_recommend_the_same(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -171,6 +172,7 @@ FILES: dict[str, tuple[dict[str, object], dict[str, Any] | None]] = {
 }
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_recommends(tmp_path: Path, name: str) -> None:
     values, expected = FILES[name]
@@ -196,6 +198,7 @@ BAD: dict[str, dict[str, object]] = {
 }
 
 
+@pytest.mark.slow_except("not a number", "NaN", "infinite", "a bool", "half a token", "out of range")
 @pytest.mark.parametrize("name", BAD)
 def test_nonsense_in_a_file_is_ignored_with_a_note(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
     path = file_with(tmp_path / "model.gguf", **BAD[name], min_p=0.125)

@@ -60,6 +60,7 @@ def test_embed_within_embed_is_refused(
     assert "was called within itself" in str(refused)
 
 
+@pytest.mark.slow_except("generate", "stream", "chat")
 @pytest.mark.parametrize("what", ["generate", "stream", "chat", "logits", "tokenize", "stats", "batch"])
 def test_other_calls_within_each_other_are_answered(
     own_llm: pyggml.LLM, interrupting: Callable[[Callable[[], object]], list[object]], what: str
@@ -204,6 +205,7 @@ def late():
 """
 
 
+@pytest.mark.slow
 def test_embed_in_an_event_loop_at_the_end_of_the_interpreter() -> None:
     """Python starts no threads any more."""
     done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=300, check=False)
@@ -264,6 +266,7 @@ print(llm.embed("a").any(), os.listdir())
 """
 
 
+@pytest.mark.slow
 def test_a_child_waits_for_no_thread_of_its_parent(tmp_path: Path) -> None:
     """Forked while other threads are within their calls."""
     done = subprocess.run(
@@ -317,6 +320,7 @@ assert set(found) == {right, "closed"}, found
 """
 
 
+@pytest.mark.slow
 def test_a_text_is_whole_or_the_model_is_closed() -> None:
     """Freed memory of the engine is never read: glibc unmaps a vocabulary of this size at once."""
     path = models.VOCABULARIES / "ggml-vocab-gpt-2.gguf"

@@ -70,6 +70,7 @@ def test_a_completion_is_its_attributes(llm: pyggml.LLM) -> None:
     assert len(plain["prompt_logprobs"]) == done.prompt_tokens
 
 
+@pytest.mark.slow
 def test_an_answer_and_its_pieces(llm: pyggml.LLM) -> None:
     stream = llm.stream_chat(MESSAGES, max_tokens=8, logprobs=1)
     chunks = [as_sent(chunk.to_dict()) for chunk in stream]
@@ -194,6 +195,7 @@ def test_reasons_that_openai_has_no_word_for(reason: Any) -> None:
     assert done.to_dict()["finish_reason"] == reason
 
 
+@pytest.mark.slow
 def test_other_forms_are_refused() -> None:
     done: Any = Completion("a", [5], "stop", 2, 3, 0, Timings())
     with pytest.raises(pyggml.InvalidParameterError, match="'plain' or 'openai', not 'ollama'"):

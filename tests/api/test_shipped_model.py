@@ -76,6 +76,7 @@ def test_it_has_separate_ends_of_text_and_turn(llm: pyggml.LLM) -> None:
     assert {vocab.eos, vocab.eot} <= set(llm.stop_tokens)
 
 
+@pytest.mark.slow_except("facts")
 @pytest.mark.parametrize("name", ["facts", "sums", "systems"])
 def test_it_answers_what_training_left_out(llm: pyggml.LLM, name: str) -> None:
     """Wordings of facts and sums, and system messages that ask for one word, few words or a full sentence."""
@@ -130,6 +131,7 @@ def strangers(story: str, hero: str) -> set[str]:
     return {*within, *acting} - {hero, *introduced, "It", "He", "She", "They", "There", "Everyone", "Everything"}
 
 
+@pytest.mark.slow
 def test_names_stay_the_same_within_a_story(llm: pyggml.LLM) -> None:
     """With the sampling of chats, the hero is the requested one, and every name is introduced before it is used."""
     asked = [Asked(f"Tell me a story about {described}.", described) for described in HEROES]
@@ -149,6 +151,7 @@ def test_names_stay_the_same_within_a_story(llm: pyggml.LLM) -> None:
     assert len(slips) <= 0.1 * len(told), slips
 
 
+@pytest.mark.slow_except("Once upon a time", "One day, a little", "There was a")
 @pytest.mark.parametrize("opening", ["Once upon a time", "One day, a little", "There was a", "The little dog"])
 def test_its_stories_end(llm: pyggml.LLM, opening: str) -> None:
     completion = llm.generate(opening, max_tokens=400)

@@ -70,5 +70,6 @@ def test_a_program_outside_the_package(tmp_path: Path) -> None:
             assert re.search(said, told.get(number, "")), (line, told.get(number), done.stdout, done.stderr)
 
 
+@pytest.mark.slow
 def test_the_types_are_the_packages_own() -> None:
     assert (Path(pyggml.__file__).parent / "py.typed").exists()

@@ -117,6 +117,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
         names["loop"].close()
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("call", CALLS, ids=str)
 def test_it_is_refused_by_name(
     call: Call, prepared: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +130,7 @@ def test_it_is_refused_by_name(
         case.close()
 
 
+@pytest.mark.slow
 def test_a_huge_number_of_completions_is_begun_one_by_one(prepared: dict[str, Any]) -> None:
     """Their parameters were once made before the first of them: gigabytes, and minutes in which nothing ended them."""
     began, llm = time.process_time(), prepared["llm"]

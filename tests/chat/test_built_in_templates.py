@@ -94,6 +94,7 @@ def test_the_names_are_the_engines() -> None:
     assert sorted(BUILT_IN) == sorted(names_in_the_engine())
 
 
+@pytest.mark.slow_except("chatml", "llama3", "llama4", "mistral-v1", "mistral-v3")
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_they_render_what_the_engine_does(bytes_only: Model, name: str) -> None:
     with ChatTemplates(bytes_only, name) as templates:
@@ -153,6 +154,7 @@ ENDS = [
 ]
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(("name", "end"), ENDS)
 def test_text_ends_an_answer_where_no_token_does(tmp_path: Path, name: str, end: str) -> None:
     """The turn's end, or the beginning of the next turn, spelled in ordinary bytes."""
@@ -202,6 +204,7 @@ def test_what_users_write_ends_no_turn(llm: pyggml.LLM) -> None:
 WITH_TOOLS = ("chatml", "llama2", "gemma", "gigachat", "mistral-v7")
 
 
+@pytest.mark.slow_except("chatml", "mistral-v7", "llama2")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in WITH_TOOLS else [pytest.mark.slow]) for name in BUILT_IN]
 )
@@ -292,6 +295,7 @@ FITTING = {
 }
 
 
+@pytest.mark.slow_except("deepseek-coder", "phi-3", "llama-spm")
 @pytest.mark.parametrize("name", FITTING)
 def test_a_vocabulary_tells_which_template_fits(name: str) -> None:
     with Model(models.VOCABULARIES / f"ggml-vocab-{name}.gguf", vocab_only=True) as model:
@@ -321,6 +325,7 @@ def test_without_a_template_the_ways_are_named(tmp_path: Path, special: tuple[st
             assert "generate()" in str(raised.value)
 
 
+@pytest.mark.slow
 def test_with_a_template_there_is_nothing_to_remark(bytes_only: Model) -> None:
     assert pyggml.inspect(bytes_only.path).remarks == ()
     assert pyggml.inspect().remarks == ()

@@ -233,6 +233,7 @@ def call_bias(opening: str) -> dict[int, float]:
     return {models.N_BYTE_VOCAB + OPENINGS.index(opening): 60.0, ord('"'): 8.0, ord("}"): 8.0}
 
 
+@pytest.mark.slow_except("required-Qwen-Qwen2.5-7B-Instruct", "required-Qwen-Qwen3-0.6B")
 @pytest.mark.parametrize("name", CALLING)
 @pytest.mark.parametrize(
     "choice", ["required", "get_weather", {"type": "function", "function": {"name": "get_weather"}}]
@@ -400,6 +401,7 @@ def conversations(texts: Sequence[Any]) -> list[Any]:
     ]
 
 
+@pytest.mark.slow_except(every=15)
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.stem)
 def test_no_template_lets_a_special_token_in(tagged: pyggml.LLM, path: Path) -> None:
     """Tags of reasoning aside: templates look for them in what was said, and answer with tags of their own."""
@@ -552,6 +554,7 @@ def test_closing_the_models_own_templates_leaves_it_able_to_chat(own_llm: pyggml
     assert own_llm.chat(messages).message.content == "The sky is blue."
 
 
+@pytest.mark.slow
 def test_the_models_templates_are_the_callers_after_it_is_closed(own_llm: pyggml.LLM) -> None:
     messages = [user(SKY)]
     prompt = own_llm.apply_chat_template(messages)

@@ -135,6 +135,7 @@ def measured_alone(template: str, n_times: int = 1) -> tuple[str, int, float]:
     return text, int(mib), float(seconds)
 
 
+@pytest.mark.slow_except("indented")
 @counts_memory
 @pytest.mark.parametrize("template", TOO_LARGE.values(), ids=TOO_LARGE.keys())
 def test_templates_that_take_memory_without_end(template: str) -> None:
@@ -143,6 +144,7 @@ def test_templates_that_take_memory_without_end(template: str) -> None:
     assert mib < 600
 
 
+@pytest.mark.slow_except("in itself as JSON")
 @counts_memory
 @pytest.mark.parametrize("template", TOO_DEEP.values(), ids=TOO_DEEP.keys())
 def test_templates_that_nest_without_end(template: str) -> None:
@@ -151,11 +153,13 @@ def test_templates_that_nest_without_end(template: str) -> None:
     assert mib < 600
 
 
+@pytest.mark.slow_except(every=6)
 @pytest.mark.parametrize(("template", "reason"), REFUSED.items())
 def test_what_would_end_the_process_or_never_end(template: str, reason: str) -> None:
     assert reason in rendered_alone(template)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", HOLDS_ITSELF.values(), ids=HOLDS_ITSELF.keys())
 def test_what_holds_itself_is_freed(template: str) -> None:
     text, mib = rendered_alone(template, 150)
@@ -163,22 +167,26 @@ def test_what_holds_itself_is_freed(template: str) -> None:
     assert mib < 300
 
 
+@pytest.mark.slow_except("branches")
 @pytest.mark.parametrize("template", NESTED_AS_TEXT.values(), ids=NESTED_AS_TEXT.keys())
 def test_what_is_written_too_deep(template: str) -> None:
     assert "nests more than 1000 levels deep" in rendered_alone(template)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other linkers cannot replace the standard library's search")
 @pytest.mark.parametrize(("template", "text"), QUADRATIC.values(), ids=QUADRATIC.keys())
 def test_long_texts_are_looked_for_in_long_ones(template: str, text: str) -> None:
     assert rendered_alone(template)[0] == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comparison", ["ns.x == ns.x", "{ns.x: 1}|length"])
 def test_tuples_that_hold_each_other_are_not_compared_without_end(comparison: str) -> None:
     assert "the template does not end" in rendered_alone(SHARED_TUPLES.replace("COMPARISON", comparison))[0]
 
 
+@pytest.mark.slow
 def test_an_endless_template_is_read_once() -> None:
     """It was tried with conversation after conversation, each of which had its own three seconds."""
     loop = "{% for i in range(100000) %}"
@@ -222,6 +230,7 @@ STEPS = (
 )
 
 
+@pytest.mark.slow_except("2")
 @counts_memory
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 40))])
 def test_random_templates_that_grow(seed: int) -> None:
@@ -242,6 +251,7 @@ def test_long_conversations_have_room() -> None:
         assert len(templates.render([{"role": "user", "content": "x" * 10**7}]).text) > 10**7
 
 
+@pytest.mark.slow_except("message0", "message1")
 @pytest.mark.parametrize(
     "message",
     [

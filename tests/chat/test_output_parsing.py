@@ -122,6 +122,7 @@ def meaning(message: ChatMessage) -> tuple[str, str, list[tuple[str, dict[str, A
     return message.content, message.reasoning_content, calls
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_what_a_text_means(tiny: Model, case: Case) -> None:
     prompt = prompt_of(tiny, case)
@@ -138,6 +139,7 @@ def test_what_a_text_means(tiny: Model, case: Case) -> None:
             assert "".join(piece.arguments_text for piece in pieces) == call.arguments_text
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_an_answer_may_be_cut_anywhere(tiny: Model, case: Case) -> None:
     prompt = prompt_of(tiny, case)
@@ -195,6 +197,7 @@ def test_a_parser_reads_one_answer(tiny: Model) -> None:
     assert prompt.parser().message == ChatMessage()
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     "text", ["\0", "<tool_call>" * 2000, "{" * 5000, "[" * 5000, "<think>" * 500, "\u2028😀" * 500]
 )
@@ -272,6 +275,7 @@ def test_sort_keeps_the_order_of_equal_values(tiny: Model) -> None:
         assert templates.render(USER, template_kwargs={"items": items}).text == expected
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.parametrize(
     ("template", "match"),
     [
@@ -344,6 +348,7 @@ def test_a_template_of_the_model_by_name(tmp_path: Path) -> None:
         assert other.render([{"role": "user", "content": "x"}]).text == "other: x"
 
 
+@pytest.mark.slow
 def test_a_trigger_that_may_be_spelled_with_other_tokens_is_waited_for_as_text() -> None:
     template = (TEMPLATES / "fireworks-ai-llama-3-firefunction-v2.jinja").read_text(encoding="utf-8")
     vocabulary = models.VOCABULARIES / "ggml-vocab-llama-bpe.gguf"

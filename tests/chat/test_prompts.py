@@ -25,6 +25,7 @@ def get_weather(city: str) -> str:
     return city
 
 
+@pytest.mark.slow_except("options0", "options1", "options2", "options3", "options5")
 @pytest.mark.parametrize(
     "options",
     [
@@ -67,6 +68,7 @@ def test_only_the_assistants_message_is_continued(llm: pyggml.LLM, last: str) ->
         llm.chat([HELLO, {"role": last, "content": "x"}], continue_final_message=True)
 
 
+@pytest.mark.slow
 def test_a_stream_knows_its_prompt(llm: pyggml.LLM) -> None:
     llm.reset()
     messages = [{"role": "user", "content": "Tell me about the sea."}]

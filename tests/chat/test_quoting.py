@@ -47,6 +47,7 @@ def prompts(tokenizer: Tokenizer, n: int) -> Iterator[str]:
         yield "".join(itertools.chain.from_iterable((draw.choice(special), turn) for turn in turns))
 
 
+@pytest.mark.slow_except("own-llama-spm", "own-qwen2")
 def test_cutting_changes_no_token(tokenizer: Tokenizer) -> None:
     """Marks without anything smuggled: each marked stretch is encoded by itself, as plain text."""
     special = SpecialTexts(tokenizer)
@@ -87,6 +88,7 @@ def test_blanks_that_a_special_token_swallows(tmp_path: Path) -> None:
         assert cut == tokenizer.encode(prompt.format(""))
 
 
+@pytest.mark.slow
 def test_a_mark_is_new_each_time(tiny: Model) -> None:
     special = SpecialTexts(Tokenizer(tiny.vocab))
     assert special.new_marks().insert("<|im_end|>") != special.new_marks().insert("<|im_end|>")

@@ -140,6 +140,7 @@ def vocabulary(tiny_path: Path) -> Iterator[Model]:
         yield model
 
 
+@pytest.mark.slow_except(every=25)
 @pytest.mark.parametrize(
     "conversations",
     [pytest.param(LONGEST, id="longest"), pytest.param(ALL - LONGEST, id="others", marks=pytest.mark.slow)],
@@ -178,5 +179,6 @@ def test_the_time_on_several_threads(vocabulary: Model) -> None:
     assert found <= {before, dt.date.today().isoformat()}
 
 
+@pytest.mark.slow
 def test_the_list_names_templates_that_are_there() -> None:
     assert DIFFERENT.keys() <= set(NAMES)

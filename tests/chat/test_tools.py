@@ -231,6 +231,7 @@ def test_bad_tools(given: Any, message: str) -> None:
         tools.checked_tools(given)
 
 
+@pytest.mark.slow
 def test_a_call_goes_back_as_it_came() -> None:
     call = tools.tool_from_function(get_weather).call("abc", '{"city":  "Rome"}')
     assert call.to_dict() == {

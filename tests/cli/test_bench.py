@@ -91,6 +91,7 @@ def results(*arguments: object) -> list[dict[str, Any]]:
 
 
 class TestOutput:
+    @pytest.mark.slow
     def test_table(self) -> None:
         done = pyggml("bench", *QUICK)
         assert (done.code, done.err) == (0, "")
@@ -107,6 +108,7 @@ class TestOutput:
         assert "tokens/s" in done.out
         assert "of 3 repetitions" in done.out
 
+    @pytest.mark.slow
     def test_table_of_two_sides(self, tiny_path: Path) -> None:
         shipped = Path(library.source.SHIPPED_MODEL)
         done = pyggml("bench", "-m", shipped, "-m", tiny_path, "-t", "1,2", "-p", 8, "-n", "none", "-r", 1)
@@ -116,6 +118,7 @@ class TestOutput:
         assert [names for names in named if names] == [[shipped.name]] * 2 + [[tiny_path.name]] * 2
         assert "of first" in done.out
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("columns", [40, pytest.param(80, marks=pytest.mark.slow)])
     def test_narrow_terminals_show_all_that_tells_results_apart(self, tiny_path: Path, columns: int) -> None:
         """Each result's speed stands beneath what it is of, and nothing is cut."""
@@ -155,6 +158,7 @@ class TestOutput:
         assert " ".join(headings.split()) == expected
         assert len(headings) > 80
 
+    @pytest.mark.slow
     def test_models_have_names_and_sizes(self) -> None:
         row = results("-p", 8, "-n", "none", "-r", 1, "--no-warm-up")[0]
         assert (row["model"], row["description"]) == ("pyggml-demo-q8_0.gguf", "llama 3.5M Q8_0")
@@ -166,6 +170,7 @@ class TestOutput:
     def test_sizes(self, n: int, label: str) -> None:
         assert size_label(n) == label
 
+    @pytest.mark.slow
     def test_names_of_files_are_shown_as_they_are(self, tmp_path: Path) -> None:
         names = ["[bold]one.gguf", "two[red].gguf"]
         for name in names:
@@ -174,6 +179,7 @@ class TestOutput:
         done = pyggml("bench", *models, "-p", 8, "-n", "none", "-r", 1, "--no-warm-up")
         assert [done.out.count(name) for name in names] == [2, 2]  # what each is, and its row
 
+    @pytest.mark.slow
     def test_json(self) -> None:
         rows = results(*QUICK)
         assert [(row["kind"], row["n_tokens"], row["n_parallel"]) for row in rows] == [
@@ -191,6 +197,7 @@ class TestOutput:
             assert row["tokens_per_s_least"] == pytest.approx(min(speeds))
             assert row["tokens_per_s_most"] == pytest.approx(max(speeds))
 
+    @pytest.mark.slow
     def test_every_combination_of_settings(self) -> None:
         lists = ["-t", "1,auto", "--cache-type", "f16,q8_0", "--n-ubatch", "64,128", "-b", "256", "--device", "cpu"]
         rows = results("-p", 8, "-n", "none", "-r", 1, *lists)
@@ -199,13 +206,16 @@ class TestOutput:
         assert all((row["n_batch"], row["device"]) == (256, "cpu") for row in rows)
         assert all(row["n_threads_used"] == 1 for row in rows if row["n_threads"] == 1)
 
+    @pytest.mark.slow
     def test_what_is_listed_twice_counts_once(self) -> None:
         assert len(results("-p", "8, 8,8", "-n", "none", "-r", 1, "--no-warm-up")) == 1
 
+    @pytest.mark.slow
     def test_depths(self, tiny_path: Path, mamba_path: Path) -> None:
         rows = results("-m", tiny_path, "-m", mamba_path, "-p", 8, "-n", 4, "-d", "0,32", "-t", 1, "-r", 2)
         assert [row["n_depth"] for row in rows] == [0, 0, 32, 32] * 2
 
+    @pytest.mark.slow
     def test_csv(self) -> None:
         done = pyggml("bench", *QUICK, "--csv")
         assert (done.code, done.err) == (0, "")
@@ -218,6 +228,7 @@ class TestOutput:
 
 
 class TestPlot:
+    @pytest.mark.slow
     def test_png(self, tmp_path: Path) -> None:
         file = tmp_path / "speed.png"
         assert pyggml("bench", *QUICK, "--plot", file).code == 0
@@ -226,6 +237,7 @@ class TestPlot:
         width, height = struct.unpack(">II", data[16:24])
         assert (width, height) == (1650, 750)  # two panels
 
+    @pytest.mark.slow
     def test_what_it_says(self, tmp_path: Path) -> None:
         """An SVG keeps its texts, with matplotlib told to."""
         (tmp_path / "matplotlibrc").write_text("svg.fonttype: none\n")
@@ -322,6 +334,7 @@ class TestBadInput:
         assert "GB is available" in fails(1, "bench", "-p", 1_000_000, "--parallel", 256)
 
 
+@pytest.mark.slow
 def test_interrupt_shows_what_was_measured_so_far() -> None:
     """Once the bar says that a hundredth of it is measured, on a terminal."""
     ours, theirs = pty.openpty()
@@ -344,6 +357,7 @@ def test_interrupt_shows_what_was_measured_so_far() -> None:
 class TestMeasuring:
     """Exactly the tokens that were asked for are computed, by the engine's own counters."""
 
+    @pytest.mark.slow_except(every=2)
     @pytest.mark.parametrize(
         "case",
         [
@@ -422,6 +436,7 @@ class TestMeasuring:
             bench.load()
             assert library.lib.pyg_live_handles(library.lib.PYG_HANDLE_MODEL) - before == 2
 
+    @pytest.mark.slow
     def test_labels_tell_sides_apart(self) -> None:
         one = [Side("a/x.gguf")]
         assert list(labels(one).values()) == ["x.gguf"]

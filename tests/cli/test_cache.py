@@ -43,6 +43,7 @@ def sizes() -> dict[str, int]:
     return {f"{entry.model} {entry.outtype}": entry.n_bytes for entry in cache_entries()}
 
 
+@pytest.mark.slow
 def test_it_is_listed(cache: Path) -> None:
     done = pyggml("cache")
     assert (done.code, done.err) == (0, "")
@@ -93,6 +94,7 @@ def test_it_is_cleared(cache: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(("answer", "code", "n_left"), [("y\r", 0, 0), ("n\r", 1, 3), ("\x03", 130, 3)])
 def test_it_asks_before_it_is_cleared(answer: str, code: int, n_left: int) -> None:
@@ -148,6 +150,7 @@ def listed() -> dict[str, int]:
     return {model["reference"]: model["n_bytes"] for model in found["models"]}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hub")
 def test_a_download_is_got_listed_and_removed(tmp_path: Path) -> None:
     done = pyggml("cache", "get", "hf:tiny/stories:q8_0")
@@ -204,6 +207,7 @@ def test_files_elsewhere_that_the_cache_links_to_stay(tmp_path: Path) -> None:
     assert [(tmp_path / name).read_bytes() == MODEL for name in ("mine.gguf", "notes.md")] == [True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hub")
 def test_what_cannot_be_got() -> None:
     assert "choose one, such as 'hf:tiny/stories:a-Q4_0.gguf'" in fails(1, "cache", "get", "hf:tiny/stories")

@@ -496,6 +496,7 @@ def test_what_repeats_itself_with_an_end_is_not(text: str) -> None:
 # --- one question -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("arguments0", "arguments1", "arguments2")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -550,6 +551,7 @@ def chat(text: str, *arguments: object, by: Callable[..., Run] = called, **optio
     return by("chat", "--temperature", 0, *arguments, stdin=text, **options)
 
 
+@pytest.mark.slow
 def test_answers_are_plain_and_in_order() -> None:
     done = chat(f"{SKY}\n{GRASS}\n", "-m", SHIPPED_MODEL, by=pyggml, env={"FORCE_COLOR": "1"})
     assert done == Run(0, f"{BLUE}\n{GREEN}\n", "")
@@ -582,6 +584,7 @@ def test_no_input_is_no_chat() -> None:
     assert chat("", "-m", SHIPPED_MODEL) == Run(0, "", "")
 
 
+@pytest.mark.slow
 def test_an_answer_that_repeats_itself_is_stopped(tmp_path: Path) -> None:
     grammar = tmp_path / "grammar.gbnf"
     grammar.write_text('root ::= "Well. " ("The sky is blue. ")+')
@@ -648,6 +651,7 @@ with ChatModel(first, None, {"n_ctx": 100_000, "n_threads": 1}) as model:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads how much memory is used from /proc")
 def test_another_model_where_there_is_no_room_for_two(tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
@@ -661,6 +665,7 @@ def test_another_model_where_there_is_no_room_for_two(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("text", "arguments", "says"),
     [
@@ -683,6 +688,7 @@ def test_a_model_without_a_template(tmp_path: Path) -> None:
     assert "chat template" in fails(1, "chat", "-m", path, stdin=f"{SKY}\n")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_asked() -> None:
     assert "--top-p" in fails(2, "chat", "--top-p", 2)
     assert "several models" in fails(2, "chat", "a.gguf", "-m", "b.gguf")
@@ -694,6 +700,7 @@ def test_what_cannot_be_asked() -> None:
     assert done.stderr == b"pyggml: line 2 of standard input is not UTF-8 text: invalid start byte at byte 0\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_chat_that_nobody_watches() -> None:
     command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL), "-c", "50000", "--ignore-eos"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
@@ -707,6 +714,7 @@ def test_ctrl_c_ends_a_chat_that_nobody_watches() -> None:
     assert (run.returncode, err.strip()) == (130, b"")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_traceback() -> None:
     command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL), "-c", "50000", "--ignore-eos"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:

@@ -26,6 +26,7 @@ def test_help_names_every_command() -> None:
         assert all(f"  {name} " in done.out for name in COMMANDS)
 
 
+@pytest.mark.slow_except("--help", "quantize --help")
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
 def test_help_does_not_import_the_library(arguments: list[str]) -> None:
     program = (
@@ -61,6 +62,7 @@ def test_usage_errors_are_one_line_and_exit_with_2() -> None:
     assert fails(2, "completion").startswith("pyggml completion: ")
 
 
+@pytest.mark.slow_except("generate", "rpc-serve")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_mistake_ends_the_process_as_it_ends_a_call(name: str) -> None:
     """Other tests run most refused command lines in this process, with the same result."""
@@ -68,6 +70,7 @@ def test_a_mistake_ends_the_process_as_it_ends_a_call(name: str) -> None:
     assert fails(2, *arguments, by=pyggml) == fails(2, *arguments, by=called)
 
 
+@pytest.mark.slow
 def test_a_failure_ends_the_process_as_it_ends_a_call() -> None:
     for arguments in (("inspect", "missing.gguf"), ("generate", "-m", "missing.gguf", "x"), ("completion", "csh")):
         code = 2 if arguments[0] == "completion" else 1
@@ -99,6 +102,7 @@ def test_completion_in_bash() -> None:
     assert pyggml(env=words).out == "plain,completion\n"
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error() -> None:
     command = f"{sys.executable} -m pyggml --help; echo $? >&2"
     read, write = os.pipe()

@@ -51,6 +51,7 @@ def test_numbers_are_short() -> None:
 # --- convert ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_convert_says_what_became_of_it(tiny: Path, tmp_path: Path) -> None:
     done = pyggml("convert", tiny, tmp_path / "out.gguf")
     assert (done.code, done.err) == (0, "")
@@ -61,6 +62,7 @@ def test_convert_says_what_became_of_it(tiny: Path, tmp_path: Path) -> None:
         assert reader.metadata["general.architecture"] == "llama"
 
 
+@pytest.mark.slow
 def test_convert_as_json(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     done = json.loads(pyggml("convert", tiny, out, "--outtype", "Q8_0", "--n-threads", 1, "--json").out)
@@ -76,6 +78,7 @@ def test_convert_takes_the_type_as_the_library_does(tiny: Path, tmp_path: Path) 
     assert "did you mean q4_k_m or q4_k_s?" in fails(2, "convert", tiny, tmp_path / "b.gguf", "--outtype", "Q4_K")
 
 
+@pytest.mark.slow
 def test_convert_shows_how_far_it_is_on_a_terminal(long: Path, tmp_path: Path) -> None:
     for columns in (40, 200):
         arguments = ("convert", long, tmp_path / f"{columns}.gguf", "--outtype", "q5_k_m")
@@ -87,6 +90,7 @@ def test_convert_shows_how_far_it_is_on_a_terminal(long: Path, tmp_path: Path) -
             assert terminal.shows("4.33 million weights")
 
 
+@pytest.mark.slow
 def test_convert_stops_at_ctrl_c_and_leaves_nothing(long: Path, tmp_path: Path) -> None:
     arguments = ("convert", long, tmp_path / "out.gguf", "--outtype", "iq3_s", "--n-threads", 1)
     done = interrupted(*arguments, once=lambda: list(tmp_path.iterdir()))
@@ -101,6 +105,7 @@ def test_convert_stops_at_ctrl_c_and_leaves_nothing(long: Path, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow_except("SIGTERM")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_convert_told_to_end_leaves_nothing(long: Path, tmp_path: Path, number: signal.Signals) -> None:
     arguments = ("convert", long, tmp_path / "out.gguf", "--outtype", "iq3_s", "--n-threads", 1)
@@ -109,6 +114,7 @@ def test_convert_told_to_end_leaves_nothing(long: Path, tmp_path: Path, number: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_convert_replaces_a_file_only_when_told_to(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     out.write_text("precious")
@@ -126,6 +132,7 @@ def test_convert_looks_at_the_output_first(long: Path, tmp_path: Path) -> None:
     assert "exists: --force" in fails(1, "convert", long, tmp_path / "config.json")
 
 
+@pytest.mark.slow
 def test_convert_refuses_in_one_line(tiny: Path, long: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     assert "Missing argument 'DIRECTORY'" in fails(2, "convert")

@@ -93,6 +93,7 @@ def judged(facts: dict[str, Any], here: Machine = NOWHERE) -> dict[str, Check]:
 
 
 class TestHere:
+    @pytest.mark.slow
     def test_all_is_well(self, tmp_path: Path) -> None:
         done = pyggml("doctor", env={"PYGGML_CACHE": str(tmp_path)})
         assert (done.code, done.err) == (0, "")
@@ -102,6 +103,7 @@ class TestHere:
         assert "\x1b" not in done.out
         assert done.out.splitlines()[-1] in ("All checks passed.", "All checks passed, with warnings.")
 
+    @pytest.mark.slow
     def test_json(self, tmp_path: Path) -> None:
         done = pyggml("doctor", "--json", env={"PYGGML_CACHE": str(tmp_path), "HF_TOKEN": "hf_secret"})
         assert (done.code, done.err) == (0, "")
@@ -112,6 +114,7 @@ class TestHere:
         assert [device["name"] for device in printed["devices"]] == [device.name for device in library.devices()]
         assert printed["environment"]["HF_TOKEN"] == "(set)"
 
+    @pytest.mark.slow_except("option0")
     @pytest.mark.parametrize("option", [[], ["--json"]])
     def test_it_names_no_user_and_tells_no_secret(self, tmp_path: Path, option: list[str]) -> None:
         home = tmp_path / "home" / "alice"
@@ -132,6 +135,7 @@ class TestHere:
         assert "~/models" in done.out
         assert "/data/<user>/hub" in done.out
 
+    @pytest.mark.slow
     def test_a_cache_that_cannot_be_written(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         for place in (tmp_path / "file", "/proc/nowhere"):
@@ -167,6 +171,7 @@ class TestEnginesThatFail:
         assert "pip install" in (engine.advice or "")
         assert "not checked because the engine failed" in gpu.text
 
+    @pytest.mark.slow
     def test_a_user_without_a_home(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("HOME", "XDG_CACHE_HOME", "PYGGML_CACHE"):
             monkeypatch.delenv(name, raising=False)
@@ -181,6 +186,7 @@ class TestEnginesThatFail:
         assert (cache.status, "no home directory" in cache.text) == ("failed", True)
         assert "PYGGML_CACHE" in (cache.advice or "")
 
+    @pytest.mark.slow
     def test_the_whole_report_of_one(self, tmp_path: Path) -> None:
         """Python runs this at every start, so neither the command nor its engine finds the compiled module."""
         (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pyggml._pyggml'] = None\n")
@@ -216,6 +222,7 @@ class TestEnginesThatFail:
         result = self.failing("""print('{"build": 1}', flush=True); import time; time.sleep(60)""", timeout_s=5)
         assert result == Probe({"build": 1}, "timeout after 5 seconds")
 
+    @pytest.mark.slow
     def test_a_wrong_answer(self) -> None:
         test = {"device": "CPU", "right": False, "answer": "The sky is green.", "error": None}
         found = judged(told(self_test=[test]))["self test on CPU"]
@@ -350,6 +357,7 @@ class TestMemoryAndCache:
     def test_a_full_disk(self) -> None:
         assert judged(told(cache__free_bytes=10**9))["cache"].status == "warning"
 
+    @pytest.mark.slow
     def test_ulimit_here(self) -> None:
         command = f"ulimit -v 30000000; exec {shlex.quote(sys.executable)} -m pyggml doctor --json"
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
@@ -367,6 +375,7 @@ def test_the_verdict() -> None:
     assert last("failed", "warning", "ok") == "1 of 3 checks failed."
 
 
+@pytest.mark.slow
 def test_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOGNAME", "USER"):
         monkeypatch.setenv(name, "bob")

@@ -85,6 +85,7 @@ def test_help_and_version_are_commands_too() -> None:
 HINTS = {hint for group in hint_groups() if group.startswith(("command", "option")) for hint in hints(group).values()}
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("answer", sorted(HINTS))
 def test_what_hints_name_exists(answer: str) -> None:
     for command, _, rest in re.findall(r"(?:'|: )pyggml ([a-z][a-z-]*)( ([^']*))?", answer):
@@ -202,6 +203,7 @@ def test_a_model_may_be_an_argument() -> None:
     assert called("inspect", "-m", MODEL).out == called("inspect", MODEL).out
 
 
+@pytest.mark.slow_except("inspect")
 @pytest.mark.parametrize("command", ["generate x", "chat", "inspect", "perplexity -", "bench"])
 def test_a_repository_of_the_hub(command: str, tmp_path: Path) -> None:
     """Nothing is asked: it is not there, and the hub may not be."""
@@ -222,6 +224,7 @@ def test_a_name_of_ollamas_library(name: str) -> None:
 # --- texts ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_texts_are_joined(tmp_path: Path) -> None:
     file = tmp_path / "story.txt"
     file.write_text("Once upon a time\n")
@@ -235,6 +238,7 @@ def test_texts_are_joined(tmp_path: Path) -> None:
     assert text_of(both, *options, stdin="") == expected
 
 
+@pytest.mark.slow
 def test_it_says_what_it_waits_for() -> None:
     command = [sys.executable, "-m", "pyggml", "generate", "there was a dog", *map(str, OPTIONS), "-n", "8"]
     pipe = subprocess.PIPE
@@ -261,6 +265,7 @@ def test_schemas_and_grammars_as_text(tmp_path: Path) -> None:
     assert "File 'no.gbnf' does not exist" in fails(2, "generate", "x", "--grammar-file", "no.gbnf")
 
 
+@pytest.mark.slow
 def test_numbers_as_llama_cli_has_them() -> None:
     assert text_of("Once", "-n", 4, "-l", "42-inf") == text_of("Once", "-n", 4, "--logit-bias", "42=-inf")
     assert text_of("Once", "-n", 4, "-s", -1) == text_of("Once", "-n", 4)

@@ -38,17 +38,20 @@ def generate(*arguments: object, by: Callable[..., Run] = called, **options: obj
     return done
 
 
+@pytest.mark.slow
 def test_it_generates_and_says_which_model(story: str) -> None:
     done = generate(GREEDY, by=pyggml)
     assert done.out == story + "\n"
     assert NOTICE in done.err
 
 
+@pytest.mark.slow
 def test_a_named_model_needs_no_words(story: str) -> None:
     for by in (called, pyggml):
         assert generate(GREEDY, "-m", SHIPPED_MODEL, by=by) == Run(0, story + "\n", "")
 
 
+@pytest.mark.slow_except("argument", "dash", "file")
 @pytest.mark.parametrize("how", ["argument", "dash", "standard input", "file", "file -"])
 def test_where_the_prompt_may_come_from(how: str, story: str, tmp_path: Path) -> None:
     path = tmp_path / "prompt.txt"
@@ -92,6 +95,7 @@ def test_special_tokens_in_the_prompt() -> None:
     assert expected[True].prompt_tokens < expected[False].prompt_tokens
 
 
+@pytest.mark.slow
 def test_sampling_options_reach_the_sampler() -> None:
     hot = ["--temperature", 1.5, "--top-k", 40, "-m", SHIPPED_MODEL, "-t", 1]
     first, again, other = (generate(GREEDY, *hot, "--seed", seed).out for seed in (1, 1, 2))
@@ -127,6 +131,7 @@ def test_zero_is_a_value() -> None:
     assert generate(GREEDY, "--max-tokens", 0, "-m", SHIPPED_MODEL).out == ""
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -163,6 +168,7 @@ def test_no_prompt() -> None:
         assert "the prompt is empty" in fails(2, "generate", *arguments, stdin="\n")
 
 
+@pytest.mark.slow_except("generate-2-the prompt is empty")
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [("generate", 2, "the prompt is empty"), ("perplexity -", 1, "the text has 1 token,"), ("cache clear", 2, "--yes")],
@@ -205,6 +211,7 @@ def test_standard_input_that_is_no_text() -> None:
     assert b"standard input is not UTF-8 text" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_model_that_is_none(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + b"\xff" * 100)
@@ -223,6 +230,7 @@ def test_more_than_the_context_holds() -> None:
     assert "context" in fails(1, "generate", "word " * 5000, "-m", SHIPPED_MODEL)
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_traceback() -> None:
     """As with ``| head -c 1``."""
     command = [sys.executable, "-m", "pyggml", "generate", GREEDY, *LONG]
@@ -235,6 +243,7 @@ def test_a_closed_pipe_is_no_traceback() -> None:
         assert run.wait() == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_there_is() -> None:
     command = [sys.executable, "-m", "pyggml", "generate", GREEDY, *LONG, "--stats"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
@@ -249,6 +258,7 @@ def test_ctrl_c_keeps_what_there_is() -> None:
     assert "tokens/s" in err
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_json_whole() -> None:
     program = """if True:
         import os, signal
@@ -270,6 +280,7 @@ def test_ctrl_c_keeps_json_whole() -> None:
     assert json.loads(done.stdout)["finish_reason"] == "cancelled"
 
 
+@pytest.mark.slow_except(">&-")
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])
 def test_a_closed_output_is_none(closed: str, story: str) -> None:
     command = f'"{sys.executable}" -m pyggml generate "{GREEDY}" --max-tokens 20 {closed}'
@@ -278,6 +289,7 @@ def test_a_closed_output_is_none(closed: str, story: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_an_output_that_has_not_every_character(tmp_path: Path) -> None:
     path = models.write_llama(tmp_path / "tiny.gguf")
     grammar = tmp_path / "grammar.gbnf"
@@ -286,6 +298,7 @@ def test_an_output_that_has_not_every_character(tmp_path: Path) -> None:
     assert done == Run(0, "caf?\n", "")
 
 
+@pytest.mark.slow
 def test_completion_of_options() -> None:
     def completed(words: str) -> list[str]:
         n_words = len(words.split(" "))

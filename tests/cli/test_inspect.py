@@ -40,6 +40,7 @@ def lines(text: str, heading: str) -> list[str]:
     return text[text.index(f"\n{heading}\n") :].split("\n\n")[0].strip().splitlines()[1:]
 
 
+@pytest.mark.slow
 def test_the_shipped_model(tmp_path: Path) -> None:
     done = pyggml("inspect", cwd=tmp_path)
     assert done.code == 0
@@ -51,6 +52,7 @@ def test_the_shipped_model(tmp_path: Path) -> None:
     assert "\x1b" not in done.out
 
 
+@pytest.mark.slow
 def test_a_model_without_a_template(tmp_path: Path) -> None:
     """The remark, and the error of a chat, tell what to type."""
     vocabulary = models.byte_vocabulary("<|im_start|>")
@@ -82,6 +84,7 @@ def test_json_is_the_librarys_report(directory: Path) -> None:
         assert found == json.loads(json.dumps(library.inspect(source).to_dict()))
 
 
+@pytest.mark.slow
 def test_it_shows_what_the_report_says_as_text(directory: Path, cut_file: Path) -> None:
     """Bars and the command's own words aside: both are made of the same sections."""
     for source in (SHIPPED_MODEL, directory, cut_file):
@@ -97,6 +100,7 @@ def test_a_directory(directory: Path) -> None:
     assert re.search(r"^  imported as +BF16$", done.out, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 200])
 def test_it_fits_the_terminal(directory: Path, columns: int) -> None:
     with Terminal("inspect", directory, "--estimate", columns=columns) as terminal:
@@ -109,6 +113,7 @@ def test_it_fits_the_terminal(directory: Path, columns: int) -> None:
     assert terminal.styles
 
 
+@pytest.mark.slow
 def test_no_colours_where_nobody_wants_them() -> None:
     with Terminal("inspect", SHIPPED_MODEL, env={"NO_COLOR": "1"}) as terminal:
         assert terminal.wait_for_exit() == 0
@@ -187,5 +192,6 @@ def test_numbers_in_a_row_are_a_range() -> None:
     assert ranges([]) == ""
 
 
+@pytest.mark.slow
 def test_control_characters_become_letters() -> None:
     assert printable("a\tb\x1b[31mç 語\u202e") == "a\\tb\\x1b[31mç 語\\u202e"

@@ -59,6 +59,7 @@ def test_quantize_names_its_options(floats: Path, tmp_path: Path) -> None:
     assert fails(1, "quantize", floats, out, "iq2_xxs").endswith("give an importance matrix (--imatrix FILE)\n")
 
 
+@pytest.mark.slow
 def test_quantize_takes_what_the_library_does(floats: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     rules = ("--tensor-type", "attn_v=q6_k", "--tensor-type", "ffn_(up|gate)=q5_0", "--keep", "attn_k")
@@ -71,6 +72,7 @@ def test_quantize_takes_what_the_library_does(floats: Path, tmp_path: Path) -> N
     assert [types[f"blk.0.attn_{name}.weight"] for name in "qkv"] == ["Q8_0", "BF16", "Q6_K"]
 
 
+@pytest.mark.slow
 def test_quantize_shows_how_far_it_is_and_stops_at_ctrl_c(floats: Path, tmp_path: Path) -> None:
     arguments = ("quantize", floats, tmp_path / "out.gguf", "iq3_s", "--n-threads", 1)
     with Terminal(*arguments, columns=60) as terminal:
@@ -111,6 +113,7 @@ def test_quantize_with_its_arguments_as_other_tools_have_them() -> None:
     assert "Missing argument 'OUT'" in fails(2, "quantize", "model.gguf")
 
 
+@pytest.mark.slow_except("f16")
 @pytest.mark.parametrize("type", ["q4_k_m", "f16"])
 def test_a_dry_run_says_what_a_run_writes(floats: Path, tmp_path: Path, type: str) -> None:
     out = tmp_path / "out.gguf"
@@ -151,6 +154,7 @@ def test_quantize_refuses_in_one_line(floats: Path, tmp_path: Path) -> None:
 # --- imatrix ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type", ["q4_0", pytest.param("iq2_xs", marks=pytest.mark.slow)])
 def test_what_imatrix_writes_is_what_quantize_needs(floats: Path, text: Path, tmp_path: Path, type: str) -> None:
     matrix = tmp_path / "i.gguf"
@@ -169,12 +173,14 @@ def test_what_imatrix_writes_is_what_quantize_needs(floats: Path, text: Path, tm
     assert library.ImportanceMatrix.load(more["path"]).n_chunks == more["n_chunks"]
 
 
+@pytest.mark.slow
 def test_imatrix_uses_the_shipped_model_and_says_so(text: Path, tmp_path: Path) -> None:
     done = pyggml("imatrix", text, tmp_path / "i.gguf", "-c", 128)
     assert done.code == 0
     assert "small demonstration model" in done.err
 
 
+@pytest.mark.slow
 def test_imatrix_stops_at_ctrl_c_and_leaves_nothing(long_text: Path, tmp_path: Path) -> None:
     with Terminal("imatrix", long_text, tmp_path / "i.gguf", columns=60) as terminal:
         terminal.wait_for_match(r"reading [━╸╺]+ +\d+% [\d.]+ [kM]?B/s \d\d:\d\d")
@@ -202,6 +208,7 @@ def test_imatrix_refuses_in_one_line(floats: Path, text: Path, tmp_path: Path) -
 # --- perplexity -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_perplexity_is_the_librarys(text: Path) -> None:
     options = ("-m", SHIPPED_MODEL, "-c", 128, "--n-chunks", 2, "-t", 1)
     done = pyggml("perplexity", text, *options)
@@ -215,6 +222,7 @@ def test_perplexity_is_the_librarys(text: Path) -> None:
     assert float(done.out.split()[0]) == pytest.approx(expected.value, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_perplexity_stops_at_ctrl_c(long_text: Path) -> None:
     with Terminal("perplexity", long_text, columns=60) as terminal:
         terminal.wait_for_match("reading")
@@ -224,6 +232,7 @@ def test_perplexity_stops_at_ctrl_c(long_text: Path) -> None:
         assert terminal.shows_cursor
 
 
+@pytest.mark.slow
 def test_perplexity_refuses_in_one_line(text: Path, tmp_path: Path) -> None:
     assert "Missing argument 'TEXT'" in fails(2, "perplexity")
     assert "no text file at" in fails(1, "perplexity", tmp_path, "-m", SHIPPED_MODEL)

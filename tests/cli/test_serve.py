@@ -49,6 +49,7 @@ def test_it_serves_until_it_is_told_to_end() -> None:
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it() -> None:
     with ServerProcess(MODEL) as server:
         assert server.stop(signal.SIGINT) == 130
@@ -56,6 +57,7 @@ def test_ctrl_c_ends_it() -> None:
         assert "no MODEL given" not in server.log
 
 
+@pytest.mark.slow
 def test_options_reach_the_server_from_all_places(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("sk-file\n")
     (tmp_path / "server.toml").write_text(
@@ -96,6 +98,7 @@ def test_options_reach_the_server_from_all_places(tmp_path: Path) -> None:
         assert props["total_slots"] == 1
 
 
+@pytest.mark.slow
 def test_the_module_is_the_same_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pyggml.server", "--help"], capture_output=True, text=True, check=False
@@ -117,6 +120,7 @@ def test_the_module_is_the_same_command() -> None:
     assert done.stderr == "pyggml serve: Invalid value for '--port': 'x' is not an integer.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -136,6 +140,7 @@ def test_lines_for_other_servers(line: str) -> None:
 # --- what is said -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "warns"), [((), True), (("--api-key-file", "keys"), False)])
 def test_whoever_may_come_is_announced(
     options: tuple[str, ...], warns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +154,7 @@ def test_whoever_may_come_is_announced(
         assert "OLLAMA_HOST is not read here; set PYGGML_HOST and PYGGML_PORT" in server.log
 
 
+@pytest.mark.slow
 def test_a_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -157,6 +163,7 @@ def test_a_port_in_use() -> None:
     assert "--port 0" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -168,6 +175,7 @@ def test_what_keeps_it_from_starting(options: list[str], message: str) -> None:
     assert message in fails(1, "serve", *options, by=pyggml, env={"PYGGML_API_KEY": "sk-1"})
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -222,6 +230,7 @@ def test_a_key_that_cannot_be_read(tmp_path: Path) -> None:
     assert "cannot be read: Is a directory" in fails(2, "serve", "--api-key-file", path)
 
 
+@pytest.mark.slow
 def test_help_needs_none_of_the_extra() -> None:
     """It is there before ``pip install "pyggml[server]"``, and so is the line that says what to install."""
     hide = "import sys; sys.modules.update(dict.fromkeys(['starlette', 'uvicorn', 'pydantic', 'prometheus_client']))"

@@ -50,6 +50,7 @@ def interrupt_an_answer(terminal: Terminal) -> None:
     terminal.wait_for_prompt()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "colours"),
     [
@@ -90,6 +91,7 @@ def test_a_session(columns: int, colours: str, start: Start) -> None:
         assert chat.styles == set()
 
 
+@pytest.mark.slow
 def test_after_an_interrupt_the_conversation_goes_on(start: Start) -> None:
     chat = start("chat", *ENDLESS)
     chat.wait_for_prompt()
@@ -103,6 +105,7 @@ def test_after_an_interrupt_the_conversation_goes_on(start: Start) -> None:
     leave(chat)
 
 
+@pytest.mark.slow
 def test_what_is_typed_during_an_answer_waits_for_the_next_prompt(start: Start) -> None:
     chat = start("chat", *ENDLESS)
     chat.wait_for_prompt()
@@ -120,6 +123,7 @@ def test_what_is_typed_during_an_answer_waits_for_the_next_prompt(start: Start) 
     leave(chat)
 
 
+@pytest.mark.slow
 def test_a_line_typed_ahead_is_the_next_question(start: Start) -> None:
     chat = start("chat", "-m", SHIPPED_MODEL, "--n-ctx", 50_000, "--ignore-eos", "--max-tokens", 1000)
     chat.wait_for_prompt()
@@ -134,6 +138,7 @@ def test_a_line_typed_ahead_is_the_next_question(start: Start) -> None:
     leave(chat)
 
 
+@pytest.mark.slow
 def test_editing_history_and_several_lines(start: Start, tmp_path: Path) -> None:
     chat = start("chat", "-m", SHIPPED_MODEL)
     chat.wait_for_prompt()
@@ -169,6 +174,7 @@ def test_editing_history_and_several_lines(start: Start, tmp_path: Path) -> None
     leave(later)
 
 
+@pytest.mark.slow
 def test_tab_completes_commands(start: Start, tmp_path: Path) -> None:
     (tmp_path / "earlier.json").write_text('[{"role": "user", "content": "Who?"}]')
     chat = start("chat", "-m", SHIPPED_MODEL)
@@ -187,6 +193,7 @@ def test_tab_completes_commands(start: Start, tmp_path: Path) -> None:
     leave(chat)
 
 
+@pytest.mark.slow
 def test_mistakes_do_not_end_it(start: Start) -> None:
     chat = start("chat", "-m", SHIPPED_MODEL)
     chat.wait_for_prompt()
@@ -209,6 +216,7 @@ def test_mistakes_do_not_end_it(start: Start) -> None:
     leave(chat)
 
 
+@pytest.mark.slow
 def test_a_full_context_says_so_and_the_conversation_is_kept(start: Start) -> None:
     chat = start("chat", "-m", SHIPPED_MODEL, "-c", 120, "--ignore-eos")
     chat.wait_for_prompt()
@@ -238,6 +246,7 @@ def test_ctrl_c_at_the_prompt(start: Start) -> None:
     assert chat.wait_for_exit() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["colours", "NO_COLOR", "dumb"])
 def test_reasoning_is_dimmed(env: dict[str, str], start: Start, thinking_path: Path, tmp_path: Path) -> None:
     grammar = tmp_path / "grammar.gbnf"
@@ -250,6 +259,7 @@ def test_reasoning_is_dimmed(env: dict[str, str], start: Start, thinking_path: P
     leave(chat)
 
 
+@pytest.mark.slow
 def test_what_a_model_writes_cannot_command_the_terminal(start: Start, tiny_path: Path, tmp_path: Path) -> None:
     grammar = tmp_path / "grammar.gbnf"
     grammar.write_text('root ::= "one\\x1b[2Jtwo\\rthree\\u009b2J\\x07"')
@@ -261,6 +271,7 @@ def test_what_a_model_writes_cannot_command_the_terminal(start: Start, tiny_path
     assert chat.wait_for_exit() == 0
 
 
+@pytest.mark.slow_except("40")
 @pytest.mark.parametrize("columns", [40, 200])
 def test_a_dumb_terminal_gets_no_escapes(columns: int, start: Start) -> None:
     chat = start("chat", "-c", 20_000, columns=columns, TERM="dumb")
@@ -282,6 +293,7 @@ def test_a_dumb_terminal_gets_no_escapes(columns: int, start: Start) -> None:
     assert "\x1b" not in chat.raw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 200])
 def test_generate_in_a_terminal(columns: int, start: Start) -> None:
     run = start("generate", "Once upon a time", *ENDLESS, "--stats", columns=columns)
@@ -293,6 +305,7 @@ def test_generate_in_a_terminal(columns: int, start: Start) -> None:
     assert "Loading" in run.raw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
 def test_generated_text_is_broken_between_words(term: str, start: Start) -> None:
     arguments = ["generate", "Once upon a time", "-m", SHIPPED_MODEL, "--max-tokens", 120, "--ignore-eos"]
@@ -317,6 +330,7 @@ def test_one_question_in_a_terminal(start: Start) -> None:
     assert [row for row in without_echo if len(row) >= 40] == []
 
 
+@pytest.mark.slow
 def test_lines_follow_the_width_of_the_terminal(start: Start) -> None:
     chat = start("chat", SHIPPED_MODEL, columns=60)
     chat.wait_for_prompt()
@@ -337,6 +351,7 @@ def test_lines_follow_the_width_of_the_terminal(start: Start) -> None:
     leave(chat)
 
 
+@pytest.mark.slow
 def test_another_model_in_the_same_conversation(start: Start, tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
     other.symlink_to(SHIPPED_MODEL)
@@ -356,6 +371,7 @@ def test_another_model_in_the_same_conversation(start: Start, tmp_path: Path) ->
     leave(chat)
 
 
+@pytest.mark.slow
 def test_names_of_files_are_shown_as_they_are(start: Start, tmp_path: Path) -> None:
     model = tmp_path / "[bold]m.gguf"
     model.symlink_to(SHIPPED_MODEL)
@@ -372,6 +388,7 @@ def test_generate_asks_for_a_prompt(start: Start) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_without_a_place_for_history_it_chats_all_the_same(start: Start, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     chat = start("chat", "-m", SHIPPED_MODEL, XDG_STATE_HOME=str(tmp_path / "file"))

@@ -110,5 +110,6 @@ def test_a_resized_terminal() -> None:
     assert "\n" not in wrap.feed("narrow", 5)
 
 
+@pytest.mark.slow
 def test_spaces_at_the_end_of_a_line_are_left_out() -> None:
     assert WordWrap().feed("one  \ntwo\t\n\n  three", 40) == "one\ntwo\n\n  three"

@@ -76,6 +76,7 @@ class TestTies:
         assert n_there(there) > len(PROMPTS) * 60 / 2
 
 
+@pytest.mark.slow
 def test_texts(device: LentCPU) -> None:
     """Of the shipped model, with their ends. In this mode nothing but the sampling could make a difference."""
     options: dict[str, Any] = {"n_ctx": 2048, "n_parallel": 1, "prefix_cache": False}
@@ -87,6 +88,7 @@ def test_texts(device: LentCPU) -> None:
         assert n_there(there) > 0
 
 
+@pytest.mark.slow
 def test_requests_that_come_and_go(plain: pyggml.LLM, there: pyggml.LLM) -> None:
     """More than run at once, of different lengths, which continue from what others left."""
     for n in (40, 17, 80):
@@ -96,6 +98,7 @@ def test_requests_that_come_and_go(plain: pyggml.LLM, there: pyggml.LLM) -> None
 
 
 class TestBetweenOthers:
+    @pytest.mark.slow
     def test_seeded(self, plain: pyggml.LLM, there: pyggml.LLM) -> None:
         """A request that needs the logits gets them, and greedy ones in the same batch keep their tokens."""
         (long,) = plain.generate_batch([PROMPTS[0]], max_tokens=400)
@@ -109,6 +112,7 @@ class TestBetweenOthers:
         assert stream.completion.token_ids == long.token_ids
         assert any(token_id % N_TIED for token_id in seeded.token_ids)
 
+    @pytest.mark.slow
     def test_seeded_alone(self, there: pyggml.LLM) -> None:
         greedy(there)
         before = n_there(there)
@@ -128,11 +132,13 @@ class TestBetweenOthers:
             assert other is not None
             assert one.logprob == pytest.approx(other.logprob, abs=TOLERANCE)
 
+    @pytest.mark.slow
     def test_the_logits_of_a_prompt(self, plain: pyggml.LLM, there: pyggml.LLM) -> None:
         greedy(there)
         assert n_there(there) > 0
         np.testing.assert_allclose(there.logits(PROMPTS[3]), plain.logits(PROMPTS[3]), atol=TOLERANCE)
 
+    @pytest.mark.slow
     def test_it_comes_back(self, there: pyggml.LLM) -> None:
         first = greedy(there)
         there.generate(PROMPTS[1], max_tokens=5, temperature=1.2, seed=7)
@@ -142,6 +148,7 @@ class TestBetweenOthers:
 
 
 class TestEnds:
+    @pytest.mark.slow
     def test_cancel(self, plain: pyggml.LLM, there: pyggml.LLM) -> None:
         with there.stream(PROMPTS[0], max_tokens=400) as stream:
             while n_there(there) < 5:
@@ -149,6 +156,7 @@ class TestEnds:
             stream.cancel()
         assert greedy(there) == greedy(plain)
 
+    @pytest.mark.slow
     def test_close_and_load_again(self, device: LentCPU, tied_path: Path, plain: pyggml.LLM) -> None:
         for _ in range(2):
             with device.load(tied_path, n_ctx=512, backend_sampling=True) as llm:
@@ -157,6 +165,7 @@ class TestEnds:
                 llm.stream(PROMPTS[0], max_tokens=400)  # and it is closed in the middle
 
 
+@pytest.mark.slow
 def test_not_on_the_cpu(tied_path: Path) -> None:
     found = []
     for wanted in (False, True):

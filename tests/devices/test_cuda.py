@@ -350,6 +350,7 @@ def test_a_fork_after_the_import(gpu: Device, tiny_path: Path) -> None:
     assert (status, in_child) == (0, in_parent)
 
 
+@pytest.mark.slow
 def test_a_fork_after_the_first_use(cuda: Device, tiny_path: Path) -> None:
     """CUDA does not work in such a child: an error there, and the parent goes on."""
     status, in_child, before, after = json.loads(output_of(FORKED, tiny_path, cuda.name, "used"))

@@ -100,6 +100,7 @@ class TestCancel:
             assert llm.generate(prompt, max_tokens=8).token_ids == first.token_ids
 
 
+@pytest.mark.slow
 def test_few_threads_look_up_embeddings(far: pyggml.LLM) -> None:
     """And no other number is tried: what would be measured is not computed by them."""
     before = far.stats()
@@ -189,6 +190,7 @@ class TestWhatComesBack:
                 rows.append(context.embeddings() if pooling == "none" else context.embeddings_seq())
         assert relative_error(rows[0], rows[1]) < 0.1
 
+    @pytest.mark.slow
     def test_importances(self, far: pyggml.LLM) -> None:
         there, here = (pyggml.compute_imatrix(model, ids_of(600), n_ctx=128) for model in (far, SHIPPED_MODEL))
         assert there.entries.keys() == here.entries.keys()

@@ -589,6 +589,7 @@ def test_a_device_older_than_the_build(monkeypatch: pytest.MonkeyPatch, caplog: 
     assert line.startswith("running on the CPU")
 
 
+@pytest.mark.slow
 def test_where_a_model_is() -> None:
     with pyggml.load(device="cpu", n_ctx=256) as llm:
         assert llm.where == "on CPU"

@@ -303,6 +303,7 @@ def test_a_model_knows_its_place(tiny_path: Path) -> None:
         assert [share.name for share in llm.memory] == ["CPU"]
 
 
+@pytest.mark.slow_except("device", "n_gpu_layers", "split_mode", "tensor_split", "main_gpu", "n_cpu_moe")
 @pytest.mark.parametrize("name", fields_of(PlacementOptions))
 def test_an_open_model_stays_where_it_is(tiny_path: Path, name: str) -> None:
     values = {"device": "cpu", "split_mode": "none", "tensor_split": [1], "override_tensor": "ffn=cpu", "main_gpu": 0}

@@ -86,6 +86,7 @@ def cached(memory: Sequence[DeviceMemory]) -> list[int]:
 # --- what is where -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "used", "expected"),
     [
@@ -139,6 +140,7 @@ def test_overrides_move_single_tensors(
         assert answer(llm) == on_cpu["llama"]
 
 
+@pytest.mark.slow_except("0-8", "3-5")
 @pytest.mark.parametrize(("n_cpu_moe", "n_kept"), [(0, 8), (3, 5), (100, 0), ("all", 0)])
 def test_experts_stay_in_main_memory(
     n_cpu_moe: Any,
@@ -170,6 +172,7 @@ def test_everything_of_a_model_is_where_the_model_is(devices: Sequence[Device], 
             assert llm.tokenize(PROMPT) == reference.tokenize(PROMPT)
 
 
+@pytest.mark.slow
 def test_a_state_goes_on_elsewhere(devices: Sequence[Device], paths: dict[str, Path]) -> None:
     """It is the same bytes, whichever devices its cache is on."""
     ids = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -187,6 +190,7 @@ def test_a_state_goes_on_elsewhere(devices: Sequence[Device], paths: dict[str, P
 # --- the plan ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("{}", "{'tensor_split': [3, 1]}", "{'n_gpu_layers': 4}", "{'n_cpu_moe': 2}")
 @pytest.mark.parametrize(
     "options", [{}, {"tensor_split": [3, 1]}, {"n_gpu_layers": 4}, {"n_cpu_moe": 2}, {"split_mode": "none"}], ids=str
 )
@@ -293,6 +297,7 @@ def test_rows_are_not_divided_by_hosts(devices: Sequence[Device], paths: dict[st
         pyggml.Model(paths["llama"], placement=placement)
 
 
+@pytest.mark.slow
 def test_tensors_are_not_divided_for_every_architecture(devices: Sequence[Device], tmp_path: Path) -> None:
     placement = resolve_placement(PlacementOptions(split_mode="tensor"), devices)
     with pytest.raises(pyggml.InvalidParameterError, match=r"cannot divide .*mamba.*\"layer\" works for every model"):

@@ -53,6 +53,7 @@ def assert_as_on_the_cpu(placed: Placed, path: Path, tolerance: float, **options
 # --- what a model says -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except(every=12)
 @pytest.mark.parametrize("ftype", TOLERANCE)
 def test_a_llama_in_each_type(placed: Placed, shelf: Shelf, ftype: str) -> None:
     assert_as_on_the_cpu(placed, shelf("llama", ftype), TOLERANCE[ftype])
@@ -74,6 +75,7 @@ def test_every_architecture(placed: Placed, shelf: Shelf, name: str) -> None:
     assert_as_on_the_cpu(placed, shelf(name), TOLERANCE["f32"])
 
 
+@pytest.mark.slow_except(every=5)
 @pytest.mark.parametrize("family", UNDISPUTED)
 def test_greedy_tokens_are_the_cpus(placed: Placed, shelf: Shelf, family: str) -> None:
     path = shelf(family, "f16")
@@ -86,6 +88,7 @@ def test_greedy_tokens_are_the_cpus(placed: Placed, shelf: Shelf, family: str) -
     assert len(set(found)) > 5
 
 
+@pytest.mark.slow_except("vulkan", "cuda")
 def test_embeddings(placed: Placed, shelf: Shelf, bert_path: Path) -> None:
     texts = ["a short one", "another text, which is longer than the first " * 4, "the third"]
     for path in (bert_path, shelf("llama")):
@@ -94,6 +97,7 @@ def test_embeddings(placed: Placed, shelf: Shelf, bert_path: Path) -> None:
         np.testing.assert_allclose((expected * found).sum(axis=1), 1, atol=1e-3)
 
 
+@pytest.mark.slow_except("vulkan", "cuda")
 def test_a_seed_gives_the_same_tokens_again(placed: Placed, shelf: Shelf) -> None:
     with on(placed, shelf("llama")) as llm:
         first, second, other = (
@@ -103,6 +107,7 @@ def test_a_seed_gives_the_same_tokens_again(placed: Placed, shelf: Shelf) -> Non
     assert first == second != other
 
 
+@pytest.mark.slow_except("vulkan", "cuda")
 def test_several_requests_together(placed: Placed, shelf: Shelf) -> None:
     rng = random.Random(3)
     prompts = [[rng.randrange(1, 250) for _ in range(n)] for n in (5, 40, 17, 90, 2, 33, 61, 8)]
@@ -127,6 +132,7 @@ def test_a_cancelled_prompt_leaves_no_trace(placed: Placed, shelf: Shelf) -> Non
 # --- states ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("vulkan-llama", "vulkan-mamba", "cuda-llama", "cuda-mamba")
 @pytest.mark.parametrize("name", ["llama", "mamba"])
 def test_states_go_from_the_cpu_to_the_device_and_back(placed: Placed, shelf: Shelf, name: str) -> None:
     path = shelf(name)
@@ -143,6 +149,7 @@ def test_states_go_from_the_cpu_to_the_device_and_back(placed: Placed, shelf: Sh
 # --- what is where ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("vulkan", "cuda")
 def test_a_model_is_where_it_was_sent(placed: Placed, shelf: Shelf) -> None:
     """Weights, cache and scratch space; the table of embeddings stays in main memory, where rows are looked up."""
     with on(placed, shelf("llama", "f16")) as llm:
@@ -154,6 +161,7 @@ def test_a_model_is_where_it_was_sent(placed: Placed, shelf: Shelf) -> None:
         assert main.cache_bytes == 0
 
 
+@pytest.mark.slow_except("vulkan-2", "cuda-2")
 @pytest.mark.parametrize("n_gpu_layers", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, ALL_LAYERS))])
 def test_some_of_the_layers(placed: Placed, shelf: Shelf, n_gpu_layers: int) -> None:
     path = shelf("llama", "f16")
@@ -165,6 +173,7 @@ def test_some_of_the_layers(placed: Placed, shelf: Shelf, n_gpu_layers: int) -> 
     assert share == pytest.approx(max(n_gpu_layers - 1, 0) / device_kinds.SIZE.n_layer, abs=0.06)
 
 
+@pytest.mark.slow_except("vulkan", "cuda")
 def test_the_cache_can_stay_in_main_memory(placed: Placed, shelf: Shelf) -> None:
     with on(placed, shelf("llama", "f16")) as llm:
         there = logits_of(llm, PROMPT)
@@ -188,6 +197,7 @@ def too_large(placed: Placed) -> int:
     return int(1.5 * sum(placed.free_bytes) / CELL_BYTES)
 
 
+@pytest.mark.slow_except("vulkan", "cuda")
 def test_what_does_not_fit_is_refused(placed: Placed, shelf: Shelf) -> None:
     path = shelf("llama", "f16")
     name = device_kinds.NAMES[placed.kind]
@@ -198,6 +208,7 @@ def test_what_does_not_fit_is_refused(placed: Placed, shelf: Shelf) -> None:
         assert len(llm.generate(PROMPT, **GREEDY).token_ids) == GREEDY["max_tokens"]
 
 
+@pytest.mark.slow_except("vulkan")
 def test_auto_leaves_on_the_cpu_what_does_not_fit(placed: Placed, shelf: Shelf) -> None:
     """Hosts lend little, so it is loaded there; it is planned for what may have a hundred gigabytes."""
     path = shelf("llama", "f16")

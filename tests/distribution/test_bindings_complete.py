@@ -252,6 +252,7 @@ def test_reader_refuses_what_it_does_not_know() -> None:
             parse(text)
 
 
+@pytest.mark.slow
 def test_plain_declarations_of_our_own_header() -> None:
     header = '#ifndef X_H\n#include <stdint.h>\n#ifdef __cplusplus\nextern "C" {\n#endif\nint f(void);\n'
     header += "#ifdef __cplusplus\n}\n#endif  // C\n#endif\n"

@@ -104,6 +104,7 @@ def test_the_wheel_is_built_with_the_requirements_of_the_project() -> None:
     assert cuda_wheel.build_requirements() == project["build-system"]["requires"]
 
 
+@pytest.mark.slow
 def test_cuda_12_has_no_package_with_its_compiler() -> None:
     assert "nvcc" in cuda_wheel.toolkit_requirements("13.0")[0]
     assert "nvcc" not in cuda_wheel.toolkit_requirements("12")[0]

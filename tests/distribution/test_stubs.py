@@ -86,6 +86,7 @@ def test_the_families_stub_file_is_current() -> None:
     assert make_families.STUB.read_text(encoding="utf-8") == make_families.stub_text(), "run `make stubs`"
 
 
+@pytest.mark.slow_except("model-families.md")
 @pytest.mark.parametrize("name", make_families.TABLES)
 def test_the_tables_of_families_are_current(name: str) -> None:
     assert (make_families.DOCS / name).read_text(encoding="utf-8") == make_families.page(name), "run `make stubs`"

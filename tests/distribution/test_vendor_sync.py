@@ -154,6 +154,7 @@ def test_a_tree_in_place_is_left_alone(checkout: Checkout, archive: Path, tmp_pa
     assert checkout.tree.stat().st_ino == before
 
 
+@pytest.mark.slow
 def test_a_stale_stamp_means_a_new_tree(checkout: Checkout, archive: Path, tmp_path: Path) -> None:
     checkout.lock(archive)
     checkout.sync("--archive", archive)
@@ -195,6 +196,7 @@ def test_a_wrong_hash_keeps_the_tree_that_was_there(checkout: Checkout, archive:
     assert checkout.laid() == KEPT
 
 
+@pytest.mark.slow_except("0", "1", "100")
 @pytest.mark.parametrize("cut", [0, 1, 100, 400])
 def test_a_damaged_archive_stops_and_leaves_nothing_behind(
     checkout: Checkout, archive: Path, tmp_path: Path, cut: int
@@ -216,6 +218,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int =
     return info
 
 
+@pytest.mark.slow_except("inner-dots", "leading-dots", "absolute")
 @pytest.mark.parametrize(
     "evil",
     [
@@ -284,6 +287,7 @@ def wait_for_half(checkout: Checkout, process: subprocess.Popen[bytes], files: i
     assert process.poll() is None, "the sync ended before it could be interrupted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [0, 1, 50, 200, 450])
 def test_a_killed_sync_leaves_no_half_tree(
     checkout: Checkout, big_archive: tuple[Path, dict[str, bytes]], files: int
@@ -321,6 +325,7 @@ def test_a_kill_at_any_time_leaves_the_tree_right_or_absent(
             assert checkout.sync("--check").returncode == 0
 
 
+@pytest.mark.slow_except("1")
 @pytest.mark.parametrize("files", [1, 300])
 def test_an_interrupt_clears_up(checkout: Checkout, big_archive: tuple[Path, dict[str, bytes]], files: int) -> None:
     archive, _ = big_archive
@@ -333,6 +338,7 @@ def test_an_interrupt_clears_up(checkout: Checkout, big_archive: tuple[Path, dic
     assert checkout.leftovers() == []
 
 
+@pytest.mark.slow
 def test_syncs_at_the_same_time_do_not_disturb_each_other(
     checkout: Checkout, big_archive: tuple[Path, dict[str, bytes]]
 ) -> None:
@@ -385,6 +391,7 @@ def only(index: Path, tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_pip_fetches_the_sdist(checkout: Checkout, index: Path, tmp_path: Path) -> None:
     checkout.lock(index / f"{TOP}.tar.gz")
     done = checkout.sync(**only(index, tmp_path))
@@ -393,6 +400,7 @@ def test_pip_fetches_the_sdist(checkout: Checkout, index: Path, tmp_path: Path) 
     assert checkout.leftovers() == []
 
 
+@pytest.mark.slow
 def test_nothing_of_a_wrong_sdist_is_run(checkout: Checkout, index: Path, tmp_path: Path) -> None:
     checkout.lock(index / f"{TOP}.tar.gz", sha256="0" * 64)
     done = checkout.sync(**only(index, tmp_path))
@@ -403,6 +411,7 @@ def test_nothing_of_a_wrong_sdist_is_run(checkout: Checkout, index: Path, tmp_pa
     assert checkout.leftovers() == []
 
 
+@pytest.mark.slow
 def test_no_index_names_the_way_out(checkout: Checkout, archive: Path, tmp_path: Path) -> None:
     checkout.lock(archive)
     done = checkout.sync(**only(tmp_path / "nowhere", tmp_path))
@@ -411,6 +420,7 @@ def test_no_index_names_the_way_out(checkout: Checkout, archive: Path, tmp_path:
     assert checkout.leftovers() == []
 
 
+@pytest.mark.slow
 def test_the_tree_of_this_checkout_is_the_locked_one_with_its_licences() -> None:
     subprocess.run([sys.executable, ROOT / "vendor" / "sync.py", "--check"], check=True)
     tree = ROOT / "vendor" / "llama.cpp"

@@ -56,6 +56,7 @@ def test_command_lines_are_found() -> None:
     assert [page.name for page in PAGES if commands(page)]
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
 def test_command_lines_can_be_typed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands and options exist, and take such values. Nothing is run: that is for the tests of commands."""
@@ -67,6 +68,7 @@ def test_command_lines_can_be_typed(page: Path, monkeypatch: pytest.MonkeyPatch)
             pytest.fail(f"pyggml {shlex.join(arguments)}: {error.format_message()}")
 
 
+@pytest.mark.slow
 def test_the_guide_can_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
     HFLlama(head_dim=32).write(tmp_path / "my-model")  # which a quantised cache can hold

@@ -20,6 +20,7 @@ def test_there_are_examples() -> None:
     assert (EXAMPLES / "raw_ggml_graph.py").is_file()
 
 
+@pytest.mark.slow_except("tools.py")
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_example(name: str) -> None:
     done = run(name)
@@ -28,6 +29,7 @@ def test_example(name: str) -> None:
     assert not done.stderr
 
 
+@pytest.mark.slow
 def test_raw_ggml_graph_on_a_device_that_is_not_there() -> None:
     done = run("raw_ggml_graph.py", "CUDA99")
     assert done.returncode != 0

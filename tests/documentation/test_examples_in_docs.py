@@ -16,6 +16,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 RUN = [page for page in PAGES if PYTHON.search(page.read_text()) or page in SHOWN_IN_A_SHELL]
 
 
+@pytest.mark.slow_except("hugging-face-checkpoints.md")
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path) -> None:
     HFLlama().write(tmp_path / "my-model")

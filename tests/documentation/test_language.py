@@ -80,11 +80,13 @@ def comment_opener(source: str) -> Iterator[str]:
         yield f"the first comment, {match[1]!r}, opens with a clause"
 
 
+@pytest.mark.slow
 def test_phrases_have_their_standard_terms() -> None:
     found = [f"{path.relative_to(ROOT)}: {fault}" for path in files() for fault in faults(path.read_text("utf-8"))]
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
 def test_docstrings_open_with_a_noun_phrase_or_an_imperative() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {fault}"

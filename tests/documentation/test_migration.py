@@ -63,6 +63,7 @@ def test_the_page_has_rows_for_every_library() -> None:
     assert len(CELLS) == len(table_lines) - 2 * len(counts), "a row that the tests do not see"
 
 
+@pytest.mark.slow_except(every=35)
 @pytest.mark.parametrize(("theirs", "ours"), CELLS, ids=[ours[:60] for _, ours in CELLS])
 def test_the_right_column_runs(
     theirs: str,  # noqa: ARG001 - read in failures

@@ -24,6 +24,7 @@ def notebook() -> Any:
     return NotebookClient(notebook, timeout=100, kernel_name="python3").execute()
 
 
+@pytest.mark.slow
 def test_the_cells_run(notebook: Any) -> None:
     loading, streaming, awaiting, showing, idle = notebook.cells
     assert loading.outputs == []
@@ -78,6 +79,7 @@ def kernel() -> Iterator[Kernel]:
 ENDLESS = "'Once upon a time', max_tokens=16_000, ignore_eos=True"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cell",
     [
@@ -98,6 +100,7 @@ def test_an_interrupt_ends_the_generation_and_nothing_else(kernel: Kernel, cell:
     assert (shown.strip(), error) == ("length", "")
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_shown_stays_in_out(kernel: Kernel) -> None:
     assert kernel.run(f"llm.stream({ENDLESS})")[1] == ""
     running = "import time; time.sleep(0.3); print(llm.stats().n_running)"

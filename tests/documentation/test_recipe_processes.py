@@ -27,6 +27,7 @@ def run(directory: Path, command: list[str], **environment: str) -> subprocess.C
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["stories.py", pytest.param("pool.py", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "method", ["spawn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fork", "forkserver"))]

@@ -99,6 +99,7 @@ def test_a_full_queue_is_a_429(server: Server) -> None:
     until(server.is_idle)
 
 
+@pytest.mark.slow
 def test_without_json_it_is_a_client_error(server: Server) -> None:
     with server.open("/chat") as answer:
         assert answer.status == 405

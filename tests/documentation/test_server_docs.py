@@ -35,6 +35,7 @@ def url() -> Iterator[str]:
         yield server.url
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 @pytest.mark.parametrize("block", CONSOLE.findall(TEXT), ids=lambda block: block.split("--json")[0].split("\n")[0])
 def test_command_lines_print_what_is_shown(block: str, url: str) -> None:
@@ -85,6 +86,7 @@ def test_the_table_of_options_is_that_of_today() -> None:
     assert make_server_options.refreshed(TEXT) == TEXT, "run python tools/make_server_options.py"
 
 
+@pytest.mark.slow
 def test_the_table_of_paths_is_that_of_the_application() -> None:
     table = TEXT.partition("| Clients of |")[2].partition("\n\n")[0]
     listed = {*re.findall(r"`(/[\w/-]+)`", table)}

@@ -118,11 +118,13 @@ def _run(arguments: list[str], kernels: str) -> subprocess.CompletedProcess[str]
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_random_schedules() -> None:
     done = _run([str(TESTS / "soak" / "schedules.py"), "--rounds", "8", "--seed", "5"], "on")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_schedules_see_a_difference() -> None:
     """The comparison finds differences with upstream's kernels, whose rounding depends on the batch."""
     done = _run([str(TESTS / "soak" / "schedules.py"), "--rounds", "3", "--seed", "5", "--model", "llama"], "off")
@@ -130,6 +132,7 @@ def test_schedules_see_a_difference() -> None:
     assert "NOT EQUAL: --seed 5 --first" in done.stdout
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     "name", ["llama", "window", "mixtral", "jamba", "shipped", "q8_0 cache", "f32 cache", "embeddings"]
 )
@@ -143,6 +146,7 @@ def test_what_is_not_covered_is_named() -> None:
     assert found["sums of rows"] == ["MUL_MAT f32"]
 
 
+@pytest.mark.slow
 def test_without_kernels_that_comes_first() -> None:
     found = results("names", "off")
     assert all("PYGGML_KERNELS" in each[0] for each in found.values())
@@ -150,6 +154,7 @@ def test_without_kernels_that_comes_first() -> None:
     assert "MUL_MAT_ID q4_K" in found["mixtral"]
 
 
+@pytest.mark.slow
 def test_deterministic_refuses_what_is_not_covered() -> None:
     on, off = results("refusals", "on"), results("refusals", "off")
     assert on["here"] == on["encoder"] == ""
@@ -160,10 +165,12 @@ def test_deterministic_refuses_what_is_not_covered() -> None:
     assert 'device="cpu"' in on["there"]
 
 
+@pytest.mark.slow
 def test_embeddings_do_not_depend_on_other_texts() -> None:
     assert results("embeddings_differ", "on") == {"bert": 0, "shipped": 0}
 
 
+@pytest.mark.slow
 def test_threads_adapt_only_where_that_changes_nothing() -> None:
     assert results("threads_alone", "off")["stays"]
 

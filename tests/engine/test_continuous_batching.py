@@ -388,6 +388,7 @@ class TestOptions:
             assert len({completion.text for completion in done}) == 1
 
 
+@pytest.mark.slow_except("batch")
 @pytest.mark.parametrize("what", ["batch", "room"])
 def test_ctrl_c(what: str) -> None:
     code = f"""
@@ -414,6 +415,7 @@ def test_ctrl_c(what: str) -> None:
     assert done.stdout == "interrupted\n"
 
 
+@pytest.mark.slow
 def test_threads_come_and_go(llm: pyggml.LLM) -> None:
     """Five hundred requests from short-lived threads leave nothing behind."""
     before = [lib.pyg_live_handles(kind) for kind in (lib.PYG_HANDLE_REQUEST, lib.PYG_HANDLE_WAKER)]

@@ -44,6 +44,7 @@ def prompt(n: int) -> list[int]:
     return [1000 + 7 * n, 50 + n, 3000 - n]
 
 
+@pytest.mark.slow
 def test_each_request_gets_what_it_gets_alone(path: Path, llm: pyggml.LLM) -> None:
     with pyggml.load(path, n_ctx=512, n_parallel=1, n_threads=1) as one:
         alone = [one.generate(prompt(n), max_tokens=40, **asked) for n, asked in enumerate(ASKED)]
@@ -56,6 +57,7 @@ def test_each_request_gets_what_it_gets_alone(path: Path, llm: pyggml.LLM) -> No
     assert llm.stats().tokens_per_step > 2
 
 
+@pytest.mark.slow
 def test_a_choice_that_fails_ends_its_request_alone(path: Path, llm: pyggml.LLM) -> None:
     """The first token that this grammar allows is forbidden."""
     vocab = llm.model.vocab

@@ -47,6 +47,7 @@ def tokens(n: int, seed: int) -> list[int]:
     return [rng.randrange(1, 250) for _ in range(n)]
 
 
+@pytest.mark.slow_except("attention", "window")
 def test_a_crowd_says_what_each_says_alone(path: Path, alone: pyggml.LLM) -> None:
     prompts = [tokens(1 + 7 * i % 40, seed=i) for i in range(12)]
     options: dict[str, Any] = {"ignore_eos": True, "max_tokens": 60}
@@ -90,6 +91,7 @@ def test_the_same_prompt_again(kind: str, path: Path, alone: pyggml.LLM) -> None
     assert second.cached_tokens == (39 if kind in ("attention", "window") else 0)
 
 
+@pytest.mark.slow_except("attention", "window", "recurrent")
 def test_cancelled_in_the_middle_of_a_prompt(path: Path, alone: pyggml.LLM) -> None:
     """An interrupted step does not change the results of concurrent or later requests."""
     prompt, company = tokens(450, seed=5), tokens(20, seed=6)

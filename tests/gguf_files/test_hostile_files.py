@@ -82,6 +82,7 @@ def changed(
     return target
 
 
+@pytest.mark.slow_except("doubles")
 @pytest.mark.parametrize("case", ["integers", "doubles", "quantised norm", "epsilon"])
 def test_what_would_end_the_process_is_not_loaded(tmp_path: Path, tiny_path: Path, case: str) -> None:
     """The engine would abort on a compute thread, so a separate process loads these files."""
@@ -100,6 +101,7 @@ def test_what_would_end_the_process_is_not_loaded(tmp_path: Path, tiny_path: Pat
     assert "cannot be computed" in done.stdout
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -250,6 +252,7 @@ def announced(case: str, source: Path, target: Path) -> Path:
     return target
 
 
+@pytest.mark.slow_except("scores")
 @pytest.mark.parametrize("case", ["tokens", "some tokens", "scores", "types", "size alone"])
 def test_vocabularies_that_are_announced_and_not_there(tmp_path: Path, tiny_path: Path, case: str) -> None:
     path = announced(case, tiny_path, tmp_path / "m.gguf")

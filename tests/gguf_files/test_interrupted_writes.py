@@ -83,6 +83,7 @@ def test_a_fork_does_not_keep_what_its_parent_leaves(tmp_path: Path) -> None:
     assert unfinished(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_many_writers_in_one_directory_leave_each_other_alone(tmp_path: Path) -> None:
     """Each writer first removes abandoned files; a file has no lock yet at the moment it is created."""
     failures: list[BaseException] = []
@@ -166,6 +167,7 @@ def test_what_is_no_file_is_not_replaced(
 # --- how much room ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_the_size_of_the_file(
     tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,7 @@ def test_metadata_outlives_its_reader(written: Callable[[bytes], Path]) -> None:
     assert metadata["general.name"] == "small"
 
 
+@pytest.mark.slow
 def test_close_under_readers(written: Callable[[bytes], Path]) -> None:
     n_words = 20_000
     words = handmade.array(b"words", handmade.STRING, handmade.string(b"word") * n_words, n_words)

@@ -119,6 +119,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], Callable[[File], None]]] = {
 }
 
 
+@pytest.mark.slow_except("a mamba with A of F16")
 @pytest.mark.parametrize("case", CASES)
 def test_is_refused_when_it_is_loaded(tmp_path: Path, case: str) -> None:
     write, change = CASES[case]
@@ -181,6 +182,7 @@ ctypes.string_at(0)
 """
 
 
+@pytest.mark.slow_except("before")
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_handlers_of_others_are_left_as_they_were(tmp_path: Path, when: str) -> None:
     good = models.write_llama(tmp_path / "good.gguf")

@@ -52,6 +52,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 # --- every family ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("gemma 2")
 def test_is_found_with_its_stop_tokens(made: tuple[Case, pyggml.LLM]) -> None:
     case, llm = made
     assert llm.family.name == case.family
@@ -59,6 +60,7 @@ def test_is_found_with_its_stop_tokens(made: tuple[Case, pyggml.LLM]) -> None:
     assert all(llm.model.vocab.find(text) == token_id for token_id, text in llm.stop_tokens.items())
 
 
+@pytest.mark.slow_except(every=3)
 def test_ends_at_each_stop_token(made: tuple[Case, pyggml.LLM]) -> None:
     _, llm = made
     prompt = llm.tokenize("Once upon a time")
@@ -82,6 +84,7 @@ def test_ends_at_a_stop_token_after_some_text(made: tuple[Case, pyggml.LLM]) -> 
         assert "".join(chunk.text for chunk in chunks).replace(" ", "") == "xxx"
 
 
+@pytest.mark.slow_except(every=3)
 def test_ends_at_no_other_token(made: tuple[Case, pyggml.LLM]) -> None:
     _, llm = made
     prompt = llm.tokenize("Once upon a time")
@@ -91,6 +94,7 @@ def test_ends_at_no_other_token(made: tuple[Case, pyggml.LLM]) -> None:
         assert (done.finish_reason, done.token_ids) == ("length", [token_id] * 2), text
 
 
+@pytest.mark.slow_except(every=2)
 def test_ends_at_no_stop_token_spelled_out(made: tuple[Case, pyggml.LLM]) -> None:
     _, llm = made
     for text in llm.stop_tokens.values():
@@ -216,6 +220,7 @@ def test_ignoring_the_end_goes_on(made: tuple[Case, pyggml.LLM]) -> None:
     assert not set(done.token_ids) & set(llm.stop_tokens)
 
 
+@pytest.mark.slow
 def test_the_callers_stop_tokens_come_to_the_models(made: tuple[Case, pyggml.LLM]) -> None:
     _, llm = made
     other = _others(llm)[0]
@@ -226,6 +231,7 @@ def test_the_callers_stop_tokens_come_to_the_models(made: tuple[Case, pyggml.LLM
 # --- tied embeddings -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("llama", "mixtral", "mistral3", "phi3", "qwen2")
 @pytest.mark.parametrize("layout", [name for name, layout in LAYOUTS.items() if layout.output == "optional"])
 def test_tied_embeddings_load(layout: str, tmp_path: Path) -> None:
     architecture = "llama" if layout == "mixtral" else layout
@@ -345,6 +351,7 @@ def test_reasons_and_rivals() -> None:
     assert families.of_gguf(_metadata("mamba")).reasons == ("its architecture is 'mamba'",)
 
 
+@pytest.mark.slow
 def test_a_file_and_its_loaded_model_agree(tmp_path: Path) -> None:
     for case in (CASES["phi 4"], CASES["yi"], CASES["llama 2"], CASES["gemma 2"]):
         path = family_models.write_case(tmp_path / "model.gguf", case)
@@ -442,6 +449,7 @@ def test_declarations_hold_together(family: pyggml.Family) -> None:
     assert any(case.family == family.name for case in CASES.values())
 
 
+@pytest.mark.slow
 def test_names_are_unique() -> None:
     names = [family.name for family in (*families.FAMILIES, families.GENERIC)]
     assert len(set(names)) == len(names)

@@ -50,6 +50,7 @@ def logits_of(path: Path) -> Any:
         return context.logits()
 
 
+@pytest.mark.slow_except(every=8)
 @pytest.mark.parametrize(("layout", "format"), list(cells()))
 def test_computes_what_its_weights_mean(tmp_path: Path, layout: str, format: str) -> None:
     row, column = ROWS[layout], COLUMNS[format]
@@ -77,6 +78,7 @@ def require_same_weights(stored: Path, meant: Path, error: float) -> None:
             assert (np.abs(with_factor(found, name) - values) <= (error + 1e-6) * np.abs(values)).all(), name
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("layout", ROWS)
 def test_the_projections_are_found(layout: str) -> None:
     """Attention and feed-forward layers of every block: else a format would be tried on nothing."""

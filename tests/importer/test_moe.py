@@ -93,6 +93,7 @@ def test_llama_4_as_it_was_published(tmp_path: Path) -> None:
     assert as_texts(new) == {**as_texts(old), "general.name": "new"}
 
 
+@pytest.mark.slow
 def test_experts_of_llama_4_may_be_stored_one_by_one(tmp_path: Path) -> None:
     """As quantised checkpoints have them: each a matrix of its own, with rows for outputs."""
     model = references.write(tmp_path / "stacked", "llama 4")

@@ -106,6 +106,7 @@ def found(copy: Path, files: Path) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_is_recognised(found: dict[str, Any]) -> None:
     assert found["of_config"] == ["madeup", "madeup"]
     for report in found["inspect"]:
@@ -130,6 +131,7 @@ def test_has_its_class_and_factory(found: dict[str, Any]) -> None:
     assert ours.startswith("Madeup and use_madeup() are for Madeup, and llama.gguf is Llama 1, 2 or TinyLlama")
 
 
+@pytest.mark.slow
 def test_is_in_the_documentation(found: dict[str, Any]) -> None:
     assert r"| `madeup`: Madeup | llama | `<\|done\|>` |" in found["table"].splitlines()
 

@@ -56,6 +56,7 @@ def marked(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.slow) if name == "gemma-3-4b-it" else name
 
 
+@pytest.mark.slow_except(every=10)
 @pytest.mark.parametrize("name", [marked(name) for name in NAMES if name not in LATER])
 def test_computes_what_transformers_did(tmp_path: Path, name: str) -> None:
     pyggml.convert(write(tmp_path / "hf", name), tmp_path / "model.gguf", "f32")
@@ -67,6 +68,7 @@ def test_computes_what_transformers_did(tmp_path: Path, name: str) -> None:
         assert (found.argmax(-1) == expected.argmax(-1)).all()
 
 
+@pytest.mark.slow_except("falcon-7b-first", "falcon-40b-first", "phi-3-mini-128k-instruct-first")
 @pytest.mark.parametrize("name", LATER)
 def test_earlier_keys_mean_the_same(tmp_path: Path, name: str) -> None:
     found = []
@@ -86,6 +88,7 @@ def test_earlier_keys_mean_the_same(tmp_path: Path, name: str) -> None:
     assert (logits_of(tmp_path / f"{name}.gguf", prompt) == logits_of(tmp_path / f"{LATER[name]}.gguf", prompt)).all()
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("name", IGNORED)
 def test_what_is_ignored_is_named(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "pyggml"):

@@ -241,6 +241,7 @@ FORMS = {
 }
 
 
+@pytest.mark.slow_except(every=4)
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_loads_like_the_plain_form_or_says_why_not(tmp_path: Path, form: Form) -> None:
     config, tensors = published.config_of(form.name), published.tensors_of(form.name)
@@ -365,6 +366,7 @@ def test_a_model_for_embeddings_says_so(tmp_path: Path) -> None:
         assert np.isfinite(llm.embed("a")).all()
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("name", "message"),
     [("tekken.json", "use a version with a tokenizer.json"), ("tokenizer.model.v3", "rename it to tokenizer.model")],

@@ -178,6 +178,7 @@ WRONG: dict[str, tuple[Format, Mapping[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path: Path, name: str) -> None:
     format, config, message = WRONG[name]
@@ -190,6 +191,7 @@ def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path: Path,
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow_except("gptq of floats", "ignored", "zero points")
 @pytest.mark.parametrize("name", ["gptq of floats", "ignored", "zero points", "left out"])
 def test_inspect_says_so_too(tmp_path: Path, name: str) -> None:
     """Although it reads only one of the modules that are stored alike."""

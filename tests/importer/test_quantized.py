@@ -60,6 +60,7 @@ def write_quantized(directory: Path, format: Format, llama: HFLlama) -> dict[str
     return tensors
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.parametrize("name", [name for name in IMPORTED if FORMATS[name].type])
 def test_quantised_weights_are_carried(tmp_path: Path, name: str) -> None:
     format = FORMATS[name]
@@ -76,6 +77,7 @@ def test_quantised_weights_are_carried(tmp_path: Path, name: str) -> None:
     assert any("not exact" in note for note in report.notes) == (format.error > 0)
 
 
+@pytest.mark.slow_except("w8a8", "w8a8, asymmetric", "w4a8", "packed 4 bits")
 @pytest.mark.parametrize("name", IMPORTED)
 def test_quantised_models_compute_what_their_weights_mean(tmp_path: Path, name: str) -> None:
     """Also where rows are put in another order: queries and keys."""
@@ -88,6 +90,7 @@ LIBRARY = np.load(DATA / "compressed_tensors.npz")
 CASES = [name.removesuffix("/config") for name in LIBRARY.files if name.endswith("/config")]
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.parametrize("name", CASES)
 def test_computes_what_the_compressed_tensors_library_did(tmp_path: Path, name: str) -> None:
     """With the checkpoints that it wrote; tools/compare_with_compressed_tensors.py recorded both."""
@@ -175,6 +178,7 @@ OF_MODULES = {
 }
 
 
+@pytest.mark.slow_except("gptq", "gptq, a list", "awq")
 @pytest.mark.parametrize("name", OF_MODULES)
 def test_modules_have_settings_of_their_own(tmp_path: Path, name: str) -> None:
     llama, _ = written(tmp_path / "hf", OF_MODULES[name])
@@ -205,6 +209,7 @@ def test_what_mlx_converted_without_quantising_loads(tmp_path: Path) -> None:
 ASYMMETRIC = ["packed 4 bits, asymmetric", "gptq, asymmetric", "awq"]
 
 
+@pytest.mark.slow_except("packed 4 bits, asymmetric", "gptq, asymmetric")
 @pytest.mark.parametrize("name", ASYMMETRIC)
 def test_4_bits_with_zero_points_keep_their_accuracy_or_their_size(tmp_path: Path, name: str) -> None:
     """F16 multiplies with activations of 16 bits, Q5_0 holds the same integers."""
@@ -328,6 +333,7 @@ def test_broken_quantised_tensors_are_named(tmp_path: Path, name: str) -> None:
     require_quick_error(lambda: pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf"), kind, message, tmp_path)
 
 
+@pytest.mark.slow_except("packed 4 bits", "gptq")
 @pytest.mark.parametrize("name", ["packed 4 bits", "gptq", "nvfp4"])
 def test_a_plan_does_not_keep_the_scales_in_memory(tmp_path: Path, name: str) -> None:
     """Of a large model in small groups they would be gigabytes."""

@@ -42,6 +42,7 @@ def write(directory: Path, name: str, prefix: str = "language_model.model.") -> 
     return model
 
 
+@pytest.mark.slow_except(every=13)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.slow if RECORD[f"{name}/prompt"].size > 1000 else ()) for name in CASES],
@@ -63,6 +64,7 @@ def test_computes_what_transformers_did(tmp_path: Path, name: str) -> None:
     assert (found.argmax(-1) == expected.argmax(-1)).all()
 
 
+@pytest.mark.slow_except(every=15)
 @pytest.mark.parametrize("name", CASES)
 def test_transformers_4_spelled_it_otherwise(tmp_path: Path, name: str) -> None:
     """The same model with the keys of version 4, and with names that others use, makes the same file."""
@@ -77,6 +79,7 @@ def test_transformers_4_spelled_it_otherwise(tmp_path: Path, name: str) -> None:
     assert {key: str(value) for key, value in new.items()} == {key: str(value) for key, value in old.items()}
 
 
+@pytest.mark.slow_except("gemma 2")
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_smaller_weights_load(tmp_path: Path, name: str) -> None:
     write(tmp_path / "hf", name)
@@ -154,6 +157,7 @@ REFUSED = (
 )
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.parametrize(
     ("name", "change", "message"), REFUSED, ids=[f"{name}, {next(iter(change))}" for name, change, _ in REFUSED]
 )
@@ -178,6 +182,7 @@ def test_output_weights_that_say_the_embedding_again(tmp_path: Path, name: str) 
         pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
 
 
+@pytest.mark.slow
 def test_a_gemma_3n_as_published(tmp_path: Path) -> None:
     """It also sees and hears, and holds keys and values that nothing is computed with."""
     model = write(tmp_path / "text", "gemma 3n")
@@ -217,6 +222,7 @@ def test_bases_of_rotations_that_are_left_out(tmp_path: Path) -> None:
         assert tuple(found) == bases
 
 
+@pytest.mark.slow
 def test_what_a_ministral_3_leaves_out(tmp_path: Path) -> None:
     """The rotations that transformers then assumes."""
     config = dict(write(tmp_path / "hf", "ministral 3")["config"])

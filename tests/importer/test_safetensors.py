@@ -232,6 +232,7 @@ def test_an_empty_directory_is_an_error(tmp_path: Path) -> None:
     require_quick_error(lambda: checkpoint_in(tmp_path), ModelNotFoundError, "neither", tmp_path)
 
 
+@pytest.mark.slow
 def test_random_damage_never_crashes(tmp_path: Path) -> None:
     """Whatever bytes change: the tensors are read or an error is raised, and nothing else happens."""
     good = checkpoints.file(checkpoints.header(TENSORS), BODY)

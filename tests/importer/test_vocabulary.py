@@ -67,6 +67,7 @@ def differing(vocabulary: Vocabulary, directory: Path, n_texts: int) -> list[str
 # --- vocabularies of real models ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("gpt-2")
 @pytest.mark.parametrize(
     "name", ["llama-spm", "gpt-2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama-bpe", "qwen2"))]
 )
@@ -121,6 +122,7 @@ PRE_TOKENIZERS = {
 }
 
 
+@pytest.mark.slow_except("GPT-2, Phi-2", "Llama 3")
 @pytest.mark.parametrize("name", PRE_TOKENIZERS)
 def test_a_pre_tokenizer_is_recognised_by_what_it_does(tmp_path: Path, name: str) -> None:
     pre_tokenizer, options, expected = PRE_TOKENIZERS[name]
@@ -132,6 +134,7 @@ def test_a_pre_tokenizer_is_recognised_by_what_it_does(tmp_path: Path, name: str
     assert differing(vocabulary, tmp_path, 500) == []
 
 
+@pytest.mark.slow_except("gpt-2-True", "starcoder-True")
 @pytest.mark.parametrize("entry", pre_tokenizers._KNOWN, ids=lambda entry: f"{entry.name}-{entry.difference is None}")
 def test_the_engine_cuts_as_the_table_says(tmp_path: Path, entry: pre_tokenizers._PreTokenizer) -> None:
     """Each name stands for these expressions, exactly where nothing else is noted."""
@@ -147,6 +150,7 @@ def test_the_engine_cuts_as_the_table_says(tmp_path: Path, entry: pre_tokenizers
         assert differing(vocabulary, tmp_path, 300) == []
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -269,6 +273,7 @@ def test_without_the_space_in_front(tmp_path: Path) -> None:
     assert differing(vocabulary, tmp_path, 1000) == []
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.parametrize(
     ("scheme", "reason"),
     [
@@ -311,6 +316,7 @@ def test_merges_of_one_token_in_different_places(tmp_path: Path) -> None:
     assert vocabulary.difference == "the merges that make 'qxz' are of different ranks"
 
 
+@pytest.mark.slow
 def test_a_tokenizer_model(tmp_path: Path) -> None:
     original = models.real_vocabulary("llama-spm")
     model = tokenizer_files.sentencepiece_model(original)
@@ -330,6 +336,7 @@ def test_a_tokenizer_model(tmp_path: Path) -> None:
             assert ours.vocab.tokenize(text) == theirs.vocab.tokenize(text)
 
 
+@pytest.mark.slow
 def test_tokens_added_beside_a_tokenizer_model(tmp_path: Path) -> None:
     model = tokenizer_files.sentencepiece_model(models.real_vocabulary("llama-spm"))
     write(
@@ -347,6 +354,7 @@ def test_tokens_added_beside_a_tokenizer_model(tmp_path: Path) -> None:
 # --- other kinds ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("bert-bge-bert")
 @pytest.mark.parametrize(("name", "kind"), [("nomic-bert-moe", "t5"), ("bert-bge", "bert")])
 def test_unigram_and_word_piece_are_read_and_left_to_their_tokenizers(tmp_path: Path, name: str, kind: str) -> None:
     original = _first_tokens(models.real_vocabulary(name), 5000)
@@ -367,6 +375,7 @@ def _first_tokens(vocabulary: models.Metadata, n: int) -> dict[str, object]:
 # --- where the Hugging Face tokenizer encodes -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_tokenizer_that_is_carried_fits_the_vocabulary(tmp_path: Path) -> None:
     step = {"type": "Metaspace", "replacement": small.SPACE, "prepend_scheme": "first", "split": False}
     inexact = {
@@ -491,6 +500,7 @@ def template(before: list[str], after: list[str]) -> Json:
     }
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.parametrize(
     ("processor", "settings", "begins", "ends"),
     [
@@ -686,6 +696,7 @@ BROKEN: dict[str, tuple[Callable[[Json], None], str]] = {
 }
 
 
+@pytest.mark.slow_except(every=6)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_tokenizer_is_named_with_the_place(tmp_path: Path, name: str) -> None:
     change, message = BROKEN[name]
@@ -715,6 +726,7 @@ def test_broken_json(tmp_path: Path, data: bytes, message: str) -> None:
     assert "tokenizer.json" in str(caught.value)
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -773,6 +785,7 @@ def test_links_in_a_circle_and_directories(tmp_path: Path) -> None:
         read_vocabulary(tmp_path, {})
 
 
+@pytest.mark.slow
 def test_a_damaged_tokenizer_model(tmp_path: Path) -> None:
     data = tokenizer_files.sentencepiece_bytes(tokenizer_files.sentencepiece_model(models.real_vocabulary("llama-spm")))
     for broken in itertools.chain([b"", b"\xff" * 100], (data[:n] for n in (1, 1000, len(data) - 1))):

@@ -21,6 +21,7 @@ from pyggml.options import LoadOptions
 N_POINTS = 120  # of the start; what follows is a call like any other
 
 
+@pytest.mark.slow
 @linux
 def test_ctrl_c_while_it_is_started() -> None:
     before, n_threads = engines(), threading.active_count()
@@ -53,6 +54,7 @@ pyggml.load(isolate=True, n_threads=1, progress=die)
 """
 
 
+@pytest.mark.slow_except("9")
 @linux
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_a_signal_to_the_program_while_it_loads(number: signal.Signals) -> None:
@@ -73,6 +75,7 @@ def test_a_process_that_ends_before_it_says_anything(monkeypatch: pytest.MonkeyP
         pyggml.load(isolate=True)
 
 
+@pytest.mark.slow
 def test_no_room_for_its_last_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     before = threading.active_count()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "not there"))

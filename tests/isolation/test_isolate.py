@@ -176,6 +176,7 @@ def test_the_same_of_everything_else(pair: tuple[pyggml.LLM, pyggml.LLM]) -> Non
     there.reset()
 
 
+@pytest.mark.slow
 def test_an_encoder(bert_path: Path) -> None:
     with pyggml.load(bert_path, n_threads=1) as here, pyggml.load(bert_path, n_threads=1, isolate=True) as there:
         assert np.array_equal(here.embed(["a b", "c"]), there.embed(["a b", "c"]))
@@ -206,6 +207,7 @@ def test_the_same_refusals(pair: tuple[pyggml.LLM, pyggml.LLM]) -> None:
         pair[1].logits([10**6])
 
 
+@pytest.mark.slow
 def test_what_does_not_load_raises_what_it_raises_here(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))
@@ -224,6 +226,7 @@ def test_what_does_not_load_raises_what_it_raises_here(tmp_path: Path) -> None:
         assert raised[0] == raised[1]
 
 
+@pytest.mark.slow
 def test_progress_may_stop_the_load() -> None:
     before, seen = engines(), list[float]()
     with pyggml.load(isolate=True, n_threads=1, progress=seen.append):
@@ -246,6 +249,7 @@ def test_what_needs_the_weights_says_where_they_are(llm: pyggml.LLM) -> None:
 # --- the end of the process ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("SIGSEGV")
 @linux
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSEGV", "SIGABRT"])
 def test_it_ends_in_the_middle_of_a_stream(how: str) -> None:
@@ -266,6 +270,7 @@ def test_it_ends_in_the_middle_of_a_stream(how: str) -> None:
     assert is_gone(after)
 
 
+@pytest.mark.slow
 @linux
 def test_it_ends_while_nobody_asks(own_llm: pyggml.LLM) -> None:
     for n in (1, 2):
@@ -277,6 +282,7 @@ def test_it_ends_while_nobody_asks(own_llm: pyggml.LLM) -> None:
         assert own_llm.embed("A").any()
 
 
+@pytest.mark.slow
 @linux
 def test_it_ends_while_it_loads() -> None:
     before = engines()
@@ -290,6 +296,7 @@ def test_it_ends_while_it_loads() -> None:
     assert engines() == before
 
 
+@pytest.mark.slow
 @linux
 def test_its_last_words_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
@@ -324,6 +331,7 @@ def test_thirty_two_threads_and_an_end() -> None:
         assert llm.stats().n_restarts == 1
 
 
+@pytest.mark.slow
 @linux
 def test_the_loop_runs_while_another_is_started(own_llm: pyggml.LLM, run: Run[None]) -> None:
     async def main() -> None:
@@ -345,6 +353,7 @@ def test_the_loop_runs_while_another_is_started(own_llm: pyggml.LLM, run: Run[No
     run(main())
 
 
+@pytest.mark.slow_except("os.kill(os.getpid(), 9)")
 @linux
 @pytest.mark.parametrize("how", ["exit", "os._exit(0)", "os.kill(os.getpid(), 9)", "raise"])
 def test_no_orphan_is_left(how: str) -> None:
@@ -366,6 +375,7 @@ def test_no_orphan_is_left(how: str) -> None:
     assert ("ZeroDivisionError" in done.stderr) == (how == "raise")
 
 
+@pytest.mark.slow
 @linux
 def test_it_shares_nothing_but_what_it_needs(tmp_path: Path) -> None:
     secret = (tmp_path / "secret").open("w")
@@ -380,6 +390,7 @@ def test_it_shares_nothing_but_what_it_needs(tmp_path: Path) -> None:
         assert os.getpgid(pid) != os.getpgid(0)  # Ctrl-C is the program's
 
 
+@pytest.mark.slow
 @linux
 def test_a_fork_leaves_it_to_the_parent(own_llm: pyggml.LLM) -> None:
     program = (
@@ -406,6 +417,7 @@ def test_a_fork_leaves_it_to_the_parent(own_llm: pyggml.LLM) -> None:
     assert own_llm.generate("a", max_tokens=1).token_ids
 
 
+@pytest.mark.slow
 @linux
 def test_nothing_is_left_of_it() -> None:
     def held() -> tuple[int, int, list[int]]:
@@ -437,6 +449,7 @@ def test_nothing_is_left_of_it() -> None:
 # --- what comes from it is data -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("ring garbage")
 @pytest.mark.parametrize(
     "how",
     [
@@ -488,6 +501,7 @@ def test_no_message_does_harm() -> None:
         assert isinstance(fields, dict)
 
 
+@pytest.mark.slow
 def test_waits_do_not_hold_up_others(llm: pyggml.LLM) -> None:
     """Statistics come while a long answer of vectors is computed and others stream."""
     with ThreadPoolExecutor(2) as pool:

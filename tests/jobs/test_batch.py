@@ -370,6 +370,7 @@ def test_the_command_answers_a_file(tmp_path: Path) -> None:
     assert "say --force" in again.err
 
 
+@pytest.mark.slow
 def test_the_command_says_how_to_go_on(tmp_path: Path) -> None:
     source, out = written(tmp_path / "in.jsonl", prompts(2000)), tmp_path / "out.jsonl"
     with subprocess.Popen(

@@ -146,6 +146,7 @@ def test_a_dataset_gets_columns(jobs: dict[str, Any]) -> None:
     assert jobs["dataset"]["n_counted"] == 400
 
 
+@pytest.mark.slow
 @needs_ray
 def test_a_process_of_a_pipeline_says_how_fast_it_is(capfd: pytest.CaptureFixture[str]) -> None:
     from pyggml.ray.throughput import ThroughputMeter

@@ -150,6 +150,7 @@ def relayed(here: Here, **options: Any) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 def test_requests_are_answered_as_by_the_application_itself() -> None:
     here = Here()
     body = {"messages": [QUESTION], "stream": True, "max_tokens": 8}
@@ -235,6 +236,7 @@ def test_each_model_is_found_by_all_of_its_names() -> None:
     assert found == ["one", "two", "two", "two", "one", "one", "one", "one"]
 
 
+@pytest.mark.slow
 def test_the_head_of_an_answer_comes_with_its_first_piece() -> None:
     async def slow(scope: Any, receive: Any, send: Any) -> None:
         del scope

@@ -352,6 +352,7 @@ def in_a_process(function: str, kernels: str) -> dict[str, object]:
 results = functools.cache(in_a_process)
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("name", CASES)
 def test_as_exact_as_upstream(name: str) -> None:
     ours, theirs = (results("errors", kernels)[name] for kernels in ("on", "off"))
@@ -360,21 +361,25 @@ def test_as_exact_as_upstream(name: str) -> None:
     assert ours <= max(theirs, 2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_every_way_gives_the_same_bits(name: str) -> None:
     assert results("differences", "on")[name] == []
 
 
+@pytest.mark.slow
 def test_many_rows_over_many_cells() -> None:
     assert results("in_several_passes", "on") == {"same": True, "right": True}
 
 
+@pytest.mark.slow
 def test_upstream_depends_on_places() -> None:
     """The comparison of the test above finds differences: upstream sums in the order of the cells."""
     assert results("depends_on_places", "off")["plain"]
     assert not results("depends_on_places", "on")["plain"]
 
 
+@pytest.mark.slow
 def test_contexts_tell_positions() -> None:
     assert results("context_tells_positions", "on")["same"]
     assert not results("context_tells_positions", "off")["same"]

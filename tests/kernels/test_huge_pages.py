@@ -25,6 +25,7 @@ def _asks_for_large_pages() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says about memory")
 def test_what_is_freed_does_not_ask_for_large_pages() -> None:
     """It went on to where malloc had it from its heap, and a process that opened and closed models grew."""

@@ -50,6 +50,7 @@ def mixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return family_models.write(path, "llama", vocabulary, layout="mixtral", own_output=True, size=size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file_type", "most"), [("f32", 1e-4), ("q8_0", 0.05), ("q4_k_m", 0.05), ("q2_k", 0.05)])
 def test_a_mixture(mixture: Path, file_type: str, most: float) -> None:
     path = mixture

@@ -45,6 +45,7 @@ def _true(type: str, n_in: int, n_out: int, kind: str) -> npt.NDArray[np.float64
     return true
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type", products.TYPES)
 @pytest.mark.parametrize("kind", products.KINDS)
 def test_error_is_not_larger_than_upstream_s(type: str, kind: str, ours: Results, upstream: Results) -> None:
@@ -81,6 +82,7 @@ def test_a_row_is_the_same_alone_and_in_batches(type: str, kind: str, ours: Resu
                 np.testing.assert_array_equal(result, every[: len(result)], err_msg=name)
 
 
+@pytest.mark.slow_except("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0")
 @pytest.mark.parametrize("type", products.TYPES)
 def test_many_rows(type: str, ours: Results, upstream: Results) -> None:
     n_in, n_out = products.MANY
@@ -107,6 +109,7 @@ def test_weights_are_repeated_over_the_other_dimensions(type: str, ours: Results
     np.testing.assert_array_equal(ours[f"{type} repeated 1"], ours[f"{type} repeated 2"])
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("type", products.TYPES)
 def test_products_by_expert(type: str, ours: Results, upstream: Results) -> None:
     chosen = products.choices()
@@ -138,6 +141,7 @@ def test_numbers_stay_numbers(type: str, ours: Results) -> None:
     _assert_numbers_stay_numbers(f"{type} odd rows", ours)
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("type", products.QUANTISED)
 @pytest.mark.parametrize("seed", range(products.N_ARBITRARY))
 def test_arbitrary_bytes_as_weights(type: str, seed: int, ours: Results, upstream: Results) -> None:

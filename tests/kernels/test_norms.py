@@ -124,6 +124,7 @@ def test_what_is_not_finite_stays_in_its_row(value: float) -> None:
     assert np.isfinite(np.delete(result, 7, 0)).all()
 
 
+@pytest.mark.slow
 def test_an_epsilon_below_zero_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "EPSILON", np.float32(-1))
     with pytest.raises(EngineError, match="eps"):

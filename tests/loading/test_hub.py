@@ -102,6 +102,7 @@ def halves(path: Path, directory: Path) -> dict[str, bytes]:
 # --- checkpoints ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("3")
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_a_checkpoint_loads_as_its_directory_does(hub: HubServer, cache: Path, tmp_path: Path, n_shards: int) -> None:
     local = HFLlama().write(tmp_path / "llama", n_shards=n_shards)
@@ -136,6 +137,7 @@ def test_a_checkpoint_loads_as_its_directory_does(hub: HubServer, cache: Path, t
     assert snapshot.is_relative_to(cache)
 
 
+@pytest.mark.slow
 def test_another_revision_is_another_import(hub: HubServer, tmp_path: Path) -> None:
     hub.add("tiny/llama", HFLlama(seed=1).write(tmp_path / "1"), "v1")
     hub.add("tiny/llama", HFLlama(seed=2).write(tmp_path / "2"))
@@ -165,6 +167,7 @@ def test_metas_own_names(hub: HubServer) -> None:
     assert files_below(identify("hf:meta/llama")) == ["consolidated.safetensors", "params.json", "tokenizer.model"]
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("index", "message"),
     [
@@ -224,6 +227,7 @@ def test_a_type_that_several_files_have(hub: HubServer) -> None:
         pyggml.load("hf:tiny/many@main:q8_0")
 
 
+@pytest.mark.slow_except("")
 @pytest.mark.parametrize("folder", ["", "UD-Q2_K/"])
 def test_split_sets_come_whole(hub: HubServer, tiny_path: Path, tmp_path: Path, folder: str) -> None:
     parts = {f"{folder}{name}": content for name, content in halves(tiny_path, tmp_path / "parts").items()}
@@ -413,6 +417,7 @@ def test_what_progress_raises_comes_out() -> None:
         identify("hf:tiny/stories", fail)
 
 
+@pytest.mark.slow
 def test_a_killed_download_is_made_good(gguf: HubServer) -> None:
     gguf.faults.stall_after[NAME] = 1_000_000
     program = "import pyggml; pyggml.load('hf:tiny/stories')"
@@ -493,6 +498,7 @@ def test_files_are_quantised_too(gguf: HubServer, tmp_path: Path) -> None:
     assert gguf.starts(NAME) == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gguf")
 def test_a_disk_that_gets_full(cache: Path) -> None:
     program = (
@@ -531,6 +537,7 @@ def xet(hub: HubServer, tmp_path: Path) -> bytes:
     return content
 
 
+@pytest.mark.slow
 def test_xet_is_used_where_the_hub_has_it(hub: HubServer, xet: bytes) -> None:
     told: list[float] = []
     assert identify("hf:large/xet", told.append).read_bytes() == xet
@@ -539,6 +546,7 @@ def test_xet_is_used_where_the_hub_has_it(hub: HubServer, xet: bytes) -> None:
     assert not hub.asked("GET", "large.gguf")
 
 
+@pytest.mark.slow
 def test_a_download_over_xet_can_be_stopped(
     hub: HubServer, cache: Path, xet: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -629,6 +637,7 @@ def test_gated_repositories(gguf: HubServer, monkeypatch: pytest.MonkeyPatch) ->
         identify("hf:tiny/nothing")
 
 
+@pytest.mark.slow
 def test_a_login_and_the_environment_of_a_process(gguf: HubServer, tmp_path: Path) -> None:
     gguf.repositories["tiny/stories"].token = "hf_login"
     home = tmp_path / "another home"
@@ -656,6 +665,7 @@ def test_a_login_and_the_environment_of_a_process(gguf: HubServer, tmp_path: Pat
 # --- no hub -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_offline(gguf: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gguf.add("tiny/llama", HFLlama().write(tmp_path / "hf", n_shards=2))
     expected = text_of("hf:tiny/llama")
@@ -720,6 +730,7 @@ def test_what_is_not_there(gguf: HubServer) -> None:
         identify("hf:tiny/stories:README.md")
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("page", [b"<html>Please log in to this network</html>", b"[]", b"{}", b'{"id": 1}', b""])
 def test_something_that_is_no_hub(gguf: HubServer, page: bytes) -> None:
     gguf.faults.not_a_hub = page
@@ -763,6 +774,7 @@ def test_an_old_package(monkeypatch: pytest.MonkeyPatch) -> None:
         pyggml.load("hf:tiny/stories")
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_imported_unless_needed() -> None:
     program = (
         "import sys, pyggml; pyggml.load(n_ctx=64).close()\n"

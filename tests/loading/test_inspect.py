@@ -32,6 +32,7 @@ def slow_if_large(vocabulary: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.slow] if is_large else []
 
 
+@pytest.mark.slow_except("mistral")
 @pytest.mark.parametrize(
     "name",
     [
@@ -69,6 +70,7 @@ OTHERS: dict[str, Callable[[Path], Path]] = {
 }
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_kinds_of_models_are_good_as_well(tmp_path: Path, name: str) -> None:
     report = pyggml.inspect(OTHERS[name](tmp_path / "model.gguf"))
@@ -78,6 +80,7 @@ def test_other_kinds_of_models_are_good_as_well(tmp_path: Path, name: str) -> No
         assert llm.stop_tokens == (report.vocabulary.stop_tokens if llm.stop_tokens and report.vocabulary else {})
 
 
+@pytest.mark.slow_except("baichuan")
 @pytest.mark.parametrize(
     "path",
     [
@@ -101,6 +104,7 @@ def test_of_a_vocabulary_alone_only_the_weights_are_missing(path: Path) -> None:
 TEMPLATES = sorted((models.VOCABULARIES / "templates").glob("*.jinja"))
 
 
+@pytest.mark.slow_except(every=11)
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.stem)
 def test_templates_of_known_models_render(tmp_path: Path, template: Path) -> None:
     text = template.read_text(encoding="utf-8")
@@ -383,6 +387,7 @@ BROKEN: dict[str, tuple[Change, str, str, bool]] = {
 }
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_wrong_is_found(tmp_path: Path, name: str) -> None:
     change, code, message, loads = BROKEN[name]
@@ -607,6 +612,7 @@ def test_variants(name: str) -> None:
     assert families.variant_of(known[family], [name], "", sizes) == variant
 
 
+@pytest.mark.slow
 def test_rope_types_have_names() -> None:
     """None of the engine's is left out."""
     assert {getattr(lib, name) for name in dir(lib) if name.startswith("LLAMA_ROPE_TYPE_")} == set(ROPE_TYPES)

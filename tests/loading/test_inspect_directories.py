@@ -47,6 +47,7 @@ def require_same_as_imported(directory: Path, report: ModelReport) -> None:
         assert report.vocabulary.special.get(part) == imported.vocabulary.special.get(part), part
 
 
+@pytest.mark.slow_except(every=15)
 @pytest.mark.parametrize("name", references.CASES)
 def test_every_architecture_is_told_as_it_is_imported(tmp_path: Path, name: str) -> None:
     references.write(tmp_path / "hf", name)
@@ -62,6 +63,7 @@ STORED = {
 }
 
 
+@pytest.mark.slow_except(every=4)
 @pytest.mark.parametrize("name", IMPORTED)
 def test_quantised_checkpoints(tmp_path: Path, name: str) -> None:
     format = FORMATS[name]
@@ -75,6 +77,7 @@ def test_quantised_checkpoints(tmp_path: Path, name: str) -> None:
         assert (found.name, found.bits, found.group_size) == STORED[name]
 
 
+@pytest.mark.slow_except("gpt-2")
 @pytest.mark.parametrize(
     "name",
     ["llama-spm", "phi-3", "gpt-2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama-bpe", "qwen2"))],
@@ -296,6 +299,7 @@ def test_without_a_configuration_nothing_is_known(tmp_path: Path, content: str) 
         pyggml.inspect(tmp_path / "nothing")
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     directory = HFLlama().write(tmp_path / "hf")
     before = sorted(path.name for path in directory.iterdir())

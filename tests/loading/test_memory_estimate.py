@@ -87,6 +87,7 @@ KINDS: dict[str, Callable[[Path], Path]] = {
 }
 
 
+@pytest.mark.slow_except("llama")
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_models(model_dir: Path, kind: str) -> None:
     path = KINDS[kind](model_dir / f"estimated-{kind}.gguf")
@@ -149,6 +150,7 @@ def lay(path: Path, file_type: str, n_layer: int = 2) -> None:
         gguf_header.GGUFHeader(metadata, gguf_header.build_header(gguf_at(path), file_type).tensors).write(path)
 
 
+@pytest.mark.slow_except("q4_0")
 @pytest.mark.parametrize("file_type", ["f16", "q8_0", "q4_0", "q4_k_m"])
 def test_real_widths(lay_wide: Callable[[str], Path], file_type: str) -> None:
     """Mapped, as models are loaded: what was copied to a layout that computes faster does not count twice."""
@@ -243,6 +245,7 @@ def test_both_parts(model_dir: Path) -> None:
 # --- other types of the weights ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("auto", "f32", "f16", "bf16")
 @pytest.mark.parametrize("outtype", ["auto", "f32", "f16", "bf16", "q8_0", "q4_k_m"])
 def test_a_directory_takes_what_its_import_will(tmp_path: Path, outtype: str) -> None:
     HFLlama(n_embd=256, n_ff=512, head_dim=64).write(tmp_path / "hf")
@@ -257,6 +260,7 @@ def test_a_directory_takes_what_its_import_will(tmp_path: Path, outtype: str) ->
     assert planned.compute_bytes == real.compute_bytes
 
 
+@pytest.mark.slow_except("q8_0", "q4_0")
 @pytest.mark.parametrize("outtype", ["q8_0", "q4_0", "q4_k_m", "q2_k"])
 def test_a_file_takes_what_its_quantisation_will(tmp_path: Path, outtype: str) -> None:
     HFLlama(n_embd=256, n_ff=512, head_dim=64).write(tmp_path / "hf")
@@ -444,6 +448,7 @@ def changed(**change: Any) -> ResolvedOptions:
     return dataclasses.replace(SETTINGS, **change)
 
 
+@pytest.mark.slow
 def test_suggestions_are_the_best_there_are() -> None:
     for seed in range(300):
         require_best(random.Random(seed))
@@ -561,12 +566,14 @@ with pyggml.load(path, n_ctx=planned.suggestions.n_ctx, n_threads=1) as llm:
 }
 
 
+@pytest.mark.slow_except("auto")
 @needs_proc
 @pytest.mark.parametrize("case", IN_LIMITS)
 def test_where_memory_is_short(long_path: Path, case: str) -> None:
     run_limited(IN_LIMITS[case], long_path, 120 * MB)
 
 
+@pytest.mark.slow
 @needs_proc
 def test_where_there_is_no_memory(lay_wide: Callable[[str], Path]) -> None:
     program = """
@@ -590,6 +597,7 @@ def run_limited(program: str, path: Path, spare: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_said_before_the_weights_are_read(tiny_path: Path) -> None:
     progress: list[float] = []
     with pytest.raises(OutOfMemoryError, match=f"n_ctx={models.N_CTX_TRAIN}"):

@@ -245,6 +245,7 @@ def test_a_forked_child_cannot_use_it() -> None:
         assert add(backend, np.ones(2, np.float32), np.ones(2, np.float32)).tolist() == [2, 2]
 
 
+@pytest.mark.slow
 def test_the_native_side_checks_for_itself() -> None:
     device = ffi.new("pyg_device *")
     for index in (-1, len(devices()), 1000):

@@ -100,6 +100,7 @@ class TestDecode:
         exact = numpy_llama(models.llama_weights(), PROMPT)
         assert np.corrcoef(logits.ravel(), exact.ravel())[0, 1] > 0.98
 
+    @pytest.mark.slow
     def test_more_threads_compute_the_same(self, tiny: Model) -> None:
         with Context(tiny, n_ctx=256, n_threads=1) as context:
             one = all_logits(context, PROMPT)
@@ -110,6 +111,7 @@ class TestDecode:
                 assert close_to(all_logits(context, PROMPT), one)
                 context.decode([1])
 
+    @pytest.mark.slow
     def test_threads_may_change_often_without_a_pass(self, tiny: Model) -> None:
         """The last pass's are still there when the next one lets go of them."""
         with Context(tiny, n_ctx=256, n_threads=1) as context:
@@ -668,6 +670,7 @@ class TestLifetime:
             time.sleep(0.001)
         assert ticks > 20
 
+    @pytest.mark.slow
     def test_a_failed_assert_is_an_exception_and_poisons(self, tiny: Model) -> None:
         with Context(tiny, n_ctx=256, n_outputs_max=1) as context:
             # Behind our back the raw API asks for more rows than there is room for, which upstream asserts on.

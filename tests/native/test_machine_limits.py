@@ -41,6 +41,7 @@ def test_memory_is_at_most_what_the_machine_has() -> None:
     assert lib.pyg_memory_available() <= memory_line("MemAvailable") + 2**30
 
 
+@pytest.mark.slow
 @needs_linux
 def test_memory_under_ulimit() -> None:
     script = """
@@ -57,6 +58,7 @@ def test_cores_are_some_of_the_processors() -> None:
     assert 1 <= lib.pyg_cpu_count() <= (os.cpu_count() or 1)
 
 
+@pytest.mark.slow
 @needs_linux
 def test_cores_under_affinity() -> None:
     script = """
@@ -68,6 +70,7 @@ def test_cores_under_affinity() -> None:
     assert run(script) == 1
 
 
+@pytest.mark.slow
 @needs_linux
 def test_affinity_is_the_processes_and_not_the_threads() -> None:
     script = """
@@ -111,6 +114,7 @@ def test_what_the_system_module_says() -> None:
     assert all(name and "=" not in name for name in system.cpu_features())
 
 
+@pytest.mark.slow
 def test_how_the_module_was_built() -> None:
     info = dict(line.split("=", 1) for line in ffi.string(lib.pyg_build_info()).decode().splitlines())
     assert {"compiler", "build_type", "system", "portable"} <= info.keys()

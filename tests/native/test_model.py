@@ -164,6 +164,7 @@ class TestProgress:
         with pytest.raises(errors.ModelLoadError, match="stopped by its progress callback"):
             Model(tiny_path, progress=lambda _: False)
 
+    @pytest.mark.slow
     def test_the_end_of_the_interpreter_waits_for_reports(self) -> None:
         """Python would end the threads that report in the middle of the engine's frames, and so the process."""
         done = subprocess.run(
@@ -189,6 +190,7 @@ class TestProgress:
         assert set(texts) == {"a"}
 
 
+@pytest.mark.slow
 def test_many_threads_load_at_once(tiny_path: Path) -> None:
     failures: list[BaseException] = []
 

@@ -95,6 +95,7 @@ def test_nbytes() -> None:
             nbytes(GGMLType.Q8_0, shape)
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     "type",
     [pytest.param(type, marks=pytest.mark.slow if type.name in ("IQ1_S", "IQ2_S") else ()) for type in QUANTIZED],
@@ -112,6 +113,7 @@ def test_round_trip(type: GGMLType) -> None:
     assert 0.75 * bound < relative_rms(values, decoded) < bound  # from below: the types are what they claim to be
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("type", QUANTIZED, ids=lambda type: type.name)
 def test_rows_are_encoded_one_by_one(type: GGMLType) -> None:
     values = normal((2, 3, 512))
@@ -302,6 +304,7 @@ def test_refused_data() -> None:
         dequantize(encoded, GGMLType.Q8_0, (2, 63))
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("type", QUANTIZED, ids=lambda type: type.name)
 def test_any_bytes_decode_or_are_refused(type: GGMLType) -> None:
     random = np.random.default_rng(0)
@@ -328,6 +331,7 @@ def test_many_threads_at_once() -> None:
             assert encoded.tobytes() == expected[type]
 
 
+@pytest.mark.slow
 def test_the_native_side_checks_for_itself() -> None:
     values, encoded = ffi.new("float[64]"), ffi.new("char[68]")
     for n_rows, n_per_row, size, words in (

@@ -256,6 +256,7 @@ class TestGrammar:
             sampler.grammar(YES_NO)
         assert capfd.readouterr() == ("", "")  # upstream's own parser would print
 
+    @pytest.mark.slow
     def test_a_long_name_of_a_token(self) -> None:
         """It is tokenized, which for this vocabulary recurses with the length of a word."""
         path = models.VOCABULARIES / "ggml-vocab-deepseek-llm.gguf"
@@ -682,6 +683,7 @@ class TestSample:
         with Sampler(tiny).greedy() as sampler, pytest.raises(errors.ClosedError):
             sampler.sample(context)
 
+    @pytest.mark.slow
     def test_damaged_weights_are_told(self, tmp_path: Any) -> None:
         weights = models.llama_weights()
         weights["output_norm.weight"][:] = np.nan

@@ -54,6 +54,7 @@ def test_the_usual_order() -> None:
     assert DEFAULT_SAMPLERS[-1] == "temperature"
 
 
+@pytest.mark.slow
 def test_temperature(llm: pyggml.LLM, logits: Floats) -> None:
     p = softmax(logits / HOT)
     counts = first_tokens(llm, 2000)
@@ -92,6 +93,7 @@ def test_top_n_sigma(llm: pyggml.LLM, logits: Floats) -> None:
     assert len(first_tokens(llm, temperature=1000.0)) > len(kept)
 
 
+@pytest.mark.slow
 def test_xtc(llm: pyggml.LLM, logits: Floats) -> None:
     """With certainty it drops every token above the threshold but the least likely of them."""
     p = softmax(logits)
@@ -112,6 +114,7 @@ def test_min_keep(llm: pyggml.LLM, logits: Floats) -> None:
     assert set(first_tokens(llm, top_k=1, min_keep=4, temperature=1000.0)) == best
 
 
+@pytest.mark.slow
 def test_dynatemp(llm: pyggml.LLM, logits: Floats) -> None:
     p = softmax(logits)
     entropy = -(p * np.log(p)).sum() / np.log(len(p))
@@ -266,6 +269,7 @@ def test_wrong_parameters(params: dict[str, Any], said: str) -> None:
         pyggml.SamplingParams(**params)
 
 
+@pytest.mark.slow
 def test_ranges_and_order_of_python_and_c_are_the_same() -> None:
     count, out, ranges = 0, ffi.new("pyg_sampling_range *"), {}
     while lib.pyg_sampling_range_get(count, out):

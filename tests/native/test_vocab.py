@@ -43,6 +43,7 @@ def test_there_are_vocabularies() -> None:
     assert {"llama-spm", "llama-bpe", "phi-3", "qwen2", "gpt-2", "bert-bge"} <= set(NAMES)
 
 
+@pytest.mark.slow_except("bert-bge", "deepseek-coder")
 def test_detokenize_inverts_tokenize(real: tuple[str, Vocab]) -> None:
     _, vocab = real
     for text in plain_texts(vocab):
@@ -71,6 +72,7 @@ def test_special_tokens_are_text_unless_parsed(real: tuple[str, Vocab]) -> None:
     assert vocab.piece(end, special=True) == text.encode()
 
 
+@pytest.mark.slow_except("bert-bge", "deepseek-coder", "llama-spm")
 def test_end_of_generation_tokens(real: tuple[str, Vocab]) -> None:
     _, vocab = real
     assert vocab.eog_ids == tuple(i for i in range(vocab.n_tokens) if lib.llama_vocab_is_eog(vocab.handle, i))
@@ -81,6 +83,7 @@ def test_end_of_generation_tokens(real: tuple[str, Vocab]) -> None:
     assert not vocab.is_eog(vocab.tokenize("a", add_special=False)[0])
 
 
+@pytest.mark.slow_except("bert-bge", "deepseek-coder", "llama-spm")
 def test_what_only_parse_special_reads(real: tuple[str, Vocab]) -> None:
     _, vocab = real
     for token_id in vocab.special_ids[:20]:
@@ -91,6 +94,7 @@ def test_what_only_parse_special_reads(real: tuple[str, Vocab]) -> None:
     assert set(vocab.special_ids) >= {i for i in range(vocab.n_tokens) if lib.llama_vocab_is_control(vocab.handle, i)}
 
 
+@pytest.mark.slow_except("bert-bge")
 def test_no_text_of_any_length_is_too_much(real: tuple[str, Vocab]) -> None:
     # Some of upstream's splitters recurse; a run without spaces is their worst case.
     _, vocab = real
@@ -223,6 +227,7 @@ def test_a_model_without_vocabulary(tmp_path: Path) -> None:
                 call()
 
 
+@pytest.mark.slow
 def test_many_threads_tokenize_at_once(tiny: Model) -> None:
     text = "the quick brown fox " * 200
     expected = tiny.vocab.tokenize(text)

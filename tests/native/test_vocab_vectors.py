@@ -81,6 +81,7 @@ def test_the_vectors_are_there() -> None:
         assert len(vectors_of(name)) > 30
 
 
+@pytest.mark.slow_except("llama-spm")
 def test_vectors(name: str, model: Model, hugging_face: Tokenizer) -> None:
     if name not in WITH_VECTORS:
         pytest.skip("upstream has no vectors for it; test_both_agree_on_all_vectors_inputs has it")
@@ -109,6 +110,7 @@ def test_both_agree_on_random_text(model: Model, hugging_face: Tokenizer) -> Non
         assert hugging_face.encode(text, add_special=False) == own.encode(text, add_special=False), text
 
 
+@pytest.mark.slow_except(every=4)
 @pytest.mark.parametrize(("name", "text"), [slow_but_for_some(*each) for each in sorted(DEVIATIONS)], indirect=["name"])
 def test_deviations_are_still_there(model: Model, hugging_face: Tokenizer, text: str) -> None:
     assert hugging_face.encode(text, add_special=False) != model.vocab.tokenize(text, add_special=False)

@@ -135,6 +135,7 @@ def test_progress_tells_and_stops(tiny_path: Path) -> None:
         pyggml.compute_imatrix(tiny_path, ids_of(2048), n_ctx=128, progress=lambda done: done < 0.5)
 
 
+@pytest.mark.slow
 def test_sums_are_read_while_a_context_adds_to_them(tiny_path: Path) -> None:
     """Each tensor's are of whole passes: its counts are of as many rows, and its sums those of that many passes."""
     n_tokens, n_passes = 64, 40
@@ -333,6 +334,7 @@ def test_files_that_are_no_importance_matrices(tmp_path: Path) -> None:
             ImportanceMatrix.load(tmp_path / "broken.dat")
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [

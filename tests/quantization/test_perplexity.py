@@ -43,6 +43,7 @@ def assert_agrees(found: pyggml.Perplexity, expected: npt.NDArray[np.float64]) -
     assert found.stderr / found.value == pytest.approx(expected.std() / math.sqrt(len(expected) - 1), rel=0.02)
 
 
+@pytest.mark.slow_except("16")
 @pytest.mark.parametrize("n_ctx", [16, 100, 512])
 def test_the_shipped_model(n_ctx: int) -> None:
     with pyggml.load(n_threads=1) as llm:
@@ -127,6 +128,7 @@ def test_models_that_predict_nothing(bert_path: Path, tmp_path: Path) -> None:
             pyggml.perplexity(path, "a text")
 
 
+@pytest.mark.slow
 def test_importances_keep_the_model_better(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two bits for a weight: with importances more is left of what the shipped model knows of its kind of texts."""
     monkeypatch.syspath_prepend(TOOLS)
@@ -147,6 +149,7 @@ def test_importances_keep_the_model_better(monkeypatch: pytest.MonkeyPatch, tmp_
 # --- what it is made of -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_logprobs_of_rows(tiny: Model) -> None:
     with Context(tiny, n_ctx=256, n_threads=1) as context:
         context.decode([1, 2, 3, 4], output="all")

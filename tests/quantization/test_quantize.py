@@ -66,6 +66,7 @@ def compare(tmp_path: Path, src: Path, imatrix: ImportanceMatrix | None) -> list
     return refused
 
 
+@pytest.mark.slow_except("falcon")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_mixture_is_upstreams(tmp_path: Path, layout: str) -> None:
     src = quantizer.write_rows(tmp_path / "src.gguf", layout)
@@ -88,6 +89,7 @@ def test_importances_change_mixtures(tmp_path: Path) -> None:
             assert quantizer.types_of(tmp_path / "dst.gguf")["blk.0.ffn_down.weight"] == GGMLType[type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["llama", "qwen2"])
 def test_the_70b_of_a_family_has_rules_of_its_own(tmp_path: Path, layout: str) -> None:
     """Upstream knows it by its 80 blocks, and gives its few value heads more bits."""
@@ -106,6 +108,7 @@ def test_eight_experts_have_rules_of_their_own(tmp_path: Path) -> None:
     assert quantizer.types_of(tmp_path / "ours.gguf")["blk.0.attn_k.weight"] == GGMLType.Q8_0
 
 
+@pytest.mark.slow
 def test_rows_that_blocks_do_not_divide(tiny_path: Path, tmp_path: Path) -> None:
     """64 and 96 values in a row: all but the smallest blocks have to make way."""
     assert compare(tmp_path, tiny_path, None) == ["q1_0"]
@@ -119,6 +122,7 @@ def test_other_architectures(tmp_path: Path, write: Any) -> None:
     assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_shipped_model_again(tmp_path: Path) -> None:
     """A real file, quantised already, with every kind of metadata."""
     ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
@@ -160,6 +164,7 @@ def test_sources_of_smaller_floats(tiny_path: Path, tmp_path: Path, ftype: str) 
     assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
 
 
+@pytest.mark.slow
 def test_threads_do_not_change_the_file(tmp_path: Path) -> None:
     """Experts of several chunks of rows each, with importances that must not be mixed up."""
     experts = models.Draw(0)(3, 3000, 512)
@@ -243,6 +248,7 @@ def test_importances_lower_the_error_that_matters(tmp_path: Path) -> None:
             assert errors[1] < errors[0], name
 
 
+@pytest.mark.slow
 def test_imports_use_importances_in_the_same_pass(tmp_path: Path) -> None:
     HFLlama(n_embd=256, head_dim=64, n_ff=512, n_layer=2).write(tmp_path / "hf")
     pyggml.convert(tmp_path / "hf", tmp_path / "f32.gguf", "f32")
@@ -387,6 +393,7 @@ def test_full_disks_are_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_disks_that_get_full(tiny_path: Path, tmp_path: Path) -> None:
     program = (
         "import resource, sys, pyggml\n"
@@ -412,6 +419,7 @@ def test_progress_tells_and_stops(tiny_path: Path, tmp_path: Path) -> None:
     assert (tmp_path / "dst.gguf").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_killed_midway_leaves_no_model(tiny_path: Path, tmp_path: Path) -> None:
     program = (
         "import os, signal, sys, pyggml\n"

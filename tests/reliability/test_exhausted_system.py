@@ -35,6 +35,7 @@ def refused(call):
 """
 
 
+@pytest.mark.slow
 def test_clocks_that_jump_do_not_move_deadlines() -> None:
     program = """
         from fuzz.faults import Faults
@@ -60,6 +61,7 @@ def test_clocks_that_jump_do_not_move_deadlines() -> None:
     assert out.split() == ["timeout", "True"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_threads", [None, 2])
 def test_cores_that_are_taken_away_while_it_computes(n_threads: int | None) -> None:
     program = """
@@ -117,6 +119,7 @@ def test_no_descriptor_is_left(tiny_path: Path, tmp_path: Path) -> None:
     assert out[-1] == "fine"
 
 
+@pytest.mark.slow
 def test_no_address_space_is_left(tiny_path: Path) -> None:
     program = """
         path = sys.argv[1]
@@ -137,6 +140,7 @@ def test_no_address_space_is_left(tiny_path: Path) -> None:
     assert kind in ("OutOfMemoryError", "EngineError", "ModelLoadError")  # by what could not be had first
 
 
+@pytest.mark.slow
 def test_a_group_with_little_memory(tiny_path: Path) -> None:
     """Models that do not fit into the control group are refused, and the kernel kills no process."""
     program = """

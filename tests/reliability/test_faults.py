@@ -69,6 +69,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow_except("1")
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_model_whose_file_is_cut_short(tmp_path: Path, threads: int) -> None:
     path, other = models.write_llama(tmp_path / "a.gguf"), models.write_llama(tmp_path / "b.gguf", seed=1)
@@ -104,6 +105,7 @@ def test_a_checkpoint_that_is_cut_short_while_it_is_converted(tmp_path: Path) ->
     assert not (tmp_path / "out.gguf").exists()
 
 
+@pytest.mark.slow
 def test_handlers_of_others_are_called_for_faults_of_others(tiny_path: Path, tmp_path: Path) -> None:
     """Python's faulthandler reports a mapping of the program's own, with a model loaded and after."""
     own = tmp_path / "own"
@@ -187,6 +189,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", ["opened", "loaded"])
 def test_an_engine_that_is_lost_in_a_server(tmp_path: Path, opened: str) -> None:
     """One that the server loaded is loaded again; with another it is not ready any more."""
@@ -194,12 +197,14 @@ def test_an_engine_that_is_lost_in_a_server(tmp_path: Path, opened: str) -> None
     assert in_child(LOST_IN_A_SERVER, tmp_path, opened, **faults.environment()).split() == ["fine"]
 
 
+@pytest.mark.slow_except(every=4)
 @pytest.mark.parametrize(("scenario", "kind", "at", "lasts"), CASES)
 def test_faults(faulty: Process, scenario: str, kind: str, at: float, lasts: bool) -> None:
     result = faulty.run([part(scenario, kind, at, lasts)])
     assert not result.is_finding, f"{result.outcome}: {result.words}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lasts", [False, True])
 @pytest.mark.parametrize("scenario", ["write_and_read", "tools", "embed", "stream"])
 def test_memory_that_runs_out_anywhere(faulty: Process, scenario: str, lasts: bool) -> None:

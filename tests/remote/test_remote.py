@@ -72,6 +72,7 @@ def test_layers_are_on_both_hosts(load: Callable[..., pyggml.LLM], llm: pyggml.L
     assert greedy(over, 24) == greedy(llm, 24)
 
 
+@pytest.mark.slow
 def test_logits_and_embeddings_are_the_cpus(load: Callable[..., pyggml.LLM], own_llm: pyggml.LLM) -> None:
     llm = own_llm
     over = load()
@@ -103,6 +104,7 @@ def test_the_state_of_a_context_is_saved_and_restored(two: tuple[Server, Server]
         np.testing.assert_array_equal(logits_after(one), logits_after(other))
 
 
+@pytest.mark.slow
 def test_layers_go_where_they_fit(key_file: Path) -> None:
     """With "auto", a host that lends too little for the whole model gets what fits."""
     with server(ExportedDevices(("cpu",), max_bytes=4_000_000, n_threads=1)) as small:
@@ -158,6 +160,7 @@ def test_lost_in_the_middle_of_a_generation(
     assert greedy(load()) == greedy(llm)  # a new load works, and so does the other model of this process
 
 
+@pytest.mark.slow
 def test_lost_while_idle(load: Callable[..., pyggml.LLM], two: tuple[Server, Server]) -> None:
     over = load()
     greedy(over, 2)
@@ -168,6 +171,7 @@ def test_lost_while_idle(load: Callable[..., pyggml.LLM], two: tuple[Server, Ser
         over.logits(PROMPT)
 
 
+@pytest.mark.slow
 def test_lost_while_loading(load: Callable[..., pyggml.LLM], two: tuple[Server, Server]) -> None:
     def progress(fraction: float) -> None:
         if fraction > 0.5 and not killed:
@@ -214,6 +218,7 @@ def test_a_silent_host_is_lost(
         two[0].signal(signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_closing_does_not_wait_for_a_silent_host(
     load: Callable[..., pyggml.LLM], two: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +246,7 @@ def test_closing_does_not_wait_for_a_silent_host(
         two[1].signal(signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_host_that_computes_long_is_not_silent(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt that takes longer than the silence allowed, since the host shows that it lives."""
     monkeypatch.setattr(host, "SILENCE_S", 1.5)
@@ -268,6 +274,7 @@ def test_a_host_that_computes_long_is_not_silent(key_file: Path, monkeypatch: py
             thread.join()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind(load: Callable[..., pyggml.LLM], two: tuple[Server, Server]) -> None:
     """Descriptors and threads are back to what they were, whether the host lived or not."""
 

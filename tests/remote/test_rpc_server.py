@@ -104,6 +104,7 @@ def hello(size: int = 24) -> bytes:
     return b"\x0e" + size.to_bytes(8, "little") + bytes(24)
 
 
+@pytest.mark.slow_except("0")
 @pytest.mark.parametrize("seed", range(6))
 def test_garbage_from_whoever_has_the_key_ends_only_its_worker(one: Server, seed: int) -> None:
     """Upstream's server asserts on some of it, and reads and computes whatever it can of the rest."""
@@ -261,6 +262,7 @@ def address_in(said: str) -> str:
     return found[1]
 
 
+@pytest.mark.slow_except("9")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_the_command_and_its_workers_end(tmp_path: Path, number: signal.Signals) -> None:
     with command(tmp_path) as (process, said):
@@ -296,6 +298,7 @@ def test_a_key_that_is_too_short_is_not_passed_over(tmp_path: Path) -> None:
     assert not (tmp_path / "pyggml").exists()
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_key_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "own.key"
     file.write_bytes(KEY + b"\n")

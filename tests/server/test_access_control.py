@@ -54,6 +54,7 @@ def path_of(endpoint: Endpoint) -> str:
 # --- keys -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("headers0", "headers1", "headers2", "headers3", "headers4")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -82,6 +83,7 @@ def test_each_key_lets_in(headers: dict[str, str], locked: servers.Running) -> N
     assert answer.status_code == 200
 
 
+@pytest.mark.slow
 def test_every_endpoint_that_is_not_open_needs_a_key(locked: servers.Running) -> None:
     endpoints = [(protocol, endpoint) for protocol in PROTOCOLS for endpoint in protocol.endpoints]
     assert {endpoint.path for _, endpoint in endpoints if endpoint.is_open} >= {"/health", "/ready"}
@@ -101,6 +103,7 @@ def test_keys_are_in_no_text_about_the_settings(locked: servers.Running) -> None
 # --- hosts and origins ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     "host",
     ["evil.test", "evil.test:80", "127.0.0.1.evil.test", "0.0.0.0", "localhost.evil.test", "10.0.0.1", "[::2]", "["],
@@ -144,6 +147,7 @@ def test_origins_that_are_allowed_read_answers(locked: servers.Running) -> None:
 # --- bodies ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_large_body_is_refused_before_the_rest_comes(server: servers.Running) -> None:
     began = time.monotonic()
     head = b"POST /execute HTTP/1.1\r\nhost: localhost\r\n"
@@ -157,12 +161,14 @@ def test_a_large_body_is_refused_before_the_rest_comes(server: servers.Running) 
     assert huge.status_code == 413
 
 
+@pytest.mark.slow
 def test_a_body_that_does_not_come_ends_the_request(server: servers.Running) -> None:
     answer = asked(server, b"POST /execute HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 408 "), answer
     assert b"body_timeout" in answer
 
 
+@pytest.mark.slow_except("content0", "content1", "content2", "content3")
 @pytest.mark.parametrize(
     "content",
     [
@@ -190,6 +196,7 @@ def test_bodies_that_are_made_to_hurt_get_short_answers_soon(content: bytes, ser
     assert httpx.get(f"{server.url}/health").status_code == 200
 
 
+@pytest.mark.slow_except("NaN", "-Infinity", "1e999")
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", f"{'9' * 400}.0"])
 def test_what_is_no_number_is_not_repeated(number: str, server: servers.Running) -> None:
     """The answer would have it, and could not be written."""
@@ -207,6 +214,7 @@ def test_a_body_of_millions_of_lists_is_not_parsed() -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_complex")
 
 
+@pytest.mark.slow_except("prompt")
 @pytest.mark.parametrize(
     ("field", "value", "code"),
     [
@@ -228,6 +236,7 @@ def test_what_would_take_long_to_refuse_is_refused_soon(field: str, value: objec
 _LONG = "a b " * 1_000_000
 
 
+@pytest.mark.slow_except("/v1/messages-")
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -324,6 +333,7 @@ def test_a_wrong_path_is_told_the_right_one(path: str, message: str, server: ser
     assert message in httpx.post(server.url + path).text
 
 
+@pytest.mark.slow
 def test_a_mounted_server_answers_wrong_paths_in_their_protocol() -> None:
     app = create_app()
     with servers.serving(Starlette(routes=[Mount("/llm", app)])) as url:

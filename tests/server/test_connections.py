@@ -91,6 +91,7 @@ def is_busy(server: servers.Running, number: int = 1) -> bool:
 # --- clients that take too long -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("nothing")
 @pytest.mark.parametrize("sent", [b"", b"GET", b"GET /health HTTP/1.1\r\nhost: loc"], ids=["nothing", "word", "half"])
 def test_a_request_whose_head_does_not_come_is_ended(sent: bytes, server: servers.Running) -> None:
     with connected(server, sent) as client:
@@ -99,6 +100,7 @@ def test_a_request_whose_head_does_not_come_is_ended(sent: bytes, server: server
         assert 0.9 < time.monotonic() - began < 10
 
 
+@pytest.mark.slow
 def test_a_second_request_whose_head_does_not_come_is_ended(server: servers.Running) -> None:
     with connected(server, b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n") as client:
         answer = b""
@@ -118,6 +120,7 @@ def test_a_head_that_comes_a_byte_at_a_time_is_ended(server: servers.Running) ->
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.slow
 def test_a_stream_outlives_the_limits_on_heads(server: servers.Running) -> None:
     with httpx.stream("POST", f"{server.url}/execute", json=LONG, timeout=30) as answer:
         began, lines = time.monotonic(), answer.iter_lines()
@@ -125,6 +128,7 @@ def test_a_stream_outlives_the_limits_on_heads(server: servers.Running) -> None:
             assert next(lines) is not None
 
 
+@pytest.mark.slow_except("within a body")
 @pytest.mark.parametrize("between", [b"", b"0\r\n\r\n"], ids=["within a body", "after a request"])
 def test_what_is_no_http_after_a_request_breaks_nothing(
     between: bytes, server: servers.Running, caplog: pytest.LogCaptureFixture
@@ -172,6 +176,7 @@ def test_who_does_not_read_is_cut_off() -> None:
             assert time.monotonic() - began > 0.9
 
 
+@pytest.mark.slow
 def test_who_reads_slowly_gets_all() -> None:
     with servers.running(send_timeout=1, max_body_bytes=2**24) as server:
         client = socket.socket()
@@ -202,6 +207,7 @@ with servers.running() as server, contextlib.ExitStack() as stack:
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_may_open_little_serves_few() -> None:
     command = [sys.executable, "-c", _FEW_DESCRIPTORS]
     done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=60, check=False)
@@ -211,6 +217,7 @@ def test_a_process_that_may_open_little_serves_few() -> None:
 # --- clients that leave ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("0-half a body")
 @pytest.mark.parametrize(
     "sent",
     [
@@ -265,6 +272,7 @@ def streamed(url: str, **body: Any) -> list[tuple[str, str]]:
         return servers.events([*answer.iter_lines()])
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_breaks_its_streams() -> None:
     with (
         servers.ServerProcess(*WIDE) as process,
@@ -279,6 +287,7 @@ def test_a_server_that_is_killed_breaks_its_streams() -> None:
                 pass
 
 
+@pytest.mark.slow
 def test_running_requests_end_when_the_server_is_told_to() -> None:
     with servers.ServerProcess("--drain-timeout", "200", *WIDE) as process, ThreadPoolExecutor(8) as pool:
         asks = [pool.submit(streamed, process.url, **{**LONG, "max_tokens": 300}) for _ in range(8)]
@@ -300,6 +309,7 @@ def test_running_requests_end_when_the_server_is_told_to() -> None:
         assert "Traceback" not in process.log
 
 
+@pytest.mark.slow
 def test_what_does_not_end_in_time_hears_of_it() -> None:
     with servers.ServerProcess("--drain-timeout", "0.5", *WIDE) as process, ThreadPoolExecutor(8) as pool:
         body = {**LONG, "model": "default"}
@@ -323,6 +333,7 @@ def test_what_does_not_end_in_time_hears_of_it() -> None:
         assert "Traceback" not in process.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_second_signal_ends_it_at_once(number: int) -> None:
     if signal.getsignal(number) is signal.SIG_IGN:
@@ -346,6 +357,7 @@ def _ignoring(kind: type[Exception], function: Callable[[], object]) -> None:
         function()
 
 
+@pytest.mark.slow
 def test_clients_that_hang_and_leave_cost_the_others_no_token() -> None:
     """The campaign of tests/soak/attack_server.py, small and without a clock."""
     n_tokens, load = 300, {"n_parallel": 2, "n_ctx": 8192}

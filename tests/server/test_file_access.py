@@ -58,6 +58,7 @@ def test_the_watch_sees_files_that_are_opened(secret: Path) -> None:
         assert was_opened()
 
 
+@pytest.mark.slow_except("/v1/rerank", "/rerank", "/v2/rerank")
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 def test_no_path_or_url_in_a_body_is_opened(
     endpoint: Endpoint, secret: Path, listener: socket.socket, client: httpx.Client
@@ -75,6 +76,7 @@ def test_no_path_or_url_in_a_body_is_opened(
         listener.accept()
 
 
+@pytest.mark.slow_except("")
 @pytest.mark.parametrize("prefix", ["", "file://", "../../../../../..", "hf:", "./"])
 def test_no_model_is_read_that_the_server_does_not_offer(prefix: str, secret: Path, client: httpx.Client) -> None:
     with opens_of(secret.parent) as parent_opened, opens_of(secret) as was_opened:
@@ -136,6 +138,7 @@ _SOUND: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_no_answer_tells_where_files_are(server: servers.Running, client: httpx.Client) -> None:
     folders = {
         str(Path(server.worker.models.loaded[0].llm.model.path).parent),
@@ -149,6 +152,7 @@ def test_no_answer_tells_where_files_are(server: servers.Running, client: httpx.
             assert not re.search(r"Traceback|File \"", told), told
 
 
+@pytest.mark.slow_except("/v1/models/", "/v1/models")
 @pytest.mark.parametrize("path", ["/v1/models/", "/v1/models", "/no/such"])
 def test_queries_that_are_not_utf_8(path: str) -> None:
     """Some servers pass them on, and Starlette failed to make a URL of them to redirect to."""

@@ -20,6 +20,7 @@ def test_it_is_the_json_of_the_whole(items: list[Any], others: dict[str, Any]) -
     assert answer.headers["content-type"] == "application/json"
 
 
+@pytest.mark.slow
 def test_other_threads_have_their_turns_meanwhile() -> None:
     rows = [{"id": i, "piece": "word"} for i in range(300_000)]
     is_done = threading.Event()

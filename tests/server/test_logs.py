@@ -102,6 +102,7 @@ def test_what_is_refused_has_a_line_too(url: str, log: Lines) -> None:
     assert fields(log.of("lost"))["path"] == "/nothing"
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("given", ["", "two words", "x" * 129, "caf\u00e9", "tab\there"])
 def test_ids_that_are_not_plain_are_replaced(given: str, url: str) -> None:
     answer = httpx.get(f"{url}/health", headers=[(b"x-request-id", given.encode("latin-1"))])
@@ -170,6 +171,7 @@ def test_nothing_that_clients_send_makes_a_line(url: str, log: Lines) -> None:
     assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO request id=evil method=GET path=", line)
 
 
+@pytest.mark.slow_except("json")
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_the_command_writes_it(log_format: str) -> None:
     with servers.ServerProcess("--log-format", log_format) as server:

@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from support.servers import servers
 
 from pyggml import lib
@@ -47,6 +48,7 @@ def grown(before: dict[str, int]) -> dict[str, int]:
     return {name: number - before[name] for name, number in held().items() if number > before[name]}
 
 
+@pytest.mark.slow
 def test_all_get_their_tokens_and_leave_nothing() -> None:
     settings = Settings(load={"n_parallel": 32, "n_ctx": 2048, "prefix_cache": False}, log_level="warning")
     with servers.serving(create_app(settings)) as url:

@@ -30,6 +30,7 @@ def copies(tmp_path: Path) -> list[Path]:
 # --- room -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_least_recently_used_makes_room(copies: list[Path]) -> None:
     async def main() -> None:
         for limit in ({"max_memory": 2 * NEED + 1000}, {"max_loaded_models": 2}):
@@ -79,6 +80,7 @@ def test_what_the_machine_has_no_room_for_is_refused(copies: list[Path]) -> None
     run(main)
 
 
+@pytest.mark.slow
 def test_32_requests_for_three_models_with_room_for_two(copies: list[Path]) -> None:
     async def main() -> None:
         diary = Diary()
@@ -116,6 +118,7 @@ def test_steady_use_of_one_model_does_not_keep_another_out(copies: list[Path]) -
     run(main)
 
 
+@pytest.mark.slow
 def test_who_finds_no_room_in_time_is_told_what_is_in_use(copies: list[Path]) -> None:
     async def main() -> None:
         diary = Diary()
@@ -151,6 +154,7 @@ async def _served(offered: ModelPool, name: str) -> str:
 # --- how much may wait ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_request_may_not_fill_the_queue(copies: list[Path]) -> None:
     for limits, limit in (({"max_queue": 5, "n_parallel": 2}, 7), ({"max_queue": 50, "n_parallel": 2}, 8)):
         app = create_app(copies[0], load={**SMALL, **limits}, max_choices=8)
@@ -185,6 +189,7 @@ def test_a_full_queue_says_when_to_come_back(copies: list[Path]) -> None:
         assert client.post("/v1/embeddings", json={"model": DEFAULT, "input": "Once"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_for_its_model_is_cancelled(copies: list[Path]) -> None:
     endless = {"prompt": "Once", "ignore_eos": True, "max_tokens": 1_000_000}
 
@@ -232,6 +237,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc says how large a process is")
 def test_a_request_that_does_not_fit_the_memory_is_refused() -> None:
     command = [sys.executable, "-c", _LITTLE_LEFT]

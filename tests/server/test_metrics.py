@@ -77,6 +77,7 @@ def at_rest(url: str, ended: int) -> Figures:
     return Figures(url)
 
 
+@pytest.mark.slow
 def test_the_counters_are_what_was_done(url: str) -> None:
     ends = [execute(url, max_tokens=n) for n in (5, 17, 40)]
     execute(url, model="stranger")
@@ -128,6 +129,7 @@ def test_a_client_that_leaves_is_counted(url: str) -> None:
     assert found.sum("pyggml_generations_total") == 3
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_counted() -> None:
     settings = pyggml.server.Settings(load={**ROOMY, "n_parallel": 1, "max_queue": 1})
     with servers.serving(pyggml.server.create_app(settings)) as url, ThreadPoolExecutor(2) as pool:
@@ -146,6 +148,7 @@ def test_a_full_queue_is_counted() -> None:
         assert found.sum("pyggml_generations_queued") == 0
 
 
+@pytest.mark.slow
 def test_the_engine_is_asked(url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         prompts = [f"There were {n} dogs and" for n in range(4)]
@@ -168,6 +171,7 @@ def test_the_engine_is_asked(url: str) -> None:
     assert found.sum("process_resident_memory_bytes") > found.sum("pyggml_memory_bytes")
 
 
+@pytest.mark.slow
 def test_what_clients_make_up_adds_no_series(url: str) -> None:
     execute(url, model="stranger")
     before = at_rest(url, 1)
@@ -228,6 +232,7 @@ def test_names_follow_prometheus_rules(url: str) -> None:
         assert not re.search(r"_(ms|milliseconds|kb|mb|percent|gauge|counter|histogram|created)(_|$)", name)
 
 
+@pytest.mark.slow
 def test_the_documentation_has_every_figure_and_no_other(url: str) -> None:
     execute(url, max_tokens=3)
     at_rest(url, 1)

@@ -16,6 +16,7 @@ from pyggml.server.settings.options import ModelSpec
 PROMPT = {"prompt": "Once upon a time", "max_tokens": 8}
 
 
+@pytest.mark.slow
 def test_a_model_whose_host_was_lost_is_loaded_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "pyggml.server")  # pytest keeps what is logged, and so the model that was lost
     key_file = tmp_path / "key"

@@ -164,6 +164,7 @@ def test_it_closes_while_it_loads(copies: list[Path]) -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_a_model_works_in_one_loop_after_another(copies: list[Path]) -> None:
     offered = ModelPool(Settings(models=tuple(map(ModelSpec, copies)), load=SMALL, max_loaded_models=1), Observer())
     for _ in range(3):
@@ -338,6 +339,7 @@ def test_an_open_model_is_served_and_left_open(own_llm: pyggml.LLM, tiny_path: P
     assert own_llm.generate("Once", max_tokens=2).token_ids
 
 
+@pytest.mark.slow
 def test_a_model_that_only_embeds(bert_path: Path, tiny_path: Path) -> None:
     app = create_app([bert_path, tiny_path], max_loaded_models=1)
     with servers.serving(app) as url:
@@ -386,6 +388,7 @@ def test_without_a_lifespan_the_first_request_loads() -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_the_loop_runs_while_a_model_loads(tmp_path: Path) -> None:
     """A file of 100,000 tokens takes long enough to load to be noticed."""
 

@@ -116,6 +116,7 @@ def test_a_reader_that_stops_reading_holds_back_the_generator_alone() -> None:
         assert sum(map(len, slow.iter_raw())) == 1000 * 100_000
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_server_that_raises_once_the_client_has_left(stream: bool) -> None:
     """As the specification of ASGI wants it since version 2.4; uvicorn says nothing."""

@@ -137,6 +137,7 @@ def test_nothing_without_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tracing.observers() == []
 
 
+@pytest.mark.slow
 def test_spans_reach_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[ExportTraceServiceRequest] = []
 

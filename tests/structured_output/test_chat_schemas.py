@@ -66,6 +66,7 @@ def validate(value: Any, schema: Any) -> None:
 WEIGHTS = {"<think>": 8.0, "</think>": 12.0, '"': 6.0, "}": 6.0, "]": 6.0, "\n": -9.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_is_quick(THINKING))
 def test_random_schemas_after_reasoning(thinker: pyggml.LLM, name: str) -> None:
     rng = random.Random(7)
@@ -138,6 +139,7 @@ def test_errors_read_the_same_as_without_a_chat(thinker: pyggml.LLM, schema: Any
         assert str(in_a_chat.value) == str(caught.value)
 
 
+@pytest.mark.slow_except(every=8)
 @pytest.mark.parametrize("keyword", REFUSED)
 @pytest.mark.parametrize("name", [AS_ONE[0], ONE_BY_ONE[0], OWN_FORMAT[0]])
 @pytest.mark.parametrize("choice", ["auto", "required"])
@@ -192,6 +194,7 @@ def random_arguments(rng: random.Random) -> Schema:
     return {"type": "object", "properties": properties, "required": list(properties), "$defs": definitions}
 
 
+@pytest.mark.slow_except("Qwen-Qwen3-0.6B")
 @pytest.mark.parametrize("name", [*first_is_quick(AS_ONE), *first_is_quick(ONE_BY_ONE), *first_is_quick(OWN_FORMAT)])
 def test_random_schemas_of_tools(llm: pyggml.LLM, name: str) -> None:
     rng = random.Random(8)
@@ -206,6 +209,7 @@ def test_random_schemas_of_tools(llm: pyggml.LLM, name: str) -> None:
     assert n_whole > 2
 
 
+@pytest.mark.slow_except(every=10)
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.stem)
 def test_every_template_has_a_grammar_for_calls(llm: pyggml.LLM, path: Path) -> None:
     """Of any choice, and one that the engine takes."""

@@ -55,6 +55,7 @@ def test_integer_ranges() -> None:
             assert not pattern.fullmatch(text)
 
 
+@pytest.mark.slow
 def test_number_ranges() -> None:
     rng = random.Random(2)
     for _ in range(1000):
@@ -144,6 +145,7 @@ def test_repetitions(least: int, most: int | None) -> None:
         assert bool(pattern.fullmatch("x" * n)) == (n >= least and (most is None or n <= most)), n
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("pattern", "matching", "others"),
     [

@@ -182,6 +182,7 @@ def test_many_threads_share_a_grammar(llm: pyggml.LLM) -> None:
 # --- what comes out -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_distribution_is_that_of_what_is_allowed(tiny_llm: pyggml.LLM) -> None:
     """First token: the model's own probabilities, renormalised over the tokens that the grammar allows."""
     letters = [ord(c) for c in "abcdefghijkt"]

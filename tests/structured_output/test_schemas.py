@@ -37,6 +37,7 @@ def validate(text: str, schema: Any) -> Any:
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [30, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_schemas(llm: pyggml.LLM, n: int) -> None:
     """Each gives a valid output. One that grew too long says so, and another seed gets its chance."""
@@ -60,6 +61,7 @@ def test_one_that_is_cut_says_so(llm: pyggml.LLM) -> None:
         json.loads(completion.text)
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -120,6 +122,7 @@ def test_what_older_schemas_said(llm: pyggml.LLM, schema: Any) -> None:
         jsonschema.validate(json.loads(completion.text), schema, cls=jsonschema.Draft4Validator)
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
@@ -312,6 +315,7 @@ def test_the_place_of_a_type_without_a_schema() -> None:
         schema_of(Holder)
 
 
+@pytest.mark.slow_except("Person")
 @pytest.mark.parametrize("model", [Person, Owner])
 def test_a_pydantic_class_round_trips(llm: pyggml.LLM, model: type[pydantic.BaseModel]) -> None:
     n_whole = 0
@@ -428,6 +432,7 @@ def test_one_form_at_a_time(llm: pyggml.LLM, other: dict[str, Any]) -> None:
             call(response_format={"type": "json_object"}, **other)
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("schema", "place"),
     [

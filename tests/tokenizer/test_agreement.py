@@ -98,6 +98,7 @@ def compare(name: str, converted: Callable[[str], tuple[Path, Path]], n_texts: i
         require_agreement(opened, Reference(theirs, special_texts(model)), n_texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_real_vocabularies(name: str, converted: Callable[[str], tuple[Path, Path]]) -> None:
     compare(name, converted, N_SAMPLED)
@@ -141,6 +142,7 @@ def compare_made(name: str, loaded: Callable[[made_tokenizers.Made], list[Any]],
     require_agreement([llm.tokenizer for llm in both], reference, n_texts)
 
 
+@pytest.mark.slow_except("NFC")
 @pytest.mark.parametrize("name", made_tokenizers.NAMES)
 def test_made_tokenizers(name: str, loaded: Callable[[made_tokenizers.Made], list[Any]]) -> None:
     compare_made(name, loaded, N_SAMPLED)
@@ -152,6 +154,7 @@ def test_made_tokenizers_on_many_texts(name: str, loaded: Callable[[made_tokeniz
     compare_made(name, loaded, N_TEXTS)
 
 
+@pytest.mark.slow_except("NFC", "a made-up expression", "stripping tokens", "whole words")
 @pytest.mark.parametrize("name", made_tokenizers.NAMES)
 def test_what_is_carried_needs_no_other_file(name: str, tmp_path: Path) -> None:
     """Any program with ``tokenizers`` gets the same from it."""
@@ -163,6 +166,7 @@ def test_what_is_carried_needs_no_other_file(name: str, tmp_path: Path) -> None:
         assert ids == reference.encode(text, add_special_tokens=False).ids, repr(text)
 
 
+@pytest.mark.slow_except("NFC")
 @pytest.mark.parametrize("name", ["NFC", "Phi-3", "Unigram", "whole words"])
 def test_texts_come_back_as_tokenizers_gives_them(
     name: str, loaded: Callable[[made_tokenizers.Made], list[Any]]

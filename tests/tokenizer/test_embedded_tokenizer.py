@@ -152,6 +152,7 @@ def test_a_name_does_not_keep_a_model_from_loading(name: str, tmp_path: Path, mo
         assert ids == [97, models.EOT, 32, 32, 98]
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("swallows", [False, True])
 def test_the_tokenizer_says_which_tokens_swallow_blanks(swallows: bool, tmp_path: Path) -> None:
     made = made_tokenizers.made("Phi-3")
@@ -214,6 +215,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_one_is_named(name: str, tmp_path: Path) -> None:
     carried, words = BROKEN[name]
@@ -233,6 +235,7 @@ def test_size_has_a_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pyggml.load(path)
 
 
+@pytest.mark.slow
 def test_no_damage_is_anything_but_an_error(tmp_path: Path) -> None:
     """The tokenizer opens and encodes, or says why not; the process lives on."""
     draw = random.Random(3)

@@ -154,6 +154,7 @@ class TestWrongTokenizers:
         assert "reads id 97 as 'b', the model as 'a'" in message
         assert "none for the one in the model's file" in message
 
+    @pytest.mark.slow
     def test_another_model(self, tokenizer_dir: Callable[[str], Path]) -> None:
         pairs = [("qwen2", "gpt-2"), ("gpt-2", "qwen2"), ("llama-spm", "gpt-2"), ("phi-3", "llama-spm")]
         for theirs, ours in pairs:
@@ -230,6 +231,7 @@ class TestBrokenTokenizers:
 class TestTokenizerModel:
     """SentencePiece files, written here from the engine's vocabularies."""
 
+    @pytest.mark.slow_except("llama-spm")
     @pytest.mark.parametrize("name", ["llama-spm", "baichuan", "nomic-bert-moe"])
     def test_gives_the_same_ids(self, name: str, tmp_path: Path) -> None:
         sentencepiece = tokenizer_files.sentencepiece_model(models.real_vocabulary(name))
@@ -325,6 +327,7 @@ class TestTokenizerModel:
         with pytest.raises(TokenizerError, match=words):
             open_tokenizer(path, tiny)
 
+    @pytest.mark.slow_except("added_tokens.json")
     @pytest.mark.parametrize("adjacent", ["tokenizer_config.json", "added_tokens.json"])
     def test_tokens_added_afterwards(self, tmp_path: Path, adjacent: str) -> None:
         """As in Phi-3: the pieces are Llama's, and the chat tokens are added in another file."""
@@ -347,6 +350,7 @@ class TestTokenizerModel:
                 text = "<|user|> Hello <|end|>\n<|assistant|>"
                 assert theirs.encode(text, parse_special=special) == own.encode(text, parse_special=special)
 
+    @pytest.mark.slow_except(every=4)
     @pytest.mark.parametrize(
         ("content", "words"),
         [

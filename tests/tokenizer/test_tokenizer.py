@@ -78,6 +78,7 @@ def tokenizer(request: pytest.FixtureRequest, model: Model, theirs: Tokenizer) -
 
 
 class TestRealVocabularies:
+    @pytest.mark.slow_except("gpt-2-theirs", "llama-bpe-own", "llama-spm-own", "phi-3-own", "nomic-bert-moe-own")
     def test_decode_inverts_encode(self, name: str, tokenizer: Tokenizer) -> None:
         texts = ["", "a", "a b, c", "Grüße 漢字"]
         if name in LOSSLESS:  # the others normalise what they read
@@ -114,6 +115,7 @@ class TestRealVocabularies:
         n_waits = sum(not chunk and tokenizer.piece(i) != b"" for i, chunk in zip(ids, chunks, strict=False))
         assert n_waits > 10 or name not in LOSSLESS  # tokens that end inside a character
 
+    @pytest.mark.slow_except("own-gpt-2")
     def test_a_stream_goes_on_where_the_prompt_ends(self, tokenizer: Tokenizer) -> None:
         ids = tokenizer.encode(TORTURE)
         whole = tokenizer.decode(ids, unparse_special=False)
@@ -126,6 +128,7 @@ class TestRealVocabularies:
             assert prompt + "".join(stream(tokenizer, ids[cut:])) == whole
         assert n_whole_characters > 100
 
+    @pytest.mark.slow_except("theirs-gpt-2")
     def test_any_ids_make_a_text(self, tokenizer: Tokenizer, theirs: Tokenizer) -> None:
         draw = random.Random(9)
         vocab = tokenizer.vocab
@@ -139,12 +142,14 @@ class TestRealVocabularies:
             assert "".join(stream(tokenizer, ids)) == expected
             assert [theirs.piece(i) for i in ids] == [vocab.piece(i) for i in ids]
 
+    @pytest.mark.slow_except("llama-spm", "phi-3")
     def test_hugging_face_decodes_alike(self, theirs: Tokenizer, file: Path) -> None:
         engine = Engine.from_file(str(file))
         for text in [TORTURE, "  a", "é", "hello 👩‍👩‍👧‍👦"]:
             ids = theirs.encode(text)
             assert theirs.decode(ids, unparse_special=False) == engine.decode(ids, skip_special_tokens=True)
 
+    @pytest.mark.slow_except("gpt-2-own", "gpt-2-theirs")
     def test_hugging_face_reads_special_tokens_by_default_too(
         self, name: str, tokenizer: Tokenizer, file: Path
     ) -> None:
@@ -157,6 +162,7 @@ class TestRealVocabularies:
                 whole = tokenizer.decode(ids, remove_special=False)
                 assert whole == text == engine.decode(ids, skip_special_tokens=False)
 
+    @pytest.mark.slow_except("own-gpt-2", "theirs-gpt-2", "theirs-llama-spm")
     def test_no_special_token_comes_out_of_text(self, tokenizer: Tokenizer) -> None:
         vocab = tokenizer.vocab
         special = [i for i in range(vocab.n_tokens) if vocab.is_control(i)]
@@ -179,11 +185,13 @@ class TestRealVocabularies:
                 options = {"add_special": add_special, "parse_special": parse_special}
                 assert theirs.encode(text, **options) == own.encode(text, **options)
 
+    @pytest.mark.slow_except("llama-bpe", "llama-spm")
     def test_no_text_is_too_long(self, theirs: Tokenizer) -> None:
         for text in ["a" * 100_000, "1" * 50_000, "あ" * 20_000, "!" * 50_000]:
             assert theirs.decode(theirs.encode(text)) == text
 
 
+@pytest.mark.slow
 def test_word_pieces(tokenizer_dir: Callable[[str], Path]) -> None:
     with Model(vocabulary_file("bert-bge"), vocab_only=True) as model:
         own, theirs = Tokenizer(model.vocab), open_tokenizer(tokenizer_dir("bert-bge"), model)
@@ -198,6 +206,7 @@ def test_word_pieces(tokenizer_dir: Callable[[str], Path]) -> None:
         assert "".join(stream(theirs, ids)) == " unbelievable embeddings"
 
 
+@pytest.mark.slow
 def test_words_that_end_other_models(tokenizer_dir: Callable[[str], Path]) -> None:
     """The engine takes Qwen 2's word ``</s>`` for the end of a turn; Hugging Face's tokenizer does not even find it."""
     with Model(vocabulary_file("qwen2"), vocab_only=True) as model:
@@ -381,6 +390,7 @@ def test_decoders_that_need_the_whole_text(decoder: dict[str, Any]) -> None:
 
 
 class TestSharing:
+    @pytest.mark.slow
     def test_many_threads_one_tokenizer(self, tokenizer_dir: Callable[[str], Path]) -> None:
         with Model(vocabulary_file("llama-spm"), vocab_only=True) as model:
             own, theirs = Tokenizer(model.vocab), open_tokenizer(tokenizer_dir("llama-spm"), model)
@@ -454,6 +464,7 @@ class TestInTheLLM:
             assert self.texts(llm, max_tokens=60) == expected
         assert any(text.strip() for text, *_ in expected)
 
+    @pytest.mark.slow
     def test_noise_of_a_real_vocabulary(self, tmp_path: Path, tokenizer_dir: Callable[[str], Path]) -> None:
         path = models.write_llama(tmp_path / "m.gguf", models.real_vocabulary("llama-spm"))
         alone: dict[str, Any] = {"n_parallel": 1, "prefix_cache": False, "n_threads": 1}
@@ -479,6 +490,7 @@ class TestInTheLLM:
                 LLM(model, tokenizer=5)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_importing_pyggml_leaves_tokenizers_alone() -> None:
     code = "import sys, pyggml; pyggml.load().close(); assert 'tokenizers' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

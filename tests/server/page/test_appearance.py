@@ -41,6 +41,7 @@ WIDE = f"""{"word" * 200} https://example.com/{"path" * 50}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.slow)])
 def test_it_fits_on_a_phone(width: int, browser: Browser, page_url: str) -> None:
     size = {"width": width, "height": 640}
@@ -139,6 +140,7 @@ def test_events_are_read_however_they_are_cut(visit: Visit) -> None:
         assert found == ['{"a": "é😀"}', "one\ntwo", "three"]
 
 
+@pytest.mark.slow
 def test_metrics_are_read_as_prometheus_reads_them(visit: Visit) -> None:
     visit.set(max_tokens=5)
     visit.ask("Hello")

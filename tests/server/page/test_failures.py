@@ -68,6 +68,7 @@ def test_a_server_with_keys_is_given_one(browser: Browser) -> None:
         assert "secret" in kept[1]
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_there_is_said(visit: Visit) -> None:
     visit.set(more='{"model": "nothing"}')
     visit.say("Hello")

@@ -50,6 +50,7 @@ Some <b>bold</b> <script>alert(1)</script> text & &lt;more&gt;, **strong** `code
 """
 
 
+@pytest.mark.slow
 def test_a_conversation_of_two_turns_streams(visit: Visit) -> None:
     visit.set(temperature=0)
     # So slow that it takes frames to arrive, on a busy machine too.
@@ -137,6 +138,7 @@ def test_settings_are_sent_and_change_the_answer(visit: Visit) -> None:
     assert visit.bodies[2]["temperature"] == 0.5
 
 
+@pytest.mark.slow
 def test_settings_that_are_no_json_are_not_kept(visit: Visit) -> None:
     visit.page.click("#settings")
     for wrong in ("{", "5", "[]", "null"):
@@ -153,6 +155,7 @@ def test_settings_that_are_no_json_are_not_kept(visit: Visit) -> None:
     visit.check("status of 400")
 
 
+@pytest.mark.slow
 def test_conversations_stay_where_they_are(visit: Visit) -> None:
     visit.set(max_tokens=10)
     first = visit.ask("The first one")
@@ -246,6 +249,7 @@ def test_what_a_model_writes_stays_text(visit: Visit) -> None:
     assert visit.text() == text
 
 
+@pytest.mark.slow
 def test_everything_is_done_by_keyboard(visit: Visit) -> None:
     page = visit.page
 

@@ -138,6 +138,7 @@ def test_silence_is_broken_by_pings() -> None:
         assert streamed(client).content[0].text == "The sky is blue."  # the client leaves them out
 
 
+@pytest.mark.slow
 def test_why_it_stops(client: anthropic.Anthropic) -> None:
     cut = ask(client, max_tokens=2)
     assert (cut.stop_reason, cut.stop_sequence, cut.usage.output_tokens) == ("max_tokens", None, 2)
@@ -166,6 +167,7 @@ def test_an_answer_that_runs_out_of_time(client: anthropic.Anthropic) -> None:
             assert ask(client, SKY, again).stop_reason == "end_turn"
 
 
+@pytest.mark.slow_except("choice1")
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}])
 def test_a_tool_is_called(client: anthropic.Anthropic, choice: Any) -> None:
     options: Any = {"tools": [WEATHER], "tool_choice": {**choice, "disable_parallel_tool_use": True}, "max_tokens": 300}
@@ -179,6 +181,7 @@ def test_a_tool_is_called(client: anthropic.Anthropic, choice: Any) -> None:
     assert again.usage.output_tokens > 0
 
 
+@pytest.mark.slow
 def test_a_call_that_is_cut_off(client: anthropic.Anthropic) -> None:
     options: Any = {"tools": [WEATHER], "tool_choice": {"type": "any"}}
     n_whole = ask(client, HELLO, max_tokens=300, **options).usage.output_tokens
@@ -296,6 +299,7 @@ def test_turns_in_the_librarys_form() -> None:
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}}
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

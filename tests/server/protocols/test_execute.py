@@ -141,6 +141,7 @@ def test_a_model_that_is_not_there(url: str) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
 
 
+@pytest.mark.slow
 def test_health_and_readiness(url: str) -> None:
     with pyggml.load() as llm:
         size = llm.model.size_bytes

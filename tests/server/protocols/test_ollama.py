@@ -242,6 +242,7 @@ def test_logprobs(client: ollama.Client) -> None:
     assert sum(len(piece.logprobs or ()) for piece in pieces) == 3
 
 
+@pytest.mark.slow
 def test_vectors(encoding_url: str, bert_path: Path) -> None:
     texts = ["the sky", "the fish " * 400]
     with pyggml.load(bert_path) as llm:

@@ -78,6 +78,7 @@ def refused(url: str, **body: Any) -> dict[str, Any]:
     return error
 
 
+@pytest.mark.slow
 def test_it_answers_what_the_model_answers(url: str, llm: pyggml.LLM) -> None:
     expected = llm.chat(ASKED)
     found = answered(url, temperature=0)
@@ -108,6 +109,7 @@ def test_a_stream_says_the_same(url: str, llm: pyggml.LLM) -> None:
     assert all("usage" not in each for each in streamed(url))
 
 
+@pytest.mark.slow
 def test_several_answers_stream_side_by_side(url: str) -> None:
     told = [{"role": "user", "content": "Tell me a story."}]
     whole = answered(url, told, n=3, seed=7, temperature=2, max_tokens=8)
@@ -121,6 +123,7 @@ def test_several_answers_stream_side_by_side(url: str) -> None:
     assert sum(choice["choices"][0]["finish_reason"] is not None for choice in chunks) == 3
 
 
+@pytest.mark.slow
 def test_logprobs(url: str) -> None:
     plain = answered(url, logprobs=True)["choices"][0]["logprobs"]["content"]
     assert all(token["top_logprobs"] == [] for token in plain)
@@ -133,6 +136,7 @@ def test_logprobs(url: str) -> None:
     assert bytes(byte for token in tokens for byte in token["bytes"]).decode() == text
 
 
+@pytest.mark.slow_except("choice1")
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
 def test_tools_are_called(choice: Any, eager_url: str) -> None:
     one: dict[str, Any] = {"tools": [TOOL], "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 200}
@@ -151,6 +155,7 @@ def test_tools_are_called(choice: Any, eager_url: str) -> None:
     assert answered(eager_url, told, tools=[TOOL], tool_choice="none", max_tokens=5)["choices"][0]["message"]["content"]
 
 
+@pytest.mark.slow
 def test_functions_as_they_were_before_tools(eager_url: str) -> None:
     body: dict[str, Any] = {
         "functions": [TOOL["function"]],
@@ -191,6 +196,7 @@ def test_only_the_allowed_tools(eager_url: str) -> None:
     assert {call["function"]["name"] for call in message["tool_calls"]} == {"get_news"}
 
 
+@pytest.mark.slow_except("form0", "form1", "form2")
 @pytest.mark.parametrize(
     "form",
     [
@@ -223,6 +229,7 @@ def test_a_choice_of_any_texts(texts: list[str], url: str) -> None:
     assert (choice["message"]["content"] in texts, choice["finish_reason"]) == (True, "stop")
 
 
+@pytest.mark.slow
 def test_values_that_mean_nothing(url: str) -> None:
     for value in (None, -1):
         limits = ("max_tokens", "max_completion_tokens", "n_predict")
@@ -236,6 +243,7 @@ def test_values_that_mean_nothing(url: str) -> None:
     assert answered(url, seed=-(2**63), temperature=1, stop=["", "e"])
 
 
+@pytest.mark.slow
 def test_how_long_an_answer_is(url: str) -> None:
     limits: list[dict[str, Any]] = [{"max_tokens": 2}, {"max_completion_tokens": 2, "max_tokens": 9}, {"n_predict": 2}]
     for limit in limits:
@@ -263,6 +271,7 @@ def test_what_is_added_to_logits(url: str) -> None:
         assert "blue" not in answered(url, logit_bias=bias, temperature=0)["choices"][0]["message"]["content"]
 
 
+@pytest.mark.slow
 def test_reasoning_is_asked_for_and_taken_back(url: str) -> None:
     for field in (
         {"reasoning_effort": "low"},
@@ -303,6 +312,7 @@ def test_the_last_message_is_continued(url: str) -> None:
     assert answered(url, told, continue_final_message=True)["choices"][0]["message"]["content"] == " is blue."
 
 
+@pytest.mark.slow_except(every=6)
 @pytest.mark.parametrize(
     ("body", "param", "words"),
     [

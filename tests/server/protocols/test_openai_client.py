@@ -37,6 +37,7 @@ def client(url: str) -> Iterator[OpenAI]:
         yield client
 
 
+@pytest.mark.slow
 def test_chats(client: OpenAI) -> None:
     answer = client.chat.completions.create(model="default", messages=ASKED, temperature=0)
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (SAID, "stop")
@@ -88,6 +89,7 @@ def test_a_pydantic_model_as_the_answer(client: OpenAI) -> None:
     assert [type(each) for each in parsed] == [Pet]
 
 
+@pytest.mark.slow
 def test_tools(client: OpenAI) -> None:
     one: Any = {"tools": [openai.pydantic_function_tool(GetWeather)], "tool_choice": "required", **EAGER}
     one["parallel_tool_calls"] = False
@@ -198,6 +200,7 @@ def test_a_stream_that_fails_does_not_look_finished(caplog: pytest.LogCaptureFix
     caplog.clear()  # the log of the failure holds on to its frames
 
 
+@pytest.mark.slow
 def test_a_task_that_is_cancelled_takes_its_answer_along() -> None:
     app = create_app(Settings(load={"n_ctx": 100_000}))
 

@@ -72,6 +72,7 @@ def texts(chunks: list[dict[str, Any]], n: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_it_continues_a_text(url: str, llm: pyggml.LLM) -> None:
     expected = llm.generate(PROMPT, max_tokens=8)
     for prompt in (PROMPT, [PROMPT], llm.tokenize(PROMPT), [llm.tokenize(PROMPT)]):
@@ -87,6 +88,7 @@ def test_it_continues_a_text(url: str, llm: pyggml.LLM) -> None:
     assert chunks[-1]["usage"]["total_tokens"] == expected.prompt_tokens + 8
 
 
+@pytest.mark.slow
 def test_several_prompts_with_several_answers(url: str, llm: pyggml.LLM) -> None:
     prompts = [PROMPT, "The dog"]
     expected = [llm.generate(prompt, max_tokens=8).text for prompt in prompts for _ in range(2)]
@@ -144,6 +146,7 @@ def test_special_tokens_mean_what_they_spell(url: str, llm: pyggml.LLM) -> None:
     assert completed(url, prompt=prompt, max_tokens=None)["choices"][0]["text"] == "The sky is blue."
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -169,6 +172,7 @@ def test_what_is_refused(body: dict[str, Any], param: str | None, url: str) -> N
     assert len(answer.json()["error"]["message"]) < 1000
 
 
+@pytest.mark.slow
 def test_an_answer_that_runs_out_of_time_is_cut() -> None:
     with servers.serving(create_app(Settings(request_timeout=0.2))) as url:
         done = completed(url, max_tokens=None, ignore_eos=True, n=8)

@@ -53,6 +53,7 @@ def embedded(url: str, texts: Any, **body: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_vectors(url: str, encoder: Path) -> None:
     with pyggml.load(encoder) as llm:
         expected = llm.embed(TEXTS, normalize=True)
@@ -73,6 +74,7 @@ def test_vectors(url: str, encoder: Path) -> None:
     np.testing.assert_allclose(short, scaled, atol=1e-6)
 
 
+@pytest.mark.slow_except(every=2)
 @pytest.mark.parametrize(
     "body",
     [
@@ -98,6 +100,7 @@ def test_an_encoder_does_not_chat(url: str) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported")
 
 
+@pytest.mark.slow
 def test_documents_are_ranked(ranking_url: str, reranker: Path) -> None:
     with pyggml.load(reranker) as llm:
         raw = llm.rerank(QUERY, DOCUMENTS)
@@ -132,6 +135,7 @@ def test_a_model_without_a_head_does_not_rank(url: str) -> None:
     assert "no classifier head" in answer.json()["error"]["message"]
 
 
+@pytest.mark.slow
 def test_the_models_are_listed(url: str) -> None:
     (only,) = httpx.get(f"{url}/v1/models").json()["data"]
     assert httpx.get(f"{url}/models").json()["data"] == [only]

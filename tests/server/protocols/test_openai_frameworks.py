@@ -124,6 +124,7 @@ def test_instructor_in_pieces(url: str) -> None:
     assert (last.kind in ("cat", "dog"), isinstance(last.tame, bool)) == (True, True)
 
 
+@pytest.mark.slow_except("NativeOutput")
 @pytest.mark.parametrize("form", [NativeOutput, ToolOutput])
 def test_pydantic_ai(form: Any, url: str) -> None:
     async def main() -> tuple[Any, str, list[str]]:

@@ -57,6 +57,7 @@ def test_every_endpoint_is_described(document: dict[str, Any]) -> None:
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 def test_its_schemas_are_valid(document: dict[str, Any]) -> None:
     assert document["openapi"] == "3.1.0"
     schemas = document["components"]["schemas"]
@@ -104,6 +105,7 @@ def schemathesis(url: str, folder: Path, *options: str) -> None:
     assert re.search(r"[1-9]\d* generated, [1-9]\d* passed", done.stdout), done.stdout
 
 
+@pytest.mark.slow
 def test_answers_are_as_described(url: str, tmp_path: Path) -> None:
     some = "^/(execute|tokenize|metrics|v1/models|v1/chat/completions)$"
     options = ("--phases", "fuzzing", "--max-examples", "3", "--no-shrink", "--include-path-regex", some)

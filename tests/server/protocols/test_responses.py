@@ -158,6 +158,7 @@ def test_what_is_refused(body: dict[str, Any], said: str, client: openai.OpenAI)
         client.responses.create(**{"model": "default", "input": SKY, **body})
 
 
+@pytest.mark.slow
 def test_in_an_event_loop(url: str) -> None:
     async def ask() -> list[str]:
         async with openai.AsyncOpenAI(base_url=url, api_key="none") as client:
