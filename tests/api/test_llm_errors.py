@@ -494,7 +494,7 @@ def test_ctrl_c(what: str) -> None:
     assert float(out.split()[-1]) < 2.0
 
 
-@pytest.mark.slow_except("stream")
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["load", "stream"])
 def test_ctrl_c_leaves_nothing_behind(what: str) -> None:
     child = _run(

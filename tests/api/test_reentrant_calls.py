@@ -45,8 +45,8 @@ def interrupting() -> Iterator[Callable[[Callable[[], object]], list[object]]]:
         return outcomes
 
     yield begin
-    # A handler that is still pending would set the timer again, and the alarm would reach pytest-timeout's handler, which
-    # takes it for the end of the test's time.
+    # A handler that is still pending would set the timer again, and pytest-timeout's handler would take the alarm for
+    # the end of the test's time.
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)

@@ -410,6 +410,7 @@ class TestMeasuring:
         assert len({prompt[0] for prompt in prompts}) == 8
         assert not special.intersection(*prompts)
 
+    @pytest.mark.slow
     def test_sides_take_turns(self) -> None:
         cases, sides = [Case("prompt", 4), Case("generate", 2)], [Side(None, n_threads=1), Side(None, n_threads=2)]
         with Bench(sides, cases) as bench:

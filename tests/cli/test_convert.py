@@ -105,7 +105,7 @@ def test_convert_stops_at_ctrl_c_and_leaves_nothing(long: Path, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow_except("SIGTERM")
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_convert_told_to_end_leaves_nothing(long: Path, tmp_path: Path, number: signal.Signals) -> None:
     arguments = ("convert", long, tmp_path / "out.gguf", "--outtype", "iq3_s", "--n-threads", 1)

@@ -114,7 +114,7 @@ class TestHere:
         assert [device["name"] for device in printed["devices"]] == [device.name for device in library.devices()]
         assert printed["environment"]["HF_TOKEN"] == "(set)"
 
-    @pytest.mark.slow_except("option0")
+    @pytest.mark.slow
     @pytest.mark.parametrize("option", [[], ["--json"]])
     def test_it_names_no_user_and_tells_no_secret(self, tmp_path: Path, option: list[str]) -> None:
         home = tmp_path / "home" / "alice"

@@ -203,7 +203,7 @@ def test_a_model_may_be_an_argument() -> None:
     assert called("inspect", "-m", MODEL).out == called("inspect", MODEL).out
 
 
-@pytest.mark.slow_except("inspect")
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["generate x", "chat", "inspect", "perplexity -", "bench"])
 def test_a_repository_of_the_hub(command: str, tmp_path: Path) -> None:
     """Nothing is asked: it is not there, and the hub may not be."""

@@ -271,7 +271,7 @@ def test_what_a_model_writes_cannot_command_the_terminal(start: Start, tiny_path
     assert chat.wait_for_exit() == 0
 
 
-@pytest.mark.slow_except("40")
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 200])
 def test_a_dumb_terminal_gets_no_escapes(columns: int, start: Start) -> None:
     chat = start("chat", "-c", 20_000, columns=columns, TERM="dumb")

@@ -325,7 +325,7 @@ def test_a_kill_at_any_time_leaves_the_tree_right_or_absent(
             assert checkout.sync("--check").returncode == 0
 
 
-@pytest.mark.slow_except("1")
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [1, 300])
 def test_an_interrupt_clears_up(checkout: Checkout, big_archive: tuple[Path, dict[str, bytes]], files: int) -> None:
     archive, _ = big_archive

@@ -30,6 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert "Application shutdown complete" in server.log.read_text()
 
 
+@pytest.mark.slow
 def test_it_streams_events(server: Server) -> None:
     with server.open("/chat", chat(max_tokens=20)) as answer:
         assert answer.status == 200

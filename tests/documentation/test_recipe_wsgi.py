@@ -50,6 +50,7 @@ def server(request: pytest.FixtureRequest, programs: Path) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.slow
 def test_it_streams_events(server: Server) -> None:
     with server.open("/chat", chat(max_tokens=20)) as answer:
         assert answer.status == 200

@@ -252,7 +252,7 @@ def announced(case: str, source: Path, target: Path) -> Path:
     return target
 
 
-@pytest.mark.slow_except("scores")
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["tokens", "some tokens", "scores", "types", "size alone"])
 def test_vocabularies_that_are_announced_and_not_there(tmp_path: Path, tiny_path: Path, case: str) -> None:
     path = announced(case, tiny_path, tmp_path / "m.gguf")

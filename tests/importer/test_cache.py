@@ -272,6 +272,7 @@ def test_what_cannot_be_imported_leaves_nothing(cache: Path, tmp_path: Path) -> 
 # --- a process that is killed -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except(every=7)
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 10, 20, 21])
 def test_killed_after_any_tensor(cache: Path, hf: Path, reference: bytes, n: int) -> None:
     with start("imported(Path(sys.argv[1]), progress=wait if int(sys.argv[2]) else None)", hf, n) as process:
@@ -288,6 +289,7 @@ def test_killed_after_any_tensor(cache: Path, hf: Path, reference: bytes, n: int
     assert names_in(cache) == [".gguf"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to_cache", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_killed_at_any_moment(tmp_path: Path, cache: Path, hf: Path, reference: bytes, to_cache: bool) -> None:
     """One process after the other is killed a little later in its import, until one is done."""

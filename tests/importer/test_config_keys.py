@@ -102,6 +102,7 @@ def is_met(key: str, directory: Path, config: dict[str, Any]) -> bool:
     return key not in plan.config.unread
 
 
+@pytest.mark.slow_except(every=4)
 @pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if KEYS["model_types"].get(name)])
 def test_no_key_that_changes_the_model_is_passed_over(tmp_path: Path, model_type: str) -> None:
     """A value that makes no sense shows who reads a key: it is refused by name, or what follows from it is not used."""

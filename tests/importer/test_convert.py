@@ -186,6 +186,7 @@ def test_auto_keeps_every_bit(tmp_path: Path, stored: str) -> None:
             np.testing.assert_array_equal(reader.dequantized(f"{ours}.weight"), llama.weights[f"{theirs}.weight"])
 
 
+@pytest.mark.slow_except(every=4)
 @pytest.mark.parametrize("outtype", ["q4_k_m", "q8_0", "q4_0", "q2_k", "iq4_xs", "Q5_K_S", "bf16", "f16"])
 def test_mixtures_are_the_engines_own(tmp_path: Path, outtype: str) -> None:
     """One pass gives what the engine's quantiser makes of a float32 file, byte for byte."""

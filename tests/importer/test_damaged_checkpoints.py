@@ -31,6 +31,7 @@ def test_random_damage(tmp_path: Path) -> None:
     assert found["TokenizerError"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name == "mixed" else pytest.param(name, marks=pytest.mark.slow) for name in damaged.BESIDES]
 )

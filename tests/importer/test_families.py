@@ -60,7 +60,7 @@ def test_is_found_with_its_stop_tokens(made: tuple[Case, pyggml.LLM]) -> None:
     assert all(llm.model.vocab.find(text) == token_id for token_id, text in llm.stop_tokens.items())
 
 
-@pytest.mark.slow_except(every=3)
+@pytest.mark.slow_except(every=8)
 def test_ends_at_each_stop_token(made: tuple[Case, pyggml.LLM]) -> None:
     _, llm = made
     prompt = llm.tokenize("Once upon a time")
@@ -72,6 +72,7 @@ def test_ends_at_each_stop_token(made: tuple[Case, pyggml.LLM]) -> None:
         assert (later.finish_reason, later.stop_reason, later.text) == ("stop", token_id, "abc"), text
 
 
+@pytest.mark.slow_except(every=8)
 def test_ends_at_a_stop_token_after_some_text(made: tuple[Case, pyggml.LLM]) -> None:
     _, llm = made
     prompt, (letter,) = llm.tokenize("Once upon a time"), llm.tokenize("x", add_special=False)[-1:]

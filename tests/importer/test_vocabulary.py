@@ -67,7 +67,7 @@ def differing(vocabulary: Vocabulary, directory: Path, n_texts: int) -> list[str
 # --- vocabularies of real models ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_except("gpt-2")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["llama-spm", "gpt-2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama-bpe", "qwen2"))]
 )

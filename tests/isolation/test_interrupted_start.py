@@ -54,7 +54,7 @@ pyggml.load(isolate=True, n_threads=1, progress=die)
 """
 
 
-@pytest.mark.slow_except("9")
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_a_signal_to_the_program_while_it_loads(number: signal.Signals) -> None:

@@ -353,7 +353,7 @@ def test_the_loop_runs_while_another_is_started(own_llm: pyggml.LLM, run: Run[No
     run(main())
 
 
-@pytest.mark.slow_except("os.kill(os.getpid(), 9)")
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("how", ["exit", "os._exit(0)", "os.kill(os.getpid(), 9)", "raise"])
 def test_no_orphan_is_left(how: str) -> None:
@@ -449,7 +449,7 @@ def test_nothing_is_left_of_it() -> None:
 # --- what comes from it is data -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_except("ring garbage")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [

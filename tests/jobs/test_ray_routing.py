@@ -177,6 +177,7 @@ def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_talker(tmp_path_factory.mktemp("models") / "talker.gguf")
 
 
+@pytest.mark.slow
 def test_a_stream_whose_replica_is_lost_ends_with_an_error_for_its_client(talker: Path) -> None:
     here = Here(talker)
     here.fails_after = 2

@@ -352,7 +352,7 @@ def in_a_process(function: str, kernels: str) -> dict[str, object]:
 results = functools.cache(in_a_process)
 
 
-@pytest.mark.slow_except(every=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_as_exact_as_upstream(name: str) -> None:
     ours, theirs = (results("errors", kernels)[name] for kernels in ("on", "off"))

@@ -55,6 +55,7 @@ def test_error_is_not_larger_than_upstream_s(type: str, kind: str, ours: Results
         assert relative_error(ours[name], true) <= NO_LARGER * relative_error(upstream[name], true) + 1e-7, name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"), reason="has no vectors of floats"
 )

@@ -77,7 +77,7 @@ def test_quantised_checkpoints(tmp_path: Path, name: str) -> None:
         assert (found.name, found.bits, found.group_size) == STORED[name]
 
 
-@pytest.mark.slow_except("gpt-2")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["llama-spm", "phi-3", "gpt-2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama-bpe", "qwen2"))],

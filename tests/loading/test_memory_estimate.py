@@ -566,7 +566,7 @@ with pyggml.load(path, n_ctx=planned.suggestions.n_ctx, n_threads=1) as llm:
 }
 
 
-@pytest.mark.slow_except("auto")
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.parametrize("case", IN_LIMITS)
 def test_where_memory_is_short(long_path: Path, case: str) -> None:

@@ -52,6 +52,7 @@ def test_detokenize_inverts_tokenize(real: tuple[str, Vocab]) -> None:
         assert vocab.detokenize(vocab.tokenize(text, add_special=False)) == whole
 
 
+@pytest.mark.slow_except(every=8)
 def test_pieces_join_to_the_text(real: tuple[str, Vocab]) -> None:
     _, vocab = real
     for text in plain_texts(vocab):

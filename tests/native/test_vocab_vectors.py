@@ -92,6 +92,7 @@ def test_vectors(name: str, model: Model, hugging_face: Tokenizer) -> None:
         assert hugging_face.encode(text, add_special=False) == ids, text
 
 
+@pytest.mark.slow_except(every=4)
 @pytest.mark.parametrize("parse_special", [False, True])
 @pytest.mark.parametrize("add_special", [False, True])
 def test_both_agree_on_all_vectors_inputs(
@@ -110,7 +111,7 @@ def test_both_agree_on_random_text(model: Model, hugging_face: Tokenizer) -> Non
         assert hugging_face.encode(text, add_special=False) == own.encode(text, add_special=False), text
 
 
-@pytest.mark.slow_except(every=4)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "text"), [slow_but_for_some(*each) for each in sorted(DEVIATIONS)], indirect=["name"])
 def test_deviations_are_still_there(model: Model, hugging_face: Tokenizer, text: str) -> None:
     assert hugging_face.encode(text, add_special=False) != model.vocab.tokenize(text, add_special=False)

@@ -54,6 +54,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+@pytest.mark.slow_except(every=5)
 @pytest.mark.parametrize("how", ["return", "raise", "await", "cancel", "close"])
 def test_the_parents_requests_end_whatever_the_child_does(how: str) -> None:
     done = subprocess.run(
@@ -80,6 +81,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 def test_a_fork_after_a_loop_was_closed_with_work_in_flight() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _AFTER_A_CLOSED_LOOP], capture_output=True, text=True, timeout=60, check=False

@@ -86,6 +86,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzzer, "named", lambda _: SimpleNamespace(make=make))
 
 
+@pytest.mark.slow
 def test_cases_go_on_from_those_that_went_further(library: Path, tmp_path: Path) -> None:
     """To where no fresh case can go; and another run begins with what this one has kept."""
     guide = evolution.Evolution("toy", 1, tmp_path)

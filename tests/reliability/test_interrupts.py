@@ -28,6 +28,7 @@ def test_a_load_with_progress(tiny_path: Path) -> None:
     assert len(places) > 100
 
 
+@pytest.mark.slow_except(every=5)
 @pytest.mark.parametrize("what", ["read", "read_now", "read_all", "logits", "submit"])
 def test_a_request(llm: pyggml.LLM, what: str) -> None:
     """It can be read again while the exception is still there, as it is in a debugger and in a notebook."""

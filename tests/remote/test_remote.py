@@ -200,6 +200,7 @@ def test_lost_with_a_context(two: tuple[Server, Server], tiny_path: Path) -> Non
                 use()
 
 
+@pytest.mark.slow
 def test_a_silent_host_is_lost(
     load: Callable[..., pyggml.LLM], two: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,7 +91,7 @@ def is_busy(server: servers.Running, number: int = 1) -> bool:
 # --- clients that take too long -------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_except("nothing")
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", b"GET", b"GET /health HTTP/1.1\r\nhost: loc"], ids=["nothing", "word", "half"])
 def test_a_request_whose_head_does_not_come_is_ended(sent: bytes, server: servers.Running) -> None:
     with connected(server, sent) as client:
@@ -111,6 +111,7 @@ def test_a_second_request_whose_head_does_not_come_is_ended(server: servers.Runn
         assert is_closed(client)
 
 
+@pytest.mark.slow
 def test_a_head_that_comes_a_byte_at_a_time_is_ended(server: servers.Running) -> None:
     began = time.monotonic()
     with connected(server, b"GET / HTTP/1.1\r\n") as client, contextlib.suppress(OSError):
@@ -160,6 +161,7 @@ def test_too_many_connections_make_the_oldest_idle_ones_go(server: servers.Runni
         assert is_busy(server)
 
 
+@pytest.mark.slow
 def test_who_does_not_read_is_cut_off() -> None:
     # Answers are long, so that they fill what the kernel keeps for both.
     with servers.running(send_timeout=1, max_body_bytes=2**24) as server:

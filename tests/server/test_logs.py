@@ -171,7 +171,7 @@ def test_nothing_that_clients_send_makes_a_line(url: str, log: Lines) -> None:
     assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO request id=evil method=GET path=", line)
 
 
-@pytest.mark.slow_except("json")
+@pytest.mark.slow
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_the_command_writes_it(log_format: str) -> None:
     with servers.ServerProcess("--log-format", log_format) as server:

@@ -327,7 +327,7 @@ class TestTokenizerModel:
         with pytest.raises(TokenizerError, match=words):
             open_tokenizer(path, tiny)
 
-    @pytest.mark.slow_except("added_tokens.json")
+    @pytest.mark.slow
     @pytest.mark.parametrize("adjacent", ["tokenizer_config.json", "added_tokens.json"])
     def test_tokens_added_afterwards(self, tmp_path: Path, adjacent: str) -> None:
         """As in Phi-3: the pieces are Llama's, and the chat tokens are added in another file."""

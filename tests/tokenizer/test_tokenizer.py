@@ -87,6 +87,7 @@ class TestRealVocabularies:
             assert tokenizer.decode(tokenizer.encode(text)) == text
             assert tokenizer.decode(tokenizer.encode(text, parse_special=False)) == text
 
+    @pytest.mark.slow_except(every=12)
     def test_decode_writes_the_markup_that_encode_reads(self, name: str, tokenizer: Tokenizer) -> None:
         vocab = tokenizer.vocab
         before, after = vocab.around

@@ -1,9 +1,8 @@
 // Vectors of the instruction set that this file is compiled for, with the same operations on all of them.
 //
-// PYG_FLOATS8  attention and float GEMM have vectors: Floats8, and WideFloats, which have more lanes where registers
-// are
-//              wider, for lane-wise operations, whose results do not depend on the width
-// PYG_QGEMM    quantised weights have, too: Ints and Floats, with a lane for each of a group's 16 rows
+// PYG_FLOATS8: attention and float GEMM have vectors: Floats8, and WideFloats, with more lanes where registers are
+// wider, for lane-wise operations, whose results do not depend on the width. PYG_QGEMM: quantised weights have them
+// too: Ints and Floats, with a lane for each of a group's 16 rows.
 #pragma once
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)

@@ -118,6 +118,7 @@ def test_the_metrics_are_plotted(browser: Browser) -> None:
         expect(visit.page.locator("#prompt")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_events_are_read_however_they_are_cut(visit: Visit) -> None:
     sent = ': ping\r\n\r\ndata: {"a": "é😀"}\r\n\r\nevent: x\ndata:one\ndata: two\n\ndata: three\r\rdata: cut'
     for size in (1, 2, 3, 7, 1000):

@@ -81,6 +81,7 @@ def test_a_conversation_of_two_turns_streams(visit: Visit) -> None:
     assert re.fullmatch(rf"{tokens[-1]} tokens · [\d.]+ tokens/s · first after [\d.]+ m?s", figures)
 
 
+@pytest.mark.slow
 def test_an_answer_is_stopped_in_the_middle(visit: Visit) -> None:
     visit.set(more=ENDLESS)
     visit.say("Tell me a story.")
@@ -117,6 +118,7 @@ def test_an_answer_is_asked_for_again(visit: Visit) -> None:
     assert visit.wait() == first
 
 
+@pytest.mark.slow
 def test_settings_are_sent_and_change_the_answer(visit: Visit) -> None:
     visit.ask("Hello")
     assert set(visit.bodies[0]) == {"model", "messages", "stream", "stream_options"}

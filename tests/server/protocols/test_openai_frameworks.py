@@ -61,6 +61,7 @@ def test_langchain_asks_in_an_event_loop(url: str) -> None:
     assert asyncio.run(main()) == (SAID, SAID)
 
 
+@pytest.mark.slow
 def test_langchain_calls_tools(url: str) -> None:
     llm = chat_model(url, max_tokens=200, extra_body=EAGER)
     bound = llm.bind_tools([GetWeather], tool_choice="required", parallel_tool_calls=False)

@@ -142,6 +142,7 @@ def test_reasoning_is_an_item_of_its_own(thinking_path: Path) -> None:
     assert "".join(deltas).strip() == "It may be."
 
 
+@pytest.mark.slow_except(every=3)
 @pytest.mark.parametrize(
     ("body", "said"),
     [
