@@ -15,6 +15,9 @@ PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=worksteal
 ARM_CXX ?= aarch64-linux-gnu-g++
 ARM_RUN ?= qemu-aarch64-static -cpu max
 
+# The tests start hundreds of interpreters, and each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 CXX_FILES = $(shell find csrc -path csrc/cdef -prune -o -name '*.hpp' -print -o -name '*.cpp' -print) csrc/pyggml.h
 
 # Install the package in place, with one of its extras and the C++ tests. This always runs, because only pip and ninja

@@ -10,6 +10,7 @@ OPTIONS = ("-p", "no:cacheprovider", "-p", "no:xdist")
 
 
 def run(pytester: pytest.Pytester, tests: str) -> pytest.RunResult:
+    pytester.makeini("[pytest]")  # or pytest looks for a configuration and a conftest.py in the folders above
     pytester.makepyfile(tests)
     return pytester.runpytest_subprocess(*OPTIONS)
 

@@ -37,7 +37,7 @@ MODULES = ("", "cache", "gguf", "hub", "memory", "options", "quant", "sampling",
 # Raw pointers, which are unchecked as in C; what a session's machine may not do; what the package keeps for itself.
 LEFT_OUT = {"handle", "from_handle", "when_there_is_room", "cuda", "metal", "gpu"}
 LEFT_OUT |= {"enqueue", "aenqueue", "try_enqueue", "notify_when_queue_has_capacity"}
-LEFT_OUT |= {"display_name", "__iter__"}
+LEFT_OUT |= {"display_name", "shown_name", "__iter__"}
 # Classes that calls return, and whose constructors take what they are given: frozen records without checks.
 RECORDS = [
     "Report",
