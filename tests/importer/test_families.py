@@ -37,6 +37,8 @@ LOOKALIKES = [
 # What the engine takes for the end of a text where a file names none, whatever these ids stand for.
 ASSUMED_ENDS = [2, 11]
 FORCED = 1e6
+# Loading a model of each case takes a minute.
+sample = pytest.mark.slow_except("gemma 2", "llama 2", "mistral", "mixtral", "olmo 2", "phi 3", "tinyllama", "yi")
 
 
 @pytest.fixture(scope="module", params=list(CASES))
@@ -52,7 +54,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 # --- every family ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_except("gemma 2")
+@sample
 def test_is_found_with_its_stop_tokens(made: tuple[Case, pyggml.LLM]) -> None:
     case, llm = made
     assert llm.family.name == case.family
@@ -60,7 +62,7 @@ def test_is_found_with_its_stop_tokens(made: tuple[Case, pyggml.LLM]) -> None:
     assert all(llm.model.vocab.find(text) == token_id for token_id, text in llm.stop_tokens.items())
 
 
-@pytest.mark.slow_except(every=8)
+@sample
 def test_ends_at_each_stop_token(made: tuple[Case, pyggml.LLM]) -> None:
     _, llm = made
     prompt = llm.tokenize("Once upon a time")
@@ -72,7 +74,7 @@ def test_ends_at_each_stop_token(made: tuple[Case, pyggml.LLM]) -> None:
         assert (later.finish_reason, later.stop_reason, later.text) == ("stop", token_id, "abc"), text
 
 
-@pytest.mark.slow_except(every=8)
+@sample
 def test_ends_at_a_stop_token_after_some_text(made: tuple[Case, pyggml.LLM]) -> None:
     _, llm = made
     prompt, (letter,) = llm.tokenize("Once upon a time"), llm.tokenize("x", add_special=False)[-1:]
@@ -85,7 +87,7 @@ def test_ends_at_a_stop_token_after_some_text(made: tuple[Case, pyggml.LLM]) -> 
         assert "".join(chunk.text for chunk in chunks).replace(" ", "") == "xxx"
 
 
-@pytest.mark.slow_except(every=3)
+@sample
 def test_ends_at_no_other_token(made: tuple[Case, pyggml.LLM]) -> None:
     _, llm = made
     prompt = llm.tokenize("Once upon a time")
@@ -95,7 +97,7 @@ def test_ends_at_no_other_token(made: tuple[Case, pyggml.LLM]) -> None:
         assert (done.finish_reason, done.token_ids) == ("length", [token_id] * 2), text
 
 
-@pytest.mark.slow_except(every=2)
+@sample
 def test_ends_at_no_stop_token_spelled_out(made: tuple[Case, pyggml.LLM]) -> None:
     _, llm = made
     for text in llm.stop_tokens.values():
@@ -213,6 +215,7 @@ def test_the_tokens_looked_for_are_named(tmp_path: Path) -> None:
         families.stop_tokens(model, llama2.FAMILY)
 
 
+@sample
 def test_ignoring_the_end_goes_on(made: tuple[Case, pyggml.LLM]) -> None:
     _, llm = made
     bias = dict.fromkeys(llm.stop_tokens, FORCED)

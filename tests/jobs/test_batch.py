@@ -226,6 +226,7 @@ def n_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+@pytest.mark.slow
 def test_a_killed_job_goes_on_and_computes_nothing_twice(llm: pyggml.LLM, tmp_path: Path) -> None:
     source, out = written(tmp_path / "in.jsonl", prompts(600)), tmp_path / "out.jsonl"
     journal = tmp_path / "out.jsonl.part"

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests/
 import functools
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -277,11 +277,11 @@ def results_of_odd(backend: Backend, type: str) -> Iterator[tuple[str, Floats]]:
             yield f"{name} magnitudes", magnitudes.astype(np.float32)
 
 
-def main(path: str) -> None:
+def main(path: str, types: Sequence[str]) -> None:
     results: dict[str, Floats] = {}
     for n_threads in THREADS:
         with Backend("cpu", n_threads=n_threads) as backend:
-            for type in TYPES:
+            for type in types:
                 for n_in, n_out in shapes(type):
                     for n_rows in BATCHES:
                         for kind, result in in_batches(backend, type, n_in, n_out, n_rows):
@@ -294,4 +294,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])

@@ -226,6 +226,7 @@ def test_questions_are_edited_and_deleted(visit: Visit) -> None:
     assert visit.answers.count() == 1
 
 
+@pytest.mark.slow
 def test_what_a_model_writes_stays_text(visit: Visit) -> None:
     visit.set(more=forced(HOSTILE))
     visit.ask("Attack me.")
