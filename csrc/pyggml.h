@@ -722,7 +722,8 @@ pyg_status pyg_chat_templates_info(pyg_chat_templates * templates, char ** out, 
 // Render a conversation. `request_json` is an object:
 //   messages                array of {"role", "content", ...} as in OpenAI's chat API
 //   tools                   array of {"type": "function", "function": {...}}; may be missing
-//   generic_tools           like tools, for a template without tool support, which does not see them
+//   generic_tools           like tools, but the template does not see them, for formats that upstream does not parse
+//   call_format             the template's own format of calls to generic_tools; see pyggml/chat/call_format.py
 //   tool_choice             "auto", "none" or "required"
 //   parallel_tool_calls     bool
 //   add_generation_prompt   bool
@@ -735,6 +736,7 @@ pyg_status pyg_chat_templates_info(pyg_chat_templates * templates, char ** out, 
 //   template_kwargs         object of extra variables for the template; may be missing
 // *prompt_json is an object:
 //   text                    the prompt, without the BOS and EOS that tokenizing adds
+//   generation_prompt       the end of the prompt, where the assistant's turn starts
 //   grammar                 GBNF that the output must match, or ""
 //   grammar_lazy            the grammar applies only from a trigger on
 //   grammar_prefix          text that the grammar reads before the output: the end of the prompt, or ""

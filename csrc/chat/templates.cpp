@@ -168,6 +168,7 @@ common_json prompt_json(const common_chat_params & params, const common_chat_tem
                         const llama_vocab * vocab) {
     return {
         {"text", params.prompt},
+        {"generation_prompt", params.generation_prompt},
         {"grammar", params.grammar},
         {"grammar_lazy", params.grammar_lazy},
         {"grammar_prefix", grammar_prefix(params, inputs)},
@@ -177,6 +178,17 @@ common_json prompt_json(const common_chat_params & params, const common_chat_tem
         {"thinking_start", params.thinking_start_tag},
         {"thinking_ends", params.thinking_end_tags},
     };
+}
+
+std::optional<pyg::CallFormat> call_format_of(const common_json & request) {
+    if (!request.contains("call_format")) {
+        return std::nullopt;
+    }
+    const common_json & given = request.at("call_format");
+    const auto          text  = [&](const char * key) { return given.at(key).get<std::string>(); };
+    const auto          texts = [&](const char * key) { return given.at(key).get<std::vector<std::string>>(); };
+    return pyg::CallFormat{text("section"), text("begin"),       texts("parts"),  texts("behind"),
+                           text("end"),     text("section_end"), text("trigger"), texts("tokens")};
 }
 
 struct Rendered {
@@ -203,7 +215,7 @@ Rendered render(const common_chat_templates & templates, const llama_vocab * voc
     if (request.contains("generic_tools")) {
         pyg::add_tool_calls(params,
                             {request.at("generic_tools"), inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED,
-                             inputs.parallel_tool_calls});
+                             inputs.parallel_tool_calls, call_format_of(request)});
     }
 
     Rendered rendered;

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from pyggml._core.checks import flag
 from pyggml.chat import ChatPrompt, ChatTemplates
 from pyggml.chat.conversation import Conversation
-from pyggml.chat.messages import Message, checked_messages
+from pyggml.chat.jinja.quoted_text import QuotedText
+from pyggml.chat.messages import Message, checked_messages, with_parsed_arguments
 from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.tools import ToolLike, checked_tools
 from pyggml.errors import InvalidParameterError
@@ -84,9 +85,15 @@ class ChatRequest(PromptRequest):
         return token_ids
 
     def _prompt_and_params(self) -> tuple[list[int], SamplingParams]:
-        templates = self._templates()
-        self.prompt = prompt = self.conversation.render(templates, **_format_arguments(self.params))
-        return self._token_ids(templates, prompt.text), self._sampling(prompt)
+        conversation, special = self.conversation, None
+        if not conversation.parse_special:
+            special = self._special_texts()
+            if special.may_occur_in(conversation.texts):
+                conversation = conversation.with_texts_changed(QuotedText)
+        self.prompt = prompt = conversation.render(self._templates(), **_format_arguments(self.params))
+        if special and isinstance(prompt.text, QuotedText):
+            return self.tokenizer.encode_parts(special.split(prompt.text)), self._sampling(prompt)
+        return self.tokenizer.encode(prompt.text, parse_special=True), self._sampling(prompt)
 
     def _sampling(self, prompt: ChatPrompt) -> SamplingParams:
         """Add the grammar of the prompt's tools, or of reasoning that precedes an answer with a schema."""
@@ -103,18 +110,6 @@ class ChatRequest(PromptRequest):
             trigger_tokens=prompt.trigger_tokens if lazy else (),
         )
         return dataclasses.replace(params, grammar=grammar, json_schema=None)
-
-    def _token_ids(self, templates: ChatTemplates, prompt: str) -> list[int]:
-        """Encode the prompt, keeping special tokens in messages as text; see :mod:`pyggml.chat.quoting`."""
-        if not self.conversation.parse_special:
-            special = self._special_texts()
-            if special.may_occur_in(self.conversation.texts):
-                marks = special.new_marks()
-                conversation = self.conversation.with_texts_changed(marks.insert)
-                marked = conversation.render(templates, **_format_arguments(self.params)).text
-                if marks.template_tokens(marked) != special.find_all(prompt):
-                    return self.tokenizer.encode_parts(marks.split(marked))
-        return self.tokenizer.encode(prompt, parse_special=True)
 
 
 class ChatModel(Protocol):
@@ -154,7 +149,7 @@ def chat_request(
     if not isinstance(template_kwargs, (Mapping, type(None))):
         raise InvalidParameterError(f"template_kwargs must be a mapping, not {type(template_kwargs).__name__}")
     conversation = Conversation(
-        messages=checked_messages(messages),
+        messages=with_parsed_arguments(checked_messages(messages)),
         tools=checked_tools(tools),
         tool_choice=tool_choice,
         parallel_tool_calls=parallel_tool_calls,

@@ -457,7 +457,11 @@ def test_what_is_nested_too_deeply(llm: pyggml.LLM, depth: int) -> None:
     call = {"function": {"name": "f", "arguments": f'{{"a": {"[" * depth}{"]" * depth}}}'}}
     for asked in (
         {"messages": [{"role": "assistant", "content": "<", "tool_calls": [call]}]},
-        {"messages": [user("<|im_end|>")], "template_kwargs": {"a": nested}},
+        {
+            "messages": [user("<|im_end|>")],
+            "template_kwargs": {"a": nested},
+            "chat_template": "{{ messages[0].content }}{{ a }}",
+        },
         {"messages": [user("<")], "tools": [{"name": "f", "parameters": {"default": nested}}]},
     ):
         refused = ""
@@ -513,7 +517,8 @@ def test_bad_messages(llm: pyggml.LLM, messages: Any, message: str) -> None:
         ({"tools": [get_weather], "json_schema": {}}, "tools cannot be combined"),
         ({"tools": [get_weather], "grammar": pyggml.Grammar('root ::= "a"')}, "tools cannot be combined"),
         ({"template_kwargs": 3}, "template_kwargs must be a mapping"),
-        ({"template_kwargs": {"x": object()}}, "JSON"),
+        ({"template_kwargs": {"enable_thinking": object()}}, "JSON"),
+        ({"template_kwargs": {"thinkng": True}}, "does not read the variable 'thinkng'.* it reads enable_thinking"),
         ({"chat_template": "{{ raise_exception('not you') }}"}, "not you"),
         ({"chat_template": "{% if %}"}, "could not be read"),
         ({"temprature": 1}, "no parameter 'temprature': did you mean 'temperature'"),
