@@ -194,7 +194,7 @@ def _mismatch(kind: type[FamilyModel], match: Match, file: str) -> str:
 
 def _foreign_vocabulary(kind: type[FamilyModel], match: Match, file: str) -> str:
     wanted = [family for family in kind.families if match.architecture in family.architectures]
-    tokens = "; ".join(f"{family.title} has {', '.join(map(repr, family.required_tokens))}" for family in wanted)
+    tokens = "; ".join(f"{family.title} has {' or '.join(map(repr, family.stop_tokens))}" for family in wanted)
     return (
         f"{file} has the architecture {match.architecture!r}, which {_names_of(kind)} accept, but not the vocabulary: "
         f"{tokens}. Use a version of the model with its own tokenizer, or load it with load() or use_auto()"

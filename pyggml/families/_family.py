@@ -53,7 +53,8 @@ class Family:
         title: its name in messages: "Llama 3, 3.1, 3.2 or 3.3".
         stop_tokens: the special tokens that end its generations, the most usual first.
         builds: its models' architectures, with all their names. Those with a layout can be imported.
-        required_tokens: special tokens that every vocabulary of the family has.
+        required_tokens: special tokens that its vocabularies have. Where no family of the architecture has all of its
+            own, any one of the stop tokens among them is enough.
         signs: what distinguishes it from others of the same architecture.
         needs_sign: True if a sign is required, because its required tokens alone are not conclusive.
         precedence: among families that fit equally well, the highest precedence wins, then the first name.

@@ -101,7 +101,8 @@ def test_an_output_that_differs_is_not_tied(tmp_path: Path) -> None:
     llama = HFLlama()
     llama.config["tie_word_embeddings"] = True  # but the file has an output of its own, which transformers 5 takes
     llama.write(tmp_path / "hf")
-    pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+    notes = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf").notes
+    assert any("computes with lm_head.weight, as transformers 5 does" in note for note in notes)
     llama.config["tie_word_embeddings"] = False
     require_close(computed(tmp_path / "model.gguf"), llama.logits(PROMPT), 1e-3)
 
