@@ -52,6 +52,8 @@ class Family:
         name: a short, unique name: "llama3".
         title: its name in messages: "Llama 3, 3.1, 3.2 or 3.3".
         stop_tokens: the special tokens that end its generations, the most usual first.
+        more_stop_tokens: tokens of its published vocabularies at which the engine ends a generation as well, such as
+            those of infilling. Only for documentation: they come from the files.
         builds: its models' architectures, with all their names. Those with a layout can be imported.
         required_tokens: special tokens that its vocabularies have. Where no family of the architecture has all of its
             own, any one of the stop tokens among them is enough.
@@ -68,6 +70,7 @@ class Family:
     name: str
     title: str
     stop_tokens: tuple[str, ...]
+    more_stop_tokens: tuple[str, ...] = ()
     builds: tuple[Architecture, ...] = ()
     required_tokens: tuple[str, ...] = ()
     signs: Signs = field(default_factory=Signs)
