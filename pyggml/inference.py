@@ -154,9 +154,11 @@ class Inference(Factories):
     ) -> LLM:
         """Load any model, as the class for its family, or as a plain LLM if there is no such class."""
         _require_known(load_options)
-        path = model_file(model_path, load_options.get("progress"), tokenizer_path)
+        outtype = load_options.get("outtype", "auto")
+        path = model_file(model_path, load_options.get("progress"), tokenizer_path, outtype=outtype)
         kind = families.kind_of(_match(path).family)
-        return self._open(LLM if kind is None else CLASSES[kind.name], path, tokenizer_path, load_options)
+        options: LoadKeywords = {**load_options, "outtype": "auto"}  # it is a GGUF file now
+        return self._open(LLM if kind is None else CLASSES[kind.name], path, tokenizer_path, options)
 
     @classmethod
     def _gpu(cls, kind: str, index: int) -> Self:

@@ -39,7 +39,6 @@ from pyggml.memory.planner import Planner, device_memories
 from pyggml.memory.search import (
     CELL_PAD,
     HEADROOM,
-    OUTTYPES,
     SMALLER_CACHES,
     DeviceMemory,
     Limits,
@@ -51,6 +50,7 @@ from pyggml.memory.search import (
     tightest,
 )
 from pyggml.options import MemoryOptions
+from pyggml.options.file_types import NO_IMATRIX_TYPES as OUTTYPES
 from pyggml.quant import GGMLType
 from pyggml.source import SHIPPED_MODEL
 
