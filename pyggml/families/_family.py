@@ -36,12 +36,14 @@ class Variant:
             "n_embd", "n_head_kv", "n_vocab", "n_expert", "n_ctx", "rope_base" and "is_grouped" (several query heads
             share a key head).
         template: a text in its chat template.
+        kind: "meta", "tiny" or "distilled", as in :class:`~pyggml.diagnostics.report.ModelReport`; "": none of them.
     """
 
     title: str
     names: tuple[str, ...] = ()
     sizes: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     template: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Family:
             ``Inference.use_qwen3``.
         aliases: other spellings of the first of these and of its method, known from other libraries.
         variants: models that ``inspect`` distinguishes; the first that fits wins.
+        variant_kind: kind of its models, unless a variant has its own.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Family:
     classes: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
+    variant_kind: str = ""
 
     @property
     def architectures(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ LLAMA = Family(
     needs_sign=True,
     precedence=-1,  # after the families of its base models
     classes=("Llama",),
+    variant_kind="distilled",
 )
 
 QWEN2 = replace(
