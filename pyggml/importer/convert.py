@@ -131,10 +131,12 @@ def convert(
 
 def _directory_at(path: Path) -> ModelFiles:
     """The checkpoint in a directory; a file is refused as by :func:`pyggml.load`, or with the function for it."""
-    if path.is_file():
+    try:
+        return checkpoint_at(path)
+    except InvalidParameterError:
         GGUFReader(model_at(path).path, header_only=True).close()
-        raise InvalidParameterError(f"{path} is a GGUF file: quantize changes its type; convert takes directories")
-    return checkpoint_at(path)
+        message = f"{path} is a GGUF file: quantize changes its type; convert takes directories"
+        raise InvalidParameterError(message) from None
 
 
 @dataclass(frozen=True)

@@ -232,7 +232,7 @@ def test_types_of_single_tensors(tmp_path: Path) -> None:
         ({"keep": "output"}, "keep must be a list"),
     ):
         with pytest.raises(InvalidParameterError, match=message):
-            pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf", **change)  # type: ignore[arg-type]
+            pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf", **change)
     with pytest.raises(InvalidParameterError, match="rows of 64 values, which are no whole number of Q4_K blocks"):
         pyggml.convert(HFLlama().write(tmp_path / "hf"), tmp_path / "out.gguf", tensor_types={"ffn_up": "q4_k"})
 
