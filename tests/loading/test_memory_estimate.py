@@ -601,7 +601,7 @@ def run_limited(program: str, path: Path, spare: int) -> None:
 def test_planning_logs_nothing(tiny_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """So the error is the first thing that a program with logging shows."""
     caplog.set_level(logging.DEBUG, "pyggml")
-    with pytest.raises(OutOfMemoryError, match="needs .*; use "):
+    with pytest.raises(OutOfMemoryError, match=r"needs .*; use "):
         pyggml.load(tiny_path, n_ctx=2_000_000_000)
     assert caplog.messages == []
 
