@@ -29,6 +29,7 @@ class LoadKeywords(TypedDict, total=False):
     max_queue: int | None
     queue_full: QueueFull
     progress: Progress | None
+    outtype: str
     chat_template: str | os.PathLike[str] | None
     isolate: bool
 

@@ -303,23 +303,31 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
 
     @overload
     async def forward(
-        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: Literal[False] = False
+        self, prompt: Prompt, sample_len: int = ..., *, parse_special: bool = True, completion: Literal[False] = False
     ) -> str: ...
 
     @overload
     async def forward(
-        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: Literal[True]
+        self, prompt: Prompt, sample_len: int = ..., *, parse_special: bool = True, completion: Literal[True]
     ) -> Completion: ...
 
     @overload
     async def forward(
-        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: bool
+        self, prompt: Prompt, sample_len: int = ..., *, parse_special: bool = True, completion: bool
     ) -> str | Completion: ...
 
+    @with_hints("forward")
     async def forward(
-        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: bool = False
+        self,
+        prompt: Prompt,
+        sample_len: int = SamplingParams.max_tokens,
+        *,
+        parse_special: bool = True,
+        completion: bool = False,
     ) -> str | Completion:
         """Generate at most ``sample_len`` tokens greedily. Cancelling the task cancels the generation.
+
+        Each call has a context of its own: nothing carries over from one to the next.
 
         Args:
             prompt: as for :meth:`generate`.

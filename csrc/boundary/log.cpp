@@ -66,7 +66,7 @@ void say(int32_t level, const std::string & text) {
     if (level >= PYG_LOG_WARN) {
         pyg::add_engine_error(text.c_str());
     }
-    if (level >= g_level.load(std::memory_order_relaxed)) {
+    if (!t_muted && level >= g_level.load(std::memory_order_relaxed)) {
         keep(level, text);
     }
 }

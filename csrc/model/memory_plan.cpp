@@ -7,11 +7,17 @@
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
 #include "context/forward.hpp"
-#include "gguf.h"
 #include "kernels/backend/c_api.h"
 #include "llama-cpp.h"
 #include "llama-ext.h"
 #include "llama-model.h"
+#include "model/gguf_file.hpp"
+
+#include <pthread.h>
+
+#ifdef __GLIBC__
+#    include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <cstdio>
@@ -29,15 +35,6 @@ constexpr uint64_t CONTEXT_BYTES          = 2 << 20;
 constexpr uint64_t VOCABULARY_ENTRY_BYTES = 132;
 
 constexpr int64_t MOST_TOKENS = 1 << 24;  // of a vocabulary whose embedding is in another file of a split set
-
-// Metadata of a file; null if it has none, which the engine reports when it loads the file.
-gguf_context_ptr head_of(const std::string & path) {
-    pyg::LogBuffer        held;
-    const pyg::GuardScope messages;
-    gguf_context_ptr      gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
-    held.drop();
-    return gguf;
-}
 
 // Rows of the embedding; 0 if no tensor has the usual name.
 int64_t n_vocab_of(const gguf_context * gguf) {
@@ -184,6 +181,31 @@ uint64_t n_cells(const llama_model * model, const llama_context_params & params)
     return llama_model_is_recurrent(model) ? params.n_seq_max : params.n_ctx;
 }
 
+// Return freed memory to the system. A plan takes about 190 bytes per cell for a moment, which the C library would keep
+// from then on: the same settings would fit before a plan and not after it.
+void return_freed_memory() {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+// Main memory for a model and its context. Where the address space is limited (ulimit -v), the stacks of the engine's
+// threads count, too, although they are hardly used.
+uint64_t available_to_an_engine() {
+    pyg_memory_limits limits{};
+    pyg_memory_get_limits(&limits);
+    if (limits.address_space != UINT64_MAX) {
+        pthread_attr_t defaults;
+        size_t         stack = 0;
+        pthread_attr_init(&defaults);
+        pthread_attr_getstacksize(&defaults, &stack);
+        pthread_attr_destroy(&defaults);
+        const uint64_t stacks = stack * (static_cast<uint64_t>(pyg_cpu_count()) + 1);
+        limits.address_space -= std::min(limits.address_space, stacks);
+    }
+    return std::min({limits.machine, limits.groups, limits.address_space});
+}
+
 llama_context * planned(const pyg::Shape & shape, const llama_context_params & params) {
     try {
         return pyg::create_context(shape.raw, params);
@@ -237,14 +259,14 @@ Shape::Shape(const std::string & file, std::shared_ptr<const Placement> where)
     params.no_alloc           = true;
     params.load_mode          = LLAMA_LOAD_MODE_NONE;
 
-    std::vector<llama_model_kv_override> overrides;
-    if (const gguf_context_ptr gguf = head_of(path)) {
-        const int64_t n_vocab = n_vocab_of(gguf.get());
-        overrides             = without_vocabulary(gguf.get(), n_vocab);
-        vocabulary_bytes      = ::vocabulary_bytes(gguf.get(), static_cast<uint64_t>(n_vocab));
-        params.kv_overrides   = overrides.empty() ? nullptr : overrides.data();
-    }
-    LogBuffer        held;      // warnings are logged when the model is really loaded
+    const gguf_context_ptr               gguf      = read_whole_gguf(path);
+    const int64_t                        n_vocab   = n_vocab_of(gguf.get());
+    std::vector<llama_model_kv_override> overrides = without_vocabulary(gguf.get(), n_vocab);
+
+    vocabulary_bytes    = ::vocabulary_bytes(gguf.get(), static_cast<uint64_t>(n_vocab));
+    params.kv_overrides = overrides.empty() ? nullptr : overrides.data();
+
+    const LogMute    quietly;   // warnings are logged when the model is really loaded
     const GuardScope messages;  // its vocabulary is skipped on purpose
     hosts = placement->hosts();
     llama_model_ptr loaded(load_model(path, params));
@@ -252,7 +274,6 @@ Shape::Shape(const std::string & file, std::shared_ptr<const Placement> where)
     if (!loaded) {
         throw load_failure(path.c_str());
     }
-    held.drop();
     require_computable(path.c_str(), *loaded);
     placement->require_matches(*loaded);
     raw = loaded.release();
@@ -268,8 +289,7 @@ std::string missing_vocabulary(const gguf_context * gguf) {
 }
 
 void require_vocabulary(const char * path) {
-    const gguf_context_ptr gguf    = head_of(path);
-    const std::string      missing = gguf ? missing_vocabulary(gguf.get()) : "";
+    const std::string missing = missing_vocabulary(read_whole_gguf(path).get());
     if (!missing.empty()) {
         throw fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, missing.c_str());
     }
@@ -277,9 +297,12 @@ void require_vocabulary(const char * path) {
 
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params) {
     const LogMute quietly;
-    const auto    shape  = model.shape ? model.shape : std::make_shared<Shape>(model.path, model.placement);
+    auto          shape  = model.shape ? model.shape : std::make_shared<Shape>(model.path, model.placement);
     pyg_memory    memory = params.n_ctx <= PLANNED_CELLS ? plan(*shape, params) : extrapolate(*shape, params);
     memory.shares[0].vocabulary_bytes = shape->vocabulary_bytes;
+    shape.reset();
+    return_freed_memory();
+    memory.shares[0].available_bytes = available_to_an_engine();
     return memory;
 }
 

@@ -4,65 +4,14 @@
 #include "boundary/handles.hpp"
 #include "llama-model.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 namespace {
 
 using pyg::fail;
-
-constexpr uint32_t GGUF_OLDEST_VERSION = 2;  // upstream reads 2 and 3
-
-// Check the first eight bytes of a GGUF file.
-void require_gguf_header(const char * path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
-    }
-    struct {
-        char     magic[4];
-        uint32_t version;
-    } header;
-    const bool is_whole = static_cast<bool>(file.read(reinterpret_cast<char *>(&header), sizeof(header)));
-    if (is_whole && std::memcmp(&header, "version ", sizeof(header)) == 0) {
-        throw fail(PYG_ERR_MODEL_LOAD,
-                   "%s only points to the model, as a clone without Git LFS leaves it: run git lfs pull in its "
-                   "directory, or download the file",
-                   path);
-    }
-    if (!is_whole || std::memcmp(header.magic, "GGUF", sizeof(header.magic)) != 0) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s is not a GGUF file: it does not begin with the GGUF header", path);
-    }
-    if (header.version < GGUF_OLDEST_VERSION || header.version > GGUF_VERSION) {
-        throw fail(PYG_ERR_MODEL_LOAD,
-                   "%s says it is GGUF version %u, but only versions %u to %d can be read (a huge number means the "
-                   "file has the other byte order)",
-                   path, header.version, GGUF_OLDEST_VERSION, GGUF_VERSION);
-    }
-}
-
-void require_model_file(const char * path) {
-    struct stat about;
-    if (stat(path, &about) != 0) {
-        if (errno == ENOENT || errno == ENOTDIR) {
-            throw fail(PYG_ERR_MODEL_NOT_FOUND, "there is no model file at %s", path);
-        }
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
-    }
-    if (S_ISDIR(about.st_mode)) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s is a directory; a .gguf file was expected", path);
-    }
-    if (about.st_size == 0) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s is empty; a .gguf file was expected", path);
-    }
-    require_gguf_header(path);
-}
 
 // Check the memory for weights that are not mapped: the kernel would overcommit, then kill the process.
 void require_room(const char * path) {
@@ -277,10 +226,7 @@ pyg_model_options pyg_model_default_options(void) {
 }
 
 pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err) {
-    return pyg::guard(err, [&] {
-        require_model_file(path);
-        *out = new pyg_model(load(path, *options));
-    });
+    return pyg::guard(err, [&] { *out = new pyg_model(load(path, *options)); });
 }
 
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err) { return pyg::close(model, err); }

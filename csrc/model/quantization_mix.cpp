@@ -1,6 +1,7 @@
 // Quantization mix: the types upstream's quantiser would choose, for a model described by its sizes or in a file.
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
+#include "boundary/log.hpp"
 #include "ggml-cpp.h"
 #include "llama-cpp.h"
 #include "model/quantizer_rules.hpp"
@@ -113,11 +114,17 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_quantiz
 
 pyg_status pyg_quantization_mix_types(const pyg_quantization_mix_model * model, int32_t ftype, bool has_imatrix,
                                       pyg_quantization_mix_tensor * tensors, size_t n_tensors, pyg_error * err) {
-    return pyg::guard(err, [&] { mix(*describe(*model), ftype, has_imatrix, tensors, n_tensors); });
+    return pyg::guard(err, [&] {
+        const pyg::LogMute quietly;  // the caller sees which types were chosen
+        mix(*describe(*model), ftype, has_imatrix, tensors, n_tensors);
+    });
 }
 
 pyg_status pyg_quantization_mix_types_of_file(const char * path, int32_t ftype, bool has_imatrix,
                                               pyg_quantization_mix_tensor * tensors, size_t n_tensors,
                                               pyg_error * err) {
-    return pyg::guard(err, [&] { mix(*read_model(path), ftype, has_imatrix, tensors, n_tensors); });
+    return pyg::guard(err, [&] {
+        const pyg::LogMute quietly;
+        mix(*read_model(path), ftype, has_imatrix, tensors, n_tensors);
+    });
 }

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import pyggml
-from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option
+from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, type_override_options
 from pyggml.cli.arguments.options import threads_option
 from pyggml.cli.arguments.output_file import dry_run_option, force_option, output_file
 from pyggml.cli.command import Command
@@ -26,19 +26,7 @@ _TYPE = FileType(FILE_TYPES)
 @click.argument("out", metavar="OUT", required=False, type=click.Path())
 @click.argument("type", metavar="TYPE", required=False, shell_complete=_TYPE.shell_complete)
 @imatrix_option
-@click.option(
-    "--tensor-type",
-    "tensor_types",
-    multiple=True,
-    metavar="PATTERN=TYPE",
-    help="Type of the tensors whose names match the pattern, such as q6_k. May be repeated.",
-)
-@click.option(
-    "--keep",
-    multiple=True,
-    metavar="PATTERN",
-    help="Keep the type of tensors whose names match the pattern. May be repeated.",
-)
+@type_override_options
 @click.option("--requantize", is_flag=True, help="Accept a SOURCE that is already quantised, which loses accuracy.")
 @threads_option("Threads that quantise weights.")
 @force_option
@@ -49,7 +37,6 @@ def command(
     out: str | None,
     type: str | None,
     *,
-    tensor_types: tuple[str, ...],
     imatrix: str | None,
     force: bool,
     dry_run: bool,
@@ -65,7 +52,7 @@ def command(
         out, type = f"{Path(source).stem}-{out.lower()}.gguf", out
     out, type = _out_and_type(source, out, type)
     target = output_file(out, source, imatrix, force=force or dry_run)
-    settings |= {"imatrix": imatrix, "tensor_types": dict(map(_pattern_and_type, tensor_types)), "dry_run": dry_run}
+    settings |= {"imatrix": imatrix, "dry_run": dry_run}
     write_with_progress(
         "quantising",
         _source_bytes(Path(source)),
@@ -86,13 +73,6 @@ def _out_and_type(source: str, out: str | None, type: str | None) -> tuple[str, 
         missing = "out" if out is None else "type"
         raise click.MissingParameter(ctx=context, param=next(p for p in context.command.params if p.name == missing))
     return out, _TYPE.convert(type, None, context)
-
-
-def _pattern_and_type(given: str) -> tuple[str, str]:
-    pattern, equals, type = given.rpartition("=")
-    if not (pattern and equals and type):
-        raise click.BadParameter(f"{given!r} is not PATTERN=TYPE, such as attn_v=q6_k", param_hint="'--tensor-type'")
-    return pattern, type
 
 
 def _source_bytes(source: Path) -> int | None:

@@ -24,7 +24,7 @@ _LENGTH = struct.Struct("<I")
 _LOAD_OPTIONS = [
     name
     for name in fields_of(LoadOptions)
-    if name not in ("source", "tokenizer", "progress", "chat_template", "max_queue", "queue_full", "isolate")
+    if name not in ("source", "tokenizer", "outtype", "progress", "chat_template", "max_queue", "queue_full", "isolate")
 ]
 # Parameters that are in other fields of a PendingRequest, or concern only texts.
 _NOT_SENT = ("stop", "stop_token_ids", "ignore_eos", "json_schema", "timeout_s")

@@ -18,9 +18,6 @@ CELL_PAD = 256
 #: Cache types to try, from most exact to smallest.
 SMALLER_CACHES = ("f16", "q8_0", "q5_0", "q4_0")
 
-#: Types that need no importance matrix, from most exact to smallest.
-OUTTYPES = ("bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
-
 _T = TypeVar("_T")
 
 

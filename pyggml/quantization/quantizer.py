@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pyggml import quant
-from pyggml._core.checks import flag, shown
+from pyggml._core.checks import flag
 from pyggml._native import quantization_mix
 from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml._native.model import Progress
@@ -25,7 +24,7 @@ from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.importer import Conversion
 from pyggml.importer import encoding as encodings
 from pyggml.importer.convert import checked_threads
-from pyggml.importer.plan import PlannedTensor
+from pyggml.importer.type_overrides import TypeOverrides
 from pyggml.options.file_types import file_type
 from pyggml.quant import GGMLType
 from pyggml.quantization.gguf_source import GGUFSource
@@ -76,7 +75,7 @@ def quantize(
     name = file_type("ftype", ftype)
     threads = encodings.n_threads(checked_threads(n_threads))
     target, dry_run = target_path("dst", dst), flag("dry_run", dry_run)
-    overrides = _TypeOverrides({} if tensor_types is None else tensor_types, keep)
+    overrides = TypeOverrides(tensor_types, keep)
     matrix = open_imatrix(imatrix)
     path = locate(src, progress)
     if path.is_dir():
@@ -103,55 +102,7 @@ def quantize(
         return _report(target, source, types, matrix, target.stat().st_size)
 
 
-class _TypeOverrides:
-    """The caller's overrides of a quantisation mix."""
-
-    def __init__(self, tensor_types: Mapping[str, str], keep: Iterable[str]) -> None:
-        if isinstance(keep, str) or not isinstance(keep, Iterable):
-            raise InvalidParameterError(f"keep must be a list of regular expressions, not {shown(keep)}")
-        if not isinstance(tensor_types, Mapping):
-            message = f"tensor_types must map regular expressions to types, not be {shown(tensor_types)}"
-            raise InvalidParameterError(message)
-        self._types: list[tuple[re.Pattern[str], GGMLType | None]] = [
-            *((_pattern(expression), None) for expression in keep),  # None: unchanged
-            *((_pattern(expression), _element_type(type)) for expression, type in tensor_types.items()),
-        ]
-
-    def type_of(self, tensor: PlannedTensor) -> GGMLType | None:
-        """Return the overriding type for a tensor; None: the mix decides."""
-        for pattern, type in self._types:
-            if pattern.search(tensor.name):
-                return tensor.weight.type if type is None else type
-        return None
-
-    def require_matches(self, tensors: Sequence[PlannedTensor], choices: Sequence[Choice]) -> None:
-        """Check that every expression matches a tensor, to catch typos."""
-        names = [tensor.name for tensor, choice in zip(tensors, choices, strict=True) if choice.is_mixed]
-        for pattern, _ in self._types:
-            if not any(map(pattern.search, names)):
-                known = ", ".join(sorted({re.sub(r"\d+", "0", name) for name in names}))
-                message = f"{pattern.pattern!r} matches no tensor that can be quantised; their names are {known}"
-                raise InvalidParameterError(message)
-
-
-def _pattern(expression: object) -> re.Pattern[str]:
-    if not isinstance(expression, str):
-        raise InvalidParameterError(f"a regular expression was expected, not {shown(expression)}")
-    try:
-        return re.compile(expression)
-    except re.error as error:
-        raise InvalidParameterError(f"{expression!r} is not a valid regular expression: {error}") from None
-
-
-def _element_type(name: object) -> GGMLType:
-    types = {type.name.lower(): type for type in quant.types() if type.is_convertible}
-    type = types.get(name.lower()) if isinstance(name, str) else None
-    if type is None:
-        raise InvalidParameterError(f"{shown(name)} is not an element type; choose one of {', '.join(types)}")
-    return type
-
-
-def _choose(source: GGUFSource, name: str, overrides: _TypeOverrides, matrix: ImportanceMatrix | None) -> list[Choice]:
+def _choose(source: GGUFSource, name: str, overrides: TypeOverrides, matrix: ImportanceMatrix | None) -> list[Choice]:
     mixable = [TensorToQuantize(t.name, t.shape, t.weight.type, overrides.type_of(t)) for t in source.tensors]
     file_type = quantization_mix.FILE_TYPES[name]
     choices = quantization_mix.types_for_file(source.path, file_type, mixable, matrix is not None)

@@ -9,10 +9,12 @@ import inspect
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
+from configparser import ConfigParser
 from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
+from support.paths import DATA
 
 import pyggml
 from pyggml._core.hints import HintedPackage, hint_groups, hints
@@ -345,12 +347,33 @@ def test_hints_lead_to_parameters(group: str, parameters: inspect.Signature) -> 
         assert hint in parameters.parameters or " " in hint, name
 
 
+@pytest.mark.parametrize("group", ["model", "sampling", "loading"])
+def test_every_name_of_other_libraries_is_answered(group: str) -> None:
+    """By its own hint, since the name that is closest by spelling may mean something else."""
+    table = ConfigParser(delimiters="=")
+    table.read(DATA / "habits" / "names.ini", encoding="utf-8")
+    chat = inspect.signature(pyggml.LLM.chat).parameters
+    ours = {
+        "model": {*dir(pyggml.LLM), *vars_of_a_model()},
+        "sampling": {*inspect.signature(SamplingParams).parameters, *chat, "prompt"},
+        "loading": {*inspect.signature(pyggml.load).parameters},
+    }[group]
+    for library, names in table[group].items():
+        silent = [name for name in names.split() if name not in ours and name not in hints(group)]
+        assert not silent, library
+
+
 @pytest.mark.parametrize("name", OWNERS)
 def test_names_with_hints_are_not_attributes(name: str) -> None:
     assert hints(name)
     for other in hints(name):
         is_called = isinstance(getattr(OWNERS[name], other, None), HintedPackage)
         assert other.startswith("__") or is_called or not hasattr(OWNERS[name], other)
+
+
+def vars_of_a_model() -> list[str]:
+    """The attributes that a model gets when it is loaded, as its docstring lists them."""
+    return re.findall(r"^    (\w+): ", inspect.getdoc(pyggml.LLM) or "", re.MULTILINE)
 
 
 def names_in(answer: str) -> Iterator[tuple[object, str]]:
@@ -366,7 +389,7 @@ def names_in(answer: str) -> Iterator[tuple[object, str]]:
     "group", [name for name in hint_groups() if not re.match("texts|server|alias|option|command", name)]
 )
 def test_hints_name_what_exists(group: str) -> None:
-    set_when_loaded = {"tokenizer", "model", "n_ctx", "metadata", "chat", "stop_tokens"}
+    set_when_loaded = {"chat", *vars_of_a_model()}
     for name, hint in hints(group).items():
         for owner, mentioned in names_in(hint):
             assert hasattr(owner, mentioned) or mentioned in set_when_loaded or mentioned == "to_dict", (

@@ -609,7 +609,25 @@ PUBLISHED: dict[str, tuple[str, dict[str, object], str]] = {
 def test_variants(name: str) -> None:
     family, sizes, variant = PUBLISHED[name]
     known = {each.name: each for each in families.FAMILIES}
-    assert families.variant_of(known[family], [name], "", sizes) == variant
+    assert families.variant_of(known[family], [name], "", sizes).title == variant
+
+
+def test_a_variant_has_a_kind(tmp_path: Path) -> None:
+    """Also when it is quantised, unless it has a more specific one."""
+    r1 = ("<｜end▁of▁sentence｜>", "<｜Assistant｜>", "<｜User｜>", "<｜begin▁of▁sentence｜>")
+    for name, special, kind, quantised in (
+        ("Llama 3.2 1B", ("<|eot_id|>",), "meta", "quantised"),
+        ("TinyLlama 1.1B", ("</s>",), "tiny", "tiny"),
+        ("Vicuna 7B", ("</s>",), "", "quantised"),
+        ("DeepSeek R1 Distill Llama 8B", r1, "distilled", "distilled"),
+    ):
+        vocabulary = family_models.small_vocabulary(*special)
+        path = family_models.write(tmp_path / "model.gguf", "llama", vocabulary, name=name)
+        pyggml.quantize(path, tmp_path / "small.gguf", "q8_0")
+        assert pyggml.inspect(path).variant_kind == kind
+        report = pyggml.inspect(tmp_path / "small.gguf")
+        assert report.variant_kind == quantised
+        assert f"{report.variant} ({quantised}), architecture llama" in str(report)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import random
 import subprocess
@@ -39,7 +40,6 @@ from pyggml.memory.planner import Planner, device_memories
 from pyggml.memory.search import (
     CELL_PAD,
     HEADROOM,
-    OUTTYPES,
     SMALLER_CACHES,
     DeviceMemory,
     Limits,
@@ -51,6 +51,7 @@ from pyggml.memory.search import (
     tightest,
 )
 from pyggml.options import MemoryOptions
+from pyggml.options.file_types import NO_IMATRIX_TYPES as OUTTYPES
 from pyggml.quant import GGMLType
 from pyggml.source import SHIPPED_MODEL
 
@@ -595,6 +596,24 @@ def run_limited(program: str, path: Path, spare: int) -> None:
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_planning_logs_nothing(tiny_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """So the error is the first thing that a program with logging shows."""
+    caplog.set_level(logging.DEBUG, "pyggml")
+    with pytest.raises(OutOfMemoryError, match=r"needs .*; use "):
+        pyggml.load(tiny_path, n_ctx=2_000_000_000)
+    assert caplog.messages == []
+
+
+@pytest.mark.slow
+def test_plans_leave_the_available_memory_as_it_is(long_path: Path) -> None:
+    """The C library keeps what a plan took unless it is told not to: then what a plan suggests would not fit."""
+    program = """
+available = [estimate(path, n_ctx=n_ctx).available_bytes for n_ctx in (256, 131_072, 256, 131_072, 256)]
+assert max(available) - min(available) < 8e6, available
+"""
+    run_limited(program, long_path, 300 * MB)
 
 
 @pytest.mark.slow

@@ -46,7 +46,9 @@ def load_options(function: _Function) -> _Function:
 def estimate_options(function: _Function) -> _Function:
     """Add the options of a model's ``estimate``, with any number of output types."""
     fields = fields_of(EstimateOptions).values()
-    return _add_options(function, [field for field in fields if field.name != "source"])
+    help = "Estimate for weights converted to this type. May be repeated."
+    outtype = {**_FIELD_SETTINGS["outtype"], "multiple": True, "help": help}
+    return _add_options(function, [field for field in fields if field.name != "source"], outtype=outtype)
 
 
 def option_like(name: str, *, long_name: str = "", **settings: Any) -> Callable[[_Function], _Function]:
@@ -64,9 +66,11 @@ def threads_option(help: str) -> Callable[[_Function], _Function]:
     return option_like("n_threads", type=click.IntRange(1, 512), metavar="N", help=f"{help} Default: one per core.")
 
 
-def _add_options(function: _Function, fields: Sequence[Field]) -> _Function:
+def _add_options(function: _Function, fields: Sequence[Field], **settings: dict[str, Any]) -> _Function:
+    """Add the options for fields; ``settings`` replace those of a field by its name."""
+    settings = {**_FIELD_SETTINGS, **settings}
     for field in reversed(fields):
-        function = field_option(field, **_FIELD_SETTINGS.get(field.name, {}))(function)
+        function = field_option(field, **settings.get(field.name, {}))(function)
     return function
 
 
@@ -185,10 +189,5 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
             name for name in ("auto", "cpu", "gpu", "cuda", "metal", "vulkan") if name.startswith(prefix)
         ]
     },
-    "outtype": {
-        "type": FileType(OUTTYPES),
-        "multiple": True,
-        "metavar": "TYPE",
-        "help": "Estimate for weights converted to this type. May be repeated.",
-    },
+    "outtype": {"type": FileType(OUTTYPES), "metavar": "TYPE"},
 }
