@@ -30,15 +30,6 @@ constexpr uint64_t VOCABULARY_ENTRY_BYTES = 132;
 
 constexpr int64_t MOST_TOKENS = 1 << 24;  // of a vocabulary whose embedding is in another file of a split set
 
-// Metadata of a file; null if it has none, which the engine reports when it loads the file.
-gguf_context_ptr head_of(const std::string & path) {
-    pyg::LogBuffer        held;
-    const pyg::GuardScope messages;
-    gguf_context_ptr      gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
-    held.drop();
-    return gguf;
-}
-
 // Rows of the embedding; 0 if no tensor has the usual name.
 int64_t n_vocab_of(const gguf_context * gguf) {
     const int64_t tensor = gguf_find_tensor(gguf, "token_embd.weight");
@@ -267,12 +258,12 @@ std::string missing_vocabulary(const gguf_context * gguf) {
            std::to_string(n_rows) + " rows in its embedding; convert it again";
 }
 
-void require_vocabulary(const char * path) {
-    const gguf_context_ptr gguf    = head_of(path);
-    const std::string      missing = gguf ? missing_vocabulary(gguf.get()) : "";
-    if (!missing.empty()) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, missing.c_str());
-    }
+gguf_context_ptr head_of(const std::string & path) {
+    LogBuffer        held;
+    const GuardScope messages;
+    gguf_context_ptr gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
+    held.drop();
+    return gguf;
 }
 
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params) {
