@@ -301,8 +301,8 @@ struct gguf_context * pyg_gguf_get(pyg_gguf * gguf);
 
 // Set a metadata value, replacing the key's current one, which is lost even if an allocation fails. `type` is the enum
 // gguf_type of the value or of an array's elements, neither text nor array; values are in native byte order, bools are
-// bytes, texts end with a NUL. "general.alignment" must be a UINT32 and a power of 2: PYG_ERR_ENGINE otherwise, which
-// poisons the object.
+// bytes, texts end with a NUL. "general.alignment" must be set before the first tensor, to a UINT32 (PYG_ERR_ENGINE
+// otherwise, which poisons the object) that is a power of 2; setting it invalidates pyg_gguf_get's object.
 pyg_status pyg_gguf_set_number(pyg_gguf * gguf, const char * key, int32_t type, const void * value, pyg_error * err);
 pyg_status pyg_gguf_set_numbers(pyg_gguf * gguf, const char * key, int32_t type, const void * values, size_t n,
                                 pyg_error * err);

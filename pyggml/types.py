@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from pyggml._core import json_forms
 from pyggml._core.hints import hints
 from pyggml._core.json_forms import JSONReady, NamesTokens, Result
+from pyggml._core.json_forms import TextOffsets as TextOffsets
 from pyggml.options.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
 from pyggml.options.sampling import Grammar as Grammar
 from pyggml.options.sampling import SamplingParams as SamplingParams

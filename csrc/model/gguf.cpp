@@ -3,6 +3,8 @@
 #include "model/gguf_file.hpp"
 
 #include <cstring>
+#include <memory>
+#include <vector>
 
 using pyg::fail;
 
@@ -64,6 +66,30 @@ void set_number(gguf_context * raw, const char * key, gguf_type type, const void
     default:
         return;  // excluded by number_type
     }
+}
+
+// Upstream lays out data by general.alignment only in files that it has parsed.
+void set_alignment(gguf_context_ptr & gguf, uint32_t alignment) {
+    if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s is %u; it must be a power of 2, such as %d",
+                   GGUF_KEY_GENERAL_ALIGNMENT, alignment, GGUF_DEFAULT_ALIGNMENT);
+    }
+    const bool changes = alignment != gguf_get_alignment(gguf.get());
+    if (changes && gguf_get_n_tensors(gguf.get()) > 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be set before the first tensor is added",
+                   GGUF_KEY_GENERAL_ALIGNMENT);
+    }
+    gguf_set_val_u32(gguf.get(), GGUF_KEY_GENERAL_ALIGNMENT, alignment);
+    if (!changes) {
+        return;
+    }
+    std::vector<uint8_t> head(gguf_get_meta_size(gguf.get()));
+    gguf_get_meta_data(gguf.get(), head.data());
+    gguf_context_ptr parsed(gguf_init_from_buffer(head.data(), head.size(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
+    if (!parsed) {
+        throw fail(PYG_ERR_ENGINE, "the metadata cannot be read back: %s", pyg::engine_error_text().c_str());
+    }
+    gguf = std::move(parsed);
 }
 
 void require_new_name(const gguf_context * raw, const char * name) {
@@ -150,6 +176,9 @@ void pyg_gguf_free(pyg_gguf * gguf) { pyg::free_handle(gguf); }
 struct gguf_context * pyg_gguf_get(pyg_gguf * gguf) { return gguf ? gguf->object.get() : nullptr; }
 
 pyg_status pyg_gguf_set_number(pyg_gguf * gguf, const char * key, int32_t type, const void * value, pyg_error * err) {
+    if (key && type == GGUF_TYPE_UINT32 && std::strcmp(key, GGUF_KEY_GENERAL_ALIGNMENT) == 0) {
+        return pyg::with(gguf, err, [&](pyg_gguf & self) { set_alignment(self.object, number_at<uint32_t>(value)); });
+    }
     return set_value(gguf, key, err, [&](gguf_context * raw) { set_number(raw, key, number_type(type), value); });
 }
 

@@ -295,6 +295,14 @@ void require_vocabulary(const char * path) {
     }
 }
 
+gguf_context_ptr head_of(const std::string & path) {
+    LogBuffer        held;
+    const GuardScope messages;
+    gguf_context_ptr gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
+    held.drop();
+    return gguf;
+}
+
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params) {
     const LogMute quietly;
     auto          shape  = model.shape ? model.shape : std::make_shared<Shape>(model.path, model.placement);

@@ -21,6 +21,32 @@ void require_room(const char * path) {
     }
 }
 
+// Check that the file has the vocabulary that it declares.
+void require_vocabulary(const char * path, const gguf_context * head) {
+    const std::string missing = head ? pyg::missing_vocabulary(head) : "";
+    if (!missing.empty()) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, missing.c_str());
+    }
+}
+
+// Return true if every tensor lies where a buffer may begin. Otherwise, with a general.alignment of 8 or 16, a file can
+// be read, but not mapped.
+bool is_aligned(const gguf_context * head) {
+    const size_t alignment = ggml_backend_buft_get_alignment(ggml_backend_cpu_buffer_type());
+    for (int64_t i = 0; head && i < gguf_get_n_tensors(head); i++) {
+        if ((gguf_get_data_offset(head) + gguf_get_tensor_offset(head, i)) % alignment != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool are_aligned(const gguf_context * head, const pyg::MappedFiles & parts) {
+    return is_aligned(head) && std::all_of(parts.begin() + 1, parts.end(), [](const auto & part) {
+               return is_aligned(pyg::head_of(part->path()).get());
+           });
+}
+
 // Return true if products of weights of this type are implemented. Other types are for activations, tables and internal
 // use, and have null function pointers.
 bool has_kernels(ggml_type type) { return type == GGML_TYPE_F32 || ggml_get_type_traits(type)->to_float; }
@@ -78,11 +104,11 @@ void require_rotations(const char * path, const llama_model & model) {
     }
 }
 
-llama_load_mode load_mode(const pyg_model_options & options) {
-    if (options.use_mlock) {
-        return options.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK;
+llama_load_mode load_mode(bool use_mmap, bool use_mlock) {
+    if (use_mlock) {
+        return use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK;
     }
-    return options.use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
+    return use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
 }
 
 std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & options) {
@@ -100,21 +126,27 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
         model->vocab = llama_model_get_vocab(model->raw);
         return model;
     }
-    pyg::require_vocabulary(path);
-    if (!options.use_mmap && !options.vocab_only) {
+    const gguf_context_ptr head = pyg::head_of(path);
+    require_vocabulary(path, head.get());
+    bool is_mapped = options.use_mmap;
+    if (is_mapped && !options.vocab_only) {
+        model->files = pyg::watch_parts(path);
+        if (!are_aligned(head.get(), model->files)) {
+            is_mapped = false;
+            model->files.clear();
+        }
+    }
+    if (!is_mapped && !options.vocab_only) {
         require_room(path);
     }
     llama_model_params params          = model->placement->params();
     model->hosts                       = model->placement->hosts();
-    params.load_mode                   = load_mode(options);
+    params.load_mode                   = load_mode(is_mapped, options.use_mlock);
     params.vocab_only                  = options.vocab_only;
     params.check_tensors               = options.check_tensors;
     params.progress_callback           = options.progress;
     params.progress_callback_user_data = options.progress_data;
 
-    if (options.use_mmap && !options.vocab_only) {
-        model->files = pyg::watch_parts(path);
-    }
     model->raw = pyg::load_model(path, params);
     pyg::require_hosts(model->hosts);
     if (const pyg::MappedFile * const file = pyg::broken_one(model->files)) {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
-import itertools
 import math
 import time
 import uuid
@@ -26,7 +26,10 @@ class NamesTokens(Protocol):
     """The part of a tokenizer that names tokens."""
 
     def piece(self, token_id: int) -> bytes:
-        """Return the bytes that a token adds to a text."""
+        """Return the bytes that a token adds to a text; special tokens add none."""
+
+    def decode(self, token_ids: Sequence[int], *, remove_special: bool) -> str:
+        """Convert token ids to text, with the names of special tokens."""
 
 
 class Logprob(Protocol):
@@ -176,13 +179,47 @@ def text_logprobs(logprobs: Sequence[Logprobs] | None, tokenizer: NamesTokens | 
     """Return the logprobs of a completion."""
     if logprobs is None:
         return None
-    tokens = [_text(each.token_id, tokenizer) for each in logprobs]
     return {
-        "tokens": tokens,
+        "tokens": [_text(each.token_id, tokenizer) for each in logprobs],
         "token_logprobs": [plain(each.logprob) for each in logprobs],
-        "top_logprobs": [{_text(top.token_id, tokenizer): plain(top.logprob) for top in each.top} for each in logprobs],
-        "text_offset": [0, *itertools.accumulate(map(len, tokens[:-1]))][: len(tokens)],
+        "top_logprobs": [_alternatives(each, tokenizer) for each in logprobs],
+        "text_offset": TextOffsets(tokenizer).of(logprobs),
     }
+
+
+def _alternatives(entry: Logprobs, tokenizer: NamesTokens | None) -> dict[str, Any]:
+    """Return the most likely tokens and, as in OpenAI's API, the token itself; of equal names the more likely token."""
+    if not entry.top:
+        return {}
+    own = _text(entry.token_id, tokenizer)
+    found: dict[str, Any] = {}
+    for top in entry.top:
+        name = own if top.token_id == entry.token_id else _name(top.token_id, tokenizer)
+        found.setdefault(name, plain(top.logprob))
+    found[own] = plain(entry.logprob)
+    return found
+
+
+class TextOffsets:
+    """Offsets of consecutive tokens in their text, in characters. A token within a character has that one's offset."""
+
+    def __init__(self, tokenizer: NamesTokens | None) -> None:
+        """Begin at the start of the text."""
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._n_characters = 0
+
+    def of(self, tokens: Sequence[Logprob]) -> list[int]:
+        """Return the offsets of the next tokens."""
+        return [self._next(each.token_id) for each in tokens]
+
+    def _next(self, token_id: int) -> int:
+        piece = _text(token_id, None).encode() if self._tokenizer is None else self._tokenizer.piece(token_id)
+        if piece and piece[0] & 0xC0 != 0x80:  # it does not continue a character, which would then be U+FFFD
+            self._n_characters += len(self._decoder.decode(b"", final=True))
+        offset = self._n_characters
+        self._n_characters += len(self._decoder.decode(piece))
+        return offset
 
 
 def chat_logprobs(logprobs: Sequence[Logprobs] | None, tokenizer: NamesTokens | None) -> dict[str, Any] | None:
@@ -196,12 +233,26 @@ def chat_logprobs(logprobs: Sequence[Logprobs] | None, tokenizer: NamesTokens | 
 
 
 def _token(entry: Logprob, tokenizer: NamesTokens | None) -> dict[str, Any]:
+    piece = None if tokenizer is None else tokenizer.piece(entry.token_id)
     return {
-        "token": _text(entry.token_id, tokenizer),
-        "bytes": None if tokenizer is None else list(tokenizer.piece(entry.token_id)),
+        "token": f"token_id:{entry.token_id}" if piece is None else piece.decode("utf-8", "replace"),
+        "bytes": None if piece is None else list(piece),
         "logprob": plain(entry.logprob),
     }
 
 
 def _text(token_id: int, tokenizer: NamesTokens | None) -> str:
-    return f"token_id:{token_id}" if tokenizer is None else tokenizer.piece(token_id).decode("utf-8", "replace")
+    r"""Return the text of a token; part of a character as OpenAI writes it, ``bytes:\xe2\x82``."""
+    if tokenizer is None:
+        return f"token_id:{token_id}"
+    piece = tokenizer.piece(token_id)
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+
+def _name(token_id: int, tokenizer: NamesTokens | None) -> str:
+    """Return the text of a token, or the name of a special one, which has no text."""
+    text = _text(token_id, tokenizer)
+    return text if text or tokenizer is None else tokenizer.decode([token_id], remove_special=False)

@@ -90,7 +90,7 @@ class Model(ClosableOwner):
             placement: the devices of the model, from :func:`pyggml._native.placement.resolve_placement`; it replaces
                 ``device`` and ``n_gpu_layers``.
             use_mmap: map the weights from the file instead of reading them: faster, and shared between
-                processes.
+                processes. Files with a ``general.alignment`` below 32 are always read.
             use_mlock: keep the weights in main memory, never swapped out.
             vocab_only: load only the vocabulary and properties; contexts cannot be created.
             shape_only: load only the properties and the weights' shapes: takes milliseconds, and is enough to plan

@@ -187,9 +187,9 @@ def _tool(place: str, tool: object) -> Tool:
         return tool_from_function(tool)
     if not isinstance(tool, Mapping):
         raise InvalidParameterError(f"{place} must be a mapping or a function, not {type(tool).__name__}")
-    if tool.get("type", "function") != "function":
+    if tool.get("type") not in (None, "function"):
         raise InvalidParameterError(f"{place} has the type {shown(tool['type'])}, but only 'function' is supported")
-    function = tool.get("function", tool)
+    function = tool if tool.get("function") is None else tool["function"]
     if not isinstance(function, Mapping):
         raise InvalidParameterError(f"{place}.function must be a mapping, not {type(function).__name__}")
     name = _checked_name(place, function.get("name"))
@@ -210,7 +210,7 @@ def _checked_name(place: str, name: object) -> str:
 def _checked_parameters(name: str, parameters: object) -> Schema:
     if parameters is None or parameters == {}:
         return {"type": "object", "properties": {}}
-    if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
+    if not isinstance(parameters, Mapping) or parameters.get("type") not in (None, "object"):
         raise InvalidParameterError(
             f"the parameters of the tool {name} must be the JSON schema of an object, not {shown(parameters)}"
         )
@@ -218,4 +218,4 @@ def _checked_parameters(name: str, parameters: object) -> Schema:
         copy: Schema = json.loads(json.dumps(dict(parameters)))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidParameterError(f"the parameters of the tool {name} must be JSON values: {error}") from None
-    return {"type": "object", **copy}
+    return {"type": "object", **copy} | {"type": "object"}  # in place of null, too

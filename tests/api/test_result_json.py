@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from support.paths import DATA
 
 import pyggml
 from pyggml import ChatChunk, ChatCompletion, ChatMessage, Chunk, Completion, Timings, ToolCall, ToolCallDelta
+from pyggml.types import TextOffsets
 
 PROMPT = "Once upon a time"
 MESSAGES = [{"role": "user", "content": "What colour is the sky?"}]
@@ -109,7 +110,10 @@ def test_a_token_that_cannot_be_is_written_as_a_number() -> None:
     assert as_sent(chunk.to_dict())["logprobs"][0]["logprob"] == -9999.0
     assert require_openais({**chunk.to_dict("openai"), "object": "chat.completion.chunk", "choices": []})
     logprobs = as_sent(chunk.to_dict("openai"))["choices"][0]["logprobs"]
-    assert (logprobs["token_logprobs"], logprobs["top_logprobs"]) == ([-9999.0], [{"token_id:6": -9999.0}])
+    assert (logprobs["token_logprobs"], logprobs["top_logprobs"]) == (
+        [-9999.0],
+        [dict.fromkeys(("token_id:5", "token_id:6"), -9999.0)],
+    )
 
 
 # --- OpenAI's ------------------------------------------------------------------------------------------------------
@@ -147,6 +151,47 @@ def test_openais_logprobs_of_a_completion(llm: pyggml.LLM) -> None:
     assert unnamed["tokens"] == [f"token_id:{token_id}" for token_id in done.token_ids]
     nothing = llm.generate(PROMPT, max_tokens=0, logprobs=1)
     assert require_openais(nothing.to_dict("openai"))["choices"][0]["logprobs"]["text_offset"] == []
+
+
+class Pieces:
+    """A tokenizer with parts of characters: "a", "é" whole and in halves, the parts of "€", and a special token."""
+
+    PIECES = (b"a", "é".encode(), b"\xc3", b"\xa9", b"\xe2\x82", b"\xac b", b"")
+
+    def piece(self, token_id: int) -> bytes:
+        return self.PIECES[token_id]
+
+    def decode(self, token_ids: Sequence[int], *, remove_special: bool) -> str:
+        assert not remove_special
+        return "".join(f"<|{token_id}|>" for token_id in token_ids)
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "offsets"),
+    [
+        ([0, 2, 3, 0], [0, 1, 1, 2]),
+        ([4, 5, 1, 0], [0, 0, 3, 4]),  # "€ béa"
+        ([2, 0, 4, 6, 0], [0, 1, 2, 2, 3]),  # what is never completed is one U+FFFD
+        ([3, 0], [0, 1]),
+    ],
+)
+def test_offsets_of_parts_of_characters(token_ids: list[int], offsets: list[int]) -> None:
+    logprobs = [pyggml.TokenLogprobs(token_id, -1, []) for token_id in token_ids]
+    text = b"".join(map(Pieces().piece, token_ids)).decode(errors="replace")
+    found = Chunk(text, token_ids, logprobs=logprobs).to_dict("openai", tokenizer=Pieces())["choices"][0]["logprobs"]
+    assert found["text_offset"] == offsets
+    for token, offset in zip(found["tokens"], offsets, strict=True):
+        assert token.startswith("bytes:") or text[offset:].startswith(token)
+    in_chunks = TextOffsets(Pieces())
+    assert [in_chunks.of([each])[0] for each in logprobs] == offsets
+
+
+def test_alternatives_that_are_parts_of_characters_or_special() -> None:
+    likeliest = [pyggml.TokenLogprob(token_id, -token_id) for token_id in (2, 3, 4, 6)]
+    (top,) = Chunk("a", [0], logprobs=[pyggml.TokenLogprobs(0, -9, likeliest)]).to_dict("openai", tokenizer=Pieces())[
+        "choices"
+    ][0]["logprobs"]["top_logprobs"]
+    assert top == {"bytes:\\xc3": -2, "bytes:\\xa9": -3, "bytes:\\xe2\\x82": -4, "<|6|>": -6, "a": -9}
 
 
 def test_openais_chat(llm: pyggml.LLM) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import math
 import re
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import anyio
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic import AliasChoices, BaseModel, ConfigDict, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import DictSchema, no_info_before_validator_function
 from starlette.requests import ClientDisconnect, Request
@@ -82,7 +83,10 @@ def _is_checked(schema: dict[str, Any]) -> bool:
 
 
 class Body(BaseModel):
-    """A request body. It ignores unknown fields, as the original APIs do, and limits the length of lists."""
+    """A request body. It ignores unknown fields, as the original APIs do, and limits the length of lists.
+
+    A null means the same as an absent field.
+    """
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=())
 
@@ -99,12 +103,49 @@ class Body(BaseModel):
             if getattr(self, name):
                 raise errors.invalid(message, name, code)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, given: Any) -> Any:
+        return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Limit all lists and mappings that have no limit; validation of a list stops at its first wrong item."""
         schema = handler(source)
         _add_limits(schema)
         return schema
+
+
+class StrictBody(Body):
+    """A part of a body that refuses unknown fields, because ignoring them would change what the model reads."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            require_known_fields(given, known_names(cls))
+        return given
+
+
+def require_known_fields(given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse unknown fields of an object, except nulls.
+
+    Raises:
+        ValueError: a field is unknown.
+    """
+    unknown = [name for name, value in given.items() if value is not None and name not in known]
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0][:100]!r}; known are {', '.join(known)}")
+
+
+@functools.cache
+def known_names(cls: type[Body]) -> Mapping[str, None]:
+    """Return the names of a body's fields, including other servers' names, in their order."""
+    names = dict.fromkeys(cls.model_fields)
+    for each in cls.model_fields.values():
+        if isinstance(each.validation_alias, AliasChoices):
+            names |= dict.fromkeys(map(str, each.validation_alias.choices))
+    return names
 
 
 async def read_and_validate(request: Request, model: type[Body], settings: Settings) -> tuple[Body, bool]:

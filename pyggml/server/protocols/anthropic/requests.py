@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from pyggml.server.http.generation import ChatInput
-from pyggml.server.http.request_body import Body
+from pyggml.server.http.request_body import Body, StrictBody
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 
@@ -43,12 +43,12 @@ class RedactedThinking(Body):
 
 
 class ToolUse(Body):
-    """The assistant's call of a tool."""
+    """The assistant's call of a tool. Its input is an object; JSON text is accepted, too, and "" for no input."""
 
     type: Literal["tool_use"]
     id: str
     name: str
-    input: dict[str, Any]
+    input: dict[str, Any] | str = Field(default_factory=dict)
 
 
 class ToolResult(Body):
@@ -63,7 +63,7 @@ Block = Annotated[Text | Thinking | RedactedThinking | ToolUse | ToolResult, Fie
 Content = Annotated[Annotated[str, Tag("text")] | Annotated[list[Block], Tag("blocks")], Discriminator(_kind)]
 
 
-class Message(Body):
+class Message(StrictBody):
     """A message. Consecutive messages of the same role are merged."""
 
     role: Literal["user", "assistant", "system"]

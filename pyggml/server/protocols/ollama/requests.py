@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from pyggml.server.http import errors
 from pyggml.server.http.errors import RequestError
 from pyggml.server.http.generation import ChatInput
-from pyggml.server.http.request_body import Body
+from pyggml.server.http.request_body import Body, StrictBody
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 Json = dict[str, Any]
@@ -66,17 +66,6 @@ class GenerationRequest(Body):
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
     keep_alive: KeepAlive = None
-
-    @field_validator(
-        *("stream", "options", "logprobs", "top_logprobs", "prompt", "system", "raw", "suffix", "template", "messages"),
-        mode="before",
-        check_fields=False,  # some fields belong to only one of the two requests
-    )
-    @classmethod
-    def _default_for_null(cls, value: Any, info: ValidationInfo) -> Any:
-        """Replace null by the default, as Go does."""
-        assert info.field_name is not None
-        return cls.model_fields[info.field_name].get_default(call_default_factory=True) if value is None else value
 
     def sampling(self) -> Mapping[str, Any]:
         """Return the fields of SamplingParams that the request sets."""
@@ -144,10 +133,10 @@ class GenerateRequest(GenerationRequest):
 
 
 class Function(Body):
-    """The name and arguments of a call."""
+    """The name and arguments of a call: an object, or as in OpenAI's API its JSON text; "" stands for no arguments."""
 
     name: str
-    arguments: Json = Field(default_factory=dict)
+    arguments: Json | str = Field(default_factory=dict)
 
 
 class ToolCall(Body):
@@ -157,7 +146,7 @@ class ToolCall(Body):
     function: Function
 
 
-class Message(Body):
+class Message(StrictBody):
     """A message.
 
     Attributes:

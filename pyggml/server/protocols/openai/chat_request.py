@@ -103,7 +103,7 @@ class ChatRequest(GenerationRequest):
         return self.tools, choice
 
     def _reasoning(self) -> Json:
-        variables = dict(self.chat_template_kwargs or {})
+        variables = {name: value for name, value in (self.chat_template_kwargs or {}).items() if value is not None}
         thinking = self.enable_thinking
         if self.reasoning_effort == "none" and thinking is None:
             thinking = False
@@ -127,9 +127,17 @@ def _tool_name(tool: Any) -> Any:
     return function.get("name") if isinstance(function, dict) else None
 
 
+# Fields of OpenAI's messages that the library's do not have.
+_CONVERTED = ("refusal", "function_call", "reasoning", "annotations")
+
+
 def _convert_message(message: Json) -> Json:
-    """Convert refusals to text, calls of functions to calls of tools, and ``reasoning`` to ``reasoning_content``."""
-    converted = {**message, "content": _convert_content(message)}
+    """Convert refusals to text, calls of functions to calls of tools, and ``reasoning`` to ``reasoning_content``.
+
+    Annotations, which describe the text of an earlier response, are dropped.
+    """
+    converted = {name: value for name, value in message.items() if name not in _CONVERTED}
+    converted["content"] = _convert_content(message)
     if message.get("role") == "function":
         converted |= {"role": "tool", "tool_call_id": message.get("name")}
     if isinstance(message.get("function_call"), dict) and not message.get("tool_calls"):

@@ -17,7 +17,6 @@ from pyggml.server.protocols.embedding_vectors import Vectors, truncate_dimensio
 from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.openai.completions import Texts, as_list
 from pyggml.server.protocols.openai.errors import invalid
-from pyggml.server.protocols.openai.generation_request import ModelName
 
 
 class EmbeddingsRequest(Body):
@@ -30,7 +29,7 @@ class EmbeddingsRequest(Body):
         dimensions: return only the first dimensions, scaled to length 1 again: for models trained for it.
     """
 
-    model: ModelName = DEFAULT
+    model: str = DEFAULT
     input: Texts
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, BodyField(ge=1)] | None = None

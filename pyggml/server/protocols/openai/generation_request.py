@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, BeforeValidator, model_validator
+from pydantic import BeforeValidator, model_validator
 from pydantic import Field as BodyField
 
-from pyggml.server.http.request_body import Body
+from pyggml.server.http.request_body import Body, known_names
 from pyggml.server.models.pool import DEFAULT, LoadedModel
 from pyggml.server.observability.logs import logger
 from pyggml.server.protocols.openai.errors import invalid, unsupported
@@ -21,9 +21,6 @@ _ID = re.compile(r"-?[0-9]{1,20}")
 
 # Similarity of two names from which on one is probably a typo of the other, as difflib measures it.
 _NEAR = 0.85
-
-#: Name of a model; as in llama-server's API, None is the default one.
-ModelName = Annotated[str, BeforeValidator(lambda name: DEFAULT if name is None else name)]
 
 #: Number of tokens; None and llama-server's -1: up to the context size.
 TokenLimit = Annotated[int | None, BodyField(ge=0), BeforeValidator(lambda value: None if value == -1 else value)]
@@ -90,7 +87,7 @@ class GenerationRequest(Sampling):
         "lora": "merge the adapter into the model before serving it",
     }
 
-    model: ModelName = DEFAULT
+    model: str = DEFAULT
     n: Annotated[int, BodyField(ge=1)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -116,7 +113,7 @@ class GenerationRequest(Sampling):
             for name, instead in cls.refused.items():
                 if body.get(name):
                     raise unsupported(name, instead)
-            for name in body.keys() - _known_names(cls):
+            for name in body.keys() - known_names(cls).keys():
                 _warn_of_typo(cls, name)
         return body
 
@@ -174,19 +171,9 @@ class GenerationRequest(Sampling):
         return {name: value for name, value in formats.items() if value is not None}
 
 
-@functools.cache
-def _known_names(cls: type[Body]) -> frozenset[str]:
-    """Return the names of a body's fields, including other servers' names."""
-    names = set(cls.model_fields)
-    for each in cls.model_fields.values():
-        if isinstance(each.validation_alias, AliasChoices):
-            names.update(map(str, each.validation_alias.choices))
-    return frozenset(names)
-
-
 @functools.lru_cache(maxsize=1000)  # so that a client's repeated typo is logged once
 def _warn_of_typo(cls: type[Body], name: str) -> None:
-    near = difflib.get_close_matches(name[:100], _known_names(cls), n=1, cutoff=_NEAR)
+    near = difflib.get_close_matches(name[:100], known_names(cls), n=1, cutoff=_NEAR)
     if near:
         logger.warning("a request has the unknown field %r, which is ignored: did it mean %r?", name[:100], near[0])
 

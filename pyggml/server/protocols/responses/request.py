@@ -10,7 +10,7 @@ from pydantic import Field as BodyField
 from pyggml.server.http import errors
 from pyggml.server.http.errors import RequestError
 from pyggml.server.http.generation import ChatInput
-from pyggml.server.http.request_body import Body
+from pyggml.server.http.request_body import Body, require_known_fields
 from pyggml.server.models.pool import DEFAULT
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
@@ -129,7 +129,7 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
     """Convert items to messages. The model's reasoning, text and calls of one turn become one message."""
     turn: Item = {}
     for index, item in enumerate(items):
-        kind = item.get("type", "message")
+        kind = item.get("type") or "message"
         if kind == "reasoning":
             turn |= {"reasoning_content": _reasoning(item)}
         elif kind == "function_call":
@@ -138,7 +138,7 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
             if "content" in turn or "tool_calls" in turn:
                 yield _assistant(turn)
                 turn = {}
-            turn["content"] = _content(index, item)
+            turn["content"] = _content(index, item) or ""
         else:
             if turn:
                 yield _assistant(turn)
@@ -146,6 +146,9 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
             yield _other(index, kind, item)
     if turn:
         yield _assistant(turn)
+
+
+_MESSAGE_FIELDS = ("type", "id", "role", "content", "status", "phase")
 
 
 def _assistant(turn: Item) -> Item:
@@ -159,13 +162,17 @@ def _other(index: int, kind: object, item: Item) -> Item:
         content = item.get("output")
         return {
             "role": "tool",
-            "tool_call_id": str(item.get("call_id", "")),
+            "tool_call_id": str(item.get("call_id") or ""),
             "content": _parts(index, content) if isinstance(content, list) else content,
         }
     raise _invalid(f"input[{index}] has the type {kind!r}, which is not supported", "input")
 
 
 def _content(index: int, item: Item) -> Any:
+    try:
+        require_known_fields(item, _MESSAGE_FIELDS)
+    except ValueError as error:
+        raise _invalid(f"input[{index}] has an {error}", "input") from None
     content = item.get("content")
     return _parts(index, content) if isinstance(content, list) else content
 
@@ -182,16 +189,16 @@ def _parts(index: int, parts: list[Any]) -> list[Item]:
 
 def _reasoning(item: Item) -> str:
     parts = item.get("content") or item.get("summary") or []
-    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
 
 
 def _call(item: Item) -> Item:
-    function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
-    return {"type": "function", "id": str(item.get("call_id", "")), "function": function}
+    function = {"name": item.get("name"), "arguments": item.get("arguments")}
+    return {"type": "function", "id": str(item.get("call_id") or ""), "function": function}
 
 
 def _tool(index: int, tool: Item) -> Item:
-    if tool.get("type", "function") != "function":
+    if (tool.get("type") or "function") != "function":
         raise _invalid(f"tools[{index}] has the type {tool['type']!r}: only functions are supported", "tools")
     function = {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
     return {"type": "function", "function": function}
