@@ -25,8 +25,8 @@ _NEAR = 0.85
 #: Name of a model; as in llama-server's API, None is the default one.
 ModelName = Annotated[str, BeforeValidator(lambda name: DEFAULT if name is None else name)]
 
-#: Number of tokens; None and llama-server's -1: up to the context size.
-TokenLimit = Annotated[int | None, BodyField(ge=0), BeforeValidator(lambda value: None if value == -1 else value)]
+#: Number of tokens; -1: up to the end of the context; None: the default.
+TokenLimit = Annotated[int | None, BodyField(ge=-1)]
 
 #: Added to the logits of tokens; False: the tokens are never generated.
 Bias = float | Literal[False]
@@ -68,7 +68,7 @@ class GenerationRequest(Sampling):
         n: number of choices for each prompt.
         stream: stream the response as events.
         stream_options: options of the stream.
-        max_tokens: maximum number of tokens to generate; None: up to the context size.
+        max_tokens: maximum number of tokens to generate; -1: up to the end of the context; None: the default.
         n_predict: llama-server's name of ``max_tokens``.
         seed: seed for random numbers, of any size. None and -1: a new one each time.
         stop: strings that end the generation.
