@@ -126,8 +126,8 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
         model->vocab = llama_model_get_vocab(model->raw);
         return model;
     }
+    pyg::require_vocabulary(path);
     const gguf_context_ptr head = pyg::head_of(path);
-    require_vocabulary(path, head.get());
     bool is_mapped = options.use_mmap;
     if (is_mapped && !options.vocab_only) {
         model->files = pyg::watch_parts(path);

@@ -86,6 +86,23 @@ def with_hints(group: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     return decorate
 
 
+def renamed(**names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorate a function to accept earlier names of its parameters: earlier name -> name."""
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            given = {names.get(name, name): value for name, value in kwargs.items()}
+            if len(given) < len(kwargs):
+                twice = next(names[name] for name in kwargs if name in names and names[name] in kwargs)
+                raise TypeError(f"{function.__name__}() got two values for the parameter {twice!r}")
+            return cast("Callable[..., _R]", function)(*args, **given)
+
+        return wrapper
+
+    return decorate
+
+
 # --- attributes, calls and loops ----------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ from pyggml.options.recommended import recommended
 from pyggml.quant import GGMLType
 from pyggml.source import Source, identify
 from pyggml.types import SamplingParams
+from pyggml.units import bits_per_weight
 
 # Errors with which a model loads and generates, but does not chat or stop correctly.
 _LOADS_WITH = frozenset({"template-unreadable", "template-fails", "bad-token-id"})
@@ -72,7 +73,6 @@ def _report(facts: ModelFacts) -> ModelReport:
     sampling = None if model is None else _sampling(model, problems)
     sizes = sizes_of(facts.check.sizes, facts.metadata, facts.rope)
     n_bytes = sum(tensor.n_bytes for tensor in facts.tensors)
-    bits_per_weight = round(8 * n_bytes / facts.n_params, 3) if facts.n_params else 0.0
     architecture = str(facts.metadata.get("general.architecture", ""))
     variant = _variant(facts, sizes, template)
     ordered = tuple(sorted(problems, key=lambda problem: problem.severity))  # errors come before warnings
@@ -91,7 +91,7 @@ def _report(facts: ModelFacts) -> ModelReport:
         types=by_type(facts.tensors),
         parts=by_part(facts.tensors),
         layers=by_layer(facts.tensors),
-        quantization=QuantizationReport(*facts.storage, bits_per_weight),
+        quantization=QuantizationReport(*facts.storage, bits_per_weight(n_bytes, facts.n_params)),
         **sizes.values,
         per_layer=sizes.per_layer,
         rope=sizes.rope,

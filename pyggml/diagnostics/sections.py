@@ -70,7 +70,8 @@ def _facts(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 def _model(report: ModelReport) -> Iterator[tuple[str, str]]:
     yield "file" if report.format == "gguf" else "directory", str(report.path)
-    yield "format", f"{_FORMATS[report.format]}, {counted(len(report.files), 'file')}, {bytes_text(report.n_bytes)}"
+    n_bytes = sum(file.n_bytes for file in report.files)
+    yield "format", f"{_FORMATS[report.format]}, {counted(len(report.files), 'file')}, {bytes_text(n_bytes)}"
     kind = f" ({report.variant_kind})" if report.variant and report.variant_kind else ""
     yield "model", _joined(f"{report.variant}{kind}", report.architecture and f"architecture {report.architecture}")
     if report.n_tensors:
