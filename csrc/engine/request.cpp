@@ -32,7 +32,8 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
     : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), logits(nullptr),
       stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop), submitted_(Clock::now()),
       deadline_(deadline_after(options.timeout_s)), waker_(options.waker ? shared_object(options.waker) : nullptr),
-      tag_(options.tag), logprobs_("logprobs", options.n_logprobs, model.n_vocab()),
+      tag_(options.tag), has_processed_logprobs_(options.processed_logprobs),
+      logprobs_("logprobs", options.n_logprobs, model.n_vocab()),
       prompt_logprobs_("prompt_logprobs", options.n_prompt_logprobs, model.n_vocab()) {
     tokens            = checked_prompt(model, n_ctx, prompt, n_prompt);
     needs_all_logits  = prompt_logprobs_.wanted();
@@ -71,7 +72,9 @@ void Request::prefilled(uint32_t n_tokens) {
 }
 
 void Request::record_logprobs(const float * row, int32_t n_vocab, int32_t token_id) {
-    logprobs_of(row, n_vocab, token_id, logprobs_.n_top(), scratch_logprobs_);
+    if (!processed_logprobs()) {
+        logprobs_of(row, n_vocab, token_id, logprobs_.n_top(), scratch_logprobs_);
+    }
     std::lock_guard<std::mutex> lock(mutex_);
     logprobs_.append(scratch_logprobs_);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,11 @@ Message = Mapping[str, Any] | ChatMessage
 _TOOL_CHOICES = ("auto", "none", "required")
 # The variable that templates read to show the model the schema of its answer.
 _SHOWN_SCHEMA = "response_format"
+# White space and fences around JSON in grammars of the engine's chat code.
+_FENCED_OR_SPACED = re.compile(
+    r'(?:space )*\("```json" space response-format space "```" \| space response-format space\)'
+    r"|(?:space )+response-format(?: space)?"
+)
 # The defaults of a request.
 _PLAIN: dict[str, Any] = {
     "tool_choice": "none",
@@ -109,6 +115,7 @@ class ChatTemplates(ClosableOwner):
         split_reasoning: bool = True,
         json_schema: Mapping[str, Any] | str | None = None,
         grammar: str | None = None,
+        content_grammar: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> ChatPrompt:
         """Render a conversation in the format that the model was trained on.
@@ -125,7 +132,8 @@ class ChatTemplates(ClosableOwner):
                 in ``template_kwargs``, or True.
             split_reasoning: separate reasoning from content; False leaves it in the content, with its tags.
             json_schema: JSON schema that the content must match.
-            grammar: GBNF grammar that the whole answer must match.
+            grammar: GBNF grammar that the whole answer must match, including reasoning.
+            content_grammar: GBNF grammar that the content must match.
             template_kwargs: additional variables for the template; JSON values.
 
         Raises:
@@ -139,10 +147,11 @@ class ChatTemplates(ClosableOwner):
         if thinking is None:
             thinking = variables.pop("enable_thinking", True)
         selection = _select_tools(tools, tool_choice)
-        if selection.tools and selection.choice != "none" and (json_schema is not None or grammar is not None):
+        form = next((each for each in (json_schema, grammar, content_grammar) if each is not None), None)
+        if selection.tools and selection.choice != "none" and form is not None:
             raise InvalidParameterError(
-                "tools cannot be combined with a json_schema or grammar for the answer: give only one of them, or "
-                "tool_choice='none'"
+                "tools cannot be combined with a json_schema, grammar, choices or regex for the answer: give only one "
+                "of them, or tool_choice='none'"
             )
         request: dict[str, Any] = {
             **_PLAIN,
@@ -163,7 +172,18 @@ class ChatTemplates(ClosableOwner):
             return self._with_calls(request, selection)
         if json_schema is not None:
             return self._with_schema(request, json_schema)
-        return self._render(request)
+        return self._render(request) if content_grammar is None else self._with_content(request, content_grammar)
+
+    def _with_content(self, request: dict[str, Any], grammar: str) -> ChatPrompt:
+        """Render a prompt whose answer must match a grammar, after any reasoning. Its parser expects any content."""
+        fallbacks, prompt = FallbackSchemas(), self._render(request)
+        fields = {**request, "json_schema": json.dumps(fallbacks.for_content(grammar))}
+        formatted = self._render(fields, fallbacks)
+        bare = _FENCED_OR_SPACED.sub("response-format", formatted._grammar or "")
+        prefix = formatted.grammar_prefix
+        start = f"root ::= {json.dumps(prefix, ensure_ascii=False)} " if prefix else "root ::= "
+        bare = bare.replace(f"{start}space ", start)
+        return replace(formatted, text=prompt.text, _format=prompt._format, _grammar=bare or None)
 
     def _with_schema(self, request: dict[str, Any], schema: Mapping[str, Any] | str) -> ChatPrompt:
         """Render a prompt whose answer must match a schema."""

@@ -184,6 +184,12 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
         "other_names": ("--grammar-file",),
         "help": "GBNF grammar that constrains the text, or a file with one.",
     },
+    "choices": {"type": click.STRING, "many": True, "help": "A text that the output may be; may be repeated."},
+    "bad_words": {"type": click.STRING, "many": True, "help": "Text to keep out of the output; may be repeated."},
+    "allowed_token_ids": {
+        "type": FuncParamType(_ids),
+        "help": "The only token ids that may be generated, separated by commas.",
+    },
     "stop_token_ids": {"type": FuncParamType(_ids), "help": "Token ids that end the generation, separated by commas."},
     "logit_bias": {
         "type": FuncParamType(_bias),
