@@ -104,7 +104,7 @@ class ChatRequest(PromptRequest):
             trigger_patterns=prompt.trigger_patterns if lazy else (),
             trigger_tokens=prompt.trigger_tokens if lazy else (),
         )
-        return dataclasses.replace(params, **{**dict.fromkeys(FORMATS), "grammar": grammar})
+        return dataclasses.replace(params, json_schema=None, choices=None, regex=None, grammar=grammar)
 
     def _token_ids(self, templates: ChatTemplates, prompt: str) -> list[int]:
         """Encode the prompt, keeping special tokens in messages as text; see :mod:`pyggml.chat.quoting`."""

@@ -10,11 +10,13 @@ from typing import Any
 from pyggml.schema._gbnf_elements import AddRule, Ranges, any_of, char_class, repeated
 
 if sys.version_info >= (3, 11):
-    from re import _constants as sre  # type: ignore[attr-defined]
+    from re import _constants as sre_constants  # type: ignore[attr-defined]
     from re import _parser as sre_parse  # type: ignore[attr-defined]
 else:
-    import sre_constants as sre
+    import sre_constants
     import sre_parse
+
+sre: Any = sre_constants
 
 _LAST = 0x10FFFF
 # The characters that a JSON string contains unescaped, and the escapes for others.

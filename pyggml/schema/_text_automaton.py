@@ -22,7 +22,7 @@ _BEGIN, _END = "begin", "end"  # assertions
 class TextAutomaton(Protocol):
     """A deterministic automaton over characters."""
 
-    start: Hashable
+    start: Any
 
     def moves(self, state: Any) -> list[tuple[Ranges, Hashable]]:
         """Return the next states, each with its characters, which are disjoint; other characters lead nowhere."""
@@ -116,7 +116,8 @@ class Pattern:
             elif kind is sre.SUBPATTERN and not value[1] and not value[2]:
                 start = self._add(value[3], start)
             elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT):
-                start = self._repeat(*value, start)
+                least, most, body = value
+                start = self._repeat(least, most, body, start)
             else:
                 what = "an assertion" if kind in (sre.AT, sre.ASSERT, sre.ASSERT_NOT) else f"{kind}".lower()
                 raise ValueError(f"the pattern uses {what.replace('_', ' ')}, which a grammar cannot express")

@@ -56,7 +56,8 @@ def test_bad_words_do_not_appear(llm: pyggml.LLM) -> None:
     words = free.text.split()
     assert len(words) > 3
     for bad in (words[1], " ".join(words[1:3])):
-        for params in ({}, {"temperature": 0.8, "seed": 1}):
+        for temperature in (0.0, 0.8):
+            params: dict[str, Any] = {"temperature": temperature, "seed": 1}
             done = llm.generate(PROMPT, max_tokens=20, bad_words=[bad], **params)
             assert f" {bad} " not in f" {done.text} "
     pair = free.token_ids[3:5]

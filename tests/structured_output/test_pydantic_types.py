@@ -79,7 +79,7 @@ TYPES: dict[str, Any] = {
     "whole decimal": Annotated[Decimal, Field(max_digits=3, decimal_places=0)],
     "pattern of limited length": Annotated[str, Field(pattern=r"^[a-z]+(-[a-z]+)*$", min_length=3, max_length=12)],
     "stripped": Annotated[str, pydantic.StringConstraints(strip_whitespace=True, min_length=2, max_length=9)],
-    "list of few": pydantic.conlist(Annotated[int, Field(ge=0)], min_length=2, max_length=3),
+    "list of few": pydantic.conlist(pydantic.NonNegativeInt, min_length=2, max_length=3),
     "discriminated": Annotated[Union[Cat, Dog], Field(discriminator="kind")],  # noqa: UP007
     "identifiers": tuple[uuid.UUID, pydantic.UUID4, ipaddress.IPv4Address, pydantic.IPvAnyAddress],
     "keys": Annotated[dict[Colour, bool], Field(min_length=1)],
