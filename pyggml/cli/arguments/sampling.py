@@ -205,7 +205,7 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
     "samplers": {"type": FuncParamType(_names), "help": "Samplers in the order they run, separated by commas."},
 }
 
-#: All fields of SamplingParams except logprobs.
+#: All fields of SamplingParams except those of logprobs.
 OPTIONS = {
     field.name: SamplingOption(field, **{"type": field_type(field), **_FIELD_SETTINGS.get(field.name, {})})
     for field in fields_of(SamplingParams).values()
