@@ -30,7 +30,7 @@ TokenConstraints::TokenConstraints(const Model & model, const pyg_sampling & opt
 
 const std::vector<int32_t> & TokenConstraints::forbidden(bool must_stop) {
     forbidden_.clear();
-    if (generated_.size() < min_tokens_ && !must_stop) {
+    if (needs_more() && !must_stop) {
         forbidden_ = stop_token_ids_;
     }
     for (const std::vector<int32_t> & sequence : bad_) {

@@ -16,7 +16,9 @@ class TokenConstraints {
     TokenConstraints(const Model & model, const pyg_sampling & options, const std::vector<int32_t> & stop_token_ids);
 
     // True if nothing is forbidden, from here on.
-    bool none() const { return allowed_.empty() && bad_.empty() && generated_.size() >= min_tokens_; }
+    bool none() const { return allowed_.empty() && bad_.empty() && !needs_more(); }
+    // True if there are fewer tokens than the minimum.
+    bool needs_more() const { return generated_.size() < min_tokens_; }
 
     bool                         allows(int32_t token_id) const { return allowed_.empty() || is_allowed(token_id); }
     const std::vector<int32_t> & allowed() const { return allowed_; }  // sorted; empty: all

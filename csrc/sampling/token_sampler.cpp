@@ -102,7 +102,8 @@ TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampli
 }
 
 int32_t TokenSampler::sample(float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
-    const Biased biased(row, biases_, constraints_.forbidden(grammar_ && grammar_->must_end()));
+    const Biased biased(row, biases_,
+                        constraints_.forbidden(constraints_.needs_more() && grammar_ && grammar_->must_end()));
     int32_t      token_id;
     try {
         token_id =

@@ -65,6 +65,10 @@ class _SchemaGenerator(GenerateJsonSchema):
             return {"type": "string", "pattern": f"^{NAIVE_DATETIME}$"}
         return _at_a_time(super().datetime_schema(schema), schema)
 
+    def json_schema(self, schema: Any) -> JsonSchemaValue:
+        """A text of JSON, which no grammar for strings expresses."""
+        return {**super().json_schema(schema), "format": "json-string"}
+
     def url_schema(self, schema: Any) -> JsonSchemaValue:
         """A URL with one of the type's schemes."""
         return _with_scheme(super().url_schema(schema), schema)

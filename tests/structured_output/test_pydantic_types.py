@@ -146,6 +146,7 @@ def test_a_type_that_contains_itself_without_an_end_is_refused() -> None:
 def test_what_cannot_be_ensured_is_refused() -> None:
     for kind, place in (
         (pydantic.FilePath, "#/format"),
+        (pydantic.Json[list[int]], "#/format"),
         (Annotated[set[str], Field(min_length=2)], "#/uniqueItems"),
     ):
         with pytest.raises(pyggml.GrammarError, match=f"^{place}: a grammar cannot express"):
