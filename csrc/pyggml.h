@@ -835,7 +835,8 @@ typedef struct pyg_sampling {
     float                mirostat_eta;
     float                adaptive_target;  // negative: off
     float                adaptive_decay;
-    int32_t              min_keep;  // fewest tokens that every filtering sampler leaves; 0: no minimum
+    int32_t              min_keep;    // fewest tokens that every filtering sampler leaves; 0: no minimum
+    int32_t              min_tokens;  // no stop token among the first ones, unless the grammar allows nothing else
     uint32_t             seed;
     const char * const * dry_breakers;  // (n_dry_breakers,) or NULL
     const char * const * samplers;      // (n_samplers,) or NULL for the default order, pyg_sampler_order
@@ -844,6 +845,11 @@ typedef struct pyg_sampling {
     const int32_t *      bias_token_ids;  // (n_bias,) or NULL
     const float *        bias_values;     // (n_bias,)
     int32_t              n_bias;
+    const int32_t *      allowed_token_ids;  // (n_allowed,) or NULL: all; with a grammar, stop tokens are allowed, too
+    int32_t              n_allowed;
+    const int32_t *      bad_token_ids;  // sequences that are never generated, one after the other, or NULL
+    const int32_t *      bad_lengths;    // (n_bad,) their lengths, at least 1
+    int32_t              n_bad;
     const char *         grammar;         // GBNF, or NULL
     const char *         grammar_root;    // name of the start rule
     const char *         grammar_prefix;  // text that it reads before the first token, or NULL; not with grammar_lazy
@@ -880,6 +886,9 @@ typedef struct pyg_request_options {
     // logprobs. With n_prompt_logprobs the whole prompt is computed, without the prefix cache.
     int32_t n_logprobs;
     int32_t n_prompt_logprobs;
+    // Logprobs of new tokens are those that they were sampled with: after bias, grammar and samplers, over the tokens
+    // that are left. Otherwise, and for the prompt, they are the log-softmax of the model's logits.
+    bool processed_logprobs;
     // Tokens may be delivered late and many at once if that finishes all requests sooner.
     bool prefer_throughput;
     // End a generation that repeats itself endlessly (engine/repetition.hpp), with PYG_FINISH_REPETITION.
@@ -943,10 +952,10 @@ pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double ti
                             int32_t max_tokens, int32_t * n_out, pyg_request_state * state, pyg_error * err);
 
 // Log-probabilities of tokens [first, first + n): of the generated ones that pyg_request_wait has returned or, with
-// `of_prompt`, of the prompt's (`first` 0 is its second token). They are the log-softmax of the model's logits before
-// temperature, penalties, bias and grammar. logprobs: (n,), of the tokens themselves. top_ids, top: (n, k), the k
-// likeliest tokens and their log-probabilities, likeliest first; k is the requested number, at most the vocabulary's
-// size. PYG_ERR_INVALID_PARAMETER when there are fewer, or none were requested.
+// `of_prompt`, of the prompt's (`first` 0 is its second token). logprobs: (n,), of the tokens themselves. top_ids, top:
+// (n, k), the k likeliest tokens and their log-probabilities, likeliest first; k is the requested number, at most the
+// vocabulary's size. Where processed_logprobs leave fewer tokens, the rest is -1 and -infinity.
+// PYG_ERR_INVALID_PARAMETER when there are fewer, or none were requested.
 pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,
                                 int32_t * top_ids, float * top, pyg_error * err);
 

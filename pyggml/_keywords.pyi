@@ -82,11 +82,17 @@ class SamplingOverrides(TypedDict, total=False):
     stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int]
     repetition_guard: bool | None
+    min_tokens: int
+    bad_words: Sequence[str | Sequence[int]]
+    allowed_token_ids: Sequence[int] | None
     ignore_eos: bool
     logit_bias: Mapping[int, float] | None
     grammar: str | Grammar | None
     json_schema: Mapping[str, Any] | str | type | object | None
+    choices: Sequence[str] | None
+    regex: str | None
     timeout_s: float | None
     logprobs: int
+    logprobs_mode: str
     prompt_logprobs: int
     response_format: Mapping[str, Any] | type | None

@@ -33,7 +33,7 @@ from pyggml.generation.batch_generation import Batch, Progress
 from pyggml.generation.embedding import Embedder, EmbeddingMethods
 from pyggml.generation.embedding_batches import GrowingContext
 from pyggml.generation.engine import Engine
-from pyggml.generation.param_merging import merge, without_schema
+from pyggml.generation.param_merging import format_grammar, merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
 from pyggml.generation.stream import Stream
 from pyggml.importer.convert import Accept
@@ -254,7 +254,8 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
         """As :meth:`generate_batch`, for coroutines; ``prompts`` is read and ``progress`` called in the event loop."""
         from asyncio import to_thread  # imported late to keep "import pyggml" fast
 
-        params = await to_thread(without_schema, merge(params, overrides))
+        params = merge(params, overrides)
+        await to_thread(format_grammar, params)
         return await Batch.of_prompts(prompts, params, self.tokenizer, parse_special, progress).arun(self._engine)
 
     def generate_n(

@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from pyggml._core import json_forms
+from pyggml._core.cached_property import cached_property
 from pyggml._core.hints import hints
 from pyggml._core.json_forms import JSONReady, NamesTokens, Result
 from pyggml._core.json_forms import TextOffsets as TextOffsets
+from pyggml.errors import OutputParsingError
 from pyggml.options.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
 from pyggml.options.sampling import Grammar as Grammar
 from pyggml.options.sampling import SamplingParams as SamplingParams
+from pyggml.schema.typed_values import parse_output
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "timeout"]
 
@@ -64,7 +67,7 @@ class TokenLogprob(NamedTuple):
 
 
 class TokenLogprobs(NamedTuple):
-    """The log probability of one token of a text and of its alternatives: the log-softmax of the model's raw logits.
+    """The log probability of one token of a text and of its alternatives; see ``logprobs_mode``.
 
     Attributes:
         token_id: the token in the text.
@@ -105,9 +108,33 @@ class Completion(Result):
     timings: Timings
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
+    _json_schema: Any = field(default=None, repr=False, compare=False)
 
     _hints = hints("completion")
     _openai = ("text_completion", "cmpl")
+
+    @cached_property
+    def parsed(self) -> Any:
+        """The output in the form that ``json_schema`` or ``response_format`` requested, parsed on first access.
+
+        With a type, an object of this type (a pydantic model, a dataclass, ``list[int]`` ...); with a schema, the JSON
+        value; without, or if the model called tools instead, None.
+
+        Raises:
+            OutputParsingError: the output was cut off, so that ``finish_reason`` is not "stop", or the type's own
+                checks, such as a pydantic validator, reject it.
+        """
+        if self._json_schema is None or self.finish_reason == "tool_calls":
+            return None
+        if self.finish_reason != "stop":
+            advice = ": raise max_tokens" if self.finish_reason == "length" else ""
+            raise OutputParsingError(f"the output was cut off (finish_reason {self.finish_reason!r}){advice}")
+        return parse_output(self._json_schema, self._content)
+
+    @property
+    def _content(self) -> str:
+        """The text that follows the requested form."""
+        return self.text
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
         return _text_choice(self, tokenizer)

@@ -35,7 +35,8 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
       stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop),
       repetition_guard_(options.repetition_guard), submitted_(Clock::now()),
       deadline_(deadline_after(options.timeout_s)), waker_(options.waker ? shared_object(options.waker) : nullptr),
-      tag_(options.tag), logprobs_("logprobs", options.n_logprobs, model.n_vocab()),
+      tag_(options.tag), has_processed_logprobs_(options.processed_logprobs),
+      logprobs_("logprobs", options.n_logprobs, model.n_vocab()),
       prompt_logprobs_("prompt_logprobs", options.n_prompt_logprobs, model.n_vocab()) {
     tokens            = checked_prompt(model, n_ctx, prompt, n_prompt);
     needs_all_logits  = prompt_logprobs_.wanted();
@@ -74,7 +75,9 @@ void Request::prefilled(uint32_t n_tokens) {
 }
 
 void Request::record_logprobs(const float * row, int32_t n_vocab, int32_t token_id) {
-    logprobs_of(row, n_vocab, token_id, logprobs_.n_top(), scratch_logprobs_);
+    if (!processed_logprobs()) {
+        logprobs_of(row, n_vocab, token_id, logprobs_.n_top(), scratch_logprobs_);
+    }
     std::lock_guard<std::mutex> lock(mutex_);
     logprobs_.append(scratch_logprobs_);
 }

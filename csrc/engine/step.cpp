@@ -262,8 +262,9 @@ void Engine::sample(Sample & sample) {
     const auto start   = Clock::now();
     Request &  request = *sample.request;
     sample.status      = guard(&sample.error, [&] {
-        sample.token_id =
-            sample.logits ? request.sampler()->sample(sample.logits, n_vocab_) : device_sampler_.token(sample.row);
+        sample.token_id = sample.logits ? request.sampler()->sample(sample.logits, n_vocab_, request.n_logprobs(),
+                                                                    request.processed_logprobs())
+                                        : device_sampler_.token(sample.row);
         if (request.wants_logprobs() && !request.is_stop(sample.token_id)) {
             request.record_logprobs(sample.logits, n_vocab_, sample.token_id);
         }

@@ -163,7 +163,7 @@ def plain(value: Any) -> Any:
 
 def plain_fields(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass, and the properties in its ``_derived``, as JSON values."""
-    names = [each.name for each in dataclasses.fields(value)]
+    names = [each.name for each in dataclasses.fields(value) if not each.name.startswith("_")]
     return {name: plain(getattr(value, name)) for name in (*names, *getattr(value, "_derived", ()))}
 
 

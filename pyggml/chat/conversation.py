@@ -80,7 +80,7 @@ class Conversation:
             ) from None
 
     def render(self, templates: ChatTemplates, **form: Any) -> ChatPrompt:
-        """Render the prompt; ``form`` is the ``json_schema`` or ``grammar`` that the answer has to follow.
+        """Render the prompt; ``form`` is the ``json_schema``, ``grammar`` or ``content_grammar`` of the answer.
 
         Raises:
             InvalidParameterError: the template rejects the conversation, or the options contradict each other.

@@ -37,6 +37,10 @@ class FallbackSchemas:
         """Replace the schema of an answer."""
         return self._constant(lambda: grammar_of(schema))
 
+    def for_content(self, grammar: str) -> Schema:
+        """Return a schema in place of an answer's grammar, which need not match JSON."""
+        return self._constant(lambda: grammar)
+
     def for_tool(self, tool: Mapping[str, Any], *, separate_arguments: bool) -> dict[str, Any]:
         """Replace the schema of a tool's parameters; the tool is in OpenAI's format.
 

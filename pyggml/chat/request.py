@@ -18,9 +18,10 @@ from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.tools import ToolLike, checked_tools
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.engine import Engine
-from pyggml.generation.param_merging import merge
+from pyggml.generation.param_merging import format_grammar, merge
 from pyggml.generation.pending_request import PromptRequest
 from pyggml.options.chat_defaults import chosen
+from pyggml.options.sampling import FORMATS
 from pyggml.schema.grammar import as_text
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import Grammar, SamplingParams
@@ -98,9 +99,10 @@ class ChatRequest(PromptRequest):
 
     def _sampling(self, prompt: ChatPrompt) -> SamplingParams:
         """Add the grammar of the prompt's tools, or of reasoning that precedes an answer with a schema."""
-        params, is_free = self.params, self.params.json_schema is None and self.params.grammar is None
-        wraps_schema = params.json_schema is not None and self.conversation.thinks and prompt.thinking_start
-        if prompt.grammar is None or not (is_free or wraps_schema):
+        params, is_free = self.params, all(getattr(self.params, name) is None for name in FORMATS)
+        follows_reasoning = not is_free and self.params.grammar is None
+        wraps_format = follows_reasoning and self.conversation.thinks and prompt.thinking_start
+        if prompt.grammar is None or not (is_free or wraps_format):
             return params
         lazy = prompt.grammar_lazy
         grammar = Grammar(
@@ -110,7 +112,7 @@ class ChatRequest(PromptRequest):
             trigger_patterns=prompt.trigger_patterns if lazy else (),
             trigger_tokens=prompt.trigger_tokens if lazy else (),
         )
-        return dataclasses.replace(params, grammar=grammar, json_schema=None)
+        return dataclasses.replace(params, json_schema=None, choices=None, regex=None, grammar=grammar)
 
 
 class ChatModel(Protocol):
@@ -203,9 +205,10 @@ chat_method = _with_parameters_of(chat_request)
 
 def _format_arguments(params: SamplingParams) -> dict[str, Any]:
     """The required format of the answer, as arguments for :meth:`ChatTemplates.render`."""
-    schema, grammar = params.json_schema, params.grammar
-    if schema is not None:
-        return {"json_schema": as_text(schema)}
-    if grammar is not None:
-        return {"grammar": grammar.text if isinstance(grammar, Grammar) else grammar}
-    return {}
+    if params.json_schema is not None:
+        return {"json_schema": as_text(params.json_schema)}
+    grammar = format_grammar(params)
+    if grammar is None:
+        return {}
+    name = "content_grammar" if params.grammar is None else "grammar"
+    return {name: grammar.text if isinstance(grammar, Grammar) else grammar}

@@ -22,7 +22,7 @@ class ChatChunkBuilder(ChunkBuilder):
 
     def __init__(self, pending: ChatRequest) -> None:
         """Build the answer to a request, which need not be submitted yet."""
-        super().__init__(pending.tokenizer, ())
+        super().__init__(pending)
         self._pending = pending
         self._parser: ChatParser | None = None
         self._message = ChatMessage()  # once the answer has ended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +34,11 @@ Message = Mapping[str, Any] | ChatMessage
 _TOOL_CHOICES = ("auto", "none", "required")
 # The variable that templates read to show the model the schema of its answer.
 _SHOWN_SCHEMA = "response_format"
+# White space and fences around JSON in grammars of the engine's chat code.
+_FENCED_OR_SPACED = re.compile(
+    r'(?:space )*\("```json" space response-format space "```" \| space response-format space\)'
+    r"|(?:space )+response-format(?: space)?"
+)
 
 
 class ChatTemplates(ClosableOwner):
@@ -114,6 +120,7 @@ class ChatTemplates(ClosableOwner):
         split_reasoning: bool = True,
         json_schema: Mapping[str, Any] | str | None = None,
         grammar: str | None = None,
+        content_grammar: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> ChatPrompt:
         """Render a conversation in the format that the model was trained on.
@@ -130,7 +137,8 @@ class ChatTemplates(ClosableOwner):
                 in ``template_kwargs``, or True.
             split_reasoning: separate reasoning from content; False leaves it in the content, with its tags.
             json_schema: JSON schema that the content must match.
-            grammar: GBNF grammar that the whole answer must match.
+            grammar: GBNF grammar that the whole answer must match, including reasoning.
+            content_grammar: GBNF grammar that the content must match.
             template_kwargs: additional variables for the template; JSON values.
 
         Raises:
@@ -151,6 +159,7 @@ class ChatTemplates(ClosableOwner):
             split_reasoning=flag("split_reasoning", split_reasoning),
             json_schema=json_schema,
             grammar=grammar,
+            content_grammar=content_grammar,
             template_kwargs=template_kwargs,
         )
 
@@ -167,6 +176,7 @@ class ChatTemplates(ClosableOwner):
         split_reasoning: bool = True,
         json_schema: Mapping[str, Any] | str | None = None,
         grammar: str | None = None,
+        content_grammar: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> ChatPrompt:
         """Render checked messages with parsed arguments; texts in them may be quoted, as the prompt's is then."""
@@ -177,8 +187,8 @@ class ChatTemplates(ClosableOwner):
         calls = bool(selection.tools) and selection.choice != "none"
         if calls and (json_schema is not None or grammar is not None):
             raise InvalidParameterError(
-                "tools cannot be combined with a json_schema or grammar for the answer: give only one of them, or "
-                "tool_choice='none'"
+                "tools cannot be combined with a json_schema, grammar, choices or regex for the answer: give only one "
+                "of them, or tool_choice='none'"
             )
         conversation = _Conversation(
             messages, selection.tools, variables, add_generation_prompt, continue_final_message, split_reasoning
@@ -191,12 +201,28 @@ class ChatTemplates(ClosableOwner):
                 return self._with_calls(renderer, conversation, request, selection)
             if json_schema is not None:
                 return self._with_schema(renderer, conversation, request, json_schema)
-            return self._prompt(renderer, conversation, {**request, "tools": selection.tools})
+            request["tools"] = selection.tools
+            if content_grammar is not None:
+                return self._with_content(renderer, conversation, request, content_grammar)
+            return self._prompt(renderer, conversation, request)
         except RecursionError:
             raise InvalidParameterError(
                 "the conversation is nested too deeply: check the arguments of tool calls, the schemas of tools, and "
                 "template_kwargs"
             ) from None
+
+    def _with_content(
+        self, renderer: PromptRenderer, conversation: _Conversation, request: dict[str, Any], grammar: str
+    ) -> ChatPrompt:
+        """Render a prompt whose answer must match a grammar, after any reasoning. Its parser expects any content."""
+        fallbacks, prompt = FallbackSchemas(), self._prompt(renderer, conversation, request)
+        fields = {**request, "json_schema": json.dumps(fallbacks.for_content(grammar))}
+        formatted = self._prompt(renderer, conversation, fields, fallbacks)
+        bare = _FENCED_OR_SPACED.sub("response-format", formatted._grammar or "")
+        prefix = formatted.grammar_prefix
+        start = f"root ::= {json.dumps(prefix, ensure_ascii=False)} " if prefix else "root ::= "
+        bare = bare.replace(f"{start}space ", start)
+        return replace(formatted, text=prompt.text, _format=prompt._format, _grammar=bare or None)
 
     def _with_schema(
         self,

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from pyggml._core import json_forms
 from pyggml._core.hints import Hints, Record, hints
 from pyggml._core.json_forms import NamesTokens
-from pyggml.chat.typed_values import as_type
 from pyggml.errors import InvalidParameterError
+from pyggml.schema.typed_values import as_type
 from pyggml.types import Chunk, Completion
 
 
@@ -169,6 +169,10 @@ class ChatCompletion(Completion):
 
     _hints: ClassVar[Hints] = {**hints("completion"), **hints("chat_completion")}
     _openai = ("chat.completion", "chatcmpl")
+
+    @property
+    def _content(self) -> str:
+        return self.message.content
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
         message = self.message.to_dict()

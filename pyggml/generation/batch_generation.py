@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from pyggml._core.checks import INT32_MAX, UINT32_MAX, callback, integer
 from pyggml.errors import InvalidParameterError, QueueFullError
 from pyggml.generation.engine import Engine
-from pyggml.generation.param_merging import without_schema
+from pyggml.generation.param_merging import format_grammar
 from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
 from pyggml.generation.request import Request
 from pyggml.generation.stream import Stream
@@ -61,7 +61,8 @@ class Batch:
     ) -> Batch:
         """Complete each prompt. Args and errors as :meth:`LLM.generate_batch <pyggml.LLM.generate_batch>`."""
         callback("progress", progress)
-        request = functools.partial(_request, without_schema(params), tokenizer, parse_special)
+        format_grammar(params)  # raises now, and is cached
+        request = functools.partial(_request, params, tokenizer, parse_special)
         requests = _each(request, _iterator_of(prompts))
         n_total = len(prompts) if isinstance(prompts, Sized) else None
         return cls(requests, n_total=n_total, progress=progress)
@@ -71,7 +72,8 @@ class Batch:
         cls, prompt: Prompt, n: int, params: SamplingParams, tokenizer: Tokenizer, parse_special: bool
     ) -> Batch:
         """Complete one prompt ``n`` times. Args and errors as :meth:`LLM.generate_n <pyggml.LLM.generate_n>`."""
-        token_ids, params = prompt_ids(prompt, tokenizer, parse_special), without_schema(params)
+        format_grammar(params)
+        token_ids = prompt_ids(prompt, tokenizer, parse_special)
         indices = range(integer("n", n, 1, INT32_MAX))
         first = _request(params, tokenizer, parse_special, token_ids)  # created, and so checked, at once
         others = (_request(_nth_params(params, i), tokenizer, parse_special, token_ids) for i in indices[1:])

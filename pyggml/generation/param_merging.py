@@ -11,7 +11,7 @@ from pyggml._native.vocab import Vocab
 from pyggml.errors import InvalidParameterError
 from pyggml.options.chat_defaults import with_defaults
 from pyggml.schema import grammar as schema_grammar
-from pyggml.types import SamplingParams
+from pyggml.types import Grammar, SamplingParams
 
 
 def merge(
@@ -38,26 +38,31 @@ def merge(
     return dataclasses.replace(params, **overrides) if overrides else params
 
 
-def without_schema(params: SamplingParams) -> SamplingParams:
-    """Replace the JSON schema, if any, by a grammar.
+def format_grammar(params: SamplingParams) -> str | Grammar | None:
+    """Return the grammar for the format of the output, whichever parameter sets it.
 
     Raises:
-        GrammarError, InvalidParameterError: as :func:`pyggml.schema.grammar.grammar_of`.
+        GrammarError, InvalidParameterError: as :func:`pyggml.schema.grammar.grammar_of`, or the regular expression
+            cannot be expressed as a grammar.
     """
-    if params.json_schema is None:
-        return params
-    return dataclasses.replace(params, json_schema=None, grammar=schema_grammar.grammar_of(params.json_schema))
+    if params.json_schema is not None:
+        return schema_grammar.grammar_of(params.json_schema)
+    if params.choices is not None:
+        return schema_grammar.grammar_of_choices(params.choices)
+    return params.grammar if params.regex is None else schema_grammar.grammar_of_regex(params.regex)
 
 
 def in_token_ids(
     params: SamplingParams, model_stop_ids: Iterable[int], vocab: Vocab
 ) -> tuple[SamplingParams, list[int]]:
-    """Convert parameters for the engine: a schema to a grammar, and ``ignore_eos`` to a bias.
+    """Convert parameters for the engine: the output's format to a grammar, and ``ignore_eos`` to a bias.
 
     Returns:
         The parameters, and all the tokens that end this generation.
     """
-    params, stop = without_schema(params), set(params.stop_token_ids)
+    grammar, stop = format_grammar(params), set(params.stop_token_ids)
+    if grammar is not params.grammar:
+        params = dataclasses.replace(params, json_schema=None, choices=None, regex=None, grammar=grammar)
     if params.ignore_eos:
         bias = dict(params.logit_bias or {}) | dict.fromkeys(model_stop_ids, float("-inf"))
         params = dataclasses.replace(params, logit_bias=bias)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from pyggml._native.vocab import Vocab
 from pyggml.errors import EmptyPromptError, InvalidParameterError, RequestTimeout
 from pyggml.generation.param_merging import in_token_ids
 from pyggml.generation.request import TOKENS_PER_READ
+from pyggml.options.sampling import FORMATS
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import SamplingParams
 
@@ -35,6 +37,7 @@ class PendingRequest:
 
     Attributes:
         params: sampling parameters; after :meth:`encode` in the engine's terms, without a schema and ``ignore_eos``.
+        json_schema: the parameter of this name, which the output is parsed with.
         token_ids: the prompt, set by :meth:`encode`.
         stop_token_ids: all tokens that end the generation, set by :meth:`encode`.
         is_streamed: the reader takes tokens as they come. False: it waits for the end, so tokens may come late.
@@ -49,6 +52,7 @@ class PendingRequest:
         self, prompt: Prompt, params: SamplingParams, *, is_streamed: bool = True, waits_for_capacity: bool = False
     ) -> None:
         self.params = params
+        self.json_schema = params.json_schema
         self.is_streamed = is_streamed
         self.waits_for_capacity = waits_for_capacity
         self.submitted_s: float | None = None
@@ -60,8 +64,7 @@ class PendingRequest:
         """True if submitting it may take more than a millisecond or two."""
         return (
             _size(self._prompt) > (_LONG_TEXT if isinstance(self._prompt, str) else _LONG_LIST)
-            or self.params.grammar is not None
-            or self.params.json_schema is not None
+            or any(getattr(self.params, name) is not None for name in FORMATS)
             or len(self.params.logit_bias or ()) > _LONG_BIAS
             or self.params.dry_multiplier != 0  # at first, its breakers are searched in the whole vocabulary
         )
@@ -76,6 +79,8 @@ class PendingRequest:
         if not self._is_encoded:
             prompt, params = self._prompt_and_params()
             self.token_ids = int32_array("the prompt", prompt)
+            if params.bad_words:
+                params = dataclasses.replace(params, bad_words=self._bad_sequences(params.bad_words))
             self.params, self.stop_token_ids = in_token_ids(params, model_stop_ids, vocab)
             self._is_encoded = True
 
@@ -93,6 +98,14 @@ class PendingRequest:
                 "cancel() the request"
             )
         return self._prompt, self.params
+
+    def _bad_sequences(self, words: Sequence[str | Sequence[int]]) -> list[Sequence[int]]:
+        """Token ids of ``bad_words``."""
+        if any(isinstance(word, str) for word in words):
+            raise InvalidParameterError(
+                "an engine has no tokenizer for bad_words: pass sequences of token ids, or use an LLM"
+            )
+        return cast("list[Sequence[int]]", list(words))
 
 
 class PromptRequest(PendingRequest):
@@ -135,6 +148,15 @@ class PromptRequest(PendingRequest):
 
     def _prompt_and_params(self) -> tuple[TokenIds, SamplingParams]:
         return prompt_ids(self._prompt, self.tokenizer, self._parse_special), self.params
+
+    def _bad_sequences(self, words: Sequence[str | Sequence[int]]) -> list[Sequence[int]]:
+        """Token ids of ``bad_words``: as in vLLM, those of each text with and without a space before it."""
+        sequences: list[Sequence[int]] = []
+        for word in words:
+            spellings = {word, word.lstrip() or word, f" {word.lstrip()}"} if isinstance(word, str) else ()
+            sequences += [self.tokenizer.encode(each, add_special=False) for each in spellings]
+            sequences += [] if isinstance(word, str) else [word]
+        return list(filter(None, dict.fromkeys(map(tuple, sequences))))
 
 
 def prompt_ids(prompt: Prompt, tokenizer: Tokenizer, parse_special: bool) -> TokenIds:

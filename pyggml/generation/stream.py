@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Generic, TypeVar, cast
 
@@ -10,7 +10,7 @@ from pyggml._core.owner import ClosableOwner, Owner
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.pending_request import PromptRequest
 from pyggml.generation.request import Request
-from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
+from pyggml.tokenizer import StopStrings, StreamDecoder
 from pyggml.types import Chunk, Completion, Timings, TokenLogprobs
 
 C = TypeVar("C", bound=Chunk)
@@ -20,9 +20,11 @@ D = TypeVar("D", bound=Completion)
 class ChunkBuilder:
     """Builds chunks from one request's tokens, and a completion from all the chunks."""
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
-        self._decoder = StreamDecoder(tokenizer)
-        self._stop = StopStrings(stop)
+    def __init__(self, pending: PromptRequest) -> None:
+        """Build the output of a request, which need not be submitted yet."""
+        self._json_schema, self._min_tokens = pending.json_schema, pending.params.min_tokens
+        self._decoder = StreamDecoder(pending.tokenizer)
+        self._stop = StopStrings(pending.stop)
         self._texts: list[str] = []
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
@@ -85,6 +87,7 @@ class ChunkBuilder:
             timings=request.timings if request else Timings(),
             logprobs=None if request is None or request.logprobs is None else list(self._logprobs),
             prompt_logprobs=None if request is None else request.prompt_logprobs,
+            _json_schema=self._json_schema,
         )
 
     def _cut_at_stop(self, request: Request, token_ids: list[int]) -> Chunk:
@@ -94,7 +97,8 @@ class ChunkBuilder:
             return Chunk(text, token_ids, reason, request.stop_reason)
         text = ""
         for n, token_id in enumerate(token_ids, start=1):
-            text += self._stop.feed(self._decoder.feed([token_id]))
+            piece = self._decoder.feed([token_id])
+            text += self._stop.feed(piece) if len(self._token_ids) + n > self._min_tokens else piece
             if self._stop.found is not None:
                 request.cancel()
                 return Chunk(text, token_ids[:n], "stop", self._stop.found)
@@ -196,4 +200,4 @@ class Stream(BaseStream[Chunk, Completion]):
 
     def __init__(self, pending: PromptRequest, request: Request) -> None:
         """Read a request, which was submitted as ``pending``."""
-        super().__init__(request, ChunkBuilder(pending.tokenizer, pending.stop), pending.min_tokens)
+        super().__init__(request, ChunkBuilder(pending), pending.min_tokens)

@@ -28,7 +28,8 @@ _KEYWORDS = {
         "maxContains", "unevaluatedItems",
     ),
     "string": ("minLength", "maxLength", "pattern", "format"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    # "decimalPlaces", the maximum number of decimals, is pyggml's: other validators ignore it.
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "decimalPlaces"),
 }  # fmt: skip
 _GENERAL = (
     "type", "enum", "const", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "$ref", "$dynamicRef",
@@ -73,6 +74,19 @@ def values_of(schema: Schema, place: str) -> list[Any] | None:
     if not possible:
         raise GrammarError(f"{place}: no value can match")
     return possible
+
+
+def finite_values(alternatives: list[Schema], place: str) -> list[Any]:
+    """Return all values that match one of some plain schemas, each once; [] if there are infinitely many."""
+    found: dict[str, Any] = {}
+    for schema in alternatives:
+        values = values_of(schema, place)
+        if values is None and schema.get("type") in (["boolean"], "boolean", ["null"], "null"):
+            values = [None] if "null" in schema["type"] else [True, False]
+        if values is None:
+            return []
+        found |= {_key(value): value for value in values}
+    return list(found.values())
 
 
 def items_of(schema: Schema) -> tuple[list[Any], Any, bool]:

@@ -11,12 +11,17 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyggml._core.checks import shown
 from pyggml.errors import GrammarError, InvalidParameterError
 from pyggml.schema import schema_of
+from pyggml.schema._gbnf_elements import literal
+from pyggml.schema._regex import TEXT_CHARACTERS, pattern_rule, text_chars
+from pyggml.schema._rules import Rules
 from pyggml.schema._schema_converter import Converter
+from pyggml.schema._text_automaton import patterns, text_rule
 
 # A rule's name in GBNF. Literals and character classes come first, so that text inside them is not taken for a name.
 _RULE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^]\\]|\\.)*\]|([A-Za-z][A-Za-z0-9-]*)')
@@ -36,6 +41,30 @@ def grammar_of(schema: Mapping[str, Any] | str | object) -> str:
         InvalidParameterError: as :func:`as_text`.
     """
     return _converted(as_text(schema))
+
+
+def grammar_of_choices(texts: Sequence[str]) -> str:
+    """Return a GBNF grammar that matches one of the texts."""
+    return f"root ::= {' | '.join(map(literal, texts))}\n"
+
+
+@functools.lru_cache(maxsize=64)
+def grammar_of_regex(pattern: str) -> str:
+    """Convert a regular expression, which must match as a whole, to a GBNF grammar with a rule ``root``.
+
+    Raises:
+        GrammarError: the pattern is not a regular expression, or a grammar cannot express it.
+    """
+    rules = Rules()
+    try:
+        try:
+            expression = pattern_rule(pattern, rules.add, text_chars, whole=True)
+        except ValueError:  # it has anchors inside, or it is invalid
+            expression = text_rule(patterns(pattern, whole=True), 0, None, rules, text_chars, TEXT_CHARACTERS)
+    except ValueError as error:
+        raise GrammarError(f"regex {shown(pattern)}: {error}") from None
+    rules.define("root", expression)
+    return str(rules)
 
 
 def with_prefix(grammar: str, prefix: str) -> str:

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, Optional, TypedDict
 import pytest
 
 import pyggml
-from pyggml.chat import tools, typed_values
+from pyggml.chat import tools
 from pyggml.errors import InvalidParameterError
+from pyggml.schema import typed_values
 
 
 class Unit(enum.Enum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,11 +107,33 @@ def test_a_schema_may_say_what_the_engine_does_not_know(thinker: pyggml.LLM) -> 
                 validate(json.loads(done.message.content), schema)
 
 
+@pytest.mark.parametrize("name", THINKING)
+def test_choices_and_patterns_follow_reasoning(thinker: pyggml.LLM, name: str) -> None:
+    weights = {"<think>": 100.0, "</think>": 200.0, "\n": -100.0}
+    bias = {thinker.tokenize(text, add_special=False)[0]: bias for text, bias in weights.items()}
+    for form, pattern in (({"choices": ["yes", "no"]}, "yes|no"), ({"regex": "[0-9]{2}"}, "[0-9]{2}")):
+        done = thinker.chat(ASKED, **form, chat_template=template(name), max_tokens=20, logit_bias=bias)
+        assert re.fullmatch(pattern, done.message.content)
+        assert "</think>" in done.text
+
+
+@pytest.mark.slow
+def test_choices_have_nothing_around_them(thinker: pyggml.LLM) -> None:
+    """In the grammar of every template whose answers begin with reasoning."""
+    n_thinking = 0
+    for path in TEMPLATES.glob("*.jinja"):
+        prompt = thinker.chat_templates(path).render(ASKED, content_grammar='root ::= "yes" | "no"')
+        n_thinking += bool(prompt.thinking_start)
+        thinker.chat(ASKED, choices=["yes", "no"], chat_template=path, max_tokens=1)  # it matches its prefix
+        assert not re.search("space response-format|response-format space", prompt.grammar or "")
+    assert n_thinking > 10
+
+
 REFUSED: dict[str, Schema] = {
     "uniqueItems": {"type": "array", "uniqueItems": True},
     "not": {"type": "integer", "not": {"const": 3}},
     "contains": {"type": "array", "contains": {"const": 1}},
-    "patternProperties": {"type": "object", "patternProperties": {"^a": {"type": "null"}}},
+    "patternProperties": {"type": "object", "patternProperties": {"^a": {"type": "null"}, "^b": {}}},
     "if": {"if": {"type": "string"}, "then": {"maxLength": 3}},
     "pattern": {"type": "string", "pattern": "a(?=b)"},
 }

@@ -129,6 +129,8 @@ _METAVARS = {
     "tensor_split": "N,N...",
     "override_tensor": "PATTERN=DEVICE,...",
     "stop_token_ids": "IDS",
+    "allowed_token_ids": "IDS",
+    "regex": "PATTERN",
     "samplers": "NAMES",
     "logit_bias": "ID=NUMBER",
 }

@@ -183,6 +183,12 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
         "other_names": ("--grammar-file",),
         "help": "GBNF grammar that constrains the text, or a file with one.",
     },
+    "choices": {"type": click.STRING, "many": True, "help": "A text that the output may be; may be repeated."},
+    "bad_words": {"type": click.STRING, "many": True, "help": "Text to keep out of the output; may be repeated."},
+    "allowed_token_ids": {
+        "type": FuncParamType(_ids),
+        "help": "The only token ids that may be generated, separated by commas.",
+    },
     "stop_token_ids": {"type": FuncParamType(_ids), "help": "Token ids that end the generation, separated by commas."},
     "logit_bias": {
         "type": FuncParamType(_bias),
@@ -198,7 +204,7 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
     "samplers": {"type": FuncParamType(_names), "help": "Samplers in the order they run, separated by commas."},
 }
 
-#: All fields of SamplingParams except logprobs.
+#: All fields of SamplingParams except those of logprobs.
 OPTIONS = {
     field.name: SamplingOption(field, **{"type": field_type(field), **_FIELD_SETTINGS.get(field.name, {})})
     for field in fields_of(SamplingParams).values()

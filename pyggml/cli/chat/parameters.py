@@ -144,6 +144,8 @@ def _range(field: Field) -> str:
 _SYNTAX = {
     "stop": "any text",
     "stop_token_ids": "token ids, separated by commas",
+    "allowed_token_ids": "token ids, separated by commas",
+    "regex": "a regular expression",
     "samplers": "names, separated by commas",
     "logit_bias": "TOKEN_ID=NUMBER, such as 42=-5",
     "grammar": "the name of a file with a GBNF grammar",

@@ -32,6 +32,8 @@ class Execute(Sampling):
         stop: strings that end the generation.
         grammar: GBNF grammar that the output must match.
         json_schema: JSON schema that the output must match.
+        choices: the output is one of these texts.
+        regex: regular expression that matches the whole output.
         timeout_s: seconds after which the generation stops; the text so far is returned.
     """
 
@@ -42,6 +44,8 @@ class Execute(Sampling):
     stop: str | list[str] | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | None = None
+    choices: list[str] | None = None
+    regex: str | None = None
     timeout_s: Annotated[float, BodyField(ge=0)] | None = None
 
 
@@ -79,7 +83,8 @@ async def execute(request: ServerRequest, body: Execute) -> Response:
     job_id = body.job_id or request.id
     request.register_job(job_id)  # before the lease, so that a job can be cancelled while its model is loaded
     model = await request.lease_model(body.model)
-    own = {name: getattr(body, name) for name in ("max_tokens", "stop", "grammar", "json_schema", "timeout_s")}
+    names = ("max_tokens", "stop", "grammar", "json_schema", "choices", "regex", "timeout_s")
+    own = {name: getattr(body, name) for name in names}
     sampling = sampling_overrides(body, **own)
     generation = await submit_prompts(request, model, [body.prompt], sampling)
     return stream_events(request, _events(job_id, generation))

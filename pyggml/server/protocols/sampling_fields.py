@@ -18,7 +18,7 @@ from pyggml.server.http.request_body import Body
 # Fields that each protocol spells in its own way, or that make no sense over HTTP.
 _EXCLUDED = (
     *("max_tokens", "stop", "stop_token_ids", "timeout_s"),
-    *("logprobs", "prompt_logprobs", "json_schema", "grammar"),
+    *("logprobs", "prompt_logprobs", "json_schema", "grammar", "choices", "regex"),
 )
 
 _TABLE = fields_of(SamplingParams)

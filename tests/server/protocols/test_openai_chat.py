@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -209,11 +210,27 @@ def test_only_the_allowed_tools(eager_url: str) -> None:
         {"guided_grammar": 'root ::= "\\"blue\\""'},
         {"guided_choice": ['"blue"']},
         {"structured_outputs": {"choice": ['"blue"']}},
+        {"guided_regex": '"bl[u]e"'},
+        {"structured_outputs": {"regex": '"bl[u]e"'}},
     ],
 )
 def test_forms_of_an_answer(form: dict[str, Any], url: str) -> None:
     choice = answered(url, **form, max_tokens=40)["choices"][0]
     assert choice["message"]["content"].strip() == '"blue"'
+
+
+def test_probabilities_of_choices(url: str) -> None:
+    modes = {"logprobs": True, "top_logprobs": 5, "logprobs_mode": "processed_logprobs"}
+    (one, *_) = answered(url, guided_choice=["A", "B"], **modes)["choices"][0]["logprobs"]["content"]
+    assert {each["token"] for each in one["top_logprobs"]} == {"A", "B"}
+    assert sum(math.exp(each["logprob"]) for each in one["top_logprobs"]) == pytest.approx(1, abs=1e-4)
+
+
+def test_limits_on_tokens(url: str) -> None:
+    assert answered(url, allowed_token_ids=[300], max_tokens=3)["usage"]["completion_tokens"] == 3
+    assert answered(url, min_tokens=30, max_tokens=40)["usage"]["completion_tokens"] >= 30
+    assert "blue" not in answered(url, bad_words=["blue"], max_tokens=20)["choices"][0]["message"]["content"]
+    assert "allowed_token_ids" in refused(url, allowed_token_ids=[])["message"]
 
 
 def test_any_object(url: str) -> None:
@@ -337,8 +354,7 @@ def test_the_last_message_is_continued(url: str) -> None:
         ({"response_format": {"type": "json_object", "schema": {"type": "hiccup"}}}, None, "hiccup"),
         ({"json_schema": {"$ref": "http://127.0.0.1:1/schema.json"}}, None, "schema.json"),
         ({"grammar": "root ::= ("}, None, "line 1"),
-        ({"guided_regex": "a+"}, "guided_regex", "pattern"),
-        ({"structured_outputs": {"regex": "a+"}}, "structured_outputs.regex", "pattern"),
+        ({"guided_regex": "("}, None, "not a valid regular expression"),
         ({"grammar": 'root ::= "a"', "json_schema": {}}, None, "choose one"),
         ({"tools": [TOOL], "json_schema": {}}, None, "tools cannot be combined"),
         ({"tools": [{"type": "function"}]}, None, "name"),

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, model_validator
 from pydantic import Field as BodyField
+from pydantic import model_validator
 
 from pyggml.server.http.request_body import Body, known_names
 from pyggml.server.models.pool import DEFAULT, LoadedModel
@@ -47,7 +47,7 @@ class StructuredOutputs(Body):
         json_object: any JSON object.
         choice: one of these texts.
         grammar: a GBNF grammar.
-        regex: refused.
+        regex: a regular expression that matches the whole output.
     """
 
     json_schema: Annotated[dict[str, Any] | str | None, BodyField(validation_alias="json")] = None
@@ -76,14 +76,14 @@ class GenerationRequest(Sampling):
         grammar: GBNF grammar that the output must match.
         guided_json: vLLM's name of ``json_schema``.
         guided_choice: the output is one of these texts.
+        guided_regex: a regular expression that matches the whole output.
         guided_grammar: vLLM's name of ``grammar``.
-        structured_outputs: vLLM's newer form of the three.
+        structured_outputs: vLLM's newer form of the four.
         return_token_ids: also return the IDs of the generated tokens.
     """
 
     #: Fields that would change the response and are not supported, and what to do instead.
     refused: ClassVar[Mapping[str, str]] = {
-        "guided_regex": "write it as a grammar, or as the 'pattern' of a string in a json_schema",
         "lora": "merge the adapter into the model before serving it",
     }
 
@@ -101,6 +101,7 @@ class GenerationRequest(Sampling):
     grammar: str | None = None
     guided_json: dict[str, Any] | str | None = None
     guided_choice: Annotated[list[str], BodyField(min_length=1)] | None = None
+    guided_regex: str | None = None
     guided_grammar: str | None = None
     structured_outputs: StructuredOutputs | None = None
     return_token_ids: bool | None = None
@@ -160,13 +161,12 @@ class GenerationRequest(Sampling):
     def _format(self) -> dict[str, Any]:
         """Return the format of the output, which has several names."""
         guided = self.structured_outputs or StructuredOutputs()
-        if guided.regex:
-            raise unsupported("structured_outputs.regex", self.refused["guided_regex"])
-        choice = _first(self.guided_choice, guided.choice)
         formats = {
             "response_format": _first(self.response_format, {"type": "json_object"} if guided.json_object else None),
             "json_schema": _first(self.json_schema, self.guided_json, guided.json_schema),
-            "grammar": _first(self.grammar, self.guided_grammar, guided.grammar, choice and _one_of(choice)) or None,
+            "grammar": _first(self.grammar, self.guided_grammar, guided.grammar) or None,
+            "choices": _first(self.guided_choice, guided.choice),
+            "regex": _first(self.guided_regex, guided.regex) or None,
         }
         return {name: value for name, value in formats.items() if value is not None}
 
@@ -181,15 +181,6 @@ def _warn_of_typo(cls: type[Body], name: str) -> None:
 def _first(*values: Any) -> Any:
     """Return the first value that is not None."""
     return next((value for value in values if value is not None), None)
-
-
-def _one_of(texts: list[str]) -> str:
-    """Return a GBNF grammar that matches one of the texts."""
-    return "root ::= " + " | ".join(f'"{"".join(map(_literal, text))}"' for text in texts)
-
-
-def _literal(character: str) -> str:
-    return character if character.isalnum() or character in " -_.,:;" else f"\\U{ord(character):08x}"
 
 
 def _bias(bias: dict[str, Bias] | list[tuple[int | str, Bias]], model: LoadedModel) -> dict[int, float]:
