@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from pyggml._core import json_forms
 from pyggml._core.hints import hints
-from pyggml._core.json_forms import JSONReady, NamesTokens, Result
+from pyggml._core.json_forms import JSONReady, NamesTokens, Origin, Result
 from pyggml.options.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
 from pyggml.options.sampling import Grammar as Grammar
 from pyggml.options.sampling import SamplingParams as SamplingParams
@@ -84,8 +84,9 @@ class Completion(Result):
         text: the generated text, without stop tokens or stop strings.
         token_ids: the generated tokens, without the stop token; with a stop string, up to the token that
             completed it.
-        finish_reason: "stop", "length" (max_tokens or the end of the context), "cancelled" or "timeout".
-        stop_reason: with "stop", the stop string or the stop token's id.
+        finish_reason: "stop", "length", "cancelled" or "timeout".
+        stop_reason: with "stop", the stop string or the stop token's id; with "length", "max_tokens" or "context", the
+            limit that was reached; else None.
         prompt_tokens: length of the prompt in tokens.
         cached_tokens: number of prompt tokens taken from the cache instead of being computed.
         timings: duration of each phase.
@@ -103,6 +104,7 @@ class Completion(Result):
     timings: Timings
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
+    _origin: Origin | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     _hints = hints("completion")
     _openai = ("text_completion", "cmpl")
@@ -141,6 +143,7 @@ class Chunk(Result):
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     logprobs: list[TokenLogprobs] | None = None
+    _origin: Origin | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     _hints = hints("chunk")
     _openai = ("text_completion", "cmpl")
@@ -153,7 +156,7 @@ def _text_choice(result: Completion | Chunk, tokenizer: NamesTokens | None) -> d
     return {
         "text": result.text,
         "logprobs": json_forms.text_logprobs(result.logprobs, tokenizer),
-        "finish_reason": json_forms.finish_reason(result.finish_reason),
+        **json_forms.end(result.finish_reason, result.stop_reason),
     }
 
 

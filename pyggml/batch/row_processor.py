@@ -158,7 +158,10 @@ class PromptRowProcessor:
             )
         own = _row_params(row.get(names.params))
         if row.get(names.messages) is not None:
-            return await self._llm.achat(row[names.messages], row.get("tools"), self._params, **own)
+            done: pyggml.ChatCompletion = await self._llm.achat(
+                row[names.messages], row.get("tools"), self._params, **own
+            )
+            return done
         if row.get(names.prompt) is None:
             raise pyggml.InvalidParameterError(f"the row has neither {names.prompt!r} nor {names.messages!r}")
         return await self._llm.agenerate(row[names.prompt], self._params, **own)
