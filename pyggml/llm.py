@@ -31,15 +31,16 @@ from pyggml.engine_factory import start_engine
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.generation.batch_generation import of_one_prompt
-from pyggml.generation.embedding import Embedder, EmbeddingMethods
+from pyggml.generation.embedding import Embedder
 from pyggml.generation.embedding_batches import GrowingContext
+from pyggml.generation.embedding_methods import EmbeddingMethods
 from pyggml.generation.engine import Engine
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
 from pyggml.generation.stream import Stream
 from pyggml.importer.convert import Accept
 from pyggml.isolation import Isolated
-from pyggml.memory.llm_context import checked_n_ctx, generates
+from pyggml.memory.llm_context import checked_n_ctx, generates, warn_if_untrained
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import LoadOptions
 from pyggml.options.recommended import recommended
@@ -111,6 +112,7 @@ class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
         self.tokenizer = tokenizer_for(model, opened.tokenizer)
         self._own_templates = templates_or_none(model, options.chat_template)
         self.n_ctx = checked_n_ctx(model, opened.n_ctx)
+        warn_if_untrained(model, self.n_ctx, options)
         self.n_parallel = options.n_parallel
         recommendation = recommended(model.metadata, self.n_ctx)
         for note in recommendation.notes:
@@ -120,7 +122,12 @@ class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
         self._waits_for_capacity = options.queue_full == "wait"
         self._isolated = isolated
         encoder = partial(
-            GrowingContext, model, n_ctx=self.n_ctx, n_threads=options.n_threads, deterministic=options.deterministic
+            GrowingContext,
+            model,
+            n_ctx=self.n_ctx,
+            n_threads=options.n_threads,
+            deterministic=options.deterministic,
+            rope=options,
         )
         self._embedder = Embedder(model, self.tokenizer, self.n_ctx, isolated.passes if isolated else encoder)
         self._own_engine: Engine | None = None
@@ -128,6 +135,7 @@ class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
             self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory
         elif generates(model):
             self._own_engine, self.memory = start_engine(model, options, self.n_ctx, self.stop_tokens)
+        logger.info("loaded %s", repr(self))  # a record must not keep the model alive
 
     # --- completions --------------------------------------------------------------------------------------
 
