@@ -105,7 +105,6 @@ int64_t pyg_live_handles(enum pyg_handle_kind kind);
 
 enum pyg_log_level {
     PYG_LOG_DEBUG = 10,  // levels of Python's logging
-    PYG_LOG_INFO  = 20,
     PYG_LOG_WARN  = 30,
     PYG_LOG_ERROR = 40,
     PYG_LOG_OFF   = 100,
@@ -493,20 +492,25 @@ typedef struct pyg_context_options {
     uint32_t n_batch;   // most tokens in one decode call
     uint32_t n_ubatch;  // tokens of a micro-batch
     uint32_t n_seq_max;
-    uint32_t n_outputs_max;    // most rows of logits in one decode call; 0: n_batch
-    int32_t  n_threads;        // 0: pyg_cpu_count()
-    int32_t  n_threads_batch;  // 0: same as n_threads
-    int32_t  type_k;           // enum ggml_type of the K cache
-    int32_t  type_v;           // enum ggml_type of the V cache
-    int32_t  flash_attn;       // enum llama_flash_attn_type
-    int32_t  pooling;          // enum llama_pooling_type
-    int32_t  attention;        // enum llama_attention_type
-    int32_t  rope_scaling;     // enum llama_rope_scaling_type
-    float    rope_freq_base;   // 0: from the model
-    float    rope_freq_scale;  // 0: from the model
-    bool     embeddings;       // compute embeddings of every token as well: n_outputs_max is treated as 0, and
-                               // n_ubatch is rounded down to a multiple of n_seq_max
-    bool     offload_kqv;      // keep the KV cache on the GPU with the layers
+    uint32_t n_outputs_max;      // most rows of logits in one decode call; 0: n_batch
+    int32_t  n_threads;          // 0: pyg_cpu_count()
+    int32_t  n_threads_batch;    // 0: same as n_threads
+    int32_t  type_k;             // enum ggml_type of the K cache
+    int32_t  type_v;             // enum ggml_type of the V cache
+    int32_t  flash_attn;         // enum llama_flash_attn_type
+    int32_t  pooling;            // enum llama_pooling_type
+    int32_t  attention;          // enum llama_attention_type
+    int32_t  rope_scaling_type;  // enum llama_rope_scaling_type
+    float    rope_freq_base;     // 0: from the model
+    float    rope_freq_scale;    // 0: from the model
+    float    yarn_ext_factor;    // negative: from the model, as for the next three
+    float    yarn_attn_factor;
+    float    yarn_beta_fast;
+    float    yarn_beta_slow;
+    uint32_t yarn_orig_ctx;  // 0: from the model
+    bool     embeddings;     // compute embeddings of every token as well: n_outputs_max is treated as 0, and
+                             // n_ubatch is rounded down to a multiple of n_seq_max
+    bool     offload_kqv;    // keep the KV cache on the GPU with the layers
     bool     op_offload;
     bool     swa_full;    // full-size cache for sliding-window layers
     bool     kv_unified;  // one buffer of KV cells shared by all sequences

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from pyggml._native.model import Progress
-from pyggml.options import All, Auto, QueueFull, SplitMode
+from pyggml.chat.request import ChatTemplate
+from pyggml.options import All, Auto, QueueFull, RopeScaling, SplitMode
 from pyggml.sampling import Grammar
 
 class LoadKeywords(TypedDict, total=False):
@@ -22,6 +23,16 @@ class LoadKeywords(TypedDict, total=False):
     n_batch: int
     n_ubatch: int
     cache_type: str
+    type_k: str | None
+    type_v: str | None
+    rope_scaling_type: RopeScaling | None
+    rope_freq_base: float | None
+    rope_freq_scale: float | None
+    yarn_ext_factor: float | None
+    yarn_attn_factor: float | None
+    yarn_beta_fast: float | None
+    yarn_beta_slow: float | None
+    yarn_orig_ctx: int | None
     n_threads: int | None
     prefix_cache: bool
     deterministic: bool
@@ -48,6 +59,16 @@ class EstimateKeywords(TypedDict, total=False):
     n_batch: int
     n_ubatch: int
     cache_type: str
+    type_k: str | None
+    type_v: str | None
+    rope_scaling_type: RopeScaling | None
+    rope_freq_base: float | None
+    rope_freq_scale: float | None
+    yarn_ext_factor: float | None
+    yarn_attn_factor: float | None
+    yarn_beta_fast: float | None
+    yarn_beta_slow: float | None
+    yarn_orig_ctx: int | None
     outtype: str
 
 class SamplingOverrides(TypedDict, total=False):
@@ -96,3 +117,12 @@ class SamplingOverrides(TypedDict, total=False):
     logprobs_mode: str
     prompt_logprobs: int
     response_format: Mapping[str, Any] | type | None
+
+class ChatKeywords(SamplingOverrides, total=False):
+    tool_choice: str | Mapping[str, Any]
+    parallel_tool_calls: bool
+    thinking: bool | None
+    continue_final_message: bool
+    chat_template: ChatTemplate | None
+    template_kwargs: Mapping[str, Any] | None
+    parse_special: bool

@@ -2118,7 +2118,6 @@ class Lib:
     PYG_HANDLE_ENGINE_CLIENT: int
     PYG_HANDLE_KINDS: int
     PYG_LOG_DEBUG: int
-    PYG_LOG_INFO: int
     PYG_LOG_WARN: int
     PYG_LOG_ERROR: int
     PYG_LOG_OFF: int

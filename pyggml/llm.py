@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -19,9 +19,10 @@ from pyggml._core.log import logger
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.model import Model
 from pyggml.chat import ChatTemplates
+from pyggml.chat.batches import BatchMethods
 from pyggml.chat.messages import checked_messages
 from pyggml.chat.quoting import SpecialTexts
-from pyggml.chat.request import ChatRequest, ChatTemplate, Messages, Tools, chat_method
+from pyggml.chat.request import ChatRequest, ChatTemplate, Messages, Tools, chat_method, overloaded_chat_method
 from pyggml.chat.stream import ChatStream
 from pyggml.chat.templates import templates_or_none
 from pyggml.chat.tools import checked_tools
@@ -29,16 +30,17 @@ from pyggml.chat.types import ChatCompletion
 from pyggml.engine_factory import start_engine
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import Family
-from pyggml.generation.batch_generation import Batch, Progress
-from pyggml.generation.embedding import Embedder, EmbeddingMethods
+from pyggml.generation.batch_generation import of_one_prompt
+from pyggml.generation.embedding import Embedder
 from pyggml.generation.embedding_batches import GrowingContext
+from pyggml.generation.embedding_methods import EmbeddingMethods
 from pyggml.generation.engine import Engine
-from pyggml.generation.param_merging import format_grammar, merge
+from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
 from pyggml.generation.stream import Stream
 from pyggml.importer.convert import Accept
 from pyggml.isolation import Isolated
-from pyggml.memory.llm_context import checked_n_ctx, generates
+from pyggml.memory.llm_context import checked_n_ctx, generates, warn_if_untrained
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import LoadOptions
 from pyggml.options.chat_defaults import chat_defaults, with_defaults
@@ -50,12 +52,12 @@ from pyggml.units import percent_text
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyggml._keywords import SamplingOverrides
+    from pyggml._keywords import ChatKeywords, SamplingOverrides
     from pyggml.chat.async_stream import AsyncChatStream
     from pyggml.generation.async_stream import AsyncStream
 
 
-class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
+class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
     """A loaded model that generates text. Safe to call from any thread or task; requests are computed in batches.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
@@ -112,6 +114,7 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
         self.tokenizer = tokenizer_for(model, opened.tokenizer)
         self._own_templates = templates_or_none(model, options.chat_template)
         self.n_ctx = checked_n_ctx(model, opened.n_ctx)
+        warn_if_untrained(model, self.n_ctx, options)
         self.n_parallel = options.n_parallel
         recommendation = recommended(model.metadata, self.n_ctx)
         for note in recommendation.notes:
@@ -122,7 +125,12 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
         self._waits_for_capacity = options.queue_full == "wait"
         self._isolated = isolated
         encoder = partial(
-            GrowingContext, model, n_ctx=self.n_ctx, n_threads=options.n_threads, deterministic=options.deterministic
+            GrowingContext,
+            model,
+            n_ctx=self.n_ctx,
+            n_threads=options.n_threads,
+            deterministic=options.deterministic,
+            rope=options,
         )
         self._embedder = Embedder(model, self.tokenizer, self.n_ctx, isolated.passes if isolated else encoder)
         self._own_engine: Engine | None = None
@@ -130,6 +138,7 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
             self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory
         elif generates(model):
             self._own_engine, self.memory = start_engine(model, options, self.n_ctx, self.stop_tokens)
+        logger.info("loaded %s", repr(self))  # a record must not keep the model alive
 
     # --- completions --------------------------------------------------------------------------------------
 
@@ -212,99 +221,6 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
 
         return AsyncStream(self._engine, self._request(prompt, merge(params, overrides), parse_special))
 
-    def generate_batch(
-        self,
-        prompts: Iterable[Prompt],
-        params: SamplingParams | None = None,
-        *,
-        parse_special: bool = True,
-        progress: Progress | None = None,
-        **overrides: Unpack[SamplingOverrides],
-    ) -> list[Completion]:
-        """Generate a completion for each of many prompts, and return them in the order of the prompts.
-
-        At most twice ``n_parallel`` requests are in flight, so thousands of prompts need no more memory than their
-        results. If the queue is full, this waits, whatever ``queue_full`` is; each prompt's ``timeout_s`` counts from
-        its submission.
-
-        Args:
-            prompts: any iterable, read as the work proceeds.
-            params: used for every prompt.
-            parse_special: as for :meth:`generate`.
-            progress: called on this thread after each completion, with the number of completions so far and the number
-                of prompts (None if ``prompts`` has no length).
-            **overrides: as for :meth:`generate`.
-
-        Raises:
-            As :meth:`generate`, for the first prompt that fails, with a note of its index on Python 3.11 and later; the
-            others are cancelled and their results lost. So are they if ``progress`` or ``prompts`` raises.
-        """
-        params = merge(params, overrides)
-        return Batch.of_prompts(prompts, params, self.tokenizer, parse_special, progress).run(self._engine)
-
-    async def agenerate_batch(
-        self,
-        prompts: Iterable[Prompt],
-        params: SamplingParams | None = None,
-        *,
-        parse_special: bool = True,
-        progress: Progress | None = None,
-        **overrides: Unpack[SamplingOverrides],
-    ) -> list[Completion]:
-        """As :meth:`generate_batch`, for coroutines; ``prompts`` is read and ``progress`` called in the event loop."""
-        from asyncio import to_thread  # imported late to keep "import pyggml" fast
-
-        params = merge(params, overrides)
-        await to_thread(format_grammar, params)
-        return await Batch.of_prompts(prompts, params, self.tokenizer, parse_special, progress).arun(self._engine)
-
-    def generate_n(
-        self,
-        prompt: Prompt,
-        n: int,
-        params: SamplingParams | None = None,
-        *,
-        parse_special: bool = True,
-        **overrides: Unpack[SamplingOverrides],
-    ) -> list[Completion]:
-        """Generate ``n`` completions of one prompt, which is computed once and shared.
-
-        The first completion computes the prompt, and the others start from its KV cache, as their ``cached_tokens``
-        show. If the prompt is short (about thirty tokens), they do not wait for the first but compute it themselves.
-        With ``prefix_cache=False``, and for recurrent models, each completion computes the whole prompt.
-
-        Requests in flight, a full queue and ``timeout_s`` are handled as by :meth:`generate_batch`.
-
-        Args:
-            prompt: as for :meth:`generate`.
-            n: number of completions, at least 1.
-            params: used for all completions. With a ``seed``, they use that seed, the next one, and so on; without,
-                each uses a random seed. Greedy completions are all the same.
-            parse_special: as for :meth:`generate`.
-            **overrides: as for :meth:`generate`.
-
-        Raises:
-            As :meth:`generate`.
-        """
-        params = merge(params, overrides)
-        return Batch.of_one_prompt(prompt, n, params, self.tokenizer, parse_special).run(self._engine)
-
-    async def agenerate_n(
-        self,
-        prompt: Prompt,
-        n: int,
-        params: SamplingParams | None = None,
-        *,
-        parse_special: bool = True,
-        **overrides: Unpack[SamplingOverrides],
-    ) -> list[Completion]:
-        """As :meth:`generate_n`, for coroutines. Cancelling the task cancels all the completions."""
-        from asyncio import to_thread
-
-        params = merge(params, overrides)
-        batch = await to_thread(Batch.of_one_prompt, prompt, n, params, self.tokenizer, parse_special)
-        return await batch.arun(self._engine)
-
     @overload
     async def forward(
         self, prompt: Prompt, sample_len: int = ..., *, parse_special: bool = True, completion: Literal[False] = False
@@ -355,8 +271,32 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
 
     # --- chat ---------------------------------------------------------------------------------------------
 
-    @chat_method
-    def chat(self, request: ChatRequest) -> ChatCompletion:  # noqa: D417
+    if TYPE_CHECKING:
+
+        @overload
+        def chat(
+            self,
+            messages: Messages,
+            tools: Tools | None = None,
+            params: SamplingParams | None = None,
+            *,
+            n: None = None,
+            **options: Unpack[ChatKeywords],
+        ) -> ChatCompletion: ...
+
+        @overload
+        def chat(
+            self,
+            messages: Messages,
+            tools: Tools | None = None,
+            params: SamplingParams | None = None,
+            *,
+            n: int,
+            **options: Unpack[ChatKeywords],
+        ) -> list[ChatCompletion]: ...
+
+    @overloaded_chat_method
+    def chat(self, request: ChatRequest, n: int | None = None) -> ChatCompletion | list[ChatCompletion]:  # noqa: D417
         """Answer a conversation.
 
         Args:
@@ -375,6 +315,8 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
             template_kwargs: additional variables for the template, such as ``{"reasoning_effort": "low"}``.
             parse_special: interpret special tokens in messages. False: ``<|im_end|>`` in a message is plain text and
                 cannot end its turn, since messages, unlike prompts, often contain untrusted text.
+            n: return a list of this many answers, which share the prompt's KV cache; seeds as for :meth:`generate_n`.
+                None: return one answer.
             **overrides: fields of SamplingParams that replace those of ``params``. They also turn off defaults that
                 contradict them.
 
@@ -386,6 +328,8 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
             InferError: as :meth:`LLM.generate`.
         """
         request.is_streamed = False
+        if n is not None:
+            return of_one_prompt(request, n, self._engine).run(self._engine)
         return ChatStream(request, self._engine.enqueue(request)).finish()
 
     @chat_method
@@ -399,12 +343,41 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
         """
         return ChatStream(request, self._engine.enqueue(request))
 
-    @chat_method
-    async def achat(self, request: ChatRequest) -> ChatCompletion:
+    if TYPE_CHECKING:
+
+        @overload
+        async def achat(
+            self,
+            messages: Messages,
+            tools: Tools | None = None,
+            params: SamplingParams | None = None,
+            *,
+            n: None = None,
+            **options: Unpack[ChatKeywords],
+        ) -> ChatCompletion: ...
+
+        @overload
+        async def achat(
+            self,
+            messages: Messages,
+            tools: Tools | None = None,
+            params: SamplingParams | None = None,
+            *,
+            n: int,
+            **options: Unpack[ChatKeywords],
+        ) -> list[ChatCompletion]: ...
+
+    @overloaded_chat_method
+    async def achat(self, request: ChatRequest, n: int | None = None) -> ChatCompletion | list[ChatCompletion]:
         """As :meth:`chat`, for coroutines. Cancelling the task cancels the generation."""
+        from asyncio import to_thread
+
         from pyggml.chat.async_stream import AsyncChatStream
 
-        return await AsyncChatStream(self._engine, request).finish()
+        if n is None:
+            return await AsyncChatStream(self._engine, request).finish()
+        request.is_streamed = False
+        return await (await to_thread(of_one_prompt, request, n, self._engine)).arun(self._engine)
 
     @chat_method
     def astream_chat(self, request: ChatRequest) -> AsyncChatStream:

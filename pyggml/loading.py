@@ -35,8 +35,9 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         rpc: ... Separate several with commas; a list works too. ``device`` "auto" uses all of their devices together
             with this machine's GPUs, and "rpc:0" names the first. After a host is lost, every request raises
             HostLostError.
-        n_ctx: ... All running requests share it, and a request that runs alone may use all of it. None: the model's
-            training length, at most 8,192. "auto": the training length, or less if needed to leave a tenth of the
+        n_ctx: ... All running requests share it, and a request that runs alone may use all of it. A UserWarning says
+            if it is beyond the model's training length, as scaled by the options below. None: that length, at most
+            8,192. "auto": the training length, or less if needed to leave a tenth of the
             available memory free.
         n_parallel: ... 1 to 256.
         n_batch: ... At least n_parallel.

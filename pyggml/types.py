@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from pyggml._core import json_forms
 from pyggml._core.cached_property import cached_property
 from pyggml._core.hints import hints
-from pyggml._core.json_forms import JSONReady, NamesTokens, Result
+from pyggml._core.json_forms import JSONReady, NamesTokens, Origin, Result
 from pyggml._core.json_forms import TextOffsets as TextOffsets
 from pyggml.errors import OutputParsingError
 from pyggml.options.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
@@ -88,9 +88,9 @@ class Completion(Result):
         text: the generated text, without stop tokens or stop strings.
         token_ids: the generated tokens, without the stop token; with a stop string, up to the token that
             completed it.
-        finish_reason: "stop", "length" (max_tokens, the end of the context or the repetition guard), "cancelled" or
-            "timeout".
-        stop_reason: with "stop", the stop string or the stop token's id; "repetition": the repetition guard ended it.
+        finish_reason: "stop", "length", "cancelled" or "timeout".
+        stop_reason: with "stop", the stop string or the stop token's id; with "length", the limit that was reached:
+            "max_tokens", "context" or "repetition" (the repetition guard); else None.
         prompt_tokens: length of the prompt in tokens.
         cached_tokens: number of prompt tokens taken from the cache instead of being computed.
         timings: duration of each phase.
@@ -109,6 +109,7 @@ class Completion(Result):
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     _json_schema: Any = field(default=None, repr=False, compare=False)
+    _origin: Origin | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     _hints = hints("completion")
     _openai = ("text_completion", "cmpl")
@@ -170,6 +171,7 @@ class Chunk(Result):
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     logprobs: list[TokenLogprobs] | None = None
+    _origin: Origin | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     _hints = hints("chunk")
     _openai = ("text_completion", "cmpl")
@@ -182,7 +184,7 @@ def _text_choice(result: Completion | Chunk, tokenizer: NamesTokens | None) -> d
     return {
         "text": result.text,
         "logprobs": json_forms.text_logprobs(result.logprobs, tokenizer),
-        "finish_reason": json_forms.finish_reason(result.finish_reason),
+        **json_forms.end(result.finish_reason, result.stop_reason),
     }
 
 

@@ -60,13 +60,28 @@ class JSONReady:
         return plain_fields(self)
 
 
-class Envelope(TypedDict, total=False):
-    """The fields of OpenAI's form that a result does not have.
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """The request of a result, as OpenAI's form names it. All chunks of a stream and its completion have the same.
 
     Attributes:
-        id: the request's id, which all chunks of a stream share; a new one if it is left out.
-        model: the model's name; "" if it is left out.
-        created: when the request was made, in seconds since 1970; now if it is left out.
+        model: the model's name.
+        id: a random id, without OpenAI's prefix.
+        created: when the result began, in seconds since 1970.
+    """
+
+    model: str = ""
+    id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+    created: int = dataclasses.field(default_factory=lambda: int(time.time()))
+
+
+class Envelope(TypedDict, total=False):
+    """The fields of OpenAI's form that may replace a result's own.
+
+    Attributes:
+        id: the request's id, which all chunks of a stream share.
+        model: the model's name; that of its file if it is left out.
+        created: when the request was made, in seconds since 1970; when its result began if it is left out.
         index: the number of the choice; 0 if it is left out.
         tokenizer: gives logprobs the texts of tokens, such as ``llm.tokenizer``. Without one they are written
             ``token_id:42``, as in vLLM.
@@ -84,6 +99,8 @@ class Result(Record):
 
     #: OpenAI's name of such an object, and the prefix of its ids.
     _openai: ClassVar[tuple[str, str]]
+    #: The request that it belongs to; None if the caller made it.
+    _origin: Origin | None
 
     @overload
     def to_dict(self, form: Literal["plain"] = "plain") -> dict[str, Any]: ...
@@ -95,8 +112,9 @@ class Result(Record):
         """Return the result as JSON values, ready for :func:`json.dumps`.
 
         Args:
-            form: "plain": the attributes by name. "openai": the object that OpenAI's API would send. It has no finish
-                reason for a generation that was cancelled or timed out, which is "length" there.
+            form: "plain": the attributes by name. "openai": the object that OpenAI's API would send, with vLLM's
+                ``stop_reason``. It has no finish reason for a generation that was cancelled or timed out, which is
+                "length" there, with the ``stop_reason`` "cancelled" or "timeout".
             **envelope: for "openai": ``id``, ``model``, ``created``, ``index``, the choice's number, and the
                 ``tokenizer`` that names the tokens of logprobs (without one they are ``token_id:42``).
 
@@ -117,17 +135,18 @@ class Result(Record):
         self,
         *,
         id: str = "",
-        model: str = "",
+        model: str | None = None,
         created: int | None = None,
         index: int = 0,
         tokenizer: NamesTokens | None = None,
     ) -> dict[str, Any]:
         kind, prefix = self._openai
+        origin = self._origin or Origin()
         return {
-            "id": id or f"{prefix}-{uuid.uuid4().hex}",
+            "id": id or f"{prefix}-{origin.id}",
             "object": kind,
-            "created": int(time.time()) if created is None else created,
-            "model": model,
+            "created": origin.created if created is None else created,
+            "model": origin.model if model is None else model,
             "choices": [{"index": index, **self._choice(tokenizer)}],
             **self._usage(),
         }
@@ -162,7 +181,7 @@ def plain(value: Any) -> Any:
 
 
 def plain_fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass, and the properties in its ``_derived``, as JSON values."""
+    """Return the public fields of a dataclass, and the properties in its ``_derived``, as JSON values."""
     names = [each.name for each in dataclasses.fields(value) if not each.name.startswith("_")]
     return {name: plain(getattr(value, name)) for name in (*names, *getattr(value, "_derived", ()))}
 
@@ -170,9 +189,13 @@ def plain_fields(value: Any) -> dict[str, Any]:
 # --- OpenAI ------------------------------------------------------------------------------------------------------
 
 
-def finish_reason(reason: str | None) -> str | None:
-    """Return OpenAI's name of a finish reason."""
-    return "length" if reason in ("cancelled", "timeout") else reason
+def end(reason: str | None, stop_reason: str | int | None) -> dict[str, Any]:
+    """Return OpenAI's name of a finish reason, and for a result that has ended vLLM's field, which says more."""
+    if reason is None:
+        return {"finish_reason": None}
+    if reason in ("cancelled", "timeout"):
+        return {"finish_reason": "length", "stop_reason": reason}
+    return {"finish_reason": reason, "stop_reason": stop_reason}
 
 
 def text_logprobs(logprobs: Sequence[Logprobs] | None, tokenizer: NamesTokens | None) -> dict[str, Any] | None:

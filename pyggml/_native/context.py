@@ -78,9 +78,6 @@ class Context(ClosableOwner):
                 and ``n_ubatch`` is rounded down to a multiple of ``n_seq_max``.
             pooling: pooling of a sequence's embeddings; None: the model's own.
             attention: kind of attention; None: the model's own.
-            rope_scaling: kind of RoPE scaling; None: the model's own.
-            rope_freq_base: base frequency of RoPE; 0: the model's own.
-            rope_freq_scale: frequency factor of RoPE; 0: the model's own.
             kv_unified: whether sequences share all cells. Otherwise each has its own part of n_ctx, which is faster if
                 they have no prefix in common.
             swa_full: whether sliding-window layers keep all positions, so that sequences can be truncated.

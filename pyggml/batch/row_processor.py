@@ -164,7 +164,8 @@ class PromptRowProcessor:
             params, own = None, {**params, **own}
         messages, tools = _decoded(names.messages, row.get(names.messages)), _decoded("tools", row.get("tools"))
         if messages is not None:
-            return await self._llm.achat(messages, tools, params, **own)
+            done: pyggml.ChatCompletion = await self._llm.achat(messages, tools, params, **own)
+            return done
         if row.get(names.prompt) is None:
             raise pyggml.InvalidParameterError(f"the row has neither {names.prompt!r} nor {names.messages!r}")
         return await self._llm.agenerate(row[names.prompt], params, **own)

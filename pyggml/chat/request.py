@@ -20,6 +20,7 @@ from pyggml.errors import InvalidParameterError
 from pyggml.generation.engine import Engine
 from pyggml.generation.param_merging import format_grammar, merge
 from pyggml.generation.pending_request import PromptRequest
+from pyggml.generation.stream import ChunkBuilder
 from pyggml.options.chat_defaults import chosen
 from pyggml.options.sampling import FORMATS
 from pyggml.schema.grammar import as_text
@@ -46,6 +47,7 @@ class ChatRequest(PromptRequest):
     Attributes:
         conversation: the conversation to answer.
         prompt: the rendered conversation, once the request is submitted.
+        templates: returns the chat template.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class ChatRequest(PromptRequest):
         )
         self.conversation = conversation
         self.prompt: ChatPrompt | None = None
-        self._templates = templates
+        self.templates = templates
         self._special_texts = special_texts
 
     @property
@@ -81,6 +83,12 @@ class ChatRequest(PromptRequest):
     def _may_end_early(self) -> bool:
         return bool(self.stop) or self.conversation.may_call_once
 
+    def builder(self) -> ChunkBuilder:
+        """A new builder of the chunks and the message."""
+        from pyggml.chat.stream import ChatChunkBuilder  # which needs this module
+
+        return ChatChunkBuilder(self)
+
     def prompt_ids(self) -> list[int]:
         """Render and encode the conversation."""
         token_ids, _ = self._prompt_and_params()
@@ -92,7 +100,7 @@ class ChatRequest(PromptRequest):
             special = self._special_texts()
             if special.may_occur_in(conversation.texts):
                 conversation = conversation.with_texts_changed(QuotedText)
-        self.prompt = prompt = conversation.render(self._templates(), **_format_arguments(self.params))
+        self.prompt = prompt = conversation.render(self.templates(), **_format_arguments(self.params))
         if special and isinstance(prompt.text, QuotedText):
             return self.tokenizer.encode_parts(special.split(prompt.text)), self._sampling(prompt)
         return self.tokenizer.encode(prompt.text, parse_special=True), self._sampling(prompt)
@@ -167,40 +175,46 @@ def chat_request(
         conversation,
         functools.partial(llm.chat_templates, chat_template),
         lambda: llm._special_texts,
-        merge(params, overrides, _OWN_PARAMETERS, chosen(llm.chat_defaults)),
+        merge(params, overrides, OWN_PARAMETERS, chosen(llm.chat_defaults)),
         llm.tokenizer,
         waits_for_capacity=llm._waits_for_capacity,
     )
 
 
 #: The parameters of the chat methods that are not sampling parameters.
-_OWN_PARAMETERS = tuple(inspect.signature(chat_request).parameters)[1:-1]
+OWN_PARAMETERS = tuple(inspect.signature(chat_request).parameters)[1:-1]
 
 
 def _with_parameters_of(
     make_request: Callable[Concatenate[Any, _P], ChatRequest],
 ) -> Callable[[Callable[[_LLM, ChatRequest], _Result]], Callable[Concatenate[_LLM, _P], _Result]]:
     def decorate(method: Callable[[_LLM, ChatRequest], _Result]) -> Callable[Concatenate[_LLM, _P], _Result]:
+        signature = inspect.signature(method)
+        more = {name: each for name, each in signature.parameters.items() if name not in ("self", "request")}
+
         def call(self: _LLM, /, *args: _P.args, **kwargs: _P.kwargs) -> _Result:
-            return method(self, make_request(self, *args, **kwargs))
+            given = {name: kwargs.pop(name) for name in more if name in kwargs}
+            return method(self, make_request(self, *args, **kwargs), **given)
 
         async def acall(self: _LLM, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
-            return await cast("Any", method)(self, make_request(self, *args, **kwargs))
+            return await cast("Any", call(self, *args, **kwargs))
 
         # Bad arguments of a coroutine raise when it is awaited.
         called: Any = functools.wraps(method)(acall if inspect.iscoroutinefunction(method) else call)
-        own, *others = inspect.signature(make_request).parameters.values()
-        result = inspect.signature(method).return_annotation
-        parameters = [own.replace(name="self", annotation=own.empty), *others]
-        called.__signature__ = inspect.Signature(parameters, return_annotation=result)
+        own, *others, last = inspect.signature(make_request).parameters.values()
+        own = own.replace(name="self", annotation=own.empty)
+        keywords = [each.replace(kind=each.KEYWORD_ONLY) for each in more.values()]
+        called.__signature__ = signature.replace(parameters=[own, *others, *keywords, last])
         return cast("Callable[Concatenate[_LLM, _P], _Result]", called)
 
     return decorate
 
 
 #: Decorates a method that takes a ChatRequest: callers pass the parameters of :func:`chat_request` instead, which type
-#: checkers, editors and :func:`help` show.
+#: checkers, editors and :func:`help` show. Further parameters of the method are keywords beside them.
 chat_method = _with_parameters_of(chat_request)
+#: The same for a method whose overloads tell its types.
+overloaded_chat_method = cast("Callable[[Callable[..., Any]], Callable[..., Any]]", chat_method)
 
 
 def _format_arguments(params: SamplingParams) -> dict[str, Any]:

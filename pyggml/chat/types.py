@@ -214,7 +214,7 @@ def _choice(
     return {
         name: message,
         "logprobs": json_forms.chat_logprobs(result.logprobs, tokenizer),
-        "finish_reason": json_forms.finish_reason(result.finish_reason),
+        **json_forms.end(result.finish_reason, result.stop_reason),
     }
 
 

@@ -9,10 +9,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._core.fields import shared
 from pyggml._native.batch_invariance import require_batch_invariance
 from pyggml._native.context import Context
 from pyggml._native.context_options import ContextOptions
 from pyggml._native.model import Model
+from pyggml._native.rope_options import RopeOptions
 from pyggml.errors import EngineError, OutOfMemoryError
 
 Kind = Literal["none", "rank"]
@@ -63,7 +65,9 @@ class BatchEncoder(ABC):
 class GrowingContext(BatchEncoder):
     """A context that is created on first use, and recreated for longer texts. Not thread-safe."""
 
-    def __init__(self, model: Model, pooling: Kind, n_ctx: int, n_threads: int | None, deterministic: bool) -> None:
+    def __init__(
+        self, model: Model, pooling: Kind, n_ctx: int, n_threads: int | None, deterministic: bool, rope: RopeOptions
+    ) -> None:
         """Create it without allocating anything.
 
         Args:
@@ -72,6 +76,7 @@ class GrowingContext(BatchEncoder):
             n_ctx: maximum number of tokens of one text.
             n_threads: compute threads; None: one per core.
             deterministic: refuse unless each text gets the same bits in a batch as alone.
+            rope: the context's options for RoPE.
         """
         super().__init__(n_texts(model))
         self._model = model
@@ -79,6 +84,7 @@ class GrowingContext(BatchEncoder):
         self._n_ctx = n_ctx
         self._n_threads = n_threads
         self._deterministic = deterministic
+        self._rope = rope
         self._context: Context | None = None
 
     def token_embeddings(self, texts: Sequence[Ids]) -> list[Floats]:
@@ -127,7 +133,7 @@ class GrowingContext(BatchEncoder):
         return context
 
     def _make(self, n_tokens: int) -> Context:
-        options = context_options(self._model, self._pooling, self._n_ctx, n_tokens, self._n_threads)
+        options = context_options(self._model, self._pooling, self._n_ctx, n_tokens, self._rope, self._n_threads)
         context = Context(self._model, **vars(options))
         try:
             if self._deterministic:
@@ -145,7 +151,7 @@ def _concatenated(texts: Sequence[Ids]) -> tuple[Ids, Ids]:
 
 
 def context_options(
-    model: Model, pooling: Kind, n_ctx: int, n_tokens: int, n_threads: int | None = None
+    model: Model, pooling: Kind, n_ctx: int, n_tokens: int, rope: RopeOptions, n_threads: int | None = None
 ) -> ContextOptions:
     """Options of a context for batches of ``n_tokens`` tokens, with texts of at most ``n_ctx``."""
     n_cells = _BATCH_TOKENS
@@ -164,6 +170,7 @@ def context_options(
         n_threads=n_threads,
         embeddings=True,
         pooling=pooling,
+        **shared(rope, RopeOptions),
     )
 
 

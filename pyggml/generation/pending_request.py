@@ -16,6 +16,7 @@ from pyggml._native.vocab import Vocab
 from pyggml.errors import EmptyPromptError, InvalidParameterError, RequestTimeout
 from pyggml.generation.param_merging import in_token_ids
 from pyggml.generation.request import TOKENS_PER_READ
+from pyggml.generation.stream import ChunkBuilder
 from pyggml.options.sampling import FORMATS
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import SamplingParams
@@ -141,6 +142,10 @@ class PromptRequest(PendingRequest):
         """The stop strings."""
         return tuple(self.params.stop or ())
 
+    def builder(self) -> ChunkBuilder:
+        """A new builder of the chunks and the completion."""
+        return ChunkBuilder(self.tokenizer, self.stop)
+
     @property
     def _may_end_early(self) -> bool:
         """True if the generated text may end the generation, which the engine does not see."""
@@ -191,20 +196,23 @@ def _require_prompt(prompt: Prompt) -> None:
     """Refuse an empty text, and objects that other libraries take as a prompt."""
     if isinstance(prompt, str) and not prompt:
         raise EmptyPromptError("the prompt is empty: give some text or token ids")
-    if _is_message(prompt):
+    if is_message(prompt):
         raise InvalidParameterError("the prompt is a message: chat([message]) answers it")
     if isinstance(prompt, (bytes, Mapping)) or not hasattr(prompt, "__len__"):
         what = "None" if prompt is None else type(prompt).__name__
         way_out = ": llm.generate(text) takes it directly" if isinstance(prompt, Mapping) else ""
         raise InvalidParameterError(f"the prompt must be text or token ids, not {what}{way_out}")
     if isinstance(prompt, (list, tuple)) and prompt:
-        if _is_message(prompt[0]):
-            raise InvalidParameterError("the prompt is a list of messages: chat takes those")
+        if is_message(prompt[0]):
+            raise InvalidParameterError(
+                "the prompt is a list of messages: chat(messages) takes those, with n=3 for 3 answers"
+            )
         if isinstance(prompt[0], (str, list, tuple)):
             raise InvalidParameterError("the prompt is a list of prompts: generate_batch takes those")
 
 
-def _is_message(value: object) -> bool:
+def is_message(value: object) -> bool:
+    """Return True for a message of a chat."""
     return (isinstance(value, Mapping) and "role" in value) or hasattr(value, "role")
 
 

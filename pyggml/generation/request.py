@@ -66,13 +66,14 @@ class Request(Owner):
     ) -> None:
         """Take ownership of a native request, and keep its engine alive; for the engine.
 
-        ``prompt`` and ``params`` are needed only for logprobs; ``timeout_s`` counts from now; ``waiter`` receives the
-        request's notifications if a task reads it.
+        ``prompt`` and ``params`` are needed for logprobs and stop reasons; ``timeout_s`` counts from now; ``waiter``
+        receives the request's notifications if a task reads it.
         """
         params = params or SamplingParams()
         self._handle = handle
         self._engine = engine
         self._prompt = prompt.copy() if prompt is not None and params.prompt_logprobs else None
+        self._max_tokens = params.max_tokens
         self._n_logprobs = min(params.logprobs, engine.n_vocab)
         self._n_prompt_logprobs = min(params.prompt_logprobs, engine.n_vocab)
         self.logprobs: list[TokenLogprobs] | None = [] if params.logprobs else None
@@ -189,8 +190,16 @@ class Request(Owner):
 
     @property
     def stop_reason(self) -> str | int | None:
-        """As of :class:`Completion`, without stop strings, which the engine does not see."""
-        return _STOP_REASONS.get(self._state.finish, self.stop_token_id)
+        """The stop token, or the limit that ended the request; see :class:`Completion`. Stop strings are found later."""
+        if self.finish_reason == "length":
+            limit = "max_tokens" if self._state.n_generated >= self._max_tokens else "context"
+            return _STOP_REASONS.get(self._state.finish, limit)
+        return self.stop_token_id
+
+    @property
+    def model_path(self) -> str:
+        """The file of the model that computes it."""
+        return self._engine.model.path
 
     @property
     def prompt_tokens(self) -> int:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Generic, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from pyggml._core.json_forms import Origin
 from pyggml._core.owner import ClosableOwner, Owner
+from pyggml.cache import display_name
 from pyggml.errors import InvalidParameterError
-from pyggml.generation.pending_request import PromptRequest
 from pyggml.generation.request import Request
 from pyggml.tokenizer import StopStrings, StreamDecoder
 from pyggml.types import Chunk, Completion, Timings, TokenLogprobs
+
+if TYPE_CHECKING:
+    from pyggml.generation.pending_request import PromptRequest
 
 C = TypeVar("C", bound=Chunk)
 D = TypeVar("D", bound=Completion)
@@ -29,6 +34,7 @@ class ChunkBuilder:
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._last: Chunk | None = None
+        self._origin: Origin | None = None
 
     def __repr__(self) -> str:
         end = "running" if self._last is None else self._last.finish_reason
@@ -49,10 +55,10 @@ class ChunkBuilder:
 
     def build(self, request: Request, token_ids: list[int]) -> Chunk:
         """Build the chunk of one read's tokens, perhaps in another thread."""
+        self._origin = self._origin or Origin(display_name(Path(request.model_path)).removesuffix(".gguf"))
         chunk = self._cut_at_stop(request, token_ids)
-        if request.logprobs is not None:
-            chunk = replace(chunk, logprobs=request.logprobs[: len(chunk.token_ids)])
-        return chunk
+        logprobs = None if request.logprobs is None else request.logprobs[: len(chunk.token_ids)]
+        return replace(chunk, logprobs=logprobs, _origin=self._origin)
 
     def append(self, chunk: Chunk) -> Chunk:
         """Append a chunk to the completion."""
@@ -66,7 +72,7 @@ class ChunkBuilder:
     def cancel(self) -> Chunk:
         """End an unfinished generation as cancelled, and return the last chunk."""
         if self._last is None:
-            self._last = Chunk("", [], "cancelled")
+            self._last = Chunk("", [], "cancelled", _origin=self._origin)
         return self._last
 
     def completion(self, request: Request | None) -> Completion:
@@ -88,6 +94,7 @@ class ChunkBuilder:
             logprobs=None if request is None or request.logprobs is None else list(self._logprobs),
             prompt_logprobs=None if request is None else request.prompt_logprobs,
             _json_schema=self._json_schema,
+            _origin=self._origin,
         )
 
     def _cut_at_stop(self, request: Request, token_ids: list[int]) -> Chunk:
@@ -200,4 +207,4 @@ class Stream(BaseStream[Chunk, Completion]):
 
     def __init__(self, pending: PromptRequest, request: Request) -> None:
         """Read a request, which was submitted as ``pending``."""
-        super().__init__(request, ChunkBuilder(pending), pending.min_tokens)
+        super().__init__(request, pending.builder(), pending.min_tokens)

@@ -11,9 +11,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pyggml._core.checks import UINT32_MAX, invalid
-from pyggml._core.fields import CacheType, Field, Threads, option_class
+from pyggml._core.fields import CACHE_TYPES, CacheType, Field, Threads, option_class
 from pyggml._core.hints import hints
 from pyggml._native.placement_options import Auto, PlacementOptions
+from pyggml._native.rope_options import RopeOptions
 
 if TYPE_CHECKING:
     import os
@@ -29,7 +30,7 @@ QueueFull = Literal["raise", "wait"]
 
 @option_class
 @dataclass(frozen=True, kw_only=True)
-class MemoryOptions(PlacementOptions):
+class SizeOptions(PlacementOptions):
     """The options that determine a model's memory use on each device.
 
     Attributes:
@@ -40,6 +41,8 @@ class MemoryOptions(PlacementOptions):
         n_batch: maximum number of tokens in a batch, which is one forward pass.
         n_ubatch: maximum number of tokens in a micro-batch; n_parallel, if that is more.
         cache_type: element type of the KV cache.
+        type_k: element type of the K cache. None: ``cache_type``.
+        type_v: element type of the V cache. None: ``cache_type``.
     """
 
     HINTS: ClassVar[Mapping[str, str]] = hints("loading")
@@ -51,6 +54,8 @@ class MemoryOptions(PlacementOptions):
     n_batch: Annotated[int, Field(1, UINT32_MAX, letter="b")] = 2048
     n_ubatch: Annotated[int, Field(1, UINT32_MAX, letter="ub")] = 512
     cache_type: CacheType = "f16"
+    type_k: Annotated[str | None, Field(choices=CACHE_TYPES, letter="ctk")] = None
+    type_v: Annotated[str | None, Field(choices=CACHE_TYPES, letter="ctv")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,6 +64,12 @@ class MemoryOptions(PlacementOptions):
                 f"n_batch is {self.n_batch} and n_parallel is {self.n_parallel}: n_batch must be at least n_parallel, "
                 "since a forward pass takes one token from each running request"
             )
+
+
+@option_class
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions(RopeOptions, SizeOptions):
+    """The options for memory, and those for longer contexts than a model was trained with."""
 
 
 @option_class

@@ -43,9 +43,9 @@ PARAMETERS = [
     ("repetition_penalty", "'repeat_penalty'"),
     ("stream", "stream(prompt) and stream_chat(messages)"),
     ("streamer", "stream(prompt)"),
-    ("n", "generate_n(prompt, n)"),
-    ("num_return_sequences", "generate_n(prompt, n)"),
-    ("best_of", "generate_n(prompt, n)"),
+    ("n", "generate_n(prompt, 3)"),
+    ("num_return_sequences", "chat(messages, n=3)"),
+    ("best_of", "generate_n(prompt, 3)"),
     ("echo", "prompt + completion.text"),
     ("do_sample", "temperature=0 picks the most likely token"),
     ("num_ctx", "when the model is loaded"),
@@ -161,8 +161,9 @@ def test_prompts_of_another_kind(llm: Any, prompt: Any, answer: str) -> None:
         llm.astream,
         lambda prompt: asyncio.run(llm.agenerate(prompt)),
         lambda prompt: llm.generate_n(prompt, 2),
-        lambda prompt: llm.generate_batch([prompt]),
     ]
+    if prompt != [MESSAGE]:
+        ways.append(lambda prompt: llm.generate_batch([prompt]))
     for way in ways:
         with pytest.raises(pyggml.InvalidParameterError, match=f"the prompt .*{answer}"):
             way(prompt)

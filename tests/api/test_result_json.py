@@ -128,7 +128,9 @@ def test_openais_completion(llm: pyggml.LLM) -> None:
     assert found == {
         "object": "text_completion",
         "model": "demo",
-        "choices": [{"index": 0, "text": done.text, "logprobs": None, "finish_reason": "length"}],
+        "choices": [
+            {"index": 0, "text": done.text, "logprobs": None, "finish_reason": "length", "stop_reason": "max_tokens"}
+        ],
         "usage": {
             "prompt_tokens": done.prompt_tokens,
             "completion_tokens": 5,
@@ -136,7 +138,9 @@ def test_openais_completion(llm: pyggml.LLM) -> None:
             "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
         },
     }
-    assert done.to_dict("openai")["id"] != done.to_dict("openai")["id"]
+    assert done.to_dict("openai")["id"] != llm.generate(PROMPT, max_tokens=1).to_dict("openai")["id"]
+    unknown = Completion("a", [5], "stop", 2, 3, 0, Timings())
+    assert unknown.to_dict("openai")["id"] != unknown.to_dict("openai")["id"]
 
 
 def test_openais_logprobs_of_a_completion(llm: pyggml.LLM) -> None:
@@ -217,6 +221,18 @@ def test_openais_stream_of_a_chat(llm: pyggml.LLM) -> None:
     assert all("usage" not in chunk for chunk in found)
 
 
+@pytest.mark.parametrize("method", ["stream", "stream_chat"])
+def test_a_stream_in_openais_form_is_one_response(llm: pyggml.LLM, method: str) -> None:
+    stream = getattr(llm, method)(PROMPT if method == "stream" else MESSAGES, max_tokens=4)
+    forms = [as_sent(each.to_dict("openai")) for each in (*stream, stream.completion)]
+    assert len(forms) > 2
+    assert {(each["id"], each["created"], each["model"]) for each in forms} == {
+        (forms[0]["id"], forms[0]["created"], "pyggml-demo-q8_0")
+    }
+    ends = [(each["choices"][0]["finish_reason"], each["choices"][0].get("stop_reason")) for each in forms[:-1]]
+    assert ends == [(None, None)] * (len(forms) - 2) + [("length", "max_tokens")]
+
+
 def test_openais_tool_calls() -> None:
     (choice,) = require_openais(CALLED.to_dict("openai"))["choices"]
     assert choice["finish_reason"] == "tool_calls"
@@ -236,7 +252,8 @@ def test_openais_tool_calls() -> None:
 @pytest.mark.parametrize("reason", ["cancelled", "timeout"])
 def test_reasons_that_openai_has_no_word_for(reason: Any) -> None:
     done = Completion("a", [5], reason, None, 3, 0, Timings())
-    assert require_openais(done.to_dict("openai"))["choices"][0]["finish_reason"] == "length"
+    choice = require_openais(done.to_dict("openai"))["choices"][0]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("length", reason)
     assert done.to_dict()["finish_reason"] == reason
 
 

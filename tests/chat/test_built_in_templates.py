@@ -241,7 +241,7 @@ def test_a_file_that_is_not_there(path: Any, monkeypatch: pytest.MonkeyPatch, tm
 
 def test_other_things_that_are_no_template(tmp_path: Path, llm: pyggml.LLM) -> None:
     with pytest.raises(InvalidParameterError, match="must be Jinja text, a name or a path, not int"):
-        llm.chat([user("Hi")], chat_template=5)  # type: ignore[arg-type]
+        llm.chat([user("Hi")], chat_template=5)  # type: ignore[call-overload]
     for bad in (tmp_path, str(tmp_path)):
         with pytest.raises(InvalidParameterError, match="is not a file"):
             llm.chat([user("Hi")], chat_template=bad)

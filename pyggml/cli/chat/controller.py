@@ -125,8 +125,8 @@ class ChatController:
             return "[empty answer, not added to the conversation]"
         if done.finish_reason != "length":
             return ""
-        limit = self.session.parameters.effective.max_tokens
-        if 0 <= limit <= len(done.token_ids):
+        if done.stop_reason == "max_tokens":
+            limit = self.session.parameters.effective.max_tokens
             option = "/set max_tokens -1" if self.is_interactive else "--max-tokens -1"
             return f"[cut at max_tokens {limit}: {option} sets no limit]"
         return f"[the context is full: {_CONTEXT_HINT}]"

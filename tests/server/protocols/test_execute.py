@@ -43,6 +43,7 @@ def test_it_streams_what_the_model_generates(url: str) -> None:
     assert "".join(token["text"] for token in tokens) == expected.text
     end = found[-1][1]
     assert (end["reason"], end["prompt_tokens"], end["generated_tokens"]) == ("length", expected.prompt_tokens, 40)
+    assert end["stop_reason"] == "max_tokens"
     assert end["timings"]["prefill_s"] > 0
     assert end["job_id"] == found[0][1]["job_id"]
 

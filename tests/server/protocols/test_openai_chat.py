@@ -89,6 +89,7 @@ def test_it_answers_what_the_model_answers(url: str, llm: pyggml.LLM) -> None:
             "message": {"role": "assistant", "content": expected.message.content},
             "logprobs": None,
             "finish_reason": "stop",
+            "stop_reason": expected.stop_reason,
         }
     ]
     n_tokens = len(expected.token_ids)
@@ -266,6 +267,8 @@ def test_how_long_an_answer_is(url: str) -> None:
     for limit in limits:
         found = answered(url, **limit)
         assert (found["usage"]["completion_tokens"], found["choices"][0]["finish_reason"]) == (2, "length")
+    full = answered(url, max_tokens=None, ignore_eos=True)["choices"][0]
+    assert (full["finish_reason"], full["stop_reason"]) == ("length", "context")
     stopped = answered(url, stop=["blue", "green"])["choices"][0]
     assert (stopped["message"]["content"], stopped["finish_reason"]) == ("The sky is ", "stop")
     blue = [token for text in (" blue", "blue") for token in httpx_tokens(url, text)]

@@ -146,18 +146,16 @@ def _shows_thinking(body: CreateMessage) -> bool:
 
 def _stop(body: CreateMessage, completion: ChatCompletion) -> dict[str, Any]:
     sequence = completion.stop_reason if completion.stop_reason in (body.stop_sequences or ()) else None
-    return {"stop_reason": "stop_sequence" if sequence else _stop_reason(body, completion), "stop_sequence": sequence}
+    return {"stop_reason": "stop_sequence" if sequence else _stop_reason(completion), "stop_sequence": sequence}
 
 
-def _stop_reason(body: CreateMessage, completion: ChatCompletion) -> StopReason:
+def _stop_reason(completion: ChatCompletion) -> StopReason:
     if completion.finish_reason == "tool_calls":
         return "tool_use"
     if completion.finish_reason == "stop":
         return "end_turn"
     if completion.finish_reason == "length":
-        is_below_limit = body.max_tokens < 0 or len(completion.token_ids) < body.max_tokens
-        is_context_full = is_below_limit and completion.stop_reason != "repetition"
-        return "model_context_window_exceeded" if is_context_full else "max_tokens"
+        return "model_context_window_exceeded" if completion.stop_reason == "context" else "max_tokens"
     return "pause_turn"  # cancelled or timed out: the client can send the message back to continue it
 
 
