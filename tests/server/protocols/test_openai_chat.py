@@ -221,7 +221,7 @@ def test_forms_of_an_answer(form: dict[str, Any], url: str) -> None:
 
 
 def test_probabilities_of_choices(url: str) -> None:
-    modes = {"logprobs": True, "top_logprobs": 5, "logprobs_mode": "processed_logprobs"}
+    modes: dict[str, Any] = {"logprobs": True, "top_logprobs": 5, "logprobs_mode": "processed_logprobs"}
     (one, *_) = answered(url, guided_choice=["A", "B"], **modes)["choices"][0]["logprobs"]["content"]
     assert {each["token"] for each in one["top_logprobs"]} == {"A", "B"}
     assert sum(math.exp(each["logprob"]) for each in one["top_logprobs"]) == pytest.approx(1, abs=1e-4)
