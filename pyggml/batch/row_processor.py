@@ -161,7 +161,8 @@ class PromptRowProcessor:
             )
         params, own = self._params, _row_params(row.get(names.params))
         if isinstance(params, Mapping):
-            params, own = None, {**params, **own}
+            own = {**params, **own}
+            params = None
         messages, tools = _decoded(names.messages, row.get(names.messages)), _decoded("tools", row.get("tools"))
         if messages is not None:
             done: pyggml.ChatCompletion = await self._llm.achat(messages, tools, params, **own)

@@ -149,7 +149,7 @@ class Rows:
             reader = csv.DictReader(file, dialect=dialect)
             try:
                 for row in reader:
-                    more = row.pop(None, None)  # type: ignore[call-overload]  # the key of values without a column
+                    more = row.pop(None, None)  # the key of values without a column
                     yield row if more is None else InvalidRow(f"line {reader.line_num} has more values than columns")
             except (csv.Error, UnicodeDecodeError) as error:
                 raise InvalidParameterError(f"{self.path} is not CSV in UTF-8: {error}") from None

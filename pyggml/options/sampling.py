@@ -87,7 +87,7 @@ class SamplingParams:
     {"schema": ...}}`` for a schema, ``{"type": "text"}`` for any text; or a Python type, for its schema.
 
     Attributes:
-        max_tokens: maximum number of tokens to generate; -1: up to the end of the context.
+        max_tokens: maximum number of tokens to generate. -1: up to the end of the context.
         temperature: 0 always picks the likeliest token; higher values vary more. Logits are divided by it.
         top_k: sample from the k likeliest tokens; 0: off.
         top_p: sample from the likeliest tokens that together reach this probability; 1: off. Nucleus sampling,

@@ -35,7 +35,7 @@ ENDS_AFTER = range(1024, 1024 + 64)  # tokens
         ({"mirostat": 2}, {"temperature": 1.0, "mirostat": 2}),
     ],
 )
-def test_one_model_has_one_default(tmp_path: Path, recommended: Any, sampling: dict[str, float]) -> None:
+def test_one_model_has_one_default(tmp_path: Path, recommended: Any, sampling: dict[str, Any]) -> None:
     metadata = {f"general.sampling.{key}": value for key, value in (recommended or {}).items()}
     path = models.write_llama(tmp_path / "model.gguf", {**models.byte_vocabulary(), **metadata})
     expected = SamplingParams(**sampling, max_tokens=8192, repetition_guard=True)
@@ -172,7 +172,7 @@ def test_every_protocol_ends_what_goes_round_in_circles(url: str, path: str) -> 
 def test_minus_one_is_the_rest_of_the_context_everywhere(url: str, llm: pyggml.LLM) -> None:
     assert llm.generate([5] * (llm.n_ctx - 10), max_tokens=-1, ignore_eos=True).timings.generated_tokens == 11
     more = {"ignore_eos": True, "temperature": 0}
-    lengths = {
+    lengths: dict[str, dict[str, Any]] = {
         "/v1/chat/completions": {"max_tokens": -1, **more},
         "/v1/completions": {"max_tokens": -1, **more},
         "/v1/responses": {"max_output_tokens": -1, **more},

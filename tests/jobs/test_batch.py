@@ -385,7 +385,7 @@ def test_the_command_reads_standard_input(tmp_path: Path) -> None:
 
 
 def test_csv_and_plain_text(llm: pyggml.LLM, tmp_path: Path) -> None:
-    three = {"max_tokens": 3}
+    three: Json = {"max_tokens": 3}
     expected = [llm.generate(prompt, max_tokens=3).text for prompt in ("A cat, and", "A dog")]
     table, out = tmp_path / "in.csv", tmp_path / "out.jsonl"
     table.write_text('\ufeffid,prompt,params\n7,"A cat, and",\n8,A dog,"{""seed"": 1}"\n9,one,,too many\n', "utf-8")
