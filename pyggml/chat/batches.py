@@ -10,7 +10,7 @@ from pyggml.chat.request import OWN_PARAMETERS, ChatRequest, ChatTemplate, Messa
 from pyggml.chat.types import ChatCompletion
 from pyggml.errors import InferError
 from pyggml.generation.batch_generation import Batch, Progress, of_one_prompt, with_own_params
-from pyggml.generation.param_merging import merge, without_schema
+from pyggml.generation.param_merging import format_grammar, merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, is_message
 from pyggml.types import Completion, SamplingParams
 
@@ -83,7 +83,7 @@ class BatchMethods:
             InvalidParameterError: ``params`` is a sequence of another length than ``prompts``.
         """
         llm = cast("LLM", self)
-        shared = without_schema(merge(cast("Any", params), overrides)) if _is_shared(params) else None
+        shared = _merged(params, overrides) if _is_shared(params) else None
         batch = _batch_of_prompts(llm, prompts, params, overrides, parse_special, shared)
         return batch(progress=progress, return_exceptions=return_exceptions).run(llm._engine)
 
@@ -127,7 +127,7 @@ class BatchMethods:
         llm = cast("LLM", self)
         shared = None
         if _is_shared(params):
-            shared = await to_thread(without_schema, merge(cast("Any", params), overrides))
+            shared = await to_thread(_merged, params, overrides)
         batch = _batch_of_prompts(llm, prompts, params, overrides, parse_special, shared)
         return await batch(progress=progress, return_exceptions=return_exceptions).arun(llm._engine)
 
@@ -312,6 +312,13 @@ def _batch_of_conversations(
     if not _is_shared(params):
         items = with_own_params(conversations, params, "conversation")
     return functools.partial(Batch, items, request, noun="conversation")
+
+
+def _merged(params: Any, overrides: Mapping[str, Any]) -> SamplingParams:
+    """Merge the parameters of all prompts, and compile the format of their outputs, which is cached."""
+    merged = merge(params, overrides)
+    format_grammar(merged)
+    return merged
 
 
 def _is_shared(params: object) -> bool:

@@ -190,7 +190,7 @@ class Request(Owner):
 
     @property
     def stop_reason(self) -> str | int | None:
-        """The stop token, or the limit that ended the request; see :class:`Completion`. Stop strings are found later."""
+        """The stop token or the limit that ended the request; see :class:`Completion`. Stop strings are found later."""
         if self.finish_reason == "length":
             limit = "max_tokens" if self._state.n_generated >= self._max_tokens else "context"
             return _STOP_REASONS.get(self._state.finish, limit)
