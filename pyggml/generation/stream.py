@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
@@ -13,7 +12,7 @@ from pyggml.cache import display_name
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.request import Request
 from pyggml.tokenizer import StopStrings, StreamDecoder
-from pyggml.types import Chunk, Completion, Timings, TokenLogprobs
+from pyggml.types import Chunk, Completion, FinishReason, Timings, TokenLogprobs
 
 if TYPE_CHECKING:
     from pyggml.generation.pending_request import PromptRequest
@@ -56,9 +55,9 @@ class ChunkBuilder:
     def build(self, request: Request, token_ids: list[int]) -> Chunk:
         """Build the chunk of one read's tokens, perhaps in another thread."""
         self._origin = self._origin or Origin(display_name(Path(request.model_path)).removesuffix(".gguf"))
-        chunk = self._cut_at_stop(request, token_ids)
-        logprobs = None if request.logprobs is None else request.logprobs[: len(chunk.token_ids)]
-        return replace(chunk, logprobs=logprobs, _origin=self._origin)
+        text, token_ids, reason, stop_reason = self._cut_at_stop(request, token_ids)
+        logprobs = None if request.logprobs is None else request.logprobs[: len(token_ids)]
+        return Chunk(text, token_ids, reason, stop_reason, logprobs, _origin=self._origin)
 
     def append(self, chunk: Chunk) -> Chunk:
         """Append a chunk to the completion."""
@@ -97,23 +96,26 @@ class ChunkBuilder:
             _origin=self._origin,
         )
 
-    def _cut_at_stop(self, request: Request, token_ids: list[int]) -> Chunk:
+    def _cut_at_stop(
+        self, request: Request, token_ids: list[int]
+    ) -> tuple[str, list[int], FinishReason | None, str | int | None]:
+        """Return the text and the tokens up to a stop string, and how the generation ended, if it did."""
         reason = request.finish_reason
         if not self._stop.active:
             text = self._decoder.feed(token_ids, last=reason is not None)
-            return Chunk(text, token_ids, reason, request.stop_reason)
+            return text, token_ids, reason, request.stop_reason
         text = ""
         for n, token_id in enumerate(token_ids, start=1):
             piece = self._decoder.feed([token_id])
             text += self._stop.feed(piece) if len(self._token_ids) + n > self._min_tokens else piece
             if self._stop.found is not None:
                 request.cancel()
-                return Chunk(text, token_ids[:n], "stop", self._stop.found)
+                return text, token_ids[:n], "stop", self._stop.found
         if reason is not None:
             text += self._stop.feed(self._decoder.feed([], last=True), last=True)
             if self._stop.found is not None:
-                return Chunk(text, token_ids, "stop", self._stop.found)
-        return Chunk(text, token_ids, reason, request.stop_reason)
+                return text, token_ids, "stop", self._stop.found
+        return text, token_ids, reason, request.stop_reason
 
 
 class StreamResult(Owner, Generic[D]):

@@ -223,9 +223,9 @@ def test_openais_stream_of_a_chat(llm: pyggml.LLM) -> None:
 
 @pytest.mark.parametrize("method", ["stream", "stream_chat"])
 def test_a_stream_in_openais_form_is_one_response(llm: pyggml.LLM, method: str) -> None:
-    stream = getattr(llm, method)(PROMPT if method == "stream" else MESSAGES, max_tokens=4)
+    stream = getattr(llm, method)(PROMPT if method == "stream" else MESSAGES, max_tokens=40, ignore_eos=True)
     forms = [as_sent(each.to_dict("openai")) for each in (*stream, stream.completion)]
-    assert len(forms) > 2
+    assert len(forms) >= 2  # a busy machine may read all tokens at once
     assert {(each["id"], each["created"], each["model"]) for each in forms} == {
         (forms[0]["id"], forms[0]["created"], "pyggml-demo-q8_0")
     }
