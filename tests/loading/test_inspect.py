@@ -149,7 +149,7 @@ def test_a_report_reads_well() -> None:
     assert text.startswith("pyggml demo\n  file  ")
     for part in ("architecture llama", "3.48 million", "Q8_0, 8.52 bits", "layers     5, 256 wide", "<|im_end|> (2)"):
         assert part in text, text
-    for part in ("context    1,024 tokens", "\n\nTypes\n  Q8_0  100%  3.69 MB\n", "  context  1,024 tokens by default"):
+    for part in ("context    1,024 tokens", "\n\nTypes\n  Q8_0  100%  3.69 MB\n", "context   1,024 tokens by default"):
         assert part in text, text
     assert text.endswith("\n\nNo problems found.")
 
