@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from pydantic import ValidationError
 
+import pyggml.server.app  # noqa: F401  # imports all bodies
 from pyggml.chat.messages import checked_messages
 from pyggml.chat.tools import checked_tools
 from pyggml.errors import InvalidParameterError
-from pyggml.server import create_app  # imports all bodies
 from pyggml.server.http.errors import RequestError
 from pyggml.server.http.generation import ChatInput
 from pyggml.server.http.request_body import Body
@@ -22,8 +22,6 @@ from pyggml.server.protocols.responses.request import CreateResponse
 
 if TYPE_CHECKING:
     from pyggml.server.models.pool import LoadedModel
-
-assert create_app
 
 REQUIRED: dict[str, Any] = {
     **dict.fromkeys(("model", "content", "id", "name", "query", "text", "thinking", "tool_use_id"), "a"),
@@ -38,6 +36,7 @@ REQUIRED: dict[str, Any] = {
     "input_schema": {},
     "schema": {},
 }
+ANTHROPICS_CALL: dict[str, Any] = {"type": "tool_use", "id": "call", "name": "f"}
 TYPES = {
     "Text": "text",
     "Thinking": "thinking",
@@ -119,9 +118,6 @@ def test_calls_without_arguments(
     assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
 
 
-ANTHROPICS_CALL = {"type": "tool_use", "id": "call", "name": "f"}
-
-
 def renamed(fields: dict[str, Any]) -> dict[str, Any]:
     return {"input": fields["arguments"]} if fields else {}
 
@@ -146,7 +142,12 @@ def test_what_openais_clients_send_back() -> None:
 
 
 def test_nulls_in_tools_and_variables() -> None:
-    function = {"name": "f", "description": None, "parameters": {"type": None, "properties": {}}, "strict": None}
+    function: dict[str, Any] = {
+        "name": "f",
+        "description": None,
+        "parameters": {"type": None, "properties": {}},
+        "strict": None,
+    }
     for tool in ({"type": None, "function": function}, {**function, "function": None}):
         assert checked_tools([tool])["f"].parameters == {"type": "object", "properties": {}}
     body = ChatRequest.model_validate({"messages": [], "chat_template_kwargs": {"enable_thinking": None}})

@@ -336,7 +336,7 @@ def test_the_last_message_is_continued(url: str) -> None:
 @pytest.mark.parametrize(
     ("body", "param", "words"),
     [
-        ({"messages": None}, "messages", "array"),
+        ({"messages": None}, "messages", "required"),
         ({"messages": "text"}, "messages", "array"),
         ({"messages": []}, None, "at least one"),
         ({"messages": [123]}, "messages.0", "object"),
