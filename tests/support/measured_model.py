@@ -66,5 +66,5 @@ def measure(llm: pyggml.LLM) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    with pyggml.load(sys.argv[1], n_ctx=2048, n_parallel=1, n_threads=2, prefix_cache=False) as opened:
+    with pyggml.load(sys.argv[1], n_ctx=2048, n_parallel=1, n_threads=1, prefix_cache=False) as opened:
         np.savez(sys.argv[2], **measure(opened))
