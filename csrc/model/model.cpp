@@ -21,14 +21,6 @@ void require_room(const char * path) {
     }
 }
 
-// Check that the file has the vocabulary that it declares.
-void require_vocabulary(const char * path, const gguf_context * head) {
-    const std::string missing = head ? pyg::missing_vocabulary(head) : "";
-    if (!missing.empty()) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, missing.c_str());
-    }
-}
-
 // Return true if every tensor lies where a buffer may begin. Otherwise, with a general.alignment of 8 or 16, a file can
 // be read, but not mapped.
 bool is_aligned(const gguf_context * head) {

@@ -24,7 +24,7 @@ _TEXTS = ("reasoning_content", "tool_call_id", "name")
 _KEYS = ("role", "content", "tool_calls", *_TEXTS)
 _ALIASES = {"reasoning": "reasoning_content"}  # OpenRouter's and vLLM's name
 # Values that say no more than an absent key: clients send back what a server sent them, with its null fields.
-_ABSENT = (None, "", [], {}, ())
+_ABSENT: tuple[Any, ...] = (None, "", [], {}, ())
 
 
 def checked_messages(messages: Sequence[Message]) -> list[JSONMessage]:

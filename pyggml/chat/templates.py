@@ -195,7 +195,7 @@ class ChatTemplates(ClosableOwner):
         )
         renderer = self._with_tools if selection.tools else self._plain
         renderer.require_known(variables)
-        request = {"parallel_tool_calls": parallel_tool_calls, "grammar": grammar}
+        request: dict[str, Any] = {"parallel_tool_calls": parallel_tool_calls, "grammar": grammar}
         try:
             if calls:
                 return self._with_calls(renderer, conversation, request, selection)

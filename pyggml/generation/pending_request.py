@@ -144,7 +144,7 @@ class PromptRequest(PendingRequest):
 
     def builder(self) -> ChunkBuilder:
         """A new builder of the chunks and the completion."""
-        return ChunkBuilder(self.tokenizer, self.stop)
+        return ChunkBuilder(self)
 
     @property
     def _may_end_early(self) -> bool:

@@ -56,7 +56,7 @@ def choose_types(
     if outtype == "auto" or outtype in _PLAIN:
         plain = (_PLAIN.get(outtype, tensor.weight.type) for tensor in tensors)
         choices = [
-            Choice(type if want is None else _divisible(tensor, want), not tensor.is_float, False)
+            Choice(type if want is None else _divisible(tensor, want), not tensor.is_float, False, is_fallback=False)
             for tensor, type, want in zip(tensors, plain, wanted, strict=True)
         ]
     else:

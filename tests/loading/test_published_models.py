@@ -48,7 +48,10 @@ GPU = any(device.type in ("gpu", "igpu") for device in pyggml.devices())
 NONE = pytest.param(None, marks=pytest.mark.skip(reason="PYGGML_TEST_MODELS names no folder with models"), id="none")
 
 
-@pytest.fixture(scope="module", params=PUBLISHED or [NONE], ids=lambda path: path.name)
+CASES: list[Any] = [*PUBLISHED] or [NONE]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda path: path.name)
 def path(request: pytest.FixtureRequest) -> Path:
     found: Path = request.param
     return found

@@ -56,7 +56,8 @@ def test_a_chat_ends_by_itself(smollm2: pyggml.LLM) -> None:
 
 
 def test_each_of_three_turns_ends_by_itself(smollm2: pyggml.LLM) -> None:
-    messages = []
+    messages: list[dict[str, Any]] = []
+    answer: Any = None
     for question in ("What is the opposite of hot?", "And of big?", "And of fast?"):
         messages.append(user(question))
         answer = smollm2.chat(messages, max_tokens=100, **GREEDY)

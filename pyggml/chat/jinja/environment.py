@@ -54,7 +54,7 @@ class _Environment(SandboxedEnvironment):
     """The sandbox. Unlike transformers', it lets templates modify their own lists and dictionaries, as some do."""
 
     intercepted_binops = frozenset(operations.BINARY_OPERATORS)
-    concat = staticmethod(operations.joined)  # type: ignore[assignment]
+    concat = staticmethod(operations.joined)
 
     def __init__(self) -> None:
         # Unoptimised: constants would be computed when the template is compiled, without limits.
@@ -69,7 +69,7 @@ class _Environment(SandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
         return operations.BINARY_OPERATORS[operator](left, right)
 
-    def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
         def invoke(function: Any, *args: Any, **kwargs: Any) -> Any:
             return super(_Environment, self).call(context, function, *args, **kwargs)
 
@@ -115,8 +115,10 @@ class _Instrumented(NodeTransformer):
         return _filtered(node, _CONTAINER) if node.ctx == "load" else node
 
 
-def _filtered(node: nodes.Expr, name: str, args: list[nodes.Expr] | None = None) -> nodes.Filter:
-    return nodes.Filter(node, name, args or [], [], None, None).set_lineno(node.lineno)
+def _filtered(node: Any, name: str, args: list[nodes.Expr] | None = None) -> nodes.Filter:
+    filtered = nodes.Filter(node, name, args or [], [], None, None)
+    filtered.set_lineno(node.lineno)
+    return filtered
 
 
 def _refuse(message: object) -> NoReturn:

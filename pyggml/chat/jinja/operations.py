@@ -11,8 +11,7 @@ from itertools import islice
 from typing import Any
 
 from jinja2 import Environment, pass_environment
-from jinja2.defaults import DEFAULT_FILTERS
-from jinja2.filters import make_attrgetter
+from jinja2.filters import FILTERS, make_attrgetter
 
 from pyggml.chat.jinja.limits import (
     LARGE_NUMBER,
@@ -336,7 +335,7 @@ def safe(value: Any) -> Any:
 
 def _filter(name: str) -> Callable[..., Any]:
     """One of jinja2's own filters; "map" needs its first arguments bound."""
-    return DEFAULT_FILTERS[name]
+    return FILTERS[name]
 
 
 _OWN_FILTERS: dict[str, Callable[..., Any]] = {
@@ -347,7 +346,7 @@ _OWN_FILTERS: dict[str, Callable[..., Any]] = {
 
 def filters() -> dict[str, Callable[..., Any]]:
     """All filters of jinja2, with limits."""
-    return {name: _bounded_filter(name, _OWN_FILTERS.get(name, function)) for name, function in DEFAULT_FILTERS.items()}
+    return {name: _bounded_filter(name, _OWN_FILTERS.get(name, function)) for name, function in FILTERS.items()}
 
 
 def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -231,7 +231,9 @@ class _JSONText:
             yield self._string(value)
         elif isinstance(value, Mapping):
             items = sorted(value.items()) if self._plain.sort_keys else value.items()
-            members = [((self._key(key), self._plain.key_separator), item) for key, item in items]
+            members: list[tuple[tuple[str, ...], Any]] = [
+                ((self._key(key), self._plain.key_separator), item) for key, item in items
+            ]
             yield from self._container("{}", members, level)
         elif isinstance(value, (list, tuple)):
             yield from self._container("[]", [((), item) for item in value], level)
