@@ -254,12 +254,13 @@ typedef struct pyg_quantization_mix_tensor {
     int32_t      wanted;         // type to use instead of the mix's choice, if it is mixed; -1: none
     bool         is_mixed;       // out: false for vectors and other tensors that keep their type
     bool         needs_imatrix;  // out: unusable without an importance matrix
+    bool         is_fallback;  // out: its rows are not whole blocks of the type that was meant, so it gets another one
 } pyg_quantization_mix_tensor;
 
 // Choose the types of a model's tensors as upstream's quantiser does. `tensors` must be all of them, in the order they
-// are stored. `ftype` is an enum llama_ftype; some mixes spend fewer bits with an importance matrix. A tensor whose
-// rows are not whole blocks of its type gets another type. PYG_ERR_UNSUPPORTED_ARCH for an architecture unknown to the
-// engine, PYG_ERR_INVALID_PARAMETER for other values without rules.
+// are stored. `ftype` is an enum llama_ftype; some mixes spend fewer bits with an importance matrix.
+// PYG_ERR_UNSUPPORTED_ARCH for an architecture unknown to the engine, PYG_ERR_INVALID_PARAMETER for other values
+// without rules.
 pyg_status pyg_quantization_mix_types(const pyg_quantization_mix_model * model, int32_t ftype, bool has_imatrix,
                                       pyg_quantization_mix_tensor * tensors, size_t n_tensors, pyg_error * err);
 
@@ -403,7 +404,7 @@ typedef struct pyg_model_info {
     bool     is_hybrid;
     bool     is_diffusion;
     bool     is_causal;  // each token attends only to those before it
-    char     desc[128];  // such as "llama 1B Q4_K - Medium"
+    char     desc[128];  // such as "llama 1B Q4_K - Medium"; upstream guesses the size from the layers
     char     arch[64];   // general.architecture
 } pyg_model_info;
 
@@ -867,7 +868,7 @@ const char * pyg_sampler_order(int32_t index);
 
 typedef struct pyg_request_options {
     pyg_sampling    sampling;
-    int32_t         max_tokens;
+    int32_t         max_tokens;      // -1: no limit but the context's
     const int32_t * stop_token_ids;  // (n_stop,) or NULL: stop tokens, which are not returned
     int32_t         n_stop;
     double          timeout_s;  // from submission; negative: none
@@ -879,6 +880,8 @@ typedef struct pyg_request_options {
     int32_t n_prompt_logprobs;
     // Tokens may be delivered late and many at once if that finishes all requests sooner.
     bool prefer_throughput;
+    // End a generation that repeats itself endlessly (engine/repetition.hpp), with PYG_FINISH_REPETITION.
+    bool repetition_guard;
 } pyg_request_options;
 
 // Greedy, up to 256 tokens; every sampler off, with default parameters for when it is switched on.
@@ -909,6 +912,7 @@ enum pyg_finish {
     PYG_FINISH_LENGTH,  // max_tokens reached, or the context is full
     PYG_FINISH_CANCELLED,
     PYG_FINISH_TIMEOUT,
+    PYG_FINISH_REPETITION,
     PYG_FINISH_CLOSED,  // the engine was closed first
     PYG_FINISH_ERROR,   // pyg_request_wait returns the error
 };

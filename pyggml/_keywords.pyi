@@ -80,6 +80,7 @@ class SamplingOverrides(TypedDict, total=False):
     seed: int | None
     stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int]
+    repetition_guard: bool | None
     ignore_eos: bool
     logit_bias: Mapping[int, float] | None
     grammar: str | Grammar | None

@@ -41,6 +41,7 @@ from pyggml.isolation import Isolated
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import LoadOptions
+from pyggml.options.chat_defaults import chat_defaults, with_defaults
 from pyggml.options.recommended import recommended
 from pyggml.tokenizer.hugging_face import tokenizer_for
 from pyggml.types import Completion, EngineStats, SamplingParams
@@ -70,7 +71,8 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
         family: the model's :class:`~pyggml.families.Family`.
         stop_tokens: token id -> text of each token that ends a generation, the family's most common one first.
         recommended_sampling: SamplingParams recommended by the model's authors, from ``generation_config.json`` or
-            ``general.sampling.*``; None: no recommendation. Not used unless you pass it: the default is greedy.
+            ``general.sampling.*``; None: no recommendation. The default of chats, not of completions.
+        chat_defaults: SamplingParams of chats that set none: those recommended, or else a temperature of 0.8.
     """
 
     _instead_of_a_copy = "share this one between threads and tasks; another process loads its own"
@@ -115,6 +117,7 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
         for note in recommendation.notes:
             logger.warning("%s: %s", model.path, note)
         self.recommended_sampling = recommendation.params
+        self.chat_defaults = with_defaults({}, chat_defaults(recommendation.params))
         self.memory: tuple[DeviceMemory, ...] = ()
         self._waits_for_capacity = options.queue_full == "wait"
         self._isolated = isolated
@@ -351,7 +354,8 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
             messages: the conversation so far: ChatMessages, or mappings in OpenAI's format. You can pass back the
                 message of an earlier answer unchanged.
             tools: tools that the model may call: Python functions, or descriptions in OpenAI's format.
-            params: sampling parameters; None: greedy defaults. ``stop`` strings apply to everything the model writes.
+            params: sampling parameters, all of them; None: :attr:`chat_defaults`. ``stop`` strings apply to everything
+                the model writes.
             tool_choice: "auto": call tools or answer; "none": only answer; "required": call at least one tool; or the
                 name of the tool to call.
             parallel_tool_calls: allow several calls in one answer.
@@ -362,7 +366,8 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
             template_kwargs: additional variables for the template, such as ``{"reasoning_effort": "low"}``.
             parse_special: interpret special tokens in messages. False: ``<|im_end|>`` in a message is plain text and
                 cannot end its turn, since messages, unlike prompts, often contain untrusted text.
-            **overrides: fields of SamplingParams that replace those of ``params``.
+            **overrides: fields of SamplingParams that replace those of ``params``. They also turn off defaults that
+                contradict them.
 
         Returns:
             The answer. If it was cut off, for instance by ``max_tokens``, it may end within a tool call.

@@ -85,8 +85,9 @@ class Completion(Result):
         text: the generated text, without stop tokens or stop strings.
         token_ids: the generated tokens, without the stop token; with a stop string, up to the token that
             completed it.
-        finish_reason: "stop", "length" (max_tokens or the end of the context), "cancelled" or "timeout".
-        stop_reason: with "stop", the stop string or the stop token's id.
+        finish_reason: "stop", "length" (max_tokens, the end of the context or the repetition guard), "cancelled" or
+            "timeout".
+        stop_reason: with "stop", the stop string or the stop token's id; "repetition": the repetition guard ended it.
         prompt_tokens: length of the prompt in tokens.
         cached_tokens: number of prompt tokens taken from the cache instead of being computed.
         timings: duration of each phase.

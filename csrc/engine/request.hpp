@@ -41,6 +41,7 @@ class Request : public Task {
     bool           is_stop(int32_t token_id) const;
     bool           wants_logprobs() const { return logprobs_.wanted(); }
     bool           is_full() const { return n_tokens() - n_prompt >= static_cast<uint32_t>(max_tokens); }
+    bool           repeats_itself() const;  // and must end, therefore
     bool           in_prefill() const { return n_past < n_prompt; }
 
     // Return why the request should stop now, if it should. Cheap: called between the nodes of a graph.
@@ -68,8 +69,8 @@ class Request : public Task {
     void       await_end();
 
     const uint32_t n_prompt;
-    const int32_t  max_tokens;
-    float * const  logits;  // destination of a logits request, else null
+    const int32_t  max_tokens;  // -1: no limit
+    float * const  logits;      // destination of a logits request, else null
 
   private:
     enum class Phase { WAITING, RUNNING, ENDED };
@@ -81,6 +82,7 @@ class Request : public Task {
 
     std::optional<TokenSampler>            sampler_;
     std::vector<int32_t>                   stop_token_ids_;  // sorted
+    const bool                             repetition_guard_ = false;
     const Clock::time_point                submitted_;
     const std::optional<Clock::time_point> deadline_;
     std::atomic<bool>                      cancelled_{false};

@@ -283,7 +283,10 @@ std::optional<Engine::End> Engine::publish(const Sample & sample) {
     const bool no_cell_left = request.n_tokens() == n_ctx_;
     request.tokens.push_back(sample.token_id);
     request.publish(sample.token_id);
-    return request.is_full() || no_cell_left ? std::optional<End>(End{PYG_FINISH_LENGTH}) : std::nullopt;
+    if (request.is_full() || no_cell_left) {
+        return End{PYG_FINISH_LENGTH};
+    }
+    return request.repeats_itself() ? std::optional<End>(End{PYG_FINISH_REPETITION}) : std::nullopt;
 }
 
 // Publish the logits rows of a prefill chunk: the logits themselves, or the prompt's logprobs, after which the request

@@ -98,12 +98,14 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_quantiz
     for (size_t i = 0; i < n_tensors; i++) {
         pyg_quantization_mix_tensor & tensor = tensors[i];
         tensor.is_mixed                      = tensor_allows_quantization(&params, model.arch, all[i]);
+        tensor.needs_imatrix = tensor.is_fallback = false;
         if (!tensor.is_mixed) {
-            tensor.needs_imatrix = false;
             continue;
         }
-        const ggml_type type = choose(state, all[i], default_type, about[i], tensor.wanted);
-        tensor.type          = type;
+        const int       n_fallback = state.n_fallback;
+        const ggml_type type       = choose(state, all[i], default_type, about[i], tensor.wanted);
+        tensor.type                = type;
+        tensor.is_fallback         = state.n_fallback > n_fallback;
         tensor.needs_imatrix =
             tensor_requires_imatrix(tensor.name, type, mixture) || ggml_quantize_requires_imatrix(type);
     }

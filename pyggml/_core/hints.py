@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from configparser import ConfigParser, ExtendedInterpolation
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar, cast
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -74,6 +74,23 @@ def with_hints(group: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             reject_parameters(kwargs, hints(group))
             return function(*args, **kwargs)
+
+        return wrapper
+
+    return decorate
+
+
+def renamed(**names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorate a function to accept earlier names of its parameters: earlier name -> name."""
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            given = {names.get(name, name): value for name, value in kwargs.items()}
+            if len(given) < len(kwargs):
+                twice = next(names[name] for name in kwargs if name in names and names[name] in kwargs)
+                raise TypeError(f"{function.__name__}() got two values for the parameter {twice!r}")
+            return cast("Callable[..., _R]", function)(*args, **given)
 
         return wrapper
 

@@ -11,8 +11,10 @@ from pyggml.batch.job import N_PARALLEL, BatchProgress, BatchReport, Job, job_id
 from pyggml.batch.output import answer_schema, fit_to_column
 from pyggml.batch.row_processor import (
     FieldNames,
+    Params,
     PromptRowProcessor,
     answer_fields,
+    checked_params,
     open_row_processor,
     process_rows,
     usage,
@@ -26,10 +28,12 @@ __all__ = [
     "FieldNames",
     "InvalidRow",
     "Job",
+    "Params",
     "PromptRowProcessor",
     "Rows",
     "answer_fields",
     "answer_schema",
+    "checked_params",
     "fit_to_column",
     "job_id",
     "open_row_processor",

@@ -13,7 +13,7 @@ import json
 import os
 import time
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,18 @@ Json = dict[str, Any]
 class Journal:
     """The answers of a job so far. Used from one thread at a time. ``n_done`` counts the rows with an answer."""
 
-    def __init__(self, path: Path, header: Mapping[str, Any], n_rows: int, *, restart: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        header: Mapping[str, Any],
+        n_rows: int,
+        replayed: Callable[[Json], object] = lambda _: None,
+        *,
+        restart: bool = False,
+    ) -> None:
         """Open the journal of the job that ``header`` identifies, or create one; ``restart`` discards an existing one.
+
+        ``replayed`` is called with each answer that it has already.
 
         Raises:
             InvalidParameterError: the journal belongs to another job, or another process is writing it.
@@ -42,7 +52,7 @@ class Journal:
             self._lock()
             if restart:  # only now: another process may have been writing
                 self._file.truncate(0)
-            self._replay(json.loads(json.dumps(header)))
+            self._replay(json.loads(json.dumps(header)), replayed)
         except BaseException:
             self._file.close()
             raise
@@ -94,7 +104,7 @@ class Journal:
         except OSError:
             pass  # a file system without locks
 
-    def _replay(self, header: Json) -> None:
+    def _replay(self, header: Json, replayed: Callable[[Json], object]) -> None:
         line = self._file.readline()
         found = _decode_line(line)
         if found is None:  # new, or killed while it wrote the header
@@ -113,6 +123,7 @@ class Journal:
         end = len(line)
         while self._is_record(record := _decode_line(line := self._file.readline())):
             self._index_record(record[0], end)
+            replayed(record[1])
             end += len(line)
         self._file.truncate(end)
         self._file.seek(end)

@@ -14,6 +14,9 @@ from pyggml.batch.rows import InvalidRow, Row
 
 Json = dict[str, Any]
 
+#: Sampling parameters of a job: all of them, some of them, or none.
+Params = pyggml.SamplingParams | Mapping[str, Any] | None
+
 #: Rows submitted per parallel sequence, so that the engine never waits for Python.
 _QUEUE_FACTOR = 2
 #: Errors of the engine, not of a row: the job stops, and can be resumed.
@@ -71,7 +74,7 @@ class FieldNames:
 
 @contextlib.asynccontextmanager
 async def open_row_processor(
-    llm: pyggml.LLM, params: pyggml.SamplingParams | None, names: FieldNames, is_openai: bool
+    llm: pyggml.LLM, params: Params, names: FieldNames, is_openai: bool
 ) -> AsyncIterator[RowProcessor]:
     """Open the row processor for a format, with an open model.
 
@@ -123,7 +126,7 @@ async def engine_responds(llm: pyggml.LLM) -> bool:
 class PromptRowProcessor:
     """Row processor for rows with a prompt or messages."""
 
-    def __init__(self, llm: pyggml.LLM, params: pyggml.SamplingParams | None, names: FieldNames) -> None:
+    def __init__(self, llm: pyggml.LLM, params: Params, names: FieldNames) -> None:
         """Use an open model, with default sampling parameters."""
         self._llm, self._params, self._names = llm, params, names
 
@@ -156,12 +159,15 @@ class PromptRowProcessor:
             raise pyggml.InvalidParameterError(
                 f"the row already has a field {taken[0]!r}: choose another column for answers"
             )
-        own = _row_params(row.get(names.params))
-        if row.get(names.messages) is not None:
-            return await self._llm.achat(row[names.messages], row.get("tools"), self._params, **own)
+        params, own = self._params, _row_params(row.get(names.params))
+        if isinstance(params, Mapping):
+            params, own = None, {**params, **own}
+        messages, tools = _decoded(names.messages, row.get(names.messages)), _decoded("tools", row.get("tools"))
+        if messages is not None:
+            return await self._llm.achat(messages, tools, params, **own)
         if row.get(names.prompt) is None:
             raise pyggml.InvalidParameterError(f"the row has neither {names.prompt!r} nor {names.messages!r}")
-        return await self._llm.agenerate(row[names.prompt], self._params, **own)
+        return await self._llm.agenerate(row[names.prompt], params, **own)
 
     def _fields(self, done: pyggml.Completion) -> Json:
         text, reasoning, calls = done.text, None, None
@@ -175,13 +181,35 @@ class PromptRowProcessor:
         return dict.fromkeys(answer_fields(self._names.column)) | {f"{self._names.column}_error": str(message)}
 
 
+def checked_params(params: Params) -> Params:
+    """Check the sampling parameters of a job.
+
+    Raises:
+        InvalidParameterError: they are neither SamplingParams nor a mapping of its fields.
+    """
+    if isinstance(params, Mapping):
+        pyggml.SamplingParams(**params)
+        return dict(params)
+    if not isinstance(params, (pyggml.SamplingParams, type(None))):
+        raise pyggml.InvalidParameterError(
+            f"params must be SamplingParams or a mapping of its fields, not {type(params).__name__}"
+        )
+    return params
+
+
+def _decoded(name: str, given: Any) -> Any:
+    """Decode a field that may be JSON text, as in CSV and Parquet files; an empty text is a missing value."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given) if given else None
+    except ValueError as error:
+        raise pyggml.InvalidParameterError(f"the row's {name} are not JSON: {error}") from None
+
+
 def _row_params(given: Any) -> Mapping[str, Any]:
-    """Check a row's sampling parameters: an object, or JSON text, as Parquet files may have it."""
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError as error:
-            raise pyggml.InvalidParameterError(f"the row's params are not JSON: {error}") from None
+    """Check a row's sampling parameters."""
+    given = _decoded("params", given)
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -191,19 +219,29 @@ def _row_params(given: Any) -> Mapping[str, Any]:
     return not_null
 
 
+def failure(answer: Json, column: str) -> str | None:
+    """Return the error message in an answer; None: the row did not fail."""
+    if not _is_openai(answer):
+        return answer.get(f"{column}_error")
+    response = answer["response"] or {}
+    if answer["error"] is None and response.get("status_code") == 200:
+        return None
+    error = answer["error"] or (response.get("body") or {}).get("error")
+    return str(error.get("message") if isinstance(error, dict) else error)
+
+
 def usage(answer: Json, column: str) -> tuple[bool, int, int]:
     """Return, for an answer: True if the row failed, the prompt tokens, and the generated tokens."""
-    if "custom_id" in answer and "response" in answer:
-        response = answer["response"] or {}
-        used = (response.get("body") or {}).get("usage") or {}
-        failed = answer["error"] is not None or response.get("status_code") != 200
+    failed = failure(answer, column) is not None
+    if _is_openai(answer):
+        used = ((answer["response"] or {}).get("body") or {}).get("usage") or {}
         n_prompt, n_generated = (used.get(a, used.get(b)) or 0 for a, b in _USAGE)
         return failed, n_prompt, n_generated
-    return (
-        answer.get(f"{column}_error") is not None,
-        answer.get(f"{column}_prompt_tokens") or 0,
-        answer.get(f"{column}_tokens") or 0,
-    )
+    return failed, answer.get(f"{column}_prompt_tokens") or 0, answer.get(f"{column}_tokens") or 0
+
+
+def _is_openai(answer: Json) -> bool:
+    return "custom_id" in answer and "response" in answer
 
 
 # Field names of usage: of chat completions and completions, and of responses.

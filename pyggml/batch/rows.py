@@ -1,7 +1,8 @@
-"""The rows of a job: JSON lines, plain or in the format of OpenAI's batch API, or a Parquet file."""
+"""The rows of a job: JSON lines, plain or in the format of OpenAI's batch API, CSV, plain text or a Parquet file."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -20,6 +21,15 @@ _READ_BYTES = 2**20
 _READ_BATCH_ROWS = 1024
 _OPENAI_FIELDS = {"custom_id", "url", "body"}
 
+#: Extension of a file -> its format; files of rows with another one hold JSON lines.
+_FORMATS = {
+    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    ".txt": "text",
+}
+_READABLE = "JSON lines (.jsonl), CSV (.csv, .tsv), plain text with a prompt per line (.txt) or Parquet (.parquet)"
+
 Row = dict[str, Any]
 
 
@@ -34,18 +44,19 @@ class Rows:
 
     Attributes:
         path: the file.
-        is_parquet: True for a Parquet file, according to its extension.
+        format: "jsonl", "csv", "text" or "parquet", according to its extension.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Check that the file can be read.
 
         Raises:
-            InvalidParameterError: there is no such file, or its content does not match its extension.
+            InvalidParameterError: there is no such file, its content does not match its extension, or no line of it is
+                a row.
             MissingPackageError: it is a Parquet file, and pyarrow is not installed.
         """
         self.path = Path(path)
-        self.is_parquet = is_parquet(self.path)
+        self.format = _FORMATS.get(self.path.suffix.lower(), "jsonl")
         if not self.path.is_file():
             raise InvalidParameterError(f"there is no file {self.path} with rows to answer")
         if self.is_parquet:
@@ -58,10 +69,25 @@ class Rows:
             except pa.ArrowException as error:
                 reason = f"is not a Parquet file, despite its extension: {error}"
                 raise InvalidParameterError(f"{self.path} {reason}") from None
+            return
+        invalid = None
+        for row in self:
+            if isinstance(row, dict):
+                return
+            invalid = invalid or row
+        if invalid is not None:
+            raise InvalidParameterError(f"{self.path} has no row to answer: {invalid}. Rows are {_READABLE}")
+
+    @property
+    def is_parquet(self) -> bool:
+        """True for a Parquet file."""
+        return self.format == "parquet"
 
     def __iter__(self) -> Iterator[Row | InvalidRow]:
         """Iterate over the rows in order, skipping empty lines."""
-        return self._read_parquet() if self.is_parquet else self._read_lines()
+        if self.is_parquet:
+            return self._read_parquet()
+        return self._read_csv() if self.format == "csv" else self._read_lines()
 
     @cached_property
     def sha256(self) -> str:
@@ -79,8 +105,7 @@ class Rows:
             import pyarrow.parquet as pq
 
             return int(pq.read_metadata(self.path).num_rows)
-        with self.path.open("rb") as file:
-            return sum(not line.isspace() for line in file)
+        return sum(1 for _ in self)
 
     @cached_property
     def first(self) -> Row:
@@ -112,10 +137,22 @@ class Rows:
         return pa.schema([(name, types.get(_common_type(found), pa.string())) for name, found in kinds.items()])
 
     def _read_lines(self) -> Iterator[Row | InvalidRow]:
+        parse = _parse_text if self.format == "text" else _parse_line
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if not line.isspace():
-                    yield _parse_line(line, number)
+                    yield parse(line, number)
+
+    def _read_csv(self) -> Iterator[Row | InvalidRow]:
+        dialect = "excel-tab" if self.path.suffix.lower() == ".tsv" else "excel"
+        with self.path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, dialect=dialect)
+            try:
+                for row in reader:
+                    more = row.pop(None, None)  # type: ignore[call-overload]  # the key of values without a column
+                    yield row if more is None else InvalidRow(f"line {reader.line_num} has more values than columns")
+            except (csv.Error, UnicodeDecodeError) as error:
+                raise InvalidParameterError(f"{self.path} is not CSV in UTF-8: {error}") from None
 
     def _read_parquet(self) -> Iterator[Row | InvalidRow]:
         import pyarrow.parquet as pq
@@ -127,7 +164,15 @@ class Rows:
 
 def is_parquet(path: Path) -> bool:
     """Return True if a file has an extension of Parquet files."""
-    return path.suffix.lower() in (".parquet", ".pq")
+    return _FORMATS.get(path.suffix.lower()) == "parquet"
+
+
+def require_writable(path: Path) -> None:
+    """Raise InvalidParameterError if the extension of an output file is not that of a format which can be written."""
+    if _FORMATS.get(path.suffix.lower()) not in ("jsonl", "parquet"):
+        raise InvalidParameterError(
+            f"{path} must end in .jsonl or .parquet, the formats of answers: name it {path.stem or 'answers'}.jsonl"
+        )
 
 
 def require_pyarrow() -> None:
@@ -148,6 +193,13 @@ def _parse_line(line: bytes, number: int) -> Row | InvalidRow:
     except ValueError as error:  # includes UnicodeDecodeError
         return InvalidRow(f"line {number} is not JSON: {error}")
     return row if isinstance(row, dict) else InvalidRow(f"line {number} is not a JSON object")
+
+
+def _parse_text(line: bytes, number: int) -> Row | InvalidRow:
+    try:
+        return {"prompt": line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")}
+    except UnicodeDecodeError as error:
+        return InvalidRow(f"line {number} is not UTF-8: {error}")
 
 
 def _json_type(value: object) -> str:

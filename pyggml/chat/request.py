@@ -19,6 +19,7 @@ from pyggml.errors import InvalidParameterError
 from pyggml.generation.engine import Engine
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import PromptRequest
+from pyggml.options.chat_defaults import chosen
 from pyggml.schema.grammar import as_text
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import Grammar, SamplingParams
@@ -121,6 +122,7 @@ class ChatModel(Protocol):
     """The part of LLM that a chat needs."""
 
     tokenizer: Tokenizer
+    chat_defaults: SamplingParams
     _waits_for_capacity: bool
 
     @property
@@ -168,7 +170,7 @@ def chat_request(
         conversation,
         functools.partial(llm.chat_templates, chat_template),
         lambda: llm._special_texts,
-        merge(params, overrides, _OWN_PARAMETERS),
+        merge(params, overrides, _OWN_PARAMETERS, chosen(llm.chat_defaults)),
         llm.tokenizer,
         waits_for_capacity=llm._waits_for_capacity,
     )

@@ -25,6 +25,7 @@ _TYPE = FileType(FILE_TYPES)
 @click.argument("source", type=click.Path())
 @click.argument("out", metavar="OUT", required=False, type=click.Path())
 @click.argument("type", metavar="TYPE", required=False, shell_complete=_TYPE.shell_complete)
+@click.option("--outtype", type=_TYPE, metavar="TYPE", help="The same as TYPE.")
 @imatrix_option
 @click.option(
     "--tensor-type",
@@ -49,6 +50,7 @@ def command(
     out: str | None,
     type: str | None,
     *,
+    outtype: str | None,
     tensor_types: tuple[str, ...],
     imatrix: str | None,
     force: bool,
@@ -61,6 +63,9 @@ def command(
     SOURCE should have float weights, as `pyggml convert` writes them. OUT appears only when it is complete: an
     interrupted command leaves no file.
     """
+    if type is not None and outtype is not None:
+        raise click.UsageError("TYPE and --outtype were both given: choose one")
+    type = type or outtype
     if dry_run and type is None and out is not None:  # OUT is optional: nothing is written
         out, type = f"{Path(source).stem}-{out.lower()}.gguf", out
     out, type = _out_and_type(source, out, type)

@@ -16,6 +16,7 @@ from pyggml.memory.llm_context import default_n_ctx, generates, n_ctx_limit
 from pyggml.options.recommended import recommended
 from pyggml.source import Source, identify
 from pyggml.types import SamplingParams
+from pyggml.units import bits_per_weight
 
 # Errors with which a model loads and generates, but does not chat or stop correctly.
 _LOADS_WITH = frozenset({"template-unreadable", "template-fails", "bad-token-id"})
@@ -61,7 +62,6 @@ def _report(facts: ModelFacts) -> ModelReport:
     sampling = None if model is None else _sampling(model, problems)
     sizes = sizes_of(facts.check.sizes, facts.metadata, facts.rope)
     n_bytes = sum(tensor.n_bytes for tensor in facts.tensors)
-    bits_per_weight = round(8 * n_bytes / facts.n_params, 3) if facts.n_params else 0.0
     architecture = str(facts.metadata.get("general.architecture", ""))
     ordered = tuple(sorted(problems, key=lambda problem: problem.severity))  # errors come before warnings
     return ModelReport(
@@ -78,7 +78,7 @@ def _report(facts: ModelFacts) -> ModelReport:
         types=by_type(facts.tensors),
         parts=by_part(facts.tensors),
         layers=by_layer(facts.tensors),
-        quantization=QuantizationReport(*facts.storage, bits_per_weight),
+        quantization=QuantizationReport(*facts.storage, bits_per_weight(n_bytes, facts.n_params)),
         **sizes.values,
         per_layer=sizes.per_layer,
         rope=sizes.rope,

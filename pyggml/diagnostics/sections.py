@@ -69,7 +69,8 @@ def _facts(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 def _model(report: ModelReport) -> Iterator[tuple[str, str]]:
     yield "file" if report.format == "gguf" else "directory", str(report.path)
-    yield "format", f"{_FORMATS[report.format]}, {counted(len(report.files), 'file')}, {bytes_text(report.n_bytes)}"
+    n_bytes = sum(file.n_bytes for file in report.files)
+    yield "format", f"{_FORMATS[report.format]}, {counted(len(report.files), 'file')}, {bytes_text(n_bytes)}"
     yield "model", _joined(report.variant, report.architecture and f"architecture {report.architecture}")
     yield "weights", f"{count_text(report.n_params)} in {counted(report.n_tensors, 'tensor')}"
     quantization = report.quantization

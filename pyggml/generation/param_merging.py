@@ -9,16 +9,21 @@ from typing import Any
 from pyggml._core.fields import parameters_of, require_known
 from pyggml._native.vocab import Vocab
 from pyggml.errors import InvalidParameterError
+from pyggml.options.chat_defaults import with_defaults
 from pyggml.schema import grammar as schema_grammar
 from pyggml.types import SamplingParams
 
 
 def merge(
-    params: SamplingParams | None, overrides: Mapping[str, Any], other_names: Collection[str] = ()
+    params: SamplingParams | None,
+    overrides: Mapping[str, Any],
+    other_names: Collection[str] = (),
+    defaults: Mapping[str, Any] | None = None,
 ) -> SamplingParams:
     """Replace fields of ``params``, or of the defaults, by ``overrides``.
 
-    ``other_names`` are the calling method's other parameters, for suggestions to misspelled names.
+    ``other_names`` are the calling method's other parameters, for suggestions to misspelled names. ``defaults`` replace
+    those of SamplingParams; see :func:`with_defaults`.
 
     Raises:
         InvalidParameterError: ``params`` is not SamplingParams, or an override is invalid.
@@ -26,7 +31,7 @@ def merge(
     """
     require_known(SamplingParams, overrides, known=[*parameters_of(SamplingParams), *other_names])
     if params is None:
-        return SamplingParams(**overrides)
+        return with_defaults(overrides, defaults or {})
     if not isinstance(params, SamplingParams):
         way_out = "write ** before it" if isinstance(params, Mapping) else "name parameters, as in max_tokens=100"
         raise InvalidParameterError(f"params must be SamplingParams, not {type(params).__name__}: {way_out}")

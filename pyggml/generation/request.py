@@ -36,7 +36,10 @@ _FINISH_REASONS: dict[int, FinishReason] = {
     lib.PYG_FINISH_LENGTH: "length",
     lib.PYG_FINISH_CANCELLED: "cancelled",
     lib.PYG_FINISH_TIMEOUT: "timeout",
+    lib.PYG_FINISH_REPETITION: "length",
 }
+#: Reasons of the engine other than stop tokens.
+_STOP_REASONS = {lib.PYG_FINISH_REPETITION: "repetition"}
 
 
 class Request(Owner):
@@ -183,6 +186,11 @@ class Request(Owner):
     def stop_token_id(self) -> int | None:
         """The stop token that ended the request, if one did."""
         return self._state.stop_token_id if self._state.stop_token_id >= 0 else None
+
+    @property
+    def stop_reason(self) -> str | int | None:
+        """As of :class:`Completion`, without stop strings, which the engine does not see."""
+        return _STOP_REASONS.get(self._state.finish, self.stop_token_id)
 
     @property
     def prompt_tokens(self) -> int:

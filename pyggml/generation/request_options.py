@@ -33,6 +33,7 @@ def request_options(
     """
     options = ffi.new("pyg_request_options *")
     options.max_tokens, options.prefer_throughput = params.max_tokens, not is_streamed
+    options.repetition_guard = bool(params.repetition_guard)
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)

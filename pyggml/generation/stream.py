@@ -91,7 +91,7 @@ class ChunkBuilder:
         reason = request.finish_reason
         if not self._stop.active:
             text = self._decoder.feed(token_ids, last=reason is not None)
-            return Chunk(text, token_ids, reason, request.stop_token_id)
+            return Chunk(text, token_ids, reason, request.stop_reason)
         text = ""
         for n, token_id in enumerate(token_ids, start=1):
             text += self._stop.feed(self._decoder.feed([token_id]))
@@ -102,7 +102,7 @@ class ChunkBuilder:
             text += self._stop.feed(self._decoder.feed([], last=True), last=True)
             if self._stop.found is not None:
                 return Chunk(text, token_ids, "stop", self._stop.found)
-        return Chunk(text, token_ids, reason, request.stop_token_id)
+        return Chunk(text, token_ids, reason, request.stop_reason)
 
 
 class StreamResult(Owner, Generic[D]):

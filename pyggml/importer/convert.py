@@ -6,7 +6,8 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml._core.checks import flag, integer
-from pyggml._core.hints import with_hints
+from pyggml._core.hints import renamed, with_hints
 from pyggml._core.json_forms import JSONReady
 from pyggml._core.log import logger
 from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
@@ -30,12 +31,13 @@ from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.notes import conversion_notes
-from pyggml.importer.plan import ImportPlan, as_stored, read_plan
+from pyggml.importer.plan import ImportPlan, PlannedTensor, as_stored, read_plan
 from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
-from pyggml.quant import GGMLType
+from pyggml.quant import GGMLType, nbytes
 from pyggml.source import locate
 from pyggml.tokenizer.hugging_face import carried_tokenizer, tokenizer_for
+from pyggml.units import bits_per_weight
 
 #: Checks a GGUF file and raises if it is not acceptable.
 Accept = Callable[[Path], None]
@@ -57,6 +59,7 @@ class Conversion(JSONReady):
         types: element type -> number of tensors of that type.
         n_params: number of weights.
         n_bytes: size of the file.
+        bits_per_weight: average over all tensors, including scales, as in :func:`pyggml.inspect`.
         notes: things a user should know, such as that the file carries its own tokenizer; usually empty.
     """
 
@@ -65,12 +68,37 @@ class Conversion(JSONReady):
     types: dict[str, int]
     n_params: int
     n_bytes: int
+    bits_per_weight: float
     notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        architecture: str,
+        tensors: Sequence[PlannedTensor],
+        types: Sequence[GGMLType],
+        n_bytes: int,
+        notes: Iterable[str],
+    ) -> Conversion:
+        """Return the result for tensors that were written with these types to a file of ``n_bytes``."""
+        n_params = sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in tensors)
+        n_tensor_bytes = sum(nbytes(type, tensor.shape) for tensor, type in zip(tensors, types, strict=True))
+        return cls(
+            path=path,
+            architecture=architecture,
+            types=dict(sorted(Counter(type.name for type in types).items())),
+            n_params=n_params,
+            n_bytes=n_bytes,
+            bits_per_weight=bits_per_weight(n_tensor_bytes, n_params),
+            notes=tuple(notes),
+        )
 
 
 @with_hints("converting")
+@renamed(hf_dir="source")
 def convert(
-    hf_dir: str | os.PathLike[str],
+    source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     outtype: str = "auto",
     progress: Progress | None = None,
@@ -85,7 +113,7 @@ def convert(
     its final name, replacing any existing file, once it is complete. If anything fails, the temporary file is removed.
 
     Args:
-        hf_dir: a directory with ``config.json``, safetensors and a tokenizer, or a reference to such a repository,
+        source: a directory with ``config.json``, safetensors and a tokenizer, or a reference to such a repository,
             ``hf:org/repo``.
         out: the file to write.
         outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any type that the engine's
@@ -108,7 +136,7 @@ def convert(
     outtype = require_outtype(outtype)
     threads, dry_run = checked_threads(n_threads), flag("dry_run", dry_run)
     target = target_path("out", out)
-    contents = read_contents(checkpoint_at(locate(hf_dir, progress)), outtype, open_imatrix(imatrix))
+    contents = read_contents(checkpoint_at(locate(source, progress)), outtype, open_imatrix(imatrix))
     check_vocabulary(contents, target.name)
     if dry_run:
         with closing(GGUFWriter(target)) as writer:
@@ -263,12 +291,5 @@ def _checked_when_read(parts: Iterable[npt.NDArray[Any]], source: Checkpoint) ->
 
 def _report(target: Path, contents: GGUFContents, n_bytes: int) -> Conversion:
     plan = contents.plan
-    names = [type.name for type in contents.types]
-    return Conversion(
-        path=target,
-        architecture=plan.layout.architecture,
-        types={name: names.count(name) for name in sorted(set(names))},
-        n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
-        n_bytes=n_bytes,
-        notes=conversion_notes(plan, contents.types, contents.vocabulary),
-    )
+    notes = conversion_notes(plan, contents.types, contents.vocabulary)
+    return Conversion.of(target, plan.layout.architecture, plan.tensors, contents.types, n_bytes, notes)

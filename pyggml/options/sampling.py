@@ -82,7 +82,7 @@ class SamplingParams:
     {"schema": ...}}`` for a schema, ``{"type": "text"}`` for any text; or a Python type, for its schema.
 
     Attributes:
-        max_tokens: maximum number of tokens to generate.
+        max_tokens: maximum number of tokens to generate; -1: up to the end of the context.
         temperature: 0 always picks the likeliest token; higher values vary more. Logits are divided by it.
         top_k: sample from the k likeliest tokens; 0: off.
         top_p: sample from the likeliest tokens that together reach this probability; 1: off. Nucleus sampling,
@@ -123,6 +123,9 @@ class SamplingParams:
         seed: seed for random numbers. None: a new one each time.
         stop: strings that end the generation. No part of them appears in the text.
         stop_token_ids: ids of tokens that end the generation, in addition to the model's stop tokens.
+        repetition_guard: end a generation that repeats a block of tokens endlessly, with the stop reason "repetition".
+            The block must occur four times in a row, with at least 1,024 tokens together. None: on in chats and in the
+            server, unless the caller sets a temperature of 0 or ``ignore_eos``; off elsewhere.
         ignore_eos: continue to ``max_tokens``, even where the model would stop. Not with a grammar or JSON schema.
         logit_bias: token id -> number added to its logit. ``-inf`` forbids the token.
         grammar: grammar that the output must match: GBNF text with a rule ``root``, or a Grammar.
@@ -140,7 +143,7 @@ class SamplingParams:
     HINTS: ClassVar[Mapping[str, str]] = hints("sampling")
     LISTED_BY: ClassVar[str] = "help(pyggml.SamplingParams)"
 
-    max_tokens: Annotated[int, Field(0, INT32_MAX, letter="n", without="llm.n_ctx is no limit")] = 256
+    max_tokens: Annotated[int, Field(-1, INT32_MAX, letter="n")] = 256
     temperature: Annotated[float, _NOT_NEGATIVE] = 0.0
     top_k: Annotated[int, Field(0, INT32_MAX, sampler="top_k", without="0 turns it off")] = 0
     top_p: Annotated[float, Field(0, 1, sampler="top_p")] = 1.0
@@ -173,6 +176,7 @@ class SamplingParams:
     ] = None
     stop: str | Sequence[str] | None = ()
     stop_token_ids: Sequence[int] = ()
+    repetition_guard: bool | None = None
     ignore_eos: bool = False
     logit_bias: Annotated[Mapping[int, float] | None, Field(letter="l")] = None
     grammar: str | Grammar | None = None

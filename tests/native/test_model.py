@@ -16,6 +16,7 @@ from pyggml import errors, lib
 from pyggml._native.context import Context
 from pyggml._native.model import Model
 from pyggml.gguf import GGUFReader, GGUFWriter
+from pyggml.units import size_label
 
 LOADS_AT_THE_END = """
 import itertools, threading, time
@@ -35,6 +36,14 @@ for _ in range(6):
     threading.Thread(target=load, daemon=True).start()
 time.sleep(0.15)
 """
+
+
+def test_the_description_has_the_size_of_the_weights(tmp_path: Path) -> None:
+    """Upstream takes any Llama of 30 layers for one of 256M parameters."""
+    with Model(models.write_llama(tmp_path / "deep.gguf", n_layer=30)) as model:
+        assert 500_000 < model.n_params < 1_500_000
+        assert model.desc.startswith(f"llama {size_label(model.n_params)} ")
+        assert size_label(model.n_params) in repr(model)
 
 
 def test_facts(tiny: Model, tiny_path: Path) -> None:

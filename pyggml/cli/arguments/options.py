@@ -80,7 +80,7 @@ def field_option(
     *letters, name = option_names(field)
     if bool in field.types:
         settings = {"is_flag": True, "default": None, **settings}
-        name = f"{name}/--no-{name[2:]}" if field.default else name
+        name = name if field.default is False else f"{name}/--no-{name[2:]}"
     else:
         settings = {"metavar": _metavar(field), "type": field_type(field), **settings}
     shown = default_text(field.default if default is None else default)

@@ -17,12 +17,19 @@ import pyggml
 from pyggml.cli.arguments.options import ParamType, aliases_of, field_option, field_type
 from pyggml.cli.arguments.text_file import read_text
 from pyggml.options import Field, fields_of
+from pyggml.options.chat_defaults import LIMITS, SAMPLING
 from pyggml.sampling import SamplingParams
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 #: Value of ``max_tokens`` for no limit other than the context.
-NO_LIMIT = 2**31 - 1
+NO_LIMIT = -1
+
+#: Defaults of chats and of the server, for their help.
+CHAT_DEFAULTS = {
+    **{name: str(value) for name, value in LIMITS.items() if not isinstance(value, bool)},
+    **{name: f"recommended by the model's makers, or {value}" for name, value in SAMPLING.items()},
+}
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -32,11 +39,6 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _ids(text: str) -> tuple[int, ...]:
     return tuple(click.INT(item) for item in _names(text))
-
-
-def _token_limit(text: str) -> Any:
-    """Parse a number of tokens, or -1 for no limit, as in other tools."""
-    return NO_LIMIT if text.strip() == "-1" else click.IntRange(0)(text)
 
 
 def _bias(text: str) -> tuple[int, float]:
@@ -162,10 +164,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
 
 # Settings that cannot be derived from the fields: files, lists and pairs.
 _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
-    "max_tokens": {
-        "type": FuncParamType(_token_limit),
-        "help": "Maximum number of tokens to generate, or -1 for the rest of the context.",
-    },
+    "max_tokens": {"help": "Maximum number of tokens to generate, or -1 for the rest of the context."},
     "stop": {"type": click.STRING, "many": True, "help": "Text that ends the generation; may be repeated."},
     "seed": {
         "type": _Seed(-1, 2**32 - 2),

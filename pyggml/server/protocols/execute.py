@@ -28,7 +28,7 @@ class Execute(Sampling):
         job_id: ID of the job for ``/cancel``; None: a new one.
         model: name of the model.
         prompt: the text, or token IDs.
-        max_tokens: maximum number of tokens to generate; None: up to the context size.
+        max_tokens: maximum number of tokens to generate; -1: up to the end of the context; None: the default.
         stop: strings that end the generation.
         grammar: GBNF grammar that the output must match.
         json_schema: JSON schema that the output must match.
@@ -38,7 +38,7 @@ class Execute(Sampling):
     job_id: Annotated[str, BodyField(min_length=1, max_length=200)] | None = None
     model: str = DEFAULT
     prompt: str | list[int]
-    max_tokens: Annotated[int, BodyField(ge=0)] | None = None
+    max_tokens: Annotated[int, BodyField(ge=-1)] | None = None
     stop: str | list[str] | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | None = None

@@ -48,7 +48,7 @@ def test_it_streams_what_the_model_generates(url: str) -> None:
 
 
 def test_every_field_that_is_wrong_is_listed(url: str) -> None:
-    answer = httpx.post(f"{url}/execute", json={"prompt": 5, "max_tokens": -1, "temp": "hot", "top_p": 2})
+    answer = httpx.post(f"{url}/execute", json={"prompt": 5, "max_tokens": -2, "temp": "hot", "top_p": 2})
     assert answer.status_code == 400
     fields = {each["field"].partition(".")[0] for each in answer.json()["error"]["fields"]}
     assert fields == {"prompt", "max_tokens", "temp", "top_p"}

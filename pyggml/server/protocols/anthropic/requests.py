@@ -191,13 +191,14 @@ class CreateMessage(Conversation):
     """A conversation to respond to.
 
     Attributes:
-        max_tokens: maximum number of tokens to generate, including those of thinking and calls.
+        max_tokens: maximum number of tokens to generate, including those of thinking and calls; -1: up to the end of
+            the context.
         stop_sequences: strings that end the generation.
         stream: stream the response as events.
         grammar: GBNF grammar that the whole output must match; not part of Anthropic's API.
     """
 
-    max_tokens: Annotated[int, Field(ge=0)]
+    max_tokens: Annotated[int, Field(ge=-1)]
     stop_sequences: list[Annotated[str, Field(min_length=1)]] | None = None
     stream: bool = False
     grammar: str | None = None

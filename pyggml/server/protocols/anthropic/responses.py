@@ -155,7 +155,9 @@ def _stop_reason(body: CreateMessage, completion: ChatCompletion) -> StopReason:
     if completion.finish_reason == "stop":
         return "end_turn"
     if completion.finish_reason == "length":
-        return "max_tokens" if len(completion.token_ids) >= body.max_tokens else "model_context_window_exceeded"
+        is_below_limit = body.max_tokens < 0 or len(completion.token_ids) < body.max_tokens
+        is_context_full = is_below_limit and completion.stop_reason != "repetition"
+        return "model_context_window_exceeded" if is_context_full else "max_tokens"
     return "pause_turn"  # cancelled or timed out: the client can send the message back to continue it
 
 

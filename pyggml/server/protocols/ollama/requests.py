@@ -25,7 +25,7 @@ class Options(Sampling):
     """Sampling parameters. Options for loading a model, such as ``num_ctx``, are ignored.
 
     Attributes:
-        num_predict: maximum number of tokens to generate; negative: up to the context size.
+        num_predict: maximum number of tokens to generate; negative: up to the end of the context.
         stop: strings that end the generation.
         grammar: GBNF grammar that the whole output must match; not part of ollama's API.
     """
@@ -72,7 +72,7 @@ class GenerationRequest(Body):
         options = self.options
         return sampling_overrides(
             options,
-            max_tokens=options.num_predict if options.num_predict is not None and options.num_predict >= 0 else None,
+            max_tokens=None if options.num_predict is None else max(options.num_predict, -1),
             stop=options.stop or None,
             grammar=options.grammar,
             json_schema={"type": "object"} if self.format == "json" else self.format or None,

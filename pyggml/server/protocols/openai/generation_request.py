@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, model_validator
 from pydantic import Field as BodyField
+from pydantic import model_validator
 
 from pyggml.server.http.request_body import Body, known_names
 from pyggml.server.models.pool import DEFAULT, LoadedModel
@@ -22,8 +22,8 @@ _ID = re.compile(r"-?[0-9]{1,20}")
 # Similarity of two names from which on one is probably a typo of the other, as difflib measures it.
 _NEAR = 0.85
 
-#: Number of tokens; None and llama-server's -1: up to the context size.
-TokenLimit = Annotated[int | None, BodyField(ge=0), BeforeValidator(lambda value: None if value == -1 else value)]
+#: Number of tokens; -1: up to the end of the context; None: the default.
+TokenLimit = Annotated[int | None, BodyField(ge=-1)]
 
 #: Added to the logits of tokens; False: the tokens are never generated.
 Bias = float | Literal[False]
@@ -65,7 +65,7 @@ class GenerationRequest(Sampling):
         n: number of choices for each prompt.
         stream: stream the response as events.
         stream_options: options of the stream.
-        max_tokens: maximum number of tokens to generate; None: up to the context size.
+        max_tokens: maximum number of tokens to generate; -1: up to the end of the context; None: the default.
         n_predict: llama-server's name of ``max_tokens``.
         seed: seed for random numbers, of any size. None and -1: a new one each time.
         stop: strings that end the generation.

@@ -46,7 +46,7 @@ class CreateResponse(Sampling):
         model: name of the model.
         input: the user's message, or the items of the conversation so far.
         instructions: a system message before them.
-        max_output_tokens: maximum number of tokens to generate; None: up to the context size.
+        max_output_tokens: maximum number of tokens to generate; -1: up to the end of the context; None: the default.
         tools: functions that the model may call.
         tool_choice: "auto", "none", "required", or ``{"type": "function", "name": ...}``.
         parallel_tool_calls: allow several calls in one response.
@@ -72,7 +72,7 @@ class CreateResponse(Sampling):
     model: str = DEFAULT
     input: str | list[Item]
     instructions: str | None = None
-    max_output_tokens: Annotated[int, BodyField(ge=0)] | None = None
+    max_output_tokens: Annotated[int, BodyField(ge=-1)] | None = None
     tools: list[Item] | None = None
     tool_choice: str | Item | None = None
     parallel_tool_calls: bool | None = None
