@@ -46,6 +46,8 @@ def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samp
     with suppress(InvalidParameterError):
         return SamplingParams(**{**defaults, **given})
     params = SamplingParams(**given)
+    if params.samplers is not None and "temperature" not in params.samplers and defaults.get("temperature"):
+        defaults = {**defaults, "temperature": 1.0}  # that of sampling without this sampler; 0 would be greedy
     has_form = params.json_schema is not None or params.grammar is not None or given.get("response_format") is not None
     fixed = {*given, *(("json_schema", "grammar") if has_form else ())}
     for name, value in defaults.items():
