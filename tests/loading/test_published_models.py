@@ -48,7 +48,7 @@ GPU = any(device.type in ("gpu", "igpu") for device in pyggml.devices())
 NONE = pytest.param(None, marks=pytest.mark.skip(reason="PYGGML_TEST_MODELS names no folder with models"), id="none")
 
 
-CASES: list[Any] = [*PUBLISHED] or [NONE]
+CASES: list[object] = [*PUBLISHED] or [NONE]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda path: path.name)

@@ -56,7 +56,8 @@ def test_a_tool_call(client: openai.OpenAI) -> None:
         max_tokens=100,
     )
     (call,) = answer.choices[0].message.tool_calls or [None]
-    assert call is not None and call.type == "function"
+    assert call is not None
+    assert call.type == "function"
     assert call.function.name == "set_verdict"
     assert isinstance(json.loads(call.function.arguments)["is_cold"], bool)
 
