@@ -48,10 +48,7 @@ GPU = any(device.type in ("gpu", "igpu") for device in pyggml.devices())
 NONE = pytest.param(None, marks=pytest.mark.skip(reason="PYGGML_TEST_MODELS names no folder with models"), id="none")
 
 
-CASES: list[object] = [*PUBLISHED] or [NONE]
-
-
-@pytest.fixture(scope="module", params=CASES, ids=lambda path: path.name)
+@pytest.fixture(scope="module", params=[pytest.param(path, id=path.name) for path in PUBLISHED] or [NONE])
 def path(request: pytest.FixtureRequest) -> Path:
     found: Path = request.param
     return found

@@ -64,7 +64,7 @@ def test_each_of_three_turns_ends_by_itself(smollm2: pyggml.LLM) -> None:
         assert (answer.finish_reason, answer.stop_reason in smollm2.stop_tokens) == ("stop", True), answer
         assert "<|im_" not in (answer.message.content or "")
         messages.append({"role": "assistant", "content": answer.message.content or ""})
-    assert answer.cached_tokens > 20  # the earlier turns
+        assert len(messages) == 2 or answer.cached_tokens > 20  # the earlier turns
 
 
 def test_sixteen_threads(smollm2: pyggml.LLM) -> None:
@@ -85,7 +85,7 @@ def test_asyncio(smollm2: pyggml.LLM) -> None:
 
 
 def test_a_batch_file(smollm2: pyggml.LLM, tmp_path: Path) -> None:
-    rows = [{"messages": [user(question)], "params": {"max_tokens": 24, **GREEDY}} for question in QUESTIONS[:4]]
+    rows = [{"messages": [user(question)], "params": GREEDY | {"max_tokens": 24}} for question in QUESTIONS[:4]]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
     report = batch.run(tmp_path / "in.jsonl", tmp_path / "out.jsonl", smollm2)
     assert (report.n_done, report.n_failed) == (4, 0)

@@ -45,18 +45,16 @@ def test_a_schema(client: openai.OpenAI) -> None:
 
 
 def test_a_tool_call(client: openai.OpenAI) -> None:
-    function = {"name": "set_verdict", "parameters": VERDICT}
-    tools: Any = [{"type": "function", "function": function}]
+    tool: Any = {"type": "function", "function": {"name": "set_verdict", "parameters": VERDICT}}
     answer = client.chat.completions.create(
         model="smollm2",
         messages=QUESTION,
-        tools=tools,
+        tools=[tool],
         tool_choice="required",
         parallel_tool_calls=False,
         max_tokens=100,
     )
-    (call,) = answer.choices[0].message.tool_calls or [None]
-    assert call is not None
+    (call,) = answer.choices[0].message.tool_calls or []
     assert call.type == "function"
     assert call.function.name == "set_verdict"
     assert isinstance(json.loads(call.function.arguments)["is_cold"], bool)

@@ -15,7 +15,7 @@ import numpy as np
 
 import pyggml
 
-N_TOKENS = 16
+N_TOKENS = 10
 N_CTX = 256
 TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"
 
