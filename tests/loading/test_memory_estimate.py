@@ -207,6 +207,7 @@ with pyggml.load(sys.argv[1], **options) as llm:
 """
 
 
+@pytest.mark.slow
 @needs_proc
 def test_the_process_grows_as_much(lay_wide: Callable[[str], Path]) -> None:
     done = subprocess.run([sys.executable, "-c", GROWTH, lay_wide("q4_0")], capture_output=True, text=True)
@@ -604,6 +605,16 @@ def test_planning_logs_nothing(tiny_path: Path, caplog: pytest.LogCaptureFixture
     with pytest.raises(OutOfMemoryError, match=r"needs .*; use "):
         pyggml.load(tiny_path, n_ctx=2_000_000_000)
     assert caplog.messages == []
+
+
+@pytest.mark.slow
+def test_plans_leave_the_available_memory_as_it_is(long_path: Path) -> None:
+    """The C library keeps what a plan took unless it is told not to: then what a plan suggests would not fit."""
+    program = """
+available = [estimate(path, n_ctx=n_ctx).available_bytes for n_ctx in (256, 131_072, 256, 131_072, 256)]
+assert max(available) - min(available) < 8e6, available
+"""
+    run_limited(program, long_path, 300 * MB)
 
 
 @pytest.mark.slow
