@@ -13,6 +13,12 @@
 #include "llama-ext.h"
 #include "llama-model.h"
 
+#include <pthread.h>
+
+#ifdef __GLIBC__
+#    include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -184,6 +190,31 @@ uint64_t n_cells(const llama_model * model, const llama_context_params & params)
     return llama_model_is_recurrent(model) ? params.n_seq_max : params.n_ctx;
 }
 
+// Return freed memory to the system. A plan takes about 190 bytes per cell for a moment, which the C library would keep
+// from then on: the same settings would fit before a plan and not after it.
+void return_freed_memory() {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+// Main memory for a model and its context. Where the address space is limited (ulimit -v), the stacks of the engine's
+// threads count, too, although they are hardly used.
+uint64_t available_to_an_engine() {
+    pyg_memory_limits limits{};
+    pyg_memory_get_limits(&limits);
+    if (limits.address_space != UINT64_MAX) {
+        pthread_attr_t defaults;
+        size_t         stack = 0;
+        pthread_attr_init(&defaults);
+        pthread_attr_getstacksize(&defaults, &stack);
+        pthread_attr_destroy(&defaults);
+        const uint64_t stacks = stack * (static_cast<uint64_t>(pyg_cpu_count()) + 1);
+        limits.address_space -= std::min(limits.address_space, stacks);
+    }
+    return std::min({limits.machine, limits.groups, limits.address_space});
+}
+
 llama_context * planned(const pyg::Shape & shape, const llama_context_params & params) {
     try {
         return pyg::create_context(shape.raw, params);
@@ -277,9 +308,12 @@ void require_vocabulary(const char * path) {
 
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params) {
     const LogMute quietly;
-    const auto    shape  = model.shape ? model.shape : std::make_shared<Shape>(model.path, model.placement);
+    auto          shape  = model.shape ? model.shape : std::make_shared<Shape>(model.path, model.placement);
     pyg_memory    memory = params.n_ctx <= PLANNED_CELLS ? plan(*shape, params) : extrapolate(*shape, params);
     memory.shares[0].vocabulary_bytes = shape->vocabulary_bytes;
+    shape.reset();
+    return_freed_memory();
+    memory.shares[0].available_bytes = available_to_an_engine();
     return memory;
 }
 
