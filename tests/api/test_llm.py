@@ -214,6 +214,7 @@ def test_json_schema_holds(llm: pyggml.LLM) -> None:
         assert completion.finish_reason == "length"
 
 
+@pytest.mark.slow
 def test_logits_equal_those_of_a_token_by_token_decode(llm: pyggml.LLM) -> None:
     ids = llm.tokenize(STORY + " there was a little dog who lived in a red house.")
     logits = llm.logits(ids)

@@ -229,6 +229,7 @@ def test_a_full_context_says_so_and_the_conversation_is_kept(start: Start) -> No
     leave(chat)
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_prompt(start: Start) -> None:
     chat = start("chat", "-m", SHIPPED_MODEL)
     chat.wait_for_prompt()

@@ -289,6 +289,7 @@ def test_tensors_are_divided(
 # --- what devices cannot do ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rows_are_not_divided_by_hosts(devices: Sequence[Device], paths: dict[str, Path]) -> None:
     placement = resolve_placement(PlacementOptions(split_mode="row"), devices)
     with pytest.raises(

@@ -88,6 +88,7 @@ def impatient(server: Server, path: str) -> None:
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_a_429(server: Server) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(N_PARALLEL + MAX_QUEUE):

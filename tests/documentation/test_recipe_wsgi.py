@@ -83,6 +83,7 @@ def test_who_goes_away_is_not_computed_for(server: Server) -> None:
     assert server.ask("/stats")["n_generated_tokens"] < before + 4096
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_a_429(server: Server) -> None:
     with ThreadPoolExecutor(N_PARALLEL + MAX_QUEUE) as pool:
         opened = list(pool.map(lambda _: server.open("/chat", LONG), range(N_PARALLEL)))

@@ -82,6 +82,7 @@ def test_the_file_can_be_used(tmp_path: Path) -> None:
     assert settings.load_options(settings.models[1]) == {"max_queue": 512, "n_ctx": 4096, "n_parallel": 8}
 
 
+@pytest.mark.slow
 def test_the_table_of_options_is_that_of_today() -> None:
     assert make_server_options.refreshed(TEXT) == TEXT, "run python tools/make_server_options.py"
 

@@ -17,6 +17,7 @@ from pyggml.files.model_files import checkpoint_at
 from pyggml.importer.plan import read_plan
 
 
+@pytest.mark.slow
 def test_random_damage(tmp_path: Path) -> None:
     """``make fuzz`` does the same for much longer."""
     work = tmp_path / "work"

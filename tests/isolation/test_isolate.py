@@ -308,6 +308,7 @@ def test_its_last_words_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
             stream.finish()
 
 
+@pytest.mark.slow
 @linux
 def test_thirty_two_threads_and_an_end() -> None:
     with (
@@ -488,6 +489,7 @@ def test_parameters_arrive_as_they_are() -> None:
     assert protocol.encode_generation(request, 1.5) == sent
 
 
+@pytest.mark.slow
 def test_no_message_does_harm() -> None:
     """Random bytes in place of messages, and truncated messages, give our own error or a message."""
     made = random.Random(0)

@@ -206,6 +206,7 @@ with pyggml.load(sys.argv[1], **options) as llm:
 """
 
 
+@pytest.mark.slow
 @needs_proc
 def test_the_process_grows_as_much(lay_wide: Callable[[str], Path]) -> None:
     done = subprocess.run([sys.executable, "-c", GROWTH, lay_wide("q4_0")], capture_output=True, text=True)

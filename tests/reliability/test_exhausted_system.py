@@ -92,6 +92,7 @@ def test_cores_that_are_taken_away_while_it_computes(n_threads: int | None) -> N
     assert in_child(ANSWER + textwrap.dedent(program), n_threads).split() == ["fine"]
 
 
+@pytest.mark.slow
 def test_no_descriptor_is_left(tiny_path: Path, tmp_path: Path) -> None:
     program = """
         path, out = sys.argv[1:]

@@ -125,6 +125,7 @@ def test_every_event_says_its_type(url: str) -> None:
     assert begun["usage"]["input_tokens"] > 0
 
 
+@pytest.mark.slow
 def test_silence_is_broken_by_pings() -> None:
     long = {"role": "user", "content": "blue " * 600}  # takes a while to read
     body = {"model": "default", "max_tokens": 5, "messages": [long], "stream": True}

@@ -52,6 +52,7 @@ def test_chats(client: OpenAI) -> None:
     assert chunks[-1].usage.total_tokens == answer.usage.total_tokens
 
 
+@pytest.mark.slow
 def test_chats_in_an_event_loop(url: str) -> None:
     async def main() -> Sequence[str | None]:
         async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
