@@ -20,8 +20,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 CXX_FILES = $(shell find csrc -path csrc/cdef -prune -o -name '*.hpp' -print -o -name '*.cpp' -print) csrc/pyggml.h
 
-# Install the package in place, with one of its extras and the C++ tests. This always runs, because only pip and ninja
-# know what is up to date; if nothing changed it takes seconds.
+# Exists while the environment has what the tests need: pip takes half a minute to find that nothing has changed.
+BUILT = $(VENV)/built-for-tests
+VENDOR_FILES = $(filter-out vendor/llama.cpp,$(wildcard vendor/*.*))
+
+# Install the package in place, with one of its extras and the C++ tests.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
 .PHONY: help build demo test test-all ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults faults-sweep soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
@@ -29,8 +32,11 @@ editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PY
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
 
-build: $(BIN)/python ## create the environment and build the package in place
+build: $(BUILT) ## create the environment and build the package in place
+
+$(BUILT): $(BIN)/python CMakeLists.txt pyproject.toml pyggml/_version.py $(VENDOR_FILES) $(shell find csrc -type f -not -name "*.pyc")
 	$(call editable,test)
+	touch $@
 
 demo: $(BIN)/python ## stream a story and an answer from the demonstration model
 	$(PIP) install --editable .
@@ -170,7 +176,7 @@ gpu-proof: ## on a machine with an NVIDIA GPU: build for it, run the tests marke
 	$(PYTHON) tools/gpu_proof.py
 
 clean: ## delete build outputs, but not the engine's sources and the environment
-	rm -rf build dist
+	rm -rf build dist $(BUILT)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

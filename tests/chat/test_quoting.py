@@ -59,7 +59,7 @@ def test_cutting_changes_no_token(tokenizer: Tokenizer) -> None:
         assert tokenizer.encode_parts(parts) == tokenizer.encode(prompt)
 
 
-@pytest.mark.slow_except(every=8)
+@pytest.mark.slow_except("own-llama-spm")
 def test_what_is_marked_is_not_read(tokenizer: Tokenizer) -> None:
     special = SpecialTexts(tokenizer)
     first, *others = (text for text in tokenizer.special_texts if text)

@@ -132,7 +132,7 @@ def test_schedules_see_a_difference() -> None:
     assert "NOT EQUAL: --seed 5 --first" in done.stdout
 
 
-@pytest.mark.slow_except(every=4)
+@pytest.mark.slow_except("shipped")
 @pytest.mark.parametrize(
     "name", ["llama", "window", "mixtral", "jamba", "shipped", "q8_0 cache", "f32 cache", "embeddings"]
 )

@@ -197,7 +197,7 @@ def test_an_engine_that_is_lost_in_a_server(tmp_path: Path, opened: str) -> None
     assert in_child(LOST_IN_A_SERVER, tmp_path, opened, **faults.environment()).split() == ["fine"]
 
 
-@pytest.mark.slow_except(every=4)
+@pytest.mark.slow_except(every=9)
 @pytest.mark.parametrize(("scenario", "kind", "at", "lasts"), CASES)
 def test_faults(faulty: Process, scenario: str, kind: str, at: float, lasts: bool) -> None:
     result = faulty.run([part(scenario, kind, at, lasts)])
