@@ -25,6 +25,12 @@
 #    include <malloc.h>
 #endif
 
+#include <pthread.h>
+
+#ifdef __GLIBC__
+#    include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

@@ -68,7 +68,7 @@ def test_splitting_changes_no_token(tokenizer: Tokenizer) -> None:
         assert tokenizer.encode_parts(parts) == tokenizer.encode(prompt)
 
 
-@pytest.mark.slow_except("own-llama-spm", "own-phi-3")
+@pytest.mark.slow_except("own-llama-spm")
 def test_quoted_tokens_are_not_read(tokenizer: Tokenizer) -> None:
     special = SpecialTexts(tokenizer)
     first, *others = (text for text in tokenizer.special_texts if text)
