@@ -119,8 +119,8 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
         return model;
     }
     pyg::require_vocabulary(path);
-    const gguf_context_ptr head = pyg::head_of(path);
-    bool is_mapped = options.use_mmap;
+    const gguf_context_ptr head      = pyg::head_of(path);
+    bool                   is_mapped = options.use_mmap;
     if (is_mapped && !options.vocab_only) {
         model->files = pyg::watch_parts(path);
         if (!are_aligned(head.get(), model->files)) {

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
-from pyggml.chat.request import OWN_PARAMETERS, ChatRequest, ChatTemplate, Messages, Tools, chat_request
+from pyggml.chat.request import OWN_PARAMETERS, ChatModel, ChatRequest, ChatTemplate, Messages, Tools, chat_request
 from pyggml.chat.types import ChatCompletion
 from pyggml.errors import InferError
 from pyggml.generation.batch_generation import Batch, Progress, of_one_prompt, with_own_params
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pyggml._keywords import ChatKeywords, SamplingOverrides
-    from pyggml.llm import LLM
 
 T = TypeVar("T")
 Params = SamplingParams | Sequence[SamplingParams | None] | None
@@ -82,7 +81,7 @@ class BatchMethods:
             others are cancelled and their results lost. So are they if ``progress`` or ``prompts`` raises.
             InvalidParameterError: ``params`` is a sequence of another length than ``prompts``.
         """
-        llm = cast("LLM", self)
+        llm = cast("ChatModel", self)
         shared = _merged(params, overrides) if _is_shared(params) else None
         batch = _batch_of_prompts(llm, prompts, params, overrides, parse_special, shared)
         return batch(progress=progress, return_exceptions=return_exceptions).run(llm._engine)
@@ -124,7 +123,7 @@ class BatchMethods:
         """As :meth:`generate_batch`, for coroutines; ``prompts`` is read and ``progress`` called in the event loop."""
         from asyncio import to_thread  # imported late to keep "import pyggml" fast
 
-        llm = cast("LLM", self)
+        llm = cast("ChatModel", self)
         shared = None
         if _is_shared(params):
             shared = await to_thread(_merged, params, overrides)
@@ -180,7 +179,7 @@ class BatchMethods:
         Raises:
             As :meth:`chat` and :meth:`generate_batch`.
         """
-        llm = cast("LLM", self)
+        llm = cast("ChatModel", self)
         batch = _batch_of_conversations(llm, conversations, tools, params, options)
         return batch(progress=progress, return_exceptions=return_exceptions).run(llm._engine)
 
@@ -219,7 +218,7 @@ class BatchMethods:
         **options: Unpack[ChatKeywords],
     ) -> list[Any]:
         """As :meth:`chat_batch`, for coroutines; ``conversations`` is read and ``progress`` called in the loop."""
-        llm = cast("LLM", self)
+        llm = cast("ChatModel", self)
         batch = _batch_of_conversations(llm, conversations, tools, params, options)
         return await batch(progress=progress, return_exceptions=return_exceptions).arun(llm._engine)
 
@@ -251,7 +250,7 @@ class BatchMethods:
         Raises:
             As :meth:`generate`.
         """
-        llm = cast("LLM", self)
+        llm = cast("ChatModel", self)
         request = _prompt_request(llm, parse_special, prompt, merge(params, overrides))
         return of_one_prompt(request, n, llm._engine).run(llm._engine)
 
@@ -267,13 +266,13 @@ class BatchMethods:
         """As :meth:`generate_n`, for coroutines. Cancelling the task cancels all the completions."""
         from asyncio import to_thread
 
-        llm = cast("LLM", self)
+        llm = cast("ChatModel", self)
         request = _prompt_request(llm, parse_special, prompt, merge(params, overrides))
         return await (await to_thread(of_one_prompt, request, n, llm._engine)).arun(llm._engine)
 
 
 def _batch_of_prompts(
-    llm: LLM,
+    llm: ChatModel,
     prompts: Iterable[Prompt | Messages],
     params: Params,
     overrides: SamplingOverrides,
@@ -294,7 +293,7 @@ def _batch_of_prompts(
 
 
 def _batch_of_conversations(
-    llm: LLM, conversations: Iterable[Messages], tools: Tools | None, params: Params, options: ChatKeywords
+    llm: ChatModel, conversations: Iterable[Messages], tools: Tools | None, params: Params, options: ChatKeywords
 ) -> functools.partial[Batch[ChatCompletion]]:
     """A batch without its options."""
     given: dict[str, Any] = dict(options)
@@ -330,13 +329,13 @@ def _is_conversation(prompt: Any) -> bool:
     return isinstance(prompt, (list, tuple)) and bool(prompt) and is_message(prompt[0])
 
 
-def _prompt_request(llm: LLM, parse_special: bool, prompt: Prompt, params: SamplingParams) -> PromptRequest:
+def _prompt_request(llm: ChatModel, parse_special: bool, prompt: Prompt, params: SamplingParams) -> PromptRequest:
     return PromptRequest(
         prompt, params, llm.tokenizer, parse_special=parse_special, is_streamed=False, waits_for_capacity=True
     )
 
 
-def _chat_request(llm: LLM, *args: Any, **kwargs: Any) -> ChatRequest:
+def _chat_request(llm: ChatModel, *args: Any, **kwargs: Any) -> ChatRequest:
     request = chat_request(llm, *args, **kwargs)
     request.is_streamed, request.waits_for_capacity = False, True
     return request

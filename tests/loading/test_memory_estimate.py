@@ -618,26 +618,6 @@ assert max(available) - min(available) < 8e6, available
 
 
 @pytest.mark.slow
-def test_plans_leave_the_available_memory_as_it_is(long_path: Path) -> None:
-    """The C library keeps what a plan took unless it is told not to: then what a plan suggests would not fit."""
-    program = """
-available = [estimate(path, n_ctx=n_ctx).available_bytes for n_ctx in (256, 131_072, 256, 131_072, 256)]
-assert max(available) - min(available) < 8e6, available
-"""
-    run_limited(program, long_path, 300 * MB)
-
-
-@pytest.mark.slow
-def test_plans_leave_the_available_memory_as_it_is(long_path: Path) -> None:
-    """The C library keeps what a plan took unless it is told not to: then what a plan suggests would not fit."""
-    program = """
-available = [estimate(path, n_ctx=n_ctx).available_bytes for n_ctx in (256, 131_072, 256, 131_072, 256)]
-assert max(available) - min(available) < 8e6, available
-"""
-    run_limited(program, long_path, 300 * MB)
-
-
-@pytest.mark.slow
 def test_out_of_memory_is_said_before_the_weights_are_read(tiny_path: Path) -> None:
     progress: list[float] = []
     with pytest.raises(OutOfMemoryError, match=f"n_ctx={models.N_CTX_TRAIN}"):

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import Environment, pass_environment
 from jinja2.filters import FILTERS, make_attrgetter
@@ -335,7 +335,7 @@ def safe(value: Any) -> Any:
 
 def _filter(name: str) -> Callable[..., Any]:
     """One of jinja2's own filters; "map" needs its first arguments bound."""
-    return FILTERS[name]
+    return cast("Callable[..., Any]", FILTERS[name])
 
 
 _OWN_FILTERS: dict[str, Callable[..., Any]] = {
