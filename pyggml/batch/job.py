@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ class Job(contextlib.AbstractContextManager["Job"]):
         """True if every row has an answer."""
         return self._journal.n_done == self.rows.n_rows
 
-    def pending_rows(self) -> Iterator[tuple[int, Row | InvalidRow]]:
+    def pending_rows(self) -> Generator[tuple[int, Row | InvalidRow]]:
         """Return the rows without an answer, in order, each with its index."""
         self._start_s = time.monotonic()
         return ((index, row) for index, row in enumerate(self.rows) if index not in self._journal)
@@ -223,7 +223,8 @@ def run(
 
 async def _process(job: Job, llm: pyggml.LLM, params: Params) -> None:
     async with open_row_processor(llm, params, job.names, job.rows.is_openai) as processor:
-        await process_rows(processor, job.pending_rows(), llm.n_parallel, job.add)
+        with contextlib.closing(job.pending_rows()) as rows:
+            await process_rows(processor, rows, llm.n_parallel, job.add)
 
 
 def job_id(

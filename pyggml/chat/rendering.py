@@ -17,6 +17,8 @@ from pyggml.errors import InvalidParameterError
 # Variables that the other arguments of a chat set.
 _RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "pad_token"})
 _THINKING = "enable_thinking"
+# Variables that no template refuses: clients send them to whatever model they meet, as its users' wish.
+_WISHES = frozenset({_THINKING, "reasoning_effort"})
 _TOOL = {
     "type": "function",
     "function": {
@@ -65,11 +67,11 @@ class PromptRenderer:
         return default != off or default == on
 
     def require_known(self, variables: Mapping[str, Any]) -> None:
-        """Refuse variables that the template does not read: they would change nothing."""
+        """Refuse variables that the template does not read, since they would change nothing."""
         for name in variables:
             if name in _RESERVED:
                 raise InvalidParameterError(f"template_kwargs cannot set {name!r}: other arguments of the chat do")
-            if name not in self._template.variables and name != _THINKING:
+            if name not in self._template.variables and name not in _WISHES:
                 known = ", ".join(sorted({_THINKING, *self._template.variables} - _RESERVED))
                 raise InvalidParameterError(
                     f"the chat template does not read the variable {shown(name)} of template_kwargs; it reads {known}"

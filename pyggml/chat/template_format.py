@@ -50,7 +50,7 @@ class TemplateFormat:
         self._joins_first = not self._shows([first, second, _USER], *_SYSTEMS, _QUESTION)
         self._moves_later = not self._shows([first, _USER, _ASSISTANT, second, _USER], *_SYSTEMS, _QUESTION)
         self._wants_parts = not self._shows([_USER], _QUESTION) and self._shows([_with_parts(_USER)], _QUESTION)
-        self._takes_parts = self._wants_parts or self._shows_parts()
+        self._takes_parts: dict[tuple[str, bool], bool] = {}  # by role, and whether the message has calls
         self.wants_text_arguments = not self._shows_arguments({"pyggmlkey": _VALUE}) and self._shows_arguments(
             json.dumps({"pyggmlkey": _VALUE})
         )
@@ -79,7 +79,7 @@ class TemplateFormat:
         if "reasoning_content" in message and self._thinking != "reasoning_content":
             message = self._with_reasoning(message)
         content = message.get("content")
-        if isinstance(content, list) and not self._takes_parts:
+        if isinstance(content, list) and not self._has_parts(message):
             message["content"] = _text(content)
         elif isinstance(content, str) and self._wants_parts:
             message = _with_parts(message)
@@ -125,12 +125,30 @@ class TemplateFormat:
             end = start + len(text)
         return True
 
-    def _shows_parts(self) -> bool:
-        try:
-            text = self._render([_with_parts(_USER)], False)
-        except InvalidParameterError:
-            return False
-        return _QUESTION in text and "'text'" not in text and '"text"' not in text
+    def _has_parts(self, message: JSONMessage) -> bool:
+        """Return True if the template takes the content of such a message in parts, or reasoning as one of them."""
+        if self._wants_parts or any(part["type"] == "thinking" for part in message["content"]):
+            return True
+        role, calls = message["role"], "tool_calls" in message
+        if (role, calls) not in self._takes_parts:
+            self._takes_parts[role, calls] = self._shows_parts(role, calls=calls)
+        return self._takes_parts[role, calls]
+
+    def _shows_parts(self, role: str, *, calls: bool) -> bool:
+        asked = {"role": role, "content": _ANSWER}
+        messages = {
+            "assistant": [_USER, self._own_call(_ANSWER) if calls else asked, *([_TOOL] if calls else [_USER])],
+            "tool": [_USER, self._own_call(), {**_TOOL, "content": _ANSWER}],
+            "user": [asked],
+        }.get(role, [asked, _USER])
+        in_parts = [_with_parts(message) if message.get("content") == _ANSWER else message for message in messages]
+        for tools in (False, True):
+            try:
+                text = self._render(in_parts, tools)
+            except InvalidParameterError:
+                continue
+            return _ANSWER in text and "'text'" not in text and '"text"' not in text
+        return False
 
     def _shows_arguments(self, arguments: Any) -> bool:
         """Return True if the template writes these arguments as JSON, or one by one."""
@@ -151,7 +169,7 @@ class TemplateFormat:
         self._thinking, self._joins_reasoning = form, False
         for message, more in (({**_ASSISTANT}, _USER), (self._own_call(), _TOOL), ({**_ASSISTANT}, None)):
             messages = [_USER, self._reasoned(message), *([more] if more else [])]
-            if self._shows(messages, _REASONING, tools=more is _TOOL):
+            if self._shows(messages, _REASONING, tools=more is _TOOL) and not self._shows(messages, "'thinking'"):
                 return True
         return False
 

@@ -133,8 +133,8 @@ class ChatTemplates(ClosableOwner):
             parallel_tool_calls: allow several calls in one answer.
             add_generation_prompt: end with the start of the assistant's turn.
             continue_final_message: let the answer continue the last message instead of starting a new turn.
-            thinking: False: the template should keep the model from reasoning. None: the value of ``enable_thinking``
-                in ``template_kwargs``, or True.
+            thinking: whether the template should let the model reason. None: the value of ``enable_thinking`` in
+                ``template_kwargs``, or the template's default.
             split_reasoning: separate reasoning from content; False leaves it in the content, with its tags.
             json_schema: JSON schema that the content must match.
             grammar: GBNF grammar that the whole answer must match, including reasoning.

@@ -41,8 +41,14 @@ def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samp
     Raises:
         InvalidParameterError: a given parameter is invalid, or two contradict each other.
     """
-    if (given.get("temperature") == 0 or given.get("ignore_eos")) and "repetition_guard" in defaults:
-        defaults = {name: value for name, value in defaults.items() if name != "repetition_guard"}
+    params = _with_consistent(given, defaults)
+    is_exact = params.ignore_eos or (params.temperature == 0 and "temperature" in given)
+    if is_exact and params.repetition_guard and "repetition_guard" not in given:
+        return replace(params, repetition_guard=None)
+    return params
+
+
+def _with_consistent(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> SamplingParams:
     with suppress(InvalidParameterError):
         return SamplingParams(**{**defaults, **given})
     params = SamplingParams(**given)

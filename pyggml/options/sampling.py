@@ -227,7 +227,7 @@ class SamplingParams:
                 raise invalid("allowed_token_ids is empty, so no token could be generated: leave it out to allow all")
         if self.choices is not None:
             self._set(choices=_texts("choices", self.choices))
-        if self.min_tokens > self.max_tokens:
+        if 0 <= self.max_tokens < self.min_tokens:
             raise invalid(
                 f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}: raise max_tokens too"
             )

@@ -147,7 +147,7 @@ def test_bad_load_options(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("params", "named"),
     [
-        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": -2}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"temperature": math.nan}, "temperature"),
         ({"temperature": -1}, "temperature"),
@@ -327,7 +327,7 @@ def test_bad_prompts(llm: pyggml.LLM) -> None:
     ("prompt", "message"),
     [
         (["Once", "Twice"], "list of prompts: generate_batch takes those"),
-        ([{"role": "user", "content": "Once"}], "list of messages: chat takes those"),
+        ([{"role": "user", "content": "Once"}], r"list of messages: chat\(messages\) takes those"),
         (b"Once", "not bytes"),
         ({"prompt": "Once"}, "not dict"),
     ],

@@ -295,7 +295,7 @@ def test_what_a_config_leaves_out(tmp_path: Path) -> None:
 
 CONFIGURATIONS: dict[str, tuple[dict[str, Any], type[InferError], str]] = {
     "model type": ({"model_type": "gpt9"}, UnsupportedArchitectureError, "model_type is 'gpt9'"),
-    "the engine's own way": ({"model_type": "phimoe"}, UnsupportedArchitectureError, "'phimoe', .* otherwise than"),
+    "the engine's own way": ({"model_type": "phimoe"}, UnsupportedArchitectureError, "'phimoe' .* otherwise than"),
     "no model type": ({"model_type": None, "architectures": None}, UnsupportedArchitectureError, "model_type is None"),
     "classifier": (
         {"architectures": ["LlamaForSequenceClassification"]},

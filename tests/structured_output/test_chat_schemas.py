@@ -77,6 +77,7 @@ def test_random_schemas_after_reasoning(thinker: pyggml.LLM, name: str) -> None:
         "max_tokens": 400,
         "logit_bias": bias,
         "chat_template": template(name),
+        "thinking": True,
     }
     schemas = [random_schema(rng) for _ in range(N_SCHEMAS)]
     streams = [thinker.stream_chat(ASKED, json_schema=schema, seed=i, **options) for i, schema in enumerate(schemas)]
@@ -101,7 +102,7 @@ def test_a_schema_may_say_what_the_engine_does_not_know(thinker: pyggml.LLM) -> 
         {"enum": ["a", 3, None], "type": ["string", "null"]},
     ):
         for name in THINKING:
-            options: dict[str, Any] = {"temperature": 1.0, "max_tokens": 400, "logit_bias": bias}
+            options: dict[str, Any] = {"temperature": 1.0, "max_tokens": 400, "logit_bias": bias, "thinking": True}
             done = thinker.chat(ASKED, json_schema=schema, chat_template=template(name), seed=1, **options)
             if done.finish_reason == "stop":
                 validate(json.loads(done.message.content), schema)
@@ -112,7 +113,8 @@ def test_choices_and_patterns_follow_reasoning(thinker: pyggml.LLM, name: str) -
     weights = {"<think>": 100.0, "</think>": 200.0, "\n": -100.0}
     bias = {thinker.tokenize(text, add_special=False)[0]: bias for text, bias in weights.items()}
     for form, pattern in (({"choices": ["yes", "no"]}, "yes|no"), ({"regex": "[0-9]{2}"}, "[0-9]{2}")):
-        done = thinker.chat(ASKED, **form, chat_template=template(name), max_tokens=20, logit_bias=bias)
+        options: dict[str, Any] = {"chat_template": template(name), "thinking": True, "logit_bias": bias}
+        done = thinker.chat(ASKED, **form, max_tokens=20, **options)
         assert re.fullmatch(pattern, done.message.content)
         assert "</think>" in done.text
 
