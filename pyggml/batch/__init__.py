@@ -7,7 +7,7 @@ are the building blocks of distributed jobs (:mod:`pyggml.ray`).
 
 from __future__ import annotations
 
-from pyggml.batch.job import N_PARALLEL, BatchProgress, BatchReport, Job, job_id, run
+from pyggml.batch.job import N_PARALLEL, BatchProgress, BatchReport, Job, job_id, require_load_options, run
 from pyggml.batch.output import answer_schema, fit_to_column
 from pyggml.batch.row_processor import (
     FieldNames,
@@ -38,6 +38,7 @@ __all__ = [
     "job_id",
     "open_row_processor",
     "process_rows",
+    "require_load_options",
     "run",
     "usage",
 ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ from pyggml.batch.row_processor import (
     answer_fields,
     checked_params,
     failure,
+    missing_prompt_message,
     open_row_processor,
     process_rows,
     usage,
 )
 from pyggml.batch.rows import InvalidRow, Row, Rows, is_parquet, require_pyarrow, require_writable
+from pyggml.options import BATCH_N_PARALLEL, LoadOptions, fields_of, hints, require_known
 
 #: Options of load that affect only speed, not answers.
 _SPEED_OPTIONS = (
@@ -37,8 +40,8 @@ _SPEED_OPTIONS = (
     "prefix_cache",
     "progress",
 )
-#: Default number of parallel sequences: a batch job optimises throughput, not latency.
-N_PARALLEL = 16
+#: Default number of parallel sequences.
+N_PARALLEL = BATCH_N_PARALLEL
 
 
 @dataclass(frozen=True)
@@ -205,12 +208,14 @@ def run(
         **load: options of :func:`pyggml.load`; ``n_parallel`` defaults to 16.
 
     Raises:
+        UnknownParameterError: there is no such option; a sampling parameter belongs in ``params``.
         InvalidParameterError: there is no such file, ``out`` exists, or input or options changed since the job began.
         MissingPackageError: a Parquet file needs pyarrow, or OpenAI's format the packages of the server.
         InferError: the model cannot be loaded, the engine failed, or a row of a ``strict`` job; the journal keeps the
             answers so far.
     """
     params = checked_params(params)
+    require_load_options(load, run)
     rows, names = Rows(source), FieldNames(prompt, messages, "params", column)
     identity = job_id(model, params, load)
     with Job(
@@ -225,6 +230,20 @@ async def _process(job: Job, llm: pyggml.LLM, params: Params) -> None:
     async with open_row_processor(llm, params, job.names, job.rows.is_openai) as processor:
         with contextlib.closing(job.pending_rows()) as rows:
             await process_rows(processor, rows, llm.n_parallel, job.add)
+
+
+def require_load_options(given: Iterable[str], function: Callable[..., object]) -> None:
+    """Check the names of the options for :func:`pyggml.load` that a function for jobs was given.
+
+    Raises:
+        UnknownParameterError: one of them does not exist, such as a sampling parameter, which belongs in ``params``.
+    """
+    sampling = {name: name for name in fields_of(pyggml.SamplingParams)}
+    sampling |= {name: own for name, own in pyggml.SamplingParams.HINTS.items() if own in sampling}
+    found = {name: f"pass params={{{own!r}: ...}}" for name, own in sampling.items()}
+    found |= {name: "model" for name, own in LoadOptions.HINTS.items() if own == "source"}
+    known = {*fields_of(LoadOptions), *inspect.signature(function).parameters} - {"source", "load"}
+    require_known(LoadOptions, given, known=known, more_hints={**found, **hints("batch")})
 
 
 def job_id(
@@ -263,6 +282,12 @@ def _check(rows: Rows, out: Path, journal: Path, names: FieldNames, overwrite: b
         raise pyggml.InvalidParameterError(f"{out} exists: name another output, or say overwrite=True")
     if is_parquet(out):
         require_pyarrow()
+    if rows.is_table and rows.first and not rows.is_openai and not {names.prompt, names.messages} & rows.first.keys():
+        separators = ". Commas separate the columns of a .csv file, and tabs those of a .tsv file"
+        raise pyggml.InvalidParameterError(
+            missing_prompt_message(names, rows.first, f"{rows.path} has")
+            + separators * (rows.format == "csv" and len(rows.first) == 1)
+        )
     if not rows.is_openai and (taken := [name for name in answer_fields(names.column) if name in rows.first]):
         raise pyggml.InvalidParameterError(
             f"the rows already have a field {taken[0]!r}: choose another column for answers than {names.column!r}"

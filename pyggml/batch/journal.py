@@ -92,9 +92,11 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Flush the journal to the disk and close it."""
+        """Flush the journal to the disk and close it; without an answer, remove it."""
         with self._file:
             self.sync()
+            if not self.n_done:  # there is nothing to resume, and a corrected job may have the same output
+                self.remove()
 
     def _lock(self) -> None:
         try:
@@ -107,19 +109,17 @@ class Journal:
     def _replay(self, header: Json, replayed: Callable[[Json], object]) -> None:
         line = self._file.readline()
         found = _decode_line(line)
-        if found is None:  # new, or killed while it wrote the header
-            if not _encode_line(header).startswith(line):
-                raise InvalidParameterError(
-                    f"{self.path} is not a journal and would be overwritten. Move it away, or name another output."
-                )
-            self._file.truncate(0)
-            self._file.seek(0)
-            self._file.write(_encode_line(header))
-            self.sync()
-            fsync_directory(self.path.parent)
+        if found is None and not _encode_line(header).startswith(line):  # neither new nor killed in its header
+            raise InvalidParameterError(
+                f"{self.path} is not a journal and would be overwritten. Move it away, or name another output."
+            )
+        has_answers = bool(self._file.readline())
+        if found is None or (found != header and _is_header(found) and not has_answers):
+            self._start(header)
             return
         if found != header:
             raise InvalidParameterError(_mismatch_message(self.path, found, header))
+        self._file.seek(len(line))
         end = len(line)
         while self._is_record(record := _decode_line(line := self._file.readline())):
             self._index_record(record[0], end)
@@ -127,6 +127,13 @@ class Journal:
             end += len(line)
         self._file.truncate(end)
         self._file.seek(end)
+
+    def _start(self, header: Json) -> None:
+        self._file.truncate(0)
+        self._file.seek(0)
+        self._file.write(_encode_line(header))
+        self.sync()
+        fsync_directory(self.path.parent)
 
     def _is_record(self, value: Any) -> bool:
         return (
@@ -170,6 +177,10 @@ def _decode_line(line: bytes) -> Any:
         return json.loads(line) if line.endswith(b"\n") else None
     except ValueError:
         return None
+
+
+def _is_header(value: Any) -> bool:
+    return isinstance(value, dict) and "pyggml_batch" in value
 
 
 def _mismatch_message(path: Path, found: Any, header: Json) -> str:

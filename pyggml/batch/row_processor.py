@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 import pyggml
@@ -19,6 +20,8 @@ Params = pyggml.SamplingParams | Mapping[str, Any] | None
 
 #: Rows submitted per parallel sequence, so that the engine never waits for Python.
 _QUEUE_FACTOR = 2
+#: Fields that a message about a row lists.
+_MAX_FIELDS_SHOWN = 8
 #: Errors of the engine, not of a row: the job stops, and can be resumed.
 _FATAL = (
     pyggml.EngineLostError,
@@ -61,7 +64,7 @@ class FieldNames:
 
     Attributes:
         prompt: the prompt: text or token ids.
-        messages: the conversation, which takes precedence over the prompt.
+        messages: the conversation.
         params: the row's own sampling parameters.
         column: the answer; see :func:`answer_fields`.
     """
@@ -164,12 +167,22 @@ class PromptRowProcessor:
             own = {**params, **own}
             params = None
         messages, tools = _decoded(names.messages, row.get(names.messages)), _decoded("tools", row.get("tools"))
+        prompt = row.get(names.prompt)
         if messages is not None:
+            if prompt not in (None, ""):  # an empty cell of a table
+                raise pyggml.InvalidParameterError(
+                    f"the row has both {names.prompt!r} and {names.messages!r}: keep one of them, or name other fields "
+                    "with --prompt and --messages (prompt= and messages= in Python)"
+                )
             done: pyggml.ChatCompletion = await self._llm.achat(messages, tools, params, **own)
             return done
-        if row.get(names.prompt) is None:
-            raise pyggml.InvalidParameterError(f"the row has neither {names.prompt!r} nor {names.messages!r}")
-        return await self._llm.agenerate(row[names.prompt], params, **own)
+        if prompt is None:
+            raise pyggml.InvalidParameterError(missing_prompt_message(names, row))
+        if tools:
+            raise pyggml.InvalidParameterError(
+                f"the row has tools, but a prompt is only continued: put the question into {names.messages!r}"
+            )
+        return await self._llm.agenerate(prompt, params, **own)
 
     def _fields(self, done: pyggml.Completion) -> Json:
         text, reasoning, calls = done.text, None, None
@@ -181,6 +194,16 @@ class PromptRowProcessor:
 
     def _error_fields(self, message: str) -> Json:
         return dict.fromkeys(answer_fields(self._names.column)) | {f"{self._names.column}_error": str(message)}
+
+
+def missing_prompt_message(names: FieldNames, fields: Iterable[str], what: str = "the row has") -> str:
+    """Return the message for rows with neither a prompt nor messages, given the names of their fields."""
+    found = ", ".join(map(repr, islice(fields, _MAX_FIELDS_SHOWN)))
+    return (
+        f"{what} neither {names.prompt!r} nor {names.messages!r}"
+        + (f", only {found}" if found else "")
+        + ": --prompt NAME (prompt= in Python) names the field with the prompt"
+    )
 
 
 def checked_params(params: Params) -> Params:

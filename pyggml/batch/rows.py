@@ -83,6 +83,11 @@ class Rows:
         """True for a Parquet file."""
         return self.format == "parquet"
 
+    @property
+    def is_table(self) -> bool:
+        """True if all rows have the same fields, the columns of a CSV or Parquet file."""
+        return self.format in ("csv", "parquet")
+
     def __iter__(self) -> Iterator[Row | InvalidRow]:
         """Iterate over the rows in order, skipping empty lines."""
         if self.is_parquet:
@@ -169,6 +174,11 @@ def is_parquet(path: Path) -> bool:
 
 def require_writable(path: Path) -> None:
     """Raise InvalidParameterError if the extension of an output file is not that of a format which can be written."""
+    if str(path) in ("-", "/dev/stdout"):
+        raise InvalidParameterError(
+            "answers are not written to standard output, since a job that is killed resumes from its file: name one, "
+            "such as answers.jsonl"
+        )
     if _FORMATS.get(path.suffix.lower()) not in ("jsonl", "parquet"):
         raise InvalidParameterError(
             f"{path} must end in .jsonl or .parquet, the formats of answers: name it {path.stem or 'answers'}.jsonl"

@@ -12,16 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import pyggml
 from pyggml.cli.arguments.model import model_option, print_default_model_notice
-from pyggml.cli.arguments.options import load_options
+from pyggml.cli.arguments.options import hidden_load_options, load_options
 from pyggml.cli.arguments.output_file import force_option
-from pyggml.cli.arguments.sampling import sampling_options, sampling_params, sampling_values
+from pyggml.cli.arguments.sampling import CHAT_DEFAULTS, sampling_options, sampling_params, sampling_values
 from pyggml.cli.command import Command
+from pyggml.options import BATCH_N_PARALLEL, fields_of
+from pyggml.sampling import SamplingParams
 from pyggml.units import counted, seconds_text
 
 if TYPE_CHECKING:
     from pyggml.batch import BatchProgress, BatchReport
 
+# Defaults that depend on the row.
+_DEFAULTS = {
+    name: f"{fields_of(SamplingParams)[name].default} for a prompt; for a conversation, {default}"
+    for name, default in CHAT_DEFAULTS.items()
+}
 # Seconds between progress lines in a log, and between updates of the progress line on a terminal.
 _LOG_INTERVAL_S, _TERMINAL_INTERVAL_S = 10.0, 0.5
 
@@ -41,7 +49,8 @@ _LOG_INTERVAL_S, _TERMINAL_INTERVAL_S = 10.0, 0.5
 @click.option(
     "--ray", "address", metavar="ADDRESS", help="Run on a Ray cluster: its address, auto, or local for a new one."
 )
-@sampling_options()
+@sampling_options(_DEFAULTS)
+@hidden_load_options(n_parallel=str(BATCH_N_PARALLEL), chat_template="")
 @load_options
 def command(
     source: str,
@@ -96,8 +105,9 @@ def _run(source: str, out: str, model: str | None, address: str | None, given: d
         from pyggml import ray
 
         return ray.run_batch(source, out, model, address=address, **given)
-    except BaseException:
-        if Path(f"{out}.part").exists():
+    except BaseException as error:
+        # The same command would meet the same wrong parameter again, such as another job's journal.
+        if not isinstance(error, pyggml.InvalidParameterError) and Path(f"{out}.part").exists():
             click.echo(f"pyggml: Progress is saved in {out}.part. Run the same command again to resume.", err=True)
         raise
 

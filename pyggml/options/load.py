@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 QueueFull = Literal["raise", "wait"]
 
+#: Default ``n_parallel`` of batch jobs, which optimise throughput, not latency.
+BATCH_N_PARALLEL = 16
+
 
 @option_class
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from pyggml.batch import (
     checked_params,
     fit_to_column,
     process_rows,
+    require_load_options,
 )
 from pyggml.ray.actor import WorkerSpec
 from pyggml.ray.cluster import connect, plan_actors
@@ -72,6 +73,7 @@ def map_batches(
         EngineError: there is no cluster.
     """
     params = checked_params(params)
+    require_load_options(load, map_batches)
     connect("auto")
     load = {"n_parallel": N_PARALLEL, **load}
     spec = WorkerSpec(model, params, FieldNames(prompt, messages, "params", column), False, load)

@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyggml.batch import N_PARALLEL, BatchProgress, BatchReport, FieldNames, Job, Params, Rows, checked_params, job_id
+from pyggml.batch import (
+    N_PARALLEL,
+    BatchProgress,
+    BatchReport,
+    FieldNames,
+    Job,
+    Params,
+    Rows,
+    checked_params,
+    job_id,
+    require_load_options,
+)
 from pyggml.ray.actor import WorkerSpec
 from pyggml.ray.cluster import connect, plan_actors
 from pyggml.ray.pool import ActorPool, RowBatch
@@ -62,6 +73,7 @@ def run_batch(
         InferError: as :func:`pyggml.batch.run`.
     """
     params = checked_params(params)
+    require_load_options(load, run_batch)
     rows, names = Rows(source), FieldNames(prompt, messages, "params", column)
     spec = WorkerSpec(model, params, names, rows.is_openai, {"n_parallel": N_PARALLEL, **load})
     identity = job_id(model, params, load)

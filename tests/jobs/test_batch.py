@@ -396,7 +396,7 @@ def test_csv_and_plain_text(llm: pyggml.LLM, tmp_path: Path) -> None:
     assert found[0]["id"] == "7"
     assert "more values than columns" in found[2]["answer_error"]
     tabs = tmp_path / "in.tsv"
-    tabs.write_text(f"prompt\tmessages\nx\t{json.dumps([{'role': 'user', 'content': 'Hi'}])}\n")
+    tabs.write_text(f"prompt\tmessages\n\t{json.dumps([{'role': 'user', 'content': 'Hi'}])}\n")
     batch.run(tabs, out, llm, params=three, overwrite=True)
     assert read(out)[0]["answer"] == llm.chat([{"role": "user", "content": "Hi"}], **three).message.content
     lines = tmp_path / "in.txt"

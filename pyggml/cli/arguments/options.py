@@ -43,11 +43,21 @@ def load_options(function: _Function) -> _Function:
     return _add_options(function, [*LOADING.values()])
 
 
+def hidden_load_options(**defaults: str) -> Callable[[_Function], _Function]:
+    """Return a decorator that adds options of :func:`pyggml.load` that most commands lack.
+
+    ``defaults`` has the name of each and its default in the help, "" for that of the field.
+    """
+    fields = [fields_of(LoadOptions)[name] for name in defaults]
+    settings = {name: {"default": default} for name, default in defaults.items() if default}
+    return lambda function: _add_options(function, fields, **settings)
+
+
 def estimate_options(function: _Function) -> _Function:
     """Add the options of a model's ``estimate``, with any number of output types."""
     fields = fields_of(EstimateOptions).values()
     help = "Estimate for weights converted to this type. May be repeated."
-    outtype = {**_FIELD_SETTINGS["outtype"], "multiple": True, "help": help}
+    outtype = {"multiple": True, "help": help}
     return _add_options(function, [field for field in fields if field.name != "source"], outtype=outtype)
 
 
@@ -67,10 +77,11 @@ def threads_option(help: str) -> Callable[[_Function], _Function]:
 
 
 def _add_options(function: _Function, fields: Sequence[Field], **settings: dict[str, Any]) -> _Function:
-    """Add the options for fields; ``settings`` replace those of a field by its name."""
-    settings = {**_FIELD_SETTINGS, **settings}
+    """Add the options for fields; ``settings`` override those of a field by its name."""
     for field in reversed(fields):
-        function = field_option(field, **settings.get(field.name, {}))(function)
+        function = field_option(field, **{**_FIELD_SETTINGS.get(field.name, {}), **settings.get(field.name, {})})(
+            function
+        )
     return function
 
 
@@ -185,6 +196,7 @@ _FLAGS = {
 # Settings that cannot be derived from the fields.
 _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
     "tokenizer": {"type": click.Path(), "metavar": "PATH"},
+    "chat_template": {"metavar": "TEMPLATE"},
     "rpc_key": {"type": click.Path(), "metavar": "FILE"},
     "device": {
         "shell_complete": lambda _ctx, _param, prefix: [
