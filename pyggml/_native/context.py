@@ -20,6 +20,7 @@ from pyggml._core.owner import ClosableOwner
 from pyggml._native.batch import Batch, Output, seq_number
 from pyggml._native.context_options import POOLING_NAMES, ContextOptions, native_options
 from pyggml._native.model import Model
+from pyggml._native.rope_effect import require_rope_effect
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
@@ -93,6 +94,7 @@ class Context(ClosableOwner):
         if not isinstance(model, Model):
             raise errors.InvalidParameterError(f"a Model was expected, not {type(model).__name__}")
         model.require_weights()
+        require_rope_effect(model, options)
         log.sync_level()
         self._handle = c_calls.create(
             "pyg_context", lib.pyg_context_free, lib.pyg_context_new, model._handle, native_options(options)

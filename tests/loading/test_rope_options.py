@@ -127,3 +127,53 @@ def test_wrong_values_are_refused(path: Path) -> None:
         wrong: Any = {name: value}
         with pytest.raises(pyggml.InvalidParameterError, match=name):
             pyggml.load(path, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rope_scaling_type": "yarn"}, "rope_scaling_type has no effect, because RoPE is not scaled: add rope_freq_s"),
+        ({"rope_scaling_type": "linear", "rope_freq_scale": 1}, "rope_scaling_type has no effect"),
+        ({"rope_scaling_type": "longrope"}, "rope_scaling_type has no effect"),
+        ({"rope_scaling_type": "none", "rope_freq_scale": 0.5}, "rope_freq_scale .* leave one of them out"),
+        ({"yarn_orig_ctx": 2048}, "yarn_orig_ctx has no effect, because RoPE is not scaled"),
+        ({"yarn_ext_factor": 1.0}, "yarn_ext_factor has no effect, because RoPE is not scaled"),
+        ({"rope_freq_scale": 0.5, "yarn_beta_fast": 4}, 'option of YaRN: add rope_scaling_type="yarn"'),
+        (
+            {"rope_scaling_type": "yarn", "rope_freq_scale": 0.25, "yarn_attn_factor": 2},
+            "yarn_attn_factor has no effect, because the engine computes it, unless yarn_ext_factor is 0",
+        ),
+    ],
+)
+def test_options_without_an_effect_are_refused(path: Path, options: dict[str, Any], message: str) -> None:
+    """The engine's logits are the same without them, which is why they are refused."""
+    for call in (pyggml.load, estimate):
+        with pytest.raises(pyggml.InvalidParameterError, match=message):
+            call(path, **options)
+    with pyggml.Model(path) as model, pytest.raises(pyggml.InvalidParameterError, match=message):
+        pyggml.Context(model, **options)
+
+
+def test_what_a_file_stores_counts(path: Path, tmp_path: Path) -> None:
+    own = models.write_llama(
+        tmp_path / "own.gguf", rope__scaling__type="yarn", rope__scaling__factor=4.0, context_length=512
+    )
+    fine: list[tuple[Path, dict[str, Any]]] = [
+        (own, {"yarn_beta_fast": 4}),
+        (own, {"rope_scaling_type": "yarn", "yarn_orig_ctx": 64}),
+        (own, {"yarn_ext_factor": 0, "yarn_attn_factor": 2}),
+        (own, {"rope_scaling_type": "none"}),
+        (path, {"rope_scaling_type": "none"}),
+        (path, {"yarn_attn_factor": 2}),
+        (path, {"rope_freq_base": 0, "rope_freq_scale": 0}),
+    ]
+    for model, options in fine:
+        estimate(model, **options)
+    unscaled = models.write_llama(tmp_path / "none.gguf", rope__scaling__type="none")
+    with pytest.raises(pyggml.InvalidParameterError, match='is "none": add rope_scaling_type="yarn"'):
+        estimate(unscaled, rope_freq_scale=0.25)
+
+
+def test_a_model_without_rope_takes_no_options_for_it(tmp_path: Path) -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match="mamba models do not use RoPE"):
+        pyggml.load(models.write_mamba(tmp_path / "mamba.gguf"), rope_freq_base=1e6)
