@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from pyggml._core import json_forms
 from pyggml._core.cached_property import cached_property
+from pyggml._core.checks import shown
 from pyggml._core.hints import hints
 from pyggml._core.json_forms import JSONReady, NamesTokens, Origin, Result
 from pyggml._core.json_forms import TextOffsets as TextOffsets
@@ -130,7 +131,15 @@ class Completion(Result):
         if self.finish_reason != "stop":
             advice = ": raise max_tokens" if self.finish_reason == "length" else ""
             raise OutputParsingError(f"the output was cut off (finish_reason {self.finish_reason!r}){advice}")
-        return parse_output(self._json_schema, self._content)
+        try:
+            return parse_output(self._json_schema, self._content)
+        except OutputParsingError as error:
+            if not isinstance(self.stop_reason, str):
+                raise
+            raise OutputParsingError(
+                f"the stop string {shown(self.stop_reason)} ended the output, perhaps too early: leave it out of stop; "
+                f"{error}"
+            ) from error.__cause__
 
     @property
     def _content(self) -> str:

@@ -10,11 +10,14 @@ import math
 import numbers
 import operator
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from typing import Any, SupportsIndex, TypeGuard
 
 INT32_MAX = 2**31 - 1
 UINT32_MAX = 2**32 - 1
+
+_FILE_NAME = re.compile(r"[^\n\r={}\[\]\"|]*\.(json|jsonschema|schema|gbnf|ebnf|txt)", re.IGNORECASE)
 
 
 def invalid(message: str) -> Exception:
@@ -129,6 +132,15 @@ def c_string(name: str, text: str | bytes) -> bytes:
     if b"\0" in data:
         raise invalid(f"{name} contains a NUL character at byte {data.index(0)}: remove it")
     return data
+
+
+def require_content(name: str, text: str) -> None:
+    """Reject the name of a file in place of its content, JSON or a grammar, neither of which is like one."""
+    if _FILE_NAME.fullmatch(text):
+        raise invalid(
+            f"{name} is {shown(text)}, which looks like a file: files are not read here, so pass its content, in "
+            f"Python Path({shown(text)}).read_text()"
+        )
 
 
 def device_name(device: str) -> bytes:

@@ -100,11 +100,8 @@ class FallbackSchemas:
 
 
 def _parameters(function: Mapping[str, Any]) -> Any:
-    """The schema of a tool's arguments; a tool without properties takes no arguments."""
-    schema = function.get("parameters") or {"properties": {}}
-    if isinstance(schema, Mapping) and schema.get("properties") == {} and "additionalProperties" not in schema:
-        return {**schema, "type": "object", "additionalProperties": False}
-    return schema
+    """The schema of a tool's arguments; a tool without parameters takes no arguments."""
+    return function.get("parameters") or {"type": "object", "properties": {}}
 
 
 def _gbnf_literal(text: str) -> str:

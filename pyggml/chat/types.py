@@ -228,7 +228,7 @@ def json_object(what: str, text: str) -> dict[str, Any]:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidParameterError(
-            f"{what} are not valid JSON (cut off by max_tokens, perhaps?): {error}: {text!r}"
+            f"{what} are not valid JSON (cut off by max_tokens or a stop string, perhaps?): {error}: {text!r}"
         ) from None
     if not isinstance(value, dict):
         raise InvalidParameterError(f"{what} must be a JSON object, not {text!r}")

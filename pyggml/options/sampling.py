@@ -1,10 +1,12 @@
 """Sampling parameters, each declared once with its type, default, range and meaning."""
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Annotated, Any, ClassVar
 
-from pyggml._core.checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, invalid, real, shown
+from pyggml._core.checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, invalid, real, require_content, shown
 from pyggml._core.fields import Field, check, fields_of, option_class
 from pyggml._core.hints import hints
 
@@ -62,6 +64,7 @@ class Grammar:
 
     def __post_init__(self) -> None:
         _require_text("grammar", self.text)
+        require_content("grammar", self.text)
         _require_text("the grammar's root", self.root)
         _require_text("the grammar's prefix", self.prefix)
         if self.prefix and flag("lazy", self.lazy):
@@ -249,6 +252,9 @@ class SamplingParams:
             raise invalid(f"ignore_eos does not work with {given[0]}, which decides where the output ends")
         if self.grammar is not None and not isinstance(self.grammar, Grammar):
             _require_text("grammar", self.grammar)
+            require_content("grammar", self.grammar)
+        if isinstance(self.json_schema, str):
+            require_content("json_schema", self.json_schema)
         if self.regex is not None:
             _require_text("regex", self.regex)
 
@@ -303,7 +309,12 @@ def _schema_of(response_format: Mapping[str, Any] | type) -> Any:
 
 def _require_text(name: str, text: object) -> None:
     if not isinstance(text, str):
-        raise invalid(f"{name} must be text, not {type(text).__name__}")
+        way_out = ""
+        if isinstance(text, os.PathLike):
+            way_out = ": files are not read here, so pass path.read_text()"
+        elif isinstance(text, re.Pattern):
+            way_out = ": pass its .pattern, without flags"
+        raise invalid(f"{name} must be text, not {type(text).__name__}{way_out}")
     c_string(name, text)
 
 

@@ -68,7 +68,7 @@ class Document:
             return [{}] if schema else []
         if not isinstance(schema, dict):
             raise GrammarError(f"{place}: a schema must be an object or a boolean, not {json.dumps(schema)[:40]}")
-        schema = _modern(without_annotations(schema))
+        schema = _modern(without_annotations(schema, place))
         result = [{key: value for key, value in schema.items() if key not in _JOINED}]
         if "$ref" in schema:
             result = _all_pairs(result, self._resolved(schema["$ref"], place), place)

@@ -9,8 +9,7 @@ _DATE = (
 )
 _HOURS = "([01][0-9]|2[0-3])"
 _TIME = rf"{_HOURS}:[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,6}})?(Z|[+-]{_HOURS}:[0-5][0-9])"
-#: A moment without a time zone, for pydantic's type.
-NAIVE_DATETIME = f"{_DATE}T{_HOURS}:[0-5][0-9]:[0-5][0-9]"
+_LOCAL_TIME = f"{_HOURS}:[0-5][0-9]:[0-5][0-9]"
 _IPV4 = rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}"
 _IPV6 = f"({_HEX}{{1,4}}:){{7}}{_HEX}{{1,4}}"
 
@@ -24,6 +23,9 @@ FORMATS = {
     "date": _DATE,
     "time": _TIME,
     "date-time": f"{_DATE}T{_TIME}",
+    # These two are pyggml's, for Python's times without a zone: other validators ignore them.
+    "local-time": _LOCAL_TIME,
+    "local-date-time": f"{_DATE}T{_LOCAL_TIME}",
     "duration": "P[1-9][0-9]{0,2}[DW]|PT[1-9][0-9]{0,2}[HMS]",
     "uuid": f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}",
     **{

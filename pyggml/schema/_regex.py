@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -37,19 +38,34 @@ _NOT_CATEGORIES: dict[Any, Any] = {
 }
 _NOT_SPACE_EITHER: Ranges = [(0x1C, 0x1F)]  # Python calls these spaces, others do not
 
+# Python reads POSIX's [[:alpha:]] as a set of these characters and a bracket. Name -> the same in Python's syntax.
+_POSIX_CLASSES = {
+    "alnum": "[a-zA-Z0-9]", "alpha": "[a-zA-Z]", "ascii": r"[\x00-\x7f]", "blank": r"[ \t]",
+    "cntrl": r"[\x00-\x1f\x7f]", "digit": "[0-9]", "graph": r"[\x21-\x7e]", "lower": "[a-z]", "print": r"[\x20-\x7e]",
+    "punct": r"[!-/:-@\[-`{-~]", "space": r"\s", "upper": "[A-Z]", "word": r"\w", "xdigit": "[0-9a-fA-F]",
+}  # fmt: skip
+_POSIX_CLASS = re.compile(rf"(?<!\\)\[:(\^?)({'|'.join(_POSIX_CLASSES)}):\]")
+#: The message about flags, of the whole pattern or of a group.
+FLAGS = r"a grammar cannot express a pattern with flags: write [yY] in place of (?i)y, and (.|\n) in place of (?s)."
+
 
 def parsed(pattern: str) -> Any:
     """Return the nodes of a pattern, as Python's own parser does.
 
     Raises:
-        ValueError: the pattern is not a valid regular expression, or has flags.
+        ValueError: the pattern is not a valid regular expression, or has flags or classes of POSIX.
     """
+    if (posix := _POSIX_CLASS.search(pattern)) is not None:
+        same = _POSIX_CLASSES[posix[2]]
+        if posix[1]:
+            same = same.upper() if same[0] == "\\" else f"[^{same[1:]}"
+        raise ValueError(f"patterns are in Python's syntax, which has no {posix[0]}: write {same}")
     try:
         tree: Any = sre_parse.parse(pattern)
     except Exception as error:  # Python's parser raises various errors, such as RecursionError
         raise ValueError(f"the pattern is not a valid regular expression: {error}") from None
     if tree.state.flags & ~sre.SRE_FLAG_UNICODE:
-        raise ValueError("a grammar cannot express a pattern with flags")
+        raise ValueError(FLAGS)
     return tree
 
 

@@ -78,7 +78,7 @@ class Converter:
             raise GrammarError(f"{place}: no value can match")
         if not isinstance(schema, dict):
             raise GrammarError(f"{place}: a schema must be an object or a boolean, not {json.dumps(schema)[:40]}")
-        schema = _keywords.without_annotations(schema)
+        schema = _keywords.without_annotations(schema, place)
         if set(schema) == {"$ref"}:
             return self._ref(schema["$ref"], place)
         for key in ("anyOf", "oneOf"):

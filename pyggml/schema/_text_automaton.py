@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
 from pyggml.schema._gbnf_elements import Ranges
-from pyggml.schema._regex import common, parsed, ranges_of, sre
+from pyggml.schema._regex import FLAGS, common, parsed, ranges_of, sre
 from pyggml.schema._rules import Rules
 
 _ALL: Ranges = [(0, 0x10FFFF)]
@@ -118,6 +118,8 @@ class Pattern:
             elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT):
                 least, most, body = value
                 start = self._repeat(least, most, body, start)
+            elif kind is sre.SUBPATTERN:
+                raise ValueError(FLAGS)
             else:
                 what = "an assertion" if kind in (sre.AT, sre.ASSERT, sre.ASSERT_NOT) else f"{kind}".lower()
                 raise ValueError(f"the pattern uses {what.replace('_', ' ')}, which a grammar cannot express")

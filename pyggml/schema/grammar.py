@@ -1,9 +1,9 @@
 """Conversion of JSON schemas to grammars. Every text that such a grammar allows is valid JSON and matches the schema.
 
-A grammar may allow less than its schema: members come in the schema's order, an object with named members has no others
-unless ``additionalProperties`` allows them, free names have at most 40 characters, values without constraints are
-bounded, and there is no 29th of February. It never allows more: a keyword that a grammar cannot express is an error
-that names it.
+A grammar may allow less than its schema: members come in the schema's order, an object with ``properties``, even none,
+has no others unless ``additionalProperties`` allows them, free names have at most 40 characters, values without
+constraints are bounded, and there is no 29th of February. It never allows more: a keyword that a grammar cannot express
+is an error that names it, and so is a misspelled one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyggml._core.checks import shown
+from pyggml._core.checks import require_content, shown
 from pyggml.errors import GrammarError, InvalidParameterError
 from pyggml.schema import schema_of
 from pyggml.schema._gbnf_elements import literal
@@ -93,9 +93,11 @@ def as_text(schema: object) -> str:
     """Convert a JSON schema, or a type with a schema, to JSON text. Text is returned unchanged.
 
     Raises:
-        InvalidParameterError: the mapping does not consist of JSON values, or the type cannot be expressed as a schema.
+        InvalidParameterError: the text is the name of a file, the mapping does not consist of JSON values, or the type
+            cannot be expressed as a schema.
     """
     if isinstance(schema, str):
+        require_content("the JSON schema", schema)
         return schema
     if not isinstance(schema, (Mapping, bool)):
         schema = schema_of(schema)

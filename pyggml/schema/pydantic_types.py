@@ -12,7 +12,9 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from pyggml.schema._formats import HOST, NAIVE_DATETIME, PATH
+from pyggml.errors import InvalidParameterError
+from pyggml.schema._formats import HOST, PATH
+from pyggml.schema._moments import bounded
 from pyggml.schema.python_types import INTEGER_KEYS, decimal_schema, set_schema
 
 _NOT_STRIPPED = r"^\S(.*\S)?$"  # text that is the same after white space around it is removed
@@ -48,6 +50,21 @@ class _SchemaGenerator(GenerateJsonSchema):
         """An array."""
         return set_schema(super().frozenset_schema(schema), self._resolved)
 
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        """As pydantic's; a text that a function of pydantic checks gets a format that no grammar expresses."""
+        result = super().generate_inner(schema)
+        check = _unstated_check(schema)
+        is_stated = result.get("format", "path") != "path"  # "path" does not say whether it must exist
+        return result if check is None or is_stated else {**result, "format": check}
+
+    def complex_schema(self, schema: Any) -> JsonSchemaValue:
+        """A text of a complex number, which no grammar for strings expresses."""
+        return {**super().complex_schema(schema), "format": "complex"}
+
+    def is_subclass_schema(self, schema: Any) -> JsonSchemaValue:
+        """Refused: JSON has no classes."""
+        return self.handle_invalid_for_json_schema(schema, "a class")
+
     def str_schema(self, schema: Any) -> JsonSchemaValue:
         """A string whose length is checked after it is stripped."""
         result = super().str_schema(schema)
@@ -56,14 +73,24 @@ class _SchemaGenerator(GenerateJsonSchema):
         return result
 
     def date_schema(self, schema: Any) -> JsonSchemaValue:
-        """A date, perhaps in the past or the future."""
+        """A date between bounds, or in the past or the future."""
         return _at_a_time(super().date_schema(schema), schema)
 
     def datetime_schema(self, schema: Any) -> JsonSchemaValue:
-        """A moment, perhaps in the past or the future, or without a time zone."""
-        if schema.get("tz_constraint") == "naive":
-            return {"type": "string", "pattern": f"^{NAIVE_DATETIME}$"}
-        return _at_a_time(super().datetime_schema(schema), schema)
+        """A moment between bounds, or in the past or the future, perhaps with or without a time zone."""
+        zone, result = schema.get("tz_constraint"), super().datetime_schema(schema)
+        if zone == "naive":
+            bounds = {name: value.replace(tzinfo=None) for name, value in _bounds(schema).items()}
+            return bounded({**result, "format": "local-date-time"}, bounds)
+        return _at_a_time(result, schema, keeps_zone=zone is not None)
+
+    def time_schema(self, schema: Any) -> JsonSchemaValue:
+        """A time between bounds."""
+        return bounded(super().time_schema(schema), schema)
+
+    def timedelta_schema(self, schema: Any) -> JsonSchemaValue:
+        """A duration between bounds."""
+        return bounded(super().timedelta_schema(schema), schema)
 
     def json_schema(self, schema: Any) -> JsonSchemaValue:
         """A text of JSON, which no grammar for strings expresses."""
@@ -88,7 +115,26 @@ class _SchemaGenerator(GenerateJsonSchema):
         return self.get_schema_from_definitions(schema["$ref"]) or schema if "$ref" in schema else schema
 
 
-def _at_a_time(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+def _unstated_check(schema: Any) -> str | None:
+    """Return the name of the function with which a type of pydantic checks its texts, or None."""
+    if not schema["type"].startswith("function-"):
+        return None
+    function = schema["function"]["function"]
+    name, module = getattr(function, "__qualname__", ""), getattr(function, "__module__", None)
+    if "<lambda>" in name or (module != "pydantic.types" and name != "import_string"):
+        return None  # a function of another module, or a conversion, as of a Secret
+    return name.removesuffix("._validate").removesuffix(".validate")
+
+
+def _bounds(schema: Any) -> dict[str, Any]:
+    return {name: schema[name] for name in ("ge", "gt", "le", "lt") if schema.get(name) is not None}
+
+
+def _at_a_time(result: JsonSchemaValue, schema: Any, *, keeps_zone: bool = False) -> JsonSchemaValue:
+    if _bounds(schema) and schema.get("now_op"):
+        raise InvalidParameterError("a schema cannot express bounds together with the past or the future: use bounds")
+    if _bounds(schema):
+        return bounded(result, schema, keeps_zone=keeps_zone)
     pattern = {"past": "^(1[0-9]|20[01])[0-9]", "future": "^2[1-9]"}.get(schema.get("now_op"))
     return result if pattern is None else {**result, "pattern": pattern}
 

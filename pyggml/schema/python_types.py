@@ -10,6 +10,9 @@ import enum
 import functools
 import inspect
 import ipaddress
+import math
+import numbers
+import os
 import pathlib
 import types
 import typing
@@ -19,6 +22,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pyggml._core.checks import shown
 from pyggml.errors import InvalidParameterError
+from pyggml.schema._moments import bounded, is_moment
 
 Schema = dict[str, Any]
 
@@ -63,6 +67,11 @@ _MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 _NUMBER_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 #: The schema of an object's names that are integers.
 INTEGER_KEYS: Schema = {"pattern": r"^-?(0|[1-9][0-9]{0,14})$"}
+
+_SUPPORTED = (
+    "supported are the types of JSON, list[T], set[T], dict[str, T], tuples, unions, Literal, enumerations, "
+    "dataclasses, TypedDict, dates, times, durations, paths, IP addresses, UUIDs and pydantic's types"
+)
 
 _DECIMALS = 6  # of a decimal number, unless its type says
 _LENGTH_BOUNDS = {"array": ("minItems", "maxItems"), "object": ("minProperties", "maxProperties")}
@@ -121,7 +130,7 @@ class _Builder:
 
     def _generic(self, annotation: Any, origin: Any, args: tuple[Any, ...], place: str) -> Schema:
         if origin is Annotated:
-            schema = _annotated(self.schema(args[0], place), args[1:])
+            schema = _annotated(self.schema(args[0], place), args[1:], place)
             return set_schema(schema, self._resolved) if typing.get_origin(args[0]) in SETS else schema
         if origin is Literal:
             return {"enum": [_json_value(arg, place) for arg in args]}
@@ -274,7 +283,7 @@ def _number(value: Any) -> int | float:
     return int(value) if value == int(value) else float(value)
 
 
-def _annotated(schema: Schema, metadata: tuple[Any, ...]) -> Schema:
+def _annotated(schema: Schema, metadata: tuple[Any, ...], place: str) -> Schema:
     """Return a schema with the description and bounds from ``Annotated``."""
     lengths = _LENGTH_BOUNDS.get(schema.get("type", ""), ("minLength", "maxLength"))
     keys = {**_NUMBER_BOUNDS, "multiple_of": "multipleOf", "pattern": "pattern"}
@@ -291,7 +300,24 @@ def _annotated(schema: Schema, metadata: tuple[Any, ...]) -> Schema:
             schema = {**schema, "description": item.description}
     if "max_digits" in limits or "decimal_places" in limits:
         return {**schema, **decimal_schema(limits)}
-    return {**schema, **{keys[name]: value for name, value in limits.items()}}
+    moments = {name: limits.pop(name) for name in _NUMBER_BOUNDS if is_moment(limits.get(name))}
+    try:
+        schema = bounded(schema, moments)
+    except InvalidParameterError as error:
+        raise InvalidParameterError(f"{place}: {error}") from None
+    for name, value in limits.items():
+        if name != "pattern":
+            limits[name] = _bound(value, place)
+    return {**schema, **{keys[name]: value for name, value in limits.items() if value is not None}}
+
+
+def _bound(value: Any, place: str) -> int | float | None:
+    """Return a bound as JSON has it; None if it is infinite."""
+    if isinstance(value, bool) or not isinstance(value, (numbers.Real, decimal.Decimal)):
+        raise InvalidParameterError(f"{place}: the bound {shown(value)} cannot be expressed as a JSON schema")
+    if isinstance(value, int):
+        return value
+    return _number(value) if math.isfinite(value) else None
 
 
 def _json_value(value: object, place: str) -> object:
@@ -315,4 +341,24 @@ def _name(annotation: object) -> str:
 
 def _refused(annotation: object, place: str) -> InvalidParameterError:
     what = "" if place == _name(annotation) else f"{place}: "
-    return InvalidParameterError(f"{what}{_name(annotation)} cannot be expressed as a JSON schema")
+    return InvalidParameterError(
+        f"{what}{_name(annotation)} cannot be expressed as a JSON schema: {_way_out(annotation)}"
+    )
+
+
+def _way_out(annotation: Any) -> str:
+    """Return what to write in place of an annotation that has no schema."""
+    if annotation is bytes or annotation is bytearray:
+        return "JSON has only text, so use str"
+    if isinstance(annotation, type):
+        return "use a dataclass" if hasattr(annotation, "_fields") else _SUPPORTED
+    if isinstance(annotation, (list, tuple, set)):
+        return "write the type of a list as list[...], that of a tuple as tuple[...]"
+    if isinstance(annotation, os.PathLike):
+        return "files are not read here: pass its text, as in path.read_text()"
+    cls = type(annotation)
+    if cls.__name__ == "TypeAdapter":
+        return "pass the type itself in place of the TypeAdapter"
+    if dataclasses.is_dataclass(cls) or is_pydantic(cls) or isinstance(annotation, enum.Enum):
+        return f"this is an object of {cls.__name__}: pass the class"
+    return _SUPPORTED

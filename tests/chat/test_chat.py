@@ -316,7 +316,7 @@ def test_a_call_that_is_cut(tagged: pyggml.LLM) -> None:
         assert "<tool_call>" not in answer.message.content
         for call in answer.message.tool_calls:
             cut_inside += 1
-            with pytest.raises(InvalidParameterError, match="cut off by max_tokens, perhaps"):
+            with pytest.raises(InvalidParameterError, match="cut off by max_tokens or a stop string, perhaps"):
                 _ = call.arguments
             with pytest.raises(InvalidParameterError, match=r"messages\[1\].tool_calls\[0\].function.arguments"):
                 tagged.chat([user(SKY), answer.message])

@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,21 @@ def test_regex_that_a_grammar_cannot_express(regex: str) -> None:
         grammar_of_regex(regex)
 
 
+@pytest.mark.filterwarnings("error::FutureWarning")
+@pytest.mark.parametrize(
+    ("regex", "way_out"),
+    [
+        ("[[:alpha:]]+", r"has no [:alpha:]: write [a-zA-Z]"),
+        ("[0-9[:^space:]]", r"has no [:^space:]: write \S"),
+        ("(?i)yes", "write [yY] in place of (?i)y"),
+        ("(?i:y)es", "write [yY] in place of (?i)y"),
+    ],
+)
+def test_the_way_out_of_other_syntax(regex: str, way_out: str) -> None:
+    with pytest.raises(pyggml.GrammarError, match=re.escape(way_out)):
+        grammar_of_regex(regex)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -63,6 +79,13 @@ def test_regex_that_a_grammar_cannot_express(regex: str) -> None:
         ({"choices": ["a"], "regex": "a"}, "choices and regex were both given"),
         ({"choices": ["a"], "response_format": {"type": "json_object"}}, "response_format and choices"),
         ({"regex": 3}, "regex must be text"),
+        ({"regex": re.compile("a")}, r"regex must be text, not Pattern: pass its \.pattern"),
+        (
+            {"grammar": Path("a.gbnf")},
+            r"grammar must be text, not .*Path: files are not read here, so pass path\.read_",
+        ),
+        ({"grammar": "a.gbnf"}, r"grammar is 'a\.gbnf', which looks like a file: .* Path\('a\.gbnf'\)\.read_text\(\)"),
+        ({"json_schema": "C:/a b/cat.json"}, "json_schema is 'C:/a b/cat.json', which looks like a file"),
         ({"regex": "a", "ignore_eos": True}, "ignore_eos does not work with regex"),
     ],
 )

@@ -146,8 +146,18 @@ def test_a_type_that_contains_itself_without_an_end_is_refused() -> None:
 def test_what_cannot_be_ensured_is_refused() -> None:
     for kind, place in (
         (pydantic.FilePath, "#/format"),
+        (pydantic.NewPath, "#/format"),
+        (pydantic.ImportString, "#/format"),
+        (pydantic.ByteSize, "#/format"),
+        (pydantic.create_model("Model", it=(complex, ...)), "#/properties/it/format"),
         (pydantic.Json[list[int]], "#/format"),
         (Annotated[set[str], Field(min_length=2)], "#/uniqueItems"),
     ):
         with pytest.raises(pyggml.GrammarError, match=f"^{place}: a grammar cannot express"):
             grammar_of(kind)
+
+
+def test_a_secret_is_like_its_type() -> None:
+    """Its function converts, and checks nothing."""
+    secrets = pydantic.create_model("Secrets", text=(pydantic.SecretStr, ...), number=(pydantic.Secret[int], ...))
+    assert "integer" in grammar_of(secrets)

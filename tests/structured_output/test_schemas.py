@@ -11,7 +11,8 @@ import random
 import re
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Optional, TypedDict, Union
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Union
 
 import jsonschema
 import pydantic
@@ -223,6 +224,11 @@ class Point:
     y: Annotated[float, "upwards", pydantic.Field(ge=0, lt=10)] = 0.0
 
 
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
 @dataclasses.dataclass
 class Tree:
     value: bool
@@ -315,6 +321,25 @@ def test_types_without_a_schema(annotation: Any) -> None:
         schema_of(annotation)
     with pytest.raises(pyggml.InvalidParameterError, match=r"list\[.*\]\[\]"):
         schema_of(list[annotation])
+
+
+@pytest.mark.parametrize(
+    ("given", "way_out"),
+    [
+        (Person.model_construct(), "this is an object of Person: pass the class"),
+        (Point(1), "this is an object of Point: pass the class"),
+        (pydantic.TypeAdapter(bool), "pass the type itself"),
+        (Pair, "use a dataclass"),
+        (bytes, "use str"),
+        (complex, "supported are the types of JSON, "),
+        ([int], r"list\[...\]"),
+        (Path("cat.json"), r"files are not read here: pass its text, as in path.read_text\(\)"),
+    ],
+    ids=str,
+)
+def test_the_way_out_of_a_type_without_a_schema(given: Any, way_out: str) -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match=f"cannot be expressed as a JSON schema: .*{way_out}"):
+        schema_of(given)
 
 
 def test_the_place_of_a_type_without_a_schema() -> None:
