@@ -10,7 +10,7 @@ from pyggml.options import All, Auto, QueueFull, RopeScaling, SplitMode
 from pyggml.sampling import Grammar
 
 class LoadKeywords(TypedDict, total=False):
-    n_gpu_layers: int | Auto | None
+    n_gpu_layers: int | Auto | All | None
     split_mode: SplitMode
     tensor_split: str | Sequence[float] | None
     main_gpu: int | None
@@ -46,7 +46,7 @@ class LoadKeywords(TypedDict, total=False):
 
 class EstimateKeywords(TypedDict, total=False):
     device: str | Sequence[str]
-    n_gpu_layers: int | Auto | None
+    n_gpu_layers: int | Auto | All | None
     split_mode: SplitMode
     tensor_split: str | Sequence[float] | None
     main_gpu: int | None

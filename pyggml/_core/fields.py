@@ -100,7 +100,7 @@ class Field:
         if self.is_size and isinstance(value, str):
             raise invalid(f"{self.name} must be a number of bytes, such as 512MB or 12GiB, not {shown(value)}")
         if int in self.types:
-            return integer(self.name, value, self.low, self.high, self.without and f"; {self.without}")
+            return integer(self.name, value, self.low, self.high, self._way_out)
         if float in self.types:
             return finite(self.name, value, self.low, self.high, above_low=self.above_low)
         if bool in self.types:
@@ -108,6 +108,11 @@ class Field:
         if self.words:
             choice(self.name, value, self.words)
         return value
+
+    @property
+    def _way_out(self) -> str:
+        words = " and ".join(map(repr, self.words))
+        return f"; {words} work too" * bool(words) + f"; {self.without}" * bool(self.without)
 
 
 @functools.cache

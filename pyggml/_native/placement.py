@@ -20,16 +20,16 @@ from pyggml._native.backend import (
     inability_of,
     local_gpus,
     no_device,
+    unused_gpu,
     warn_of_unused_gpu,
 )
+from pyggml._native.placement_options import ALL as ALL
 from pyggml._native.placement_options import MAX_DEVICES, PlacementOptions, SplitMode
 from pyggml.errors import DeviceError
 
 _SPLIT_MODES: dict[SplitMode, int] = {
     name: getattr(lib, f"LLAMA_SPLIT_MODE_{name.upper()}") for name in get_args(SplitMode)
 }
-
-ALL = -1  # layers
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,18 @@ def _require_effect(hosts: Sequence[Device], chosen: Sequence[Device], options: 
         for name in ("tensor_split", "main_gpu"):
             if getattr(options, name) is not None:
                 raise invalid(f"{name} needs GPUs, and this model runs on the CPU; pyggml.devices() lists the devices")
+        _require_gpu_for_layers(options)
+
+
+def _require_gpu_for_layers(options: PlacementOptions) -> None:
+    n = options.n_gpu_layers
+    if not isinstance(n, int) or n <= 0:  # -1, "all" and "auto" mean what there is
+        return
+    if parse_device_name(split_device_names(options.device)[0]).kind == CPU:
+        raise invalid(f'n_gpu_layers={n} has no effect with device="{options.device}": leave one of them out')
+    reason = unused_gpu() or "this machine has none that pyggml supports"
+    way_out = "leave it out, or n_gpu_layers=-1 uses a GPU only where there is one"
+    raise DeviceError(f"n_gpu_layers={n} needs a GPU, but {reason}; {way_out}")
 
 
 def _split(options: PlacementOptions, chosen: Sequence[Device]) -> tuple[float, ...]:
