@@ -23,13 +23,15 @@ from pyggml._native.backend import (
     unused_gpu,
     warn_of_unused_gpu,
 )
-from pyggml._native.placement_options import ALL as ALL
 from pyggml._native.placement_options import MAX_DEVICES, PlacementOptions, SplitMode
 from pyggml.errors import DeviceError
 
 _SPLIT_MODES: dict[SplitMode, int] = {
     name: getattr(lib, f"LLAMA_SPLIT_MODE_{name.upper()}") for name in get_args(SplitMode)
 }
+
+
+ALL = -1  # layers
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def resolve_placement(options: PlacementOptions, hosts: Sequence[Device] = ()) -
         devices=tuple(device.name for device in chosen),
         split_mode=options.split_mode if chosen else "none",
         tensor_split=split,
-        n_gpu_layers=ALL if n_gpu_layers is None or n_gpu_layers == "auto" else n_gpu_layers,
+        n_gpu_layers=n_gpu_layers if isinstance(n_gpu_layers, int) else ALL,
         n_cpu_moe=ALL if n_cpu_moe == "all" else n_cpu_moe or 0,
         overrides=_overrides(options, available, chosen) if available else (),
     )

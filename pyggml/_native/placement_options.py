@@ -13,7 +13,6 @@ All = Literal["all"]
 Auto = Literal["auto"]
 SplitMode = Literal["layer", "row", "tensor", "none"]
 
-ALL = -1  # layers
 MAX_DEVICES = 16  # upstream's llama_max_devices()
 _MAX_PATTERN = 1024  # a longer one could overflow the stack of the engine's regex parser
 
@@ -45,7 +44,6 @@ class PlacementOptions:
         check(self)
         forms = {
             "device": ",".join(split_device_names(self.device)),
-            "n_gpu_layers": ALL if self.n_gpu_layers == "all" else self.n_gpu_layers,
             "tensor_split": None if self.tensor_split is None else _parts(self.tensor_split),
             "override_tensor": None if self.override_tensor is None else _pairs(self.override_tensor),
         }

@@ -128,7 +128,7 @@ def resolve(planner: Planner, options: MemoryOptions, outtype: str = "auto") -> 
     require_rope_effect(model, options)
     decided = {
         "n_ctx": checked_n_ctx(model, None if n_ctx == "auto" else n_ctx),
-        "n_gpu_layers": ALL if n_gpu_layers is None or n_gpu_layers == "auto" else n_gpu_layers,
+        "n_gpu_layers": n_gpu_layers if isinstance(n_gpu_layers, int) else ALL,
         "n_cpu_moe": model.n_layer if n_cpu_moe == "all" else min(n_cpu_moe or 0, model.n_layer),
         "outtype": outtype,
     }
