@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import functools
+import itertools
 import json
 import math
 import re
@@ -16,15 +18,21 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import DictSchema, no_info_before_validator_function
 from starlette.requests import ClientDisconnect, Request
 
+from pyggml.options import FORMATS
 from pyggml.server.http import errors
 from pyggml.server.http.disconnects import ClientDisconnectedError
 from pyggml.server.http.errors import Failure, RequestError
+from pyggml.server.observability.logs import logger
 from pyggml.server.settings.options import Settings
 
 #: From this size on, parsing takes longer than about a millisecond and must not run in the event loop.
 LONG_BYTES = 32_768
 # A client that sends at this rate gets more time for a large body; a client that sends single bytes does not.
 _MIN_BYTES_PER_S = 10_000
+# Similarity of two names from which on one is probably a typo of the other, as difflib measures it.
+_NEAR = 0.85
+# Unknown fields of an object that are compared with the known ones: each takes a tenth of a millisecond.
+_MAX_COMPARED = 20
 # An empty list takes 3 bytes of JSON and 64 bytes of memory.
 _MAX_CONTAINERS = 100_000
 # Lists of token IDs can be as long as a long context; other lists are written by people.
@@ -85,13 +93,16 @@ def _is_checked(schema: dict[str, Any]) -> bool:
 class Body(BaseModel):
     """A request body. It ignores unknown fields, as the original APIs do, and limits the length of lists.
 
-    A null means the same as an absent field.
+    A null means the same as an absent field. An unknown field whose name looks misspelled is logged as a warning.
     """
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=())
 
     #: Fields that are not supported, and the message and code of the error.
     unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    #: Terms in messages of the library, such as names of arguments, and what requests have instead.
+    terms: ClassVar[Mapping[str, str]] = {}
 
     def require_supported(self) -> None:
         """Refuse unsupported fields.
@@ -106,7 +117,12 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, given: Any) -> Any:
-        return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
+        if not isinstance(given, dict):
+            return given
+        known = known_names(cls)
+        for name in itertools.islice((name for name in given if name not in known), _MAX_COMPARED):
+            _warn_of_typo(cls, str(name)[:_MAX_NAME])
+        return {name: value for name, value in given.items() if value is not None}
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -135,7 +151,17 @@ def require_known_fields(given: Mapping[str, Any], known: Iterable[str]) -> None
     """
     unknown = [name for name, value in given.items() if value is not None and name not in known]
     if unknown:
-        raise ValueError(f"unknown field {unknown[0][:100]!r}; known are {', '.join(known)}")
+        raise ValueError(f"unknown field {unknown[0][:_MAX_NAME]!r}; known are {', '.join(known)}")
+
+
+_MAX_NAME = 100
+
+
+@functools.lru_cache(maxsize=1000)  # so that a client's repeated typo is logged once
+def _warn_of_typo(cls: type[Body], name: str) -> None:
+    near = difflib.get_close_matches(name, known_names(cls), n=1, cutoff=_NEAR)
+    if near:
+        logger.warning("a request has the unknown field %r, which is ignored: did it mean %r?", name, near[0])
 
 
 @functools.cache
@@ -145,6 +171,8 @@ def known_names(cls: type[Body]) -> Mapping[str, None]:
     for each in cls.model_fields.values():
         if isinstance(each.validation_alias, AliasChoices):
             names |= dict.fromkeys(map(str, each.validation_alias.choices))
+        elif isinstance(each.validation_alias, str):
+            names[each.validation_alias] = None
     return names
 
 
@@ -230,7 +258,7 @@ def _too_large(max_bytes: int) -> RequestError:
 _MAX_TOKEN_CHARS = 64
 # More characters than realistic schemas and grammars have.
 _MAX_GRAMMAR_CHARS = 256 * 1024
-_GRAMMARS = ("json_schema", "response_format", "grammar", "tools")
+_GRAMMARS = (*FORMATS, "response_format", "tools")
 
 
 def require_fitting(n_ctx: int, texts: Iterable[object]) -> None:

@@ -28,25 +28,11 @@ class Execute(Sampling):
         job_id: ID of the job for ``/cancel``; None: a new one.
         model: name of the model.
         prompt: the text, or token IDs.
-        max_tokens: maximum number of tokens to generate; -1: up to the end of the context; None: the default.
-        stop: strings that end the generation.
-        grammar: GBNF grammar that the output must match.
-        json_schema: JSON schema that the output must match.
-        choices: the output is one of these texts.
-        regex: regular expression that matches the whole output.
-        timeout_s: seconds after which the generation stops; the text so far is returned.
     """
 
     job_id: Annotated[str, BodyField(min_length=1, max_length=200)] | None = None
     model: str = DEFAULT
     prompt: str | list[int]
-    max_tokens: Annotated[int, BodyField(ge=-1)] | None = None
-    stop: str | list[str] | None = None
-    grammar: str | None = None
-    json_schema: dict[str, Any] | None = None
-    choices: list[str] | None = None
-    regex: str | None = None
-    timeout_s: Annotated[float, BodyField(ge=0)] | None = None
 
 
 class Cancel(Body):
@@ -83,10 +69,7 @@ async def execute(request: ServerRequest, body: Execute) -> Response:
     job_id = body.job_id or request.id
     request.register_job(job_id)  # before the lease, so that a job can be cancelled while its model is loaded
     model = await request.lease_model(body.model)
-    names = ("max_tokens", "stop", "grammar", "json_schema", "choices", "regex", "timeout_s")
-    own = {name: getattr(body, name) for name in names}
-    sampling = sampling_overrides(body, **own)
-    generation = await submit_prompts(request, model, [body.prompt], sampling)
+    generation = await submit_prompts(request, model, [body.prompt], sampling_overrides(body))
     return stream_events(request, _events(job_id, generation))
 
 

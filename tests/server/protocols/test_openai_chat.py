@@ -190,6 +190,11 @@ def test_misspelled_fields_are_ignored_and_logged(url: str, caplog: pytest.LogCa
     ]
 
 
+def test_a_timeout_of_the_request(url: str) -> None:
+    choice = answered(url, timeout_s=1e-4)["choices"][0]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("length", "timeout")
+
+
 def test_only_the_allowed_tools(eager_url: str) -> None:
     other = {"type": "function", "function": {**TOOL["function"], "name": "get_news"}}
     allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "get_news"}}]}
@@ -212,6 +217,8 @@ def test_only_the_allowed_tools(eager_url: str) -> None:
         {"guided_choice": ['"blue"']},
         {"structured_outputs": {"choice": ['"blue"']}},
         {"guided_regex": '"bl[u]e"'},
+        {"regex": '"bl[u]e"'},
+        {"choices": ['"blue"']},
         {"structured_outputs": {"regex": '"bl[u]e"'}},
     ],
 )
@@ -369,6 +376,9 @@ def test_the_last_message_is_continued(url: str) -> None:
         ({"chat_template": "{{ 1 }}"}, "chat_template", "starting the server"),
         ({"continue_final_message": True}, None, "role 'user'"),
         ({"modalities": ["text", "audio"]}, "modalities", "text"),
+        ({"reasoning_effort": "lowest"}, "reasoning_effort", "'minimal', 'low'"),
+        ({"chat_template_kwargs": {"thinkin": 1}}, None, "'thinkin' of chat_template_kwargs; it reads"),
+        ({"template_kwargs": {"messages": []}}, None, "chat_template_kwargs cannot set 'messages': other fields"),
         ({"logit_bias": {"123456789": 1}}, None, "123456789"),
         ({"logit_bias": {"1": "much"}}, None, "logit_bias"),
         ({"logit_bias": {"9" * 20: 1}}, None, "9" * 20),

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
 from pydantic import BaseModel
-from pydantic_core import from_json
 
 from pyggml import ChatChunk, ChatCompletion
 from pyggml.server.http.generation import Generation
 from pyggml.server.http.sse import Event
 from pyggml.server.protocols.anthropic.requests import CreateMessage, Text, Thinking, ToolUse
+from pyggml.server.protocols.tool_calls import complete_calls
 
 # Clients only send thinking back with a signature, which proves to Anthropic's server that it generated the thinking.
 _SIGNATURE = "unsigned"
@@ -134,8 +134,7 @@ def _content(body: CreateMessage, completion: ChatCompletion) -> list[dict[str, 
         blocks.append({"type": "thinking", "thinking": thinking, "signature": _SIGNATURE})
     if reply.content:
         blocks.append({"type": "text", "text": reply.content})
-    for call in reply.tool_calls:  # incomplete arguments are parsed as far as possible, as clients do with a stream
-        arguments = from_json(call.arguments_text, allow_partial=True) if call.arguments_text else {}
+    for call, arguments in complete_calls(reply.tool_calls):
         blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
     return blocks
 
@@ -145,7 +144,7 @@ def _shows_thinking(body: CreateMessage) -> bool:
 
 
 def _stop(body: CreateMessage, completion: ChatCompletion) -> dict[str, Any]:
-    sequence = completion.stop_reason if completion.stop_reason in (body.stop_sequences or ()) else None
+    sequence = completion.stop_reason if completion.stop_reason in body.stop_strings else None
     return {"stop_reason": "stop_sequence" if sequence else _stop_reason(completion), "stop_sequence": sequence}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
@@ -29,6 +29,8 @@ class EmbedRequest(Body):
         keep_alive: ignored: models stay loaded until their memory is needed.
     """
 
+    terms: ClassVar[Mapping[str, str]] = {"texts[": "input[", "pass truncate=True": "leave out truncate"}
+
     model: str
     input: str | list[str] = ""
     truncate: bool | None = None
@@ -48,6 +50,8 @@ class EmbedResponse(BaseModel):
 
 class EmbeddingsRequest(Body):
     """A text to convert to a vector; an empty one only loads the model."""
+
+    terms: ClassVar[Mapping[str, str]] = {"texts[0]": "prompt", ", pass truncate=True": ""}
 
     model: str
     prompt: str = ""

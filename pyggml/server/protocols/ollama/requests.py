@@ -20,19 +20,18 @@ KeepAlive = float | str | None
 
 _TEXT_ONLY = "models only read text here"
 
+# Options whose negative numbers all mean the same.
+_NEGATIVES = ("seed", "repeat_last_n", "num_predict")
+
 
 class Options(Sampling):
     """Sampling parameters. Options for loading a model, such as ``num_ctx``, are ignored.
 
     Attributes:
         num_predict: maximum number of tokens to generate; negative: up to the end of the context.
-        stop: strings that end the generation.
-        grammar: GBNF grammar that the whole output must match; not part of ollama's API.
     """
 
     num_predict: int | None = None
-    stop: str | list[str] | None = None
-    grammar: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -40,7 +39,7 @@ class Options(Sampling):
         """Replace negative numbers by -1, which means the same in ollama's API."""
         if not isinstance(options, dict):
             return options
-        return options | {name: -1 for name in ("seed", "repeat_last_n") if _is_negative(options.get(name))}
+        return options | {name: -1 for name in _NEGATIVES if _is_negative(options.get(name))}
 
 
 class GenerationRequest(Body):
@@ -58,6 +57,8 @@ class GenerationRequest(Body):
         keep_alive: ignored: models stay loaded until their memory is needed.
     """
 
+    terms: ClassVar[Mapping[str, str]] = {"max_tokens": "num_predict", "json_schema": "format"}
+
     model: str
     stream: bool = True
     format: Literal["", "json"] | Json | None = None
@@ -72,9 +73,7 @@ class GenerationRequest(Body):
         options = self.options
         return sampling_overrides(
             options,
-            max_tokens=None if options.num_predict is None else max(options.num_predict, -1),
-            stop=options.stop or None,
-            grammar=options.grammar,
+            max_tokens=options.num_predict,
             json_schema={"type": "object"} if self.format == "json" else self.format or None,
             logprobs=max(1, self.top_logprobs) if self.logprobs else None,
         )

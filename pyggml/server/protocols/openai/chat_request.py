@@ -9,6 +9,7 @@ from pydantic import Field as BodyField
 
 from pyggml.server.http.generation import ChatInput
 from pyggml.server.models.pool import LoadedModel
+from pyggml.server.protocols.chat_options import TEMPLATE_TERMS, ReasoningEffort, TemplateVariables
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.openai.generation_request import GenerationRequest, TokenLimit
 
@@ -44,6 +45,8 @@ class ChatRequest(GenerationRequest):
         "web_search_options": "models have no access to the web here",
     }
 
+    terms: ClassVar[Mapping[str, str]] = TEMPLATE_TERMS
+
     messages: list[Json]
     max_completion_tokens: TokenLimit = None
     tools: list[Json] | None = None
@@ -53,9 +56,9 @@ class ChatRequest(GenerationRequest):
     function_call: str | Json | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, BodyField(ge=0, le=20)] | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: ReasoningEffort | None = None
     enable_thinking: bool | None = None
-    chat_template_kwargs: Json | None = None
+    chat_template_kwargs: TemplateVariables = None
     continue_final_message: bool | None = None
     modalities: list[str] | None = None
 

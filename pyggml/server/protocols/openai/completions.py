@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, cast
 
+from pydantic import BeforeValidator
 from pydantic import Field as BodyField
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from pyggml import Chunk, Completion, TokenLogprobs
@@ -36,8 +38,15 @@ MAX_TEXTS = 2048
 _Ids = Annotated[list[int], BodyField(fail_fast=True)]
 _Texts = Annotated[list[str | _Ids], BodyField(min_length=1, max_length=MAX_TEXTS, fail_fast=True)]
 
+
+def _require_texts(texts: Any) -> Any:
+    if texts == []:
+        raise PydanticCustomError("empty", "The list is empty: send at least one text")
+    return texts
+
+
 #: One text or several, each a string or token IDs.
-Texts = str | _Ids | _Texts
+Texts = Annotated[str | _Ids | _Texts, BeforeValidator(_require_texts)]
 
 
 def as_list(texts: Texts) -> list[str | list[int]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel
 from pydantic import Field as BodyField
@@ -28,6 +29,9 @@ class EmbeddingsRequest(Body):
         encoding_format: "float", or "base64" of little-endian 32-bit floats.
         dimensions: return only the first dimensions, scaled to length 1 again: for models trained for it.
     """
+
+    # Texts are never truncated here.
+    terms: ClassVar[Mapping[str, str]] = {"texts[": "input[", ", pass truncate=True": ""}
 
     model: str = DEFAULT
     input: Texts

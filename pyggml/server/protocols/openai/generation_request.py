@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import functools
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,16 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field as BodyField
 from pydantic import model_validator
 
-from pyggml.server.http.request_body import Body, known_names
+from pyggml.server.http.request_body import Body
 from pyggml.server.models.pool import DEFAULT, LoadedModel
-from pyggml.server.observability.logs import logger
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 _ID = re.compile(r"-?[0-9]{1,20}")
-
-# Similarity of two names from which on one is probably a typo of the other, as difflib measures it.
-_NEAR = 0.85
 
 #: Number of tokens; -1: up to the end of the context; None: the default.
 TokenLimit = Annotated[int | None, BodyField(ge=-1)]
@@ -65,20 +59,9 @@ class GenerationRequest(Sampling):
         n: number of choices for each prompt.
         stream: stream the response as events.
         stream_options: options of the stream.
-        max_tokens: maximum number of tokens to generate; -1: up to the end of the context; None: the default.
-        n_predict: llama-server's name of ``max_tokens``.
-        seed: seed for random numbers, of any size. None and -1: a new one each time.
-        stop: strings that end the generation.
-        stop_token_ids: tokens that end the generation.
         logit_bias: what is added to the logits of tokens: token IDs or texts and numbers, as an object or pairs.
         response_format: format of the output.
-        json_schema: JSON schema that the output must match.
-        grammar: GBNF grammar that the output must match.
-        guided_json: vLLM's name of ``json_schema``.
-        guided_choice: the output is one of these texts.
-        guided_regex: a regular expression that matches the whole output.
-        guided_grammar: vLLM's name of ``grammar``.
-        structured_outputs: vLLM's newer form of the four.
+        structured_outputs: vLLM's newer form of ``json_schema``, ``choices``, ``regex`` and ``grammar``.
         return_token_ids: also return the IDs of the generated tokens.
     """
 
@@ -91,31 +74,19 @@ class GenerationRequest(Sampling):
     n: Annotated[int, BodyField(ge=1)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: TokenLimit = None
-    n_predict: TokenLimit = None
-    stop: str | Annotated[list[str], BodyField(max_length=64)] | None = None
-    stop_token_ids: list[int] | None = None
     logit_bias: dict[str, Bias] | list[tuple[int | str, Bias]] | None = None
     response_format: dict[str, Any] | None = None
-    json_schema: dict[str, Any] | str | None = None
-    grammar: str | None = None
-    guided_json: dict[str, Any] | str | None = None
-    guided_choice: Annotated[list[str], BodyField(min_length=1)] | None = None
-    guided_regex: str | None = None
-    guided_grammar: str | None = None
     structured_outputs: StructuredOutputs | None = None
     return_token_ids: bool | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _check_fields(cls, body: Any) -> Any:
-        """Refuse unsupported fields, and log a warning about probable typos, as unknown fields are ignored."""
+        """Refuse unsupported fields."""
         if isinstance(body, dict):
             for name, instead in cls.refused.items():
                 if body.get(name):
                     raise unsupported(name, instead)
-            for name in body.keys() - known_names(cls).keys():
-                _warn_of_typo(cls, name)
         return body
 
     @property
@@ -141,46 +112,21 @@ class GenerationRequest(Sampling):
         """
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options", "it is only for stream=true")
-        own = {"max_tokens": _first(self.max_tokens, self.n_predict)} | own
-        return sampling_overrides(
-            self,
-            **own,
-            **self._format(),
-            stop=self._stop,
-            stop_token_ids=self.stop_token_ids,
-            logit_bias=None if self.logit_bias is None else _bias(self.logit_bias, model),
-        )
-
-    @property
-    def _stop(self) -> list[str] | None:
-        if self.stop is None:
-            return None
-        strings = [self.stop] if isinstance(self.stop, str) else self.stop
-        return [each for each in strings if each]  # other servers ignore ""
+        bias = None if self.logit_bias is None else _bias(self.logit_bias, model)
+        return sampling_overrides(self, **own, **self._format(), logit_bias=bias)
 
     def _format(self) -> dict[str, Any]:
-        """Return the format of the output, which has several names."""
+        """Return the format of the output in OpenAI's and vLLM's forms; None: not given."""
         guided = self.structured_outputs or StructuredOutputs()
+        any_object = {"type": "json_object"} if guided.json_object else None
         formats = {
-            "response_format": _first(self.response_format, {"type": "json_object"} if guided.json_object else None),
-            "json_schema": _first(self.json_schema, self.guided_json, guided.json_schema),
-            "grammar": _first(self.grammar, self.guided_grammar, guided.grammar) or None,
-            "choices": _first(self.guided_choice, guided.choice),
-            "regex": _first(self.guided_regex, guided.regex) or None,
+            "json_schema": guided.json_schema,
+            "grammar": guided.grammar or None,
+            "choices": guided.choice,
+            "regex": guided.regex or None,
         }
-        return {name: value for name, value in formats.items() if value is not None}
-
-
-@functools.lru_cache(maxsize=1000)  # so that a client's repeated typo is logged once
-def _warn_of_typo(cls: type[Body], name: str) -> None:
-    near = difflib.get_close_matches(name[:100], known_names(cls), n=1, cutoff=_NEAR)
-    if near:
-        logger.warning("a request has the unknown field %r, which is ignored: did it mean %r?", name[:100], near[0])
-
-
-def _first(*values: Any) -> Any:
-    """Return the first value that is not None."""
-    return next((value for value in values if value is not None), None)
+        form = any_object if self.response_format is None else self.response_format
+        return {"response_format": form} | {name: formats[name] for name in formats if getattr(self, name) is None}
 
 
 def _bias(bias: dict[str, Bias] | list[tuple[int | str, Bias]], model: LoadedModel) -> dict[int, float]:

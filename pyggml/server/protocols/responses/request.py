@@ -12,6 +12,7 @@ from pyggml.server.http.errors import RequestError
 from pyggml.server.http.generation import ChatInput
 from pyggml.server.http.request_body import Body, require_known_fields
 from pyggml.server.models.pool import DEFAULT
+from pyggml.server.protocols.chat_options import ReasoningEffort
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 Item = dict[str, Any]
@@ -24,7 +25,7 @@ class Reasoning(Body):
         effort: "none" disables reasoning; others are for templates with the variable ``reasoning_effort``.
     """
 
-    effort: str | None = None
+    effort: ReasoningEffort | None = None
 
 
 class Text(Body):
@@ -68,6 +69,8 @@ class CreateResponse(Sampling):
         )
         for name in ("previous_response_id", "conversation", "background")
     }
+
+    terms: ClassVar[Mapping[str, str]] = {"max_tokens": "max_output_tokens"}
 
     model: str = DEFAULT
     input: str | list[Item]
