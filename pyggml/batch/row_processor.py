@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
 import pyggml
-from pyggml.batch.rows import InvalidRow, Row
+from pyggml.batch.rows import OPENAI_FIELDS, InvalidRow, Row
+from pyggml.options import fields_of
 
 Json = dict[str, Any]
 
 #: Sampling parameters of a job: all of them, some of them, or none.
 Params = pyggml.SamplingParams | Mapping[str, Any] | None
+
+# Name of a sampling parameter, here or in other libraries -> its name here.
+_PARAMS = {name: own for name, own in pyggml.SamplingParams.HINTS.items() if own in fields_of(pyggml.SamplingParams)}
+_PARAMS |= {name: name for name in fields_of(pyggml.SamplingParams)}
 
 #: Rows submitted per parallel sequence, so that the engine never waits for Python.
 _QUEUE_FACTOR = 2
@@ -132,6 +138,7 @@ class PromptRowProcessor:
     def __init__(self, llm: pyggml.LLM, params: Params, names: FieldNames) -> None:
         """Use an open model, with default sampling parameters."""
         self._llm, self._params, self._names = llm, params, names
+        self._known = {names.prompt, names.messages}  # and the fields of which a warning was given
 
     async def process(self, index: int, row: Row | InvalidRow) -> Json:
         """Return the answer to a row; see :meth:`RowProcessor.process`."""
@@ -163,6 +170,7 @@ class PromptRowProcessor:
                 f"the row already has a field {taken[0]!r}: choose another column for answers"
             )
         params, own = self._params, _row_params(row.get(names.params))
+        self._warn_of_params_outside(row)
         if isinstance(params, Mapping):
             own = {**params, **own}
             params = None
@@ -176,6 +184,11 @@ class PromptRowProcessor:
                 )
             done: pyggml.ChatCompletion = await self._llm.achat(messages, tools, params, **own)
             return done
+        if prompt is None and row.keys() >= OPENAI_FIELDS:
+            raise pyggml.InvalidParameterError(
+                "the row has the format of OpenAI's batch API, and the first row of the file has not: put rows of that "
+                "format into a file of their own"
+            )
         if prompt is None:
             raise pyggml.InvalidParameterError(missing_prompt_message(names, row))
         if tools:
@@ -183,6 +196,18 @@ class PromptRowProcessor:
                 f"the row has tools, but a prompt is only continued: put the question into {names.messages!r}"
             )
         return await self._llm.agenerate(prompt, params, **own)
+
+    def _warn_of_params_outside(self, row: Row) -> None:
+        """Warn, once for each name, of fields that look like sampling parameters and are only copied."""
+        ignored = [name for name in row if name in _PARAMS and name not in self._known]
+        if ignored:
+            self._known.update(ignored)
+            warnings.warn(
+                f"rows have the field {', '.join(map(repr, ignored))}, which is only copied to the output: sampling "
+                f"parameters of a row are in its field {self._names.params!r}, such as "
+                f"{json.dumps({_PARAMS[ignored[0]]: row[ignored[0]]}, default=str):.100}",
+                stacklevel=2,
+            )
 
     def _fields(self, done: pyggml.Completion) -> Json:
         text, reasoning, calls = done.text, None, None

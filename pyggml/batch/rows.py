@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 2**20
 _READ_BATCH_ROWS = 1024
-_OPENAI_FIELDS = {"custom_id", "url", "body"}
+#: Fields of a row in the format of OpenAI's batch API.
+OPENAI_FIELDS = {"custom_id", "url", "body"}
 
 #: Extension of a file -> its format; files of rows with another one hold JSON lines.
 _FORMATS = {
@@ -120,7 +121,7 @@ class Rows:
     @property
     def is_openai(self) -> bool:
         """True if the first row has the fields of OpenAI's batch API."""
-        return self.first.keys() >= _OPENAI_FIELDS
+        return self.first.keys() >= OPENAI_FIELDS
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of the rows.

@@ -86,6 +86,7 @@ def test_options_of_others_get_hints_at_once(rows: Path, tmp_path: Path, options
     [
         (["--out", "-"], "not written to standard output"),
         (["--output-file", "z.jsonl"], "--out OUT"),
+        (["-o", "z.jsonl"], "-o: it is '--out OUT'"),
         (["--input-file", "d.jsonl"], "ROWS is an argument"),
         (["more.jsonl", "--out", "z.jsonl"], "-m MODEL"),
     ],
@@ -105,3 +106,21 @@ def test_rows_and_tables_without_one_question_say_so(llm: pyggml.LLM, tmp_path: 
     (tmp_path / "in.csv").write_text("id;prompt\n1;A cat\n")
     with pytest.raises(pyggml.InvalidParameterError, match=r"only 'id;prompt'.*Commas separate the columns"):
         batch.run(tmp_path / "in.csv", tmp_path / "table.jsonl", llm)
+
+
+def test_sampling_parameters_beside_the_prompt_give_a_warning(llm: pyggml.LLM, tmp_path: Path) -> None:
+    row = {"prompt": "A cat", "max_new_tokens": 4, "params": {"max_tokens": 2}, "id": 1}
+    (tmp_path / "in.jsonl").write_text(f"{json.dumps(row)}\n" * 2)
+    with pytest.warns(
+        UserWarning, match="the field 'max_new_tokens'.*in its field 'params'.*\"max_tokens\": 4"
+    ) as found:
+        batch.run(tmp_path / "in.jsonl", tmp_path / "out.jsonl", llm)
+    assert len(found) == 1
+    assert [each["answer_tokens"] for each in read(tmp_path / "out.jsonl")] == [2, 2]
+
+
+def test_a_request_of_openais_format_among_prompts(llm: pyggml.LLM, tmp_path: Path) -> None:
+    rows = [{"prompt": "A cat", "params": {"max_tokens": 1}}, {"custom_id": "a", "url": "/v1/completions", "body": {}}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    batch.run(tmp_path / "in.jsonl", tmp_path / "out.jsonl", llm)
+    assert "the format of OpenAI's batch API" in read(tmp_path / "out.jsonl")[1]["answer_error"]
