@@ -75,8 +75,9 @@ def _out_and_type(source: str, out: str | None, type: str | None) -> tuple[str, 
         raise click.UsageError(f"{'OUT is missing' if type is None else 'TYPE comes last'}: type '{line}'")
     context = click.get_current_context()
     if out is None or type is None:
-        missing = "out" if out is None else "type"
-        raise click.MissingParameter(ctx=context, param=next(p for p in context.command.params if p.name == missing))
+        missing, message = ("out", None) if out is None else ("type", TYPES_EPILOG)
+        param = next(each for each in context.command.params if each.name == missing)
+        raise click.MissingParameter(message, context, param)
     return out, _TYPE.convert(type, None, context)
 
 
