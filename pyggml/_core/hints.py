@@ -68,22 +68,43 @@ def reject_parameters(given: Iterable[str], hints: Hints) -> None:
 
 
 def with_hints(group: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Decorate a function, which has none of the group's names as a parameter, to reject them with their hints."""
+    """Decorate a function to reject the names of the group, with their hints, and misspelled names of its parameters.
+
+    It has none of the group's names as a parameter. If it takes ``**kwargs``, it checks other names itself.
+    """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        def check(given: Iterable[str]) -> None:
+            reject_parameters(given, hints(group))
+            _reject_unknown(given, function)
+
         @functools.wraps(function)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            reject_parameters(kwargs, hints(group))
+            check(kwargs)
             return function(*args, **kwargs)
 
         @functools.wraps(function)
         async def coroutine(*args: _P.args, **kwargs: _P.kwargs) -> Any:
-            reject_parameters(kwargs, hints(group))
+            check(kwargs)
             return await cast("Callable[_P, Awaitable[Any]]", function)(*args, **kwargs)
 
         return cast("Callable[_P, _R]", coroutine) if inspect.iscoroutinefunction(function) else wrapper
 
     return decorate
+
+
+def _reject_unknown(given: Iterable[str], function: Callable[..., object]) -> None:
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    unknown = [name for name in given if name not in parameters]
+    if unknown:
+        from pyggml.errors import UnknownParameterError
+
+        known = [name for name in parameters if name != "self"]
+        near = closest_name(unknown[0], known, {})
+        own = f"did you mean {near!r}?" if near else f"{function.__name__}() takes {', '.join(known)}"
+        raise UnknownParameterError(f"there is no parameter {unknown[0]!r}: {own}")
 
 
 def renamed(**names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

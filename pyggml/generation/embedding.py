@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from pyggml._core.c_values import int32_array
 from pyggml._core.cached_property import cached_property
-from pyggml._core.checks import choice, flag, integer, items
+from pyggml._core.checks import choice, flag, integer, items, shown
 from pyggml._core.locks import NonReentrantLock
 from pyggml._native.model import Model
 from pyggml.errors import (
@@ -68,7 +69,7 @@ class Embedder:
 
     def embed(
         self,
-        texts: str | Sequence[Text],
+        texts: str | Iterable[Text],
         *,
         normalize: bool = False,
         pooling: Pooling | TokenPooling | None = None,
@@ -94,7 +95,7 @@ class Embedder:
         return found[0] if isinstance(texts, str) else found
 
     def rerank(
-        self, query: str, documents: Sequence[str], *, normalize: bool, cancelled: threading.Event | None = None
+        self, query: str, documents: Iterable[str], *, normalize: bool, cancelled: threading.Event | None = None
     ) -> Floats:
         """See :meth:`LLM.rerank <pyggml.llm.LLM.rerank>`. Stops early once ``cancelled`` is set."""
         self._require_single_stack()
@@ -107,7 +108,7 @@ class Embedder:
             scores[indices] = outputs[:, 0]
         return _sigmoid(scores) if normalize else scores
 
-    def pairs(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+    def pairs(self, query: str, documents: Iterable[str]) -> list[list[int]]:
         """See :meth:`LLM.rerank_ids <pyggml.llm.LLM.rerank_ids>`."""
         self._require_head(normalize=False)
         return [pair.tolist() for pair in self._pairs(query, documents)]
@@ -189,6 +190,11 @@ class Embedder:
 
     def _ids(self, index: int, text: Text, parse_special: bool, limit: int, truncate: bool) -> Ids:
         ids = self._tokenizer.encode(text, parse_special=parse_special) if isinstance(text, str) else text
+        if isinstance(ids, (bytes, Mapping)) or not isinstance(ids, Sized):
+            way_out = "; for one text of token ids, write [[1, 2, 3]]" if isinstance(ids, Integral) else ""
+            raise InvalidParameterError(
+                f"texts[{index}] must be text or a list of token ids, not {shown(ids)}{way_out}"
+            )
         ids = int32_array(f"texts[{index}]", ids)
         return self._checked(f"texts[{index}]", self._truncated(ids, limit) if truncate else ids, limit)
 
@@ -208,9 +214,7 @@ class Embedder:
             )
         if len(ids) > self._n_ctx:
             raise ContextOverflowError(
-                f"{name} has {len(ids)} tokens, but the context holds only {self._n_ctx}: shorten it"
-                + (", pass truncate=True" if limit is not None else "")
-                + (", or load with a larger n_ctx" if self._n_ctx < self._model.n_ctx_train else "")
+                f"{name} has {len(ids)} tokens, but the context holds only {self._n_ctx}: " + self._shorter(limit)
             )
         outside = np.flatnonzero((ids < 0) | (ids >= self._model.vocab.n_tokens))
         if len(outside) > 0:
@@ -220,7 +224,13 @@ class Embedder:
             )
         return ids
 
-    def _pairs(self, query: str, documents: Sequence[str]) -> list[Ids]:
+    def _shorter(self, limit: int | None) -> str:
+        ways = ["shorten it"]
+        ways += ["pass truncate=True"] * (limit is not None)
+        ways += ["load with a larger n_ctx"] * (self._n_ctx < self._model.n_ctx_train)
+        return ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
+
+    def _pairs(self, query: str, documents: Iterable[str]) -> list[Ids]:
         texts = _as_list("documents", documents)
         template = self._model.chat_template("rerank")
         pairs = []
@@ -263,12 +273,8 @@ class Embedder:
         return self._tokenizer.encode(text, add_special=False, parse_special=False)
 
 
-def _as_list(name: str, texts: str | Sequence[T]) -> list[Any]:
-    if isinstance(texts, str):
-        return [texts]
-    if isinstance(texts, bytes) or not isinstance(texts, (Sequence, np.ndarray)):
-        raise InvalidParameterError(f"{name} must be a text or a sequence of texts, not {type(texts).__name__}")
-    return items(name, texts)
+def _as_list(name: str, texts: str | Iterable[T]) -> list[Any]:
+    return [texts] if isinstance(texts, str) else items(name, texts, "a text or a list of texts")
 
 
 def _unit(vectors: Floats) -> Floats:

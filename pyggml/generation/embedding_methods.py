@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._core.hints import with_hints
 from pyggml.generation.embedding import Embedder, Pooling, Text, TokenPooling
 
 
@@ -19,7 +20,7 @@ class EmbeddingMethods:
     @overload
     def embed(
         self,
-        texts: str | Sequence[Text],
+        texts: str | Iterable[Text],
         *,
         pooling: Pooling | None = None,
         normalize: bool = False,
@@ -43,7 +44,7 @@ class EmbeddingMethods:
     @overload
     def embed(
         self,
-        texts: Sequence[Text],
+        texts: Iterable[Text],
         *,
         pooling: TokenPooling,
         normalize: bool = False,
@@ -52,9 +53,10 @@ class EmbeddingMethods:
         parse_special: bool = True,
     ) -> list[npt.NDArray[np.float32]]: ...
 
+    @with_hints("embedding")
     def embed(
         self,
-        texts: str | Sequence[Text],
+        texts: str | Iterable[Text],
         *,
         normalize: bool = False,
         pooling: Pooling | TokenPooling | None = None,
@@ -67,7 +69,7 @@ class EmbeddingMethods:
         Concurrent calls run one after the other.
 
         Args:
-            texts: one text or a sequence of texts: str (encoded with ``add_special``) or token ids.
+            texts: one text or an iterable of texts: str (encoded with ``add_special``) or token ids.
             normalize: scale each vector to length 1, so that dot products are cosines.
             pooling: how to combine the embeddings of a text's tokens: their "mean", the first ("cls") or the "last";
                 "none": return those of all tokens. None: the file's ``<arch>.pooling_type``, or "mean".
@@ -101,7 +103,7 @@ class EmbeddingMethods:
     @overload
     async def aembed(
         self,
-        texts: str | Sequence[Text],
+        texts: str | Iterable[Text],
         *,
         pooling: Pooling | None = None,
         normalize: bool = False,
@@ -125,7 +127,7 @@ class EmbeddingMethods:
     @overload
     async def aembed(
         self,
-        texts: Sequence[Text],
+        texts: Iterable[Text],
         *,
         pooling: TokenPooling,
         normalize: bool = False,
@@ -134,9 +136,10 @@ class EmbeddingMethods:
         parse_special: bool = True,
     ) -> list[npt.NDArray[np.float32]]: ...
 
+    @with_hints("embedding")
     async def aembed(
         self,
-        texts: str | Sequence[Text],
+        texts: str | Iterable[Text],
         *,
         normalize: bool = False,
         pooling: Pooling | TokenPooling | None = None,
@@ -156,7 +159,8 @@ class EmbeddingMethods:
             parse_special=parse_special,
         )
 
-    def rerank(self, query: str, documents: Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
+    @with_hints("reranking")
+    def rerank(self, query: str, documents: Iterable[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
         """Score how well each document answers a query, using the model's classifier head; higher is better.
 
         Each pair is formatted by the model's "rerank" template. Without one, it is ``BOS query EOS SEP document EOS``,
@@ -177,13 +181,15 @@ class EmbeddingMethods:
         """
         return self._embedder.rerank(query, documents, normalize=normalize)
 
+    @with_hints("reranking")
     async def arerank(
-        self, query: str, documents: Sequence[str], *, normalize: bool = False
+        self, query: str, documents: Iterable[str], *, normalize: bool = False
     ) -> npt.NDArray[np.float32]:
         """As :meth:`rerank`, for coroutines. Cancelling the task stops the work after the current forward pass."""
         embedder = self._embedder
         return await embedder.in_background(embedder.rerank, query, documents, normalize=normalize)
 
-    def rerank_ids(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+    @with_hints("reranking")
+    def rerank_ids(self, query: str, documents: Iterable[str]) -> list[list[int]]:
         """The token ids that :meth:`rerank` reads for each document, in their order. Errors as :meth:`rerank`."""
         return self._embedder.pairs(query, documents)

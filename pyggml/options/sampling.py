@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
+from numbers import Integral
 from typing import Annotated, Any, ClassVar
 
 from pyggml._core.checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, invalid, real, require_content, shown
@@ -347,6 +348,8 @@ def _texts(name: str, texts: Sequence[str]) -> tuple[str, ...]:
 def _bad_words(words: Sequence[str | Sequence[int]]) -> tuple[str | tuple[int, ...], ...]:
     if isinstance(words, str) or not isinstance(words, Sequence):
         raise invalid(f"bad_words must be a sequence of texts or of sequences of token ids, not {shown(words)}")
+    if any(isinstance(word, Integral) for word in words):
+        raise invalid(f"bad_words has a token id by itself: put it into a list, as in [[7]], not {shown(words)}")
     checked = tuple(word if isinstance(word, str) else _token_ids("a sequence of bad_words", word) for word in words)
     if not all(checked):
         raise invalid("each of bad_words must have at least one character or token id")
