@@ -18,7 +18,7 @@ from support.paths import DATA
 
 import pyggml
 from pyggml._core.hints import HintedPackage, hint_groups, hints
-from pyggml.options import LoadOptions
+from pyggml.options import LoadOptions, fields_of
 from pyggml.sampling import SamplingParams
 
 MESSAGE = {"role": "user", "content": "Hello!"}
@@ -107,6 +107,12 @@ def test_chats_own_parameters_are_near_too(llm: Any) -> None:
 def test_what_is_no_params(llm: Any, params: Any, answer: str) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match=f"params must be SamplingParams, .*{answer}"):
         llm.generate("a", params)
+
+
+@pytest.mark.parametrize("name", fields_of(LoadOptions).keys() - {"source", "tokenizer", "progress", "chat_template"})
+def test_an_option_of_load_is_not_one_of_a_call(llm: Any, name: str) -> None:
+    with pytest.raises(pyggml.UnknownParameterError, match=rf"no parameter '{name}': it is set when .* option of load"):
+        llm.chat([MESSAGE], **{name: 1})
 
 
 @pytest.mark.parametrize("kind", [pyggml.load, pyggml.LLM, pyggml.Qwen3, LoadOptions])
