@@ -119,11 +119,11 @@ def finite(
     raise invalid(f"{name} must be a finite number{bounds}, not {shown(value)}")
 
 
-def choice(name: str, value: str, choices: Collection[str]) -> str:
-    """Return ``value``, which must be one of ``choices``."""
+def choice(name: str, value: str, choices: Collection[str], way_out: str = "") -> str:
+    """Return ``value``, which must be one of ``choices``; ``way_out`` ends the message."""
     if isinstance(value, str) and value in choices:
         return value
-    raise invalid(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}")
+    raise invalid(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}{way_out}")
 
 
 def c_string(name: str, text: str | bytes) -> bytes:

@@ -60,7 +60,7 @@ class Field:
         hidden: commands that generate have no option for it.
         sampler: the sampler that any value but the default turns on.
         is_size: it is a number of bytes, which text may state as 12GB.
-        without: for messages: how to get what -1, 0 or None mean in other libraries, such as "no limit".
+        without: for messages: how to get what -1, 0, None or other values mean in other libraries, such as "no limit".
         name: the field's name.
         other_names: its names in other libraries (from the class's ``HINTS``).
         types: the field's type, or the members of a union.
@@ -95,8 +95,10 @@ class Field:
         Raises:
             InvalidParameterError: the value has another type or is out of range.
         """
-        if (value is None and types.NoneType in self.types) or (isinstance(value, str) and value in self.words):
+        if value is None and types.NoneType in self.types:
             return value
+        if isinstance(value, str) and value.lower() in self.words:  # "Q8_0", as files and models are named
+            return value.lower()
         if self.is_size and isinstance(value, str):
             raise invalid(f"{self.name} must be a number of bytes, such as 512MB or 12GiB, not {shown(value)}")
         if int in self.types:
@@ -106,7 +108,7 @@ class Field:
         if bool in self.types:
             return flag(self.name, value)
         if self.words:
-            choice(self.name, value, self.words)
+            choice(self.name, value, self.words, self.without and f"; {self.without}")
         return value
 
     @property
@@ -295,6 +297,8 @@ class takes(Generic[_P, _Options]):  # noqa: N801
 #: Element types of a KV cache, from largest to smallest.
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
-CacheType = Annotated[str, Field(choices=CACHE_TYPES)]
+#: For messages: what llama-cpp-python's numbers for them are.
+CACHE_TYPE_NUMBERS = "llama-cpp-python's GGML_TYPE_Q8_0, the number 8, is 'q8_0' here"
+CacheType = Annotated[str, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS)]
 Size = Annotated[int, Field(1, UINT32_MAX)]
 Threads = Annotated[int | None, Field(1, 512, letter="t")]  # upstream's GGML_MAX_N_THREADS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pyggml._core.checks import UINT32_MAX, invalid, shown
 from pyggml._core.ffi import ffi, lib
-from pyggml._core.fields import CACHE_TYPES, CacheType, Field, Size, Threads, check, option_class
+from pyggml._core.fields import CACHE_TYPE_NUMBERS, CACHE_TYPES, CacheType, Field, Size, Threads, check, option_class
 from pyggml._native.activation_collector import Collector
 from pyggml._native.rope_options import RopeOptions
 
@@ -54,8 +54,8 @@ class ContextOptions(RopeOptions):
     n_threads: Threads = None
     n_threads_batch: Threads = None
     cache_type: CacheType = "f16"
-    type_k: Annotated[str | None, Field(choices=CACHE_TYPES)] = None
-    type_v: Annotated[str | None, Field(choices=CACHE_TYPES)] = None
+    type_k: Annotated[str | None, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS)] = None
+    type_v: Annotated[str | None, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS)] = None
     flash_attn: Literal["auto", "on", "off"] = "auto"
     embeddings: bool = False
     pooling: Literal["none", "mean", "cls", "last", "rank"] | None = None

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pyggml._core.checks import UINT32_MAX, invalid
-from pyggml._core.fields import CACHE_TYPES, CacheType, Field, Threads, option_class
+from pyggml._core.fields import CACHE_TYPE_NUMBERS, CACHE_TYPES, CacheType, Field, Threads, option_class
 from pyggml._core.hints import hints
 from pyggml._native.placement_options import Auto, PlacementOptions
 from pyggml._native.rope_options import RopeOptions
@@ -57,8 +57,8 @@ class SizeOptions(PlacementOptions):
     n_batch: Annotated[int, Field(1, UINT32_MAX, letter="b")] = 2048
     n_ubatch: Annotated[int, Field(1, UINT32_MAX, letter="ub")] = 512
     cache_type: CacheType = "f16"
-    type_k: Annotated[str | None, Field(choices=CACHE_TYPES, letter="ctk")] = None
-    type_v: Annotated[str | None, Field(choices=CACHE_TYPES, letter="ctv")] = None
+    type_k: Annotated[str | None, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS, letter="ctk")] = None
+    type_v: Annotated[str | None, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS, letter="ctv")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

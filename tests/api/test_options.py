@@ -266,3 +266,12 @@ def test_values_come_out_in_their_types() -> None:
 @pytest.mark.slow
 def test_numbers_may_have_no_bounds() -> None:
     assert Field(name="n", types=(int,)).checked(-(2**70)) == -(2**70)
+
+
+def test_words_in_any_case() -> None:
+    options = MemoryOptions(type_k="Q8_0", split_mode="None")
+    assert (options.type_k, options.split_mode) == ("q8_0", "none")
+    for value in ("GGML_TYPE_Q8_0", 8):
+        wrong: Any = {"type_k": value}
+        with pytest.raises(pyggml.InvalidParameterError, match="the number 8, is 'q8_0' here"):
+            MemoryOptions(**wrong)

@@ -115,7 +115,7 @@ def field_type(field: Field) -> ParamType:
         return click.FLOAT if low is high is None else click.FloatRange(low, high, min_open=field.above_low)
     if bool in field.types:
         return click.BOOL
-    return click.Choice(field.words) if field.words else click.STRING
+    return click.Choice(field.words, case_sensitive=False) if field.words else click.STRING
 
 
 def short_help(help: str) -> str:
