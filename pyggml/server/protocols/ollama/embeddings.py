@@ -14,7 +14,7 @@ import pyggml
 from pyggml.server.http.large_responses import large_json_response
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
-from pyggml.server.protocols.embedding_vectors import Vectors, truncate_dimensions
+from pyggml.server.protocols.embedding_vectors import NO_TRUNCATION, Vectors, truncate_dimensions
 from pyggml.server.protocols.ollama.requests import KeepAlive
 
 
@@ -51,7 +51,7 @@ class EmbedResponse(BaseModel):
 class EmbeddingsRequest(Body):
     """A text to convert to a vector; an empty one only loads the model."""
 
-    terms: ClassVar[Mapping[str, str]] = {"texts[0]": "prompt", ", pass truncate=True": ""}
+    terms: ClassVar[Mapping[str, str]] = {"texts[0]": "prompt", **NO_TRUNCATION}
 
     model: str
     prompt: str = ""

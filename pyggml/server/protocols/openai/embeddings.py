@@ -14,7 +14,7 @@ from pyggml.server.http.large_responses import large_json_response
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body, require_fitting
 from pyggml.server.models.pool import DEFAULT, LoadedModel
-from pyggml.server.protocols.embedding_vectors import Vectors, truncate_dimensions
+from pyggml.server.protocols.embedding_vectors import NO_TRUNCATION, Vectors, truncate_dimensions
 from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.openai.completions import Texts, as_list
 from pyggml.server.protocols.openai.errors import invalid
@@ -30,8 +30,7 @@ class EmbeddingsRequest(Body):
         dimensions: return only the first dimensions, scaled to length 1 again: for models trained for it.
     """
 
-    # Texts are never truncated here.
-    terms: ClassVar[Mapping[str, str]] = {"texts[": "input[", ", pass truncate=True": ""}
+    terms: ClassVar[Mapping[str, str]] = {"texts[": "input[", **NO_TRUNCATION}
 
     model: str = DEFAULT
     input: Texts
