@@ -31,12 +31,17 @@ thread_local int32_t     t_partial_level = PYG_LOG_DEBUG;
 thread_local int              t_muted = 0;
 thread_local pyg::LogBuffer * t_held  = nullptr;
 
+// Warnings of things that are as they should be. LLM itself warns, once, of contexts beyond the training length, which
+// upstream tells for each context and each plan. Contexts for embeddings return those of tokens, which are pooled later.
+bool is_harmless(const char * text) {
+    return std::strstr(text, "> n_ctx_train") || std::strstr(text, "model default pooling_type is");
+}
+
 // Upstream tells each tensor and buffer at its level INFO, hundreds of lines for a model: details, to a program.
-// LLM itself warns, once, of contexts beyond the training length, which upstream tells for each context and each plan.
 int32_t level_of(ggml_log_level level, const char * text) {
     switch (level) {
     case GGML_LOG_LEVEL_WARN:
-        return std::strstr(text, "> n_ctx_train") ? PYG_LOG_DEBUG : PYG_LOG_WARN;
+        return is_harmless(text) ? PYG_LOG_DEBUG : PYG_LOG_WARN;
     case GGML_LOG_LEVEL_ERROR:
         return PYG_LOG_ERROR;
     case GGML_LOG_LEVEL_CONT:
