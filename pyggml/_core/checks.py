@@ -6,6 +6,7 @@ Imports neither numpy nor the compiled module, so that a command's ``--help`` st
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import numbers
 import operator
@@ -69,6 +70,8 @@ def callback(name: str, value: object) -> None:
     """Check a function, or None, that is called later, when the error would be harder to trace."""
     if value is not None and not callable(value):
         raise invalid(f"{name} must be a function or None, not {shown(value)}")
+    if inspect.iscoroutinefunction(value):
+        raise invalid(f"{name} is a coroutine function, which would never be awaited: pass a function without async")
 
 
 def items(name: str, values: object, what: str = "a list") -> list[Any]:

@@ -290,5 +290,6 @@ def _check(rows: Rows, out: Path, journal: Path, names: FieldNames, overwrite: b
         )
     if not rows.is_openai and (taken := [name for name in answer_fields(names.column) if name in rows.first]):
         raise pyggml.InvalidParameterError(
-            f"the rows already have a field {taken[0]!r}: choose another column for answers than {names.column!r}"
+            f"the rows already have a field {taken[0]!r}: choose another column for answers than {names.column!r} with "
+            "--column NAME (column= in Python)"
         )

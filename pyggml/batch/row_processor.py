@@ -167,7 +167,7 @@ class PromptRowProcessor:
         names = self._names
         if taken := [name for name in answer_fields(names.column) if name in row]:
             raise pyggml.InvalidParameterError(
-                f"the row already has a field {taken[0]!r}: choose another column for answers"
+                f"the row already has a field {taken[0]!r}: --column NAME (column= in Python) renames the answer's"
             )
         params, own = self._params, _row_params(row.get(names.params))
         self._warn_of_params_outside(row)

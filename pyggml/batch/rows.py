@@ -56,6 +56,11 @@ class Rows:
                 a row.
             MissingPackageError: it is a Parquet file, and pyarrow is not installed.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise InvalidParameterError(
+                f"source must be the path of a file of rows, not {type(path).__name__}: llm.generate_batch(prompts) "
+                "and llm.chat_batch(conversations) take lists"
+            )
         self.path = Path(path)
         self.format = _FORMATS.get(self.path.suffix.lower(), "jsonl")
         if not self.path.is_file():
@@ -201,8 +206,10 @@ def _parse_line(line: bytes, number: int) -> Row | InvalidRow:
         row = json.loads(line)
     except RecursionError:
         return InvalidRow(f"line {number} is nested too deeply")
-    except ValueError as error:  # includes UnicodeDecodeError
-        return InvalidRow(f"line {number} is not JSON: {error}")
+    except json.JSONDecodeError as error:
+        return InvalidRow(f"line {number} is not JSON: {error.msg} at column {error.colno}")
+    except UnicodeDecodeError as error:
+        return InvalidRow(f"line {number} is not JSON in UTF-8: {error}")
     return row if isinstance(row, dict) else InvalidRow(f"line {number} is not a JSON object")
 
 

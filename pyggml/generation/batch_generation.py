@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
 from pyggml._core.checks import INT32_MAX, UINT32_MAX, callback, flag, integer
@@ -167,9 +167,10 @@ def _iterator_of(items: Iterable[T], noun: str) -> Iterator[T]:
     if not isinstance(items, (str, bytes)) and isinstance(items, Iterable):
         with contextlib.suppress(TypeError):  # raised only now by an array of no dimensions, for instance
             return iter(items)
-    raise InvalidParameterError(
-        f"{noun}s must be an iterable of {noun}s, not {type(items).__name__}: put a single one in a list"
-    )
+    way_out = "put a single one in a list"
+    if isinstance(items, AsyncIterable):
+        way_out = f"collect them first, as in [each async for each in {noun}s]"
+    raise InvalidParameterError(f"{noun}s must be an iterable of {noun}s, not {type(items).__name__}: {way_out}")
 
 
 # --- requests in flight -------------------------------------------------------------------------------------------

@@ -269,7 +269,8 @@ def test_numbers_may_have_no_bounds() -> None:
 
 
 def test_words_in_any_case() -> None:
-    options = MemoryOptions(type_k="Q8_0", split_mode="None")
+    given: Any = {"type_k": "Q8_0", "split_mode": "None"}
+    options = MemoryOptions(**given)
     assert (options.type_k, options.split_mode) == ("q8_0", "none")
     for value in ("GGML_TYPE_Q8_0", 8):
         wrong: Any = {"type_k": value}

@@ -5,6 +5,7 @@ A call is written as in ``fuzz/fuzzers/calls.py``: object, member, parameters as
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,3 +144,18 @@ def test_a_huge_number_of_completions_is_begun_one_by_one(prepared: dict[str, An
         with pytest.raises(InterruptedError):
             llm.generate_n("x", 2**31 - 1, pyggml.SamplingParams(max_tokens=1, seed=1))
     assert time.process_time() - began < 5
+
+
+def test_asynchronous_arguments_of_batches(llm: pyggml.LLM) -> None:
+    async def stream() -> Any:
+        yield "a"
+
+    prompts: Any = stream
+
+    async def progress(*_: int) -> None:
+        pass
+
+    with pytest.raises(pyggml.InvalidParameterError, match=r"collect them first, as in \[each async for each in"):
+        asyncio.run(llm.agenerate_batch(prompts()))
+    with pytest.raises(pyggml.InvalidParameterError, match="progress is a coroutine function, which would never be"):
+        llm.generate_batch(["a"], progress=progress)  # type: ignore[arg-type]

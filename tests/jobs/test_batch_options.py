@@ -95,6 +95,17 @@ def test_the_command_line_of_others_gets_hints(rows: Path, words: list[str], mes
     assert message in called("batch", rows, *words).err
 
 
+def test_what_is_no_file_and_lines_that_are_no_rows(llm: pyggml.LLM, rows: Path, tmp_path: Path) -> None:
+    given: Any = [{"prompt": "x"}]
+    with pytest.raises(pyggml.InvalidParameterError, match=r"source must be the path .*llm.generate_batch\(prompts\)"):
+        batch.run(given, tmp_path / "out.jsonl", llm)
+    rows.write_text('{"prompt": "A cat"}\n\n{torn\n{"prompt": "x", "answer": 1}\n')
+    batch.run(rows, tmp_path / "out.jsonl", llm)
+    _, torn, taken = (row["answer_error"] for row in read(tmp_path / "out.jsonl"))
+    assert torn == "line 3 is not JSON: Expecting property name enclosed in double quotes at column 2"
+    assert "already has a field 'answer': --column NAME" in taken
+
+
 def test_rows_and_tables_without_one_question_say_so(llm: pyggml.LLM, tmp_path: Path) -> None:
     lines = [{"prompt": "A cat", "messages": HI}, {"text": "A cat"}, {"prompt": "A cat", "tools": [{}]}]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
