@@ -739,9 +739,10 @@ pyg_status pyg_chat_templates_info(pyg_chat_templates * templates, char ** out, 
 //                           replace the real schemas (pyggml/chat/fallback_schemas.py)
 //   grammar                 GBNF that the output must match; may be missing
 //   template_kwargs         object of extra variables for the template; may be missing
+//   prompt_end              the end of the real prompt, if its answer has begun; may be missing
 // *prompt_json is an object:
 //   text                    the prompt, without the BOS and EOS that tokenizing adds
-//   generation_prompt       the end of the prompt, where the assistant's turn starts
+//   generation_prompt       the end of this prompt, where the assistant's turn starts
 //   grammar                 GBNF that the output must match, or ""
 //   grammar_lazy            the grammar applies only from a trigger on
 //   grammar_prefix          text that the grammar reads before the output: the end of the prompt, or ""
@@ -772,6 +773,19 @@ pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, siz
 void pyg_string_free(char * string);
 
 // --- Wakers: notify an event loop, or one thread with many requests, which requests are ready ------------
+
+// Tuner for the number of compute threads of a caller's own passes, as the engine has one: it measures them. Not
+// thread-safe, and nothing blocks.
+typedef struct pyg_thread_tuner pyg_thread_tuner;
+
+pyg_status pyg_thread_tuner_new(pyg_thread_tuner ** out, pyg_error * err);
+void       pyg_thread_tuner_free(pyg_thread_tuner * tuner);
+
+// Number of threads for the next pass, of `n_tokens` tokens. Each must be followed by one of the other two.
+int32_t pyg_thread_tuner_begin(pyg_thread_tuner * tuner, uint32_t n_tokens);
+// `own_seconds`: CPU time of the calling thread, which is one of the compute threads.
+void pyg_thread_tuner_measured(pyg_thread_tuner * tuner, uint32_t n_tokens, double seconds, double own_seconds);
+void pyg_thread_tuner_abandoned(pyg_thread_tuner * tuner);
 
 typedef struct pyg_waker pyg_waker;
 

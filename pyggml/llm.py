@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -447,19 +447,21 @@ class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
             tools: as for :meth:`chat`.
             add_generation_prompt: end with the start of the assistant's turn.
             chat_template: replaces the model's; as for :meth:`chat_templates`.
-            **kwargs: variables for the template, such as ``enable_thinking=False``. ``tokenize=False``, as for
-                transformers, has no effect.
+            **kwargs: variables for the template, such as ``enable_thinking=False``, or a mapping of them as
+                ``template_kwargs``. ``thinking`` is as for :meth:`chat`. ``tokenize=False``, as for transformers, has
+                no effect.
 
         Raises:
             InvalidParameterError: there is no template, the messages are malformed, or the template rejects them.
             UnknownParameterError: a variable is a parameter of transformers' method of this name.
         """
-        variables = _variables(kwargs)
+        thinking = kwargs.pop("thinking", None)
         prompt = self.chat_templates(chat_template).render(
             checked_messages(messages),
             tools=[tool.as_json() for tool in checked_tools(tools).values()],
             add_generation_prompt=add_generation_prompt,
-            template_kwargs=variables,
+            thinking=thinking,
+            template_kwargs=_variables(kwargs),
         )
         return prompt.text
 
@@ -536,7 +538,11 @@ def _variables(given: dict[str, Any]) -> dict[str, Any]:
     """A template's variables, without the parameters of transformers' method that are turned off."""
     others = hints("template")
     reject_parameters((name for name, value in given.items() if value), others)
-    return {name: value for name, value in given.items() if name not in others}
+    variables = {name: value for name, value in given.items() if name not in others}
+    for name in ("template_kwargs", "chat_template_kwargs"):
+        if isinstance(variables.get(name), Mapping):
+            variables |= variables.pop(name)
+    return variables
 
 
 LLM.chat.completions = Completions()  # type: ignore[attr-defined]  # as OpenAI's client has "create"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from pyggml._core import json_forms
@@ -109,11 +109,15 @@ class Completion(Result):
     timings: Timings
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
-    _json_schema: Any = field(default=None, repr=False, compare=False)
-    _origin: Origin | None = field(default=None, repr=False, compare=False, kw_only=True)
+    _json_schema: InitVar[Any] = field(default=None, kw_only=True)
+    _origin: InitVar[Origin | None] = field(default=None, kw_only=True)
 
     _hints = hints("completion")
     _openai = ("text_completion", "cmpl")
+
+    def __post_init__(self, _json_schema: Any, _origin: Origin | None) -> None:
+        """Keep what is no field, so that tools which convert dataclasses to JSON do not see it."""
+        self._keep(_json_schema=_json_schema, _origin=_origin)
 
     @cached_property
     def parsed(self) -> Any:
@@ -180,10 +184,14 @@ class Chunk(Result):
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     logprobs: list[TokenLogprobs] | None = None
-    _origin: Origin | None = field(default=None, repr=False, compare=False, kw_only=True)
+    _origin: InitVar[Origin | None] = field(default=None, kw_only=True)
 
     _hints = hints("chunk")
     _openai = ("text_completion", "cmpl")
+
+    def __post_init__(self, _origin: Origin | None) -> None:
+        """Keep what is no field."""
+        self._keep(_origin=_origin)
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
         return _text_choice(self, tokenizer)

@@ -32,7 +32,8 @@ thread_local int              t_muted = 0;
 thread_local pyg::LogBuffer * t_held  = nullptr;
 
 // Warnings of things that are as they should be. LLM itself warns, once, of contexts beyond the training length, which
-// upstream tells for each context and each plan. Contexts for embeddings return those of tokens, which are pooled later.
+// upstream tells for each context and each plan. Contexts for embeddings return those of tokens, which are pooled
+// later.
 bool is_harmless(const char * text) {
     return std::strstr(text, "> n_ctx_train") || std::strstr(text, "model default pooling_type is");
 }

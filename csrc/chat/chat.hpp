@@ -72,10 +72,11 @@ struct OutputFormat {
 // The text around the parts of a call whose arguments are one JSON object, at its end.
 struct CallFormat {
     std::string              section, begin;  // before the first call, and before each
-    std::vector<std::string> parts, behind;   // "name" or "id", and the text behind each
-    std::string              end, section_end;
-    std::string              trigger;  // the first token of it all
-    std::vector<std::string> tokens;   // special tokens in these texts
+    std::vector<std::string> parts, behind;   // "name", "id" and "arguments", and the text behind each
+    std::string              between;         // two calls; may be empty
+    std::string              section_end;     // after the last call; may be empty
+    std::string              trigger;         // the first token of it all
+    std::vector<std::string> tokens;          // special tokens in these texts
 };
 
 // Tools that are called in a format that upstream does not parse.

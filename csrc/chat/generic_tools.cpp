@@ -25,20 +25,28 @@ common_peg_parser reasoning(common_chat_peg_builder & p, const common_chat_param
 // One call, up to its end, in the format of a template.
 common_peg_parser call_of(common_chat_peg_builder & p, const pyg::CallFormat & format, const common_json & tool,
                           size_t index) {
-    const common_json & function = tool.at("function");
-    auto                opening  = p.literal(format.begin);
+    const common_json & function  = tool.at("function");
+    const std::string   name      = "tool-" + std::to_string(index);
+    const auto          arguments = p.schema(p.json(), name + "-schema", common_chat_tool_parameters(function));
+    bool                is_open   = true;
+    auto                opening   = p.literal(format.begin);
+    auto                rest      = p.eps();
     for (size_t i = 0; i < format.parts.size(); i++) {
-        const std::string & behind = format.behind[i];
+        auto &              sequence = is_open ? opening : rest;
+        const std::string & behind   = format.behind[i];
         if (format.parts[i] == "name") {
-            opening += p.tool_name(p.literal(function.at("name").get<std::string>()));
+            sequence += p.tool_name(p.literal(function.at("name").get<std::string>()));
+        } else if (format.parts[i] == "id") {
+            // An id behind the arguments comes too late for a stream, whose call has got one.
+            sequence += is_open ? p.tool_id(p.until(behind)) : p.until(behind);
         } else {
-            opening += p.tool_id(p.until(behind));
+            is_open = false;
+            rest    = p.tool_args(arguments) + p.literal(behind);
+            continue;
         }
-        opening += p.literal(behind);
+        sequence += p.literal(behind);
     }
-    const std::string name = "tool-" + std::to_string(index);
-    const auto arguments   = p.tool_args(p.schema(p.json(), name + "-schema", common_chat_tool_parameters(function)));
-    return p.rule(name, p.tool(p.tool_open(opening) + arguments + p.literal(format.end)));
+    return p.rule(name, p.tool(p.tool_open(opening) + rest));
 }
 
 common_peg_parser calls_of(common_chat_peg_builder & p, const pyg::GenericTools & tools) {
@@ -51,9 +59,13 @@ common_peg_parser calls_of(common_chat_peg_builder & p, const pyg::GenericTools 
     for (const common_json & tool : tools.tools) {
         choice |= call_of(p, *tools.format, tool, index++);
     }
-    const auto calls = tools.parallel ? p.one_or_more(choice) : choice;
-    return p.trigger_rule("tool-call",
-                          p.literal(tools.format->section) + calls + p.optional(p.literal(tools.format->section_end)));
+    const std::string & between = tools.format->between;
+    const auto          more    = between.empty() ? choice : p.literal(between) + choice;
+    const auto          calls   = tools.parallel ? choice + p.zero_or_more(more) : choice;
+    const std::string & section = tools.format->section;
+    const std::string & end     = tools.format->section_end;
+    const auto          begun   = section.empty() ? calls : p.literal(section) + calls;
+    return p.trigger_rule("tool-call", end.empty() ? begun : begun + p.optional(p.literal(end)));
 }
 
 std::string start_of(const pyg::GenericTools & tools) {

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, cast, overload
 
 from pyggml._core.checks import invalid, shown
 from pyggml._core.hints import Record
@@ -17,6 +17,8 @@ from pyggml._core.hints import Record
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+
+R = TypeVar("R", bound="Result")
 
 # JSON has no infinity; OpenAI's API writes this for a token of probability 0.
 _NEVER = -9999.0
@@ -101,6 +103,13 @@ class Result(Record):
     _openai: ClassVar[tuple[str, str]]
     #: The request that it belongs to; None if the caller made it.
     _origin: Origin | None
+    #: The form of its output that was requested; None if none was.
+    _json_schema: Any
+
+    def _keep(self, **private: Any) -> None:
+        """Set attributes that are no fields."""
+        for name, value in private.items():
+            object.__setattr__(self, name, value)
 
     @overload
     def to_dict(self, form: Literal["plain"] = "plain") -> dict[str, Any]: ...
@@ -158,6 +167,13 @@ class Result(Record):
     def _usage(self) -> dict[str, Any]:
         """Return the token counts in OpenAI's form; empty for a chunk."""
         return {}
+
+
+def changed(result: R, **changes: Any) -> R:
+    """Copy a result with other values of some fields, and with what it keeps beside its fields."""
+    copy: R = dataclasses.replace(cast(Any, result), **changes)
+    copy._keep(**{name: value for name, value in vars(result).items() if name.startswith("_")})
+    return copy
 
 
 # --- plain --------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from pyggml.errors import InvalidParameterError
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
 
+_N_END_CHARACTERS = 1000  # more than the beginning of any answer
 _USER = {"role": "user", "content": "Hi"}
 _CALL = {
     "role": "assistant",
@@ -52,11 +53,16 @@ class AnswerFormats:
     def find(self, request: Mapping[str, Any], messages: Sequence[JSONMessage], text: str | None) -> AnswerFormat:
         """Return the format of the answer to a prompt.
 
+        The engine always tells a template whether to think. Where one writes less if it is not told, the parser and the
+        grammar begin with what the prompt ends with.
+
         Args:
             request: all of the engine's request but its messages.
             messages: the checked messages.
             text: the prompt with the beginning of the answer; None: the last message is continued.
         """
+        if text is not None:
+            request = {**request, "prompt_end": str.__str__(text[-_N_END_CHARACTERS:])}
         try:
             found = self._format(request, _stand_in(messages))
             if text is None or text.endswith(found.begins):

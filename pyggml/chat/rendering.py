@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyggml._core.cached_property import cached_property
 from pyggml._core.checks import shown
 from pyggml._native.vocab import Vocab
-from pyggml.chat.jinja import JinjaTemplate, flags_of
-from pyggml.chat.jinja.quoted_text import holds_quoted
+from pyggml.chat.jinja import JinjaTemplate, TemplateTooExpensiveError, flags_of
+from pyggml.chat.jinja.limits import CPU_SECONDS
+from pyggml.chat.jinja.quoted_text import holds_quoted, json_text
 from pyggml.chat.messages import JSONMessage
 from pyggml.chat.template_format import TemplateFormat
 from pyggml.errors import InvalidParameterError
 
 # Variables that the other arguments of a chat set.
 _RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "pad_token"})
+# Processor time for each of some thirty short conversations that show what a template takes: usually a millisecond.
+_PROBE_SECONDS = 0.2
 _THINKING = "enable_thinking"
 # Variables that no template refuses: clients send them to whatever model they meet, as its users' wish.
 _WISHES = frozenset({_THINKING, "reasoning_effort"})
@@ -50,14 +54,15 @@ class PromptRenderer:
         self._end = self._tokens.get("eos_token", "") if vocab.add_eos else ""
         self._tokens = {"bos_token": "", "eos_token": ""} | self._tokens
         self._no_tools: list[Any] | None = None
-        if not self._can_render(_QUESTION):
+        if not self._can_render(_QUESTION):  # raises if that exceeds a limit
             self._no_tools = []  # transformers would have another template for conversations without tools
 
     @cached_property
     def format(self) -> TemplateFormat:
         """The form of messages that the template takes."""
         return TemplateFormat(
-            lambda messages, tools: self._render(messages, [_TOOL] if tools else []), self._template.source
+            lambda messages, tools: self._render(messages, [_TOOL] if tools else [], cpu_seconds=_PROBE_SECONDS),
+            self._template.source,
         )
 
     @cached_property
@@ -107,27 +112,41 @@ class PromptRenderer:
         variables: Mapping[str, Any] | None = None,
         *,
         add_generation_prompt: bool = False,
+        cpu_seconds: float = CPU_SECONDS,
     ) -> str:
         given = {
             "documents": None,
             **self._tokens,
+            **self._firefunction_variables(tools),
             **(variables or {}),
             "messages": messages,
             "tools": tools or self._no_tools,
             "add_generation_prompt": add_generation_prompt,
         }
         own = {name: _copied(value) for name, value in given.items()}
-        return self._template.render(own, n_input=_n_characters(own), quoted=holds_quoted(own))
+        n_input = _n_characters(own)
+        return self._template.render(own, n_input=n_input, cpu_seconds=cpu_seconds, quoted=holds_quoted(own))
+
+    def _firefunction_variables(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """The variables that FireFunction's model card tells its users to pass; other templates do not read them."""
+        if "functions" not in self._template.variables:
+            return {}
+        functions = [tool["function"] for tool in tools]
+        now = dt.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+        return {"functions": json_text(functions, indent=4), "datetime": now}
 
     def _can_render(self, messages: list[JSONMessage]) -> bool:
         try:
-            return bool(self._render(messages, []))
+            return bool(self._render(messages, [], cpu_seconds=_PROBE_SECONDS))
+        except TemplateTooExpensiveError:
+            raise
         except InvalidParameterError:
             return False
 
     def _probe(self, variables: Mapping[str, Any]) -> str | None:
         try:
-            return self._render(self.format.messages(_QUESTION), [], variables, add_generation_prompt=True)
+            messages = self.format.messages(_QUESTION)
+            return self._render(messages, [], variables, add_generation_prompt=True, cpu_seconds=_PROBE_SECONDS)
         except InvalidParameterError:
             return None
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyggml.chat import generic_tools
+from pyggml.chat.jinja import TemplateTooExpensiveError
 from pyggml.chat.jinja.quoted_text import concatenated, json_text
 from pyggml.chat.messages import JSONMessage
 from pyggml.errors import InvalidParameterError
@@ -42,7 +43,11 @@ class TemplateFormat:
     """The form of messages that a template takes."""
 
     def __init__(self, render: Render, source: str) -> None:
-        """Find it out; ``render`` renders messages of any form."""
+        """Find it out; ``render`` renders messages of any form.
+
+        Raises:
+            TemplateTooExpensiveError: a short conversation exceeds a limit, so the others are not tried.
+        """
         self._render = render
         self._has_developer = "developer" in source
         first, second = ({"role": "system", "content": text} for text in _SYSTEMS)
@@ -115,6 +120,8 @@ class TemplateFormat:
         """Return True if the template renders these messages, with these texts in this order."""
         try:
             rendered = self._render(messages, tools)
+        except TemplateTooExpensiveError:
+            raise
         except InvalidParameterError:
             return False
         end = 0

@@ -15,9 +15,10 @@ from pyggml._core.checks import c_string, flag, items, shown
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.model import Model
+from pyggml._native.sampler import Sampler
 from pyggml.chat import generic_tools
 from pyggml.chat.answer_format import AnswerFormats
-from pyggml.chat.call_format import TOOL, call_format, reads_call, rendered_calls
+from pyggml.chat.call_format import TOOL, call_format, needed_part, reads_call, rendered_calls
 from pyggml.chat.end_of_turn import turn_end_texts
 from pyggml.chat.fallback_schemas import FallbackSchemas
 from pyggml.chat.jinja.quoted_text import QuotedText, concatenated
@@ -69,7 +70,7 @@ class ChatTemplates(ClosableOwner):
         """
         if not isinstance(model, Model):
             raise InvalidParameterError(f"a Model was expected, not {shown(model)}")
-        self.names = additional_names(model)
+        self.names, self._model = additional_names(model), model
         if template is None and model.chat_template() is None and model.chat_template("tool_use") is None:
             raise InvalidParameterError(f"{model.path} has no chat template: {missing_template_advice(model)}")
         text = None if template is None else template_text(model, template)
@@ -313,7 +314,7 @@ class ChatTemplates(ClosableOwner):
 
     @cached_property
     def _call_format(self) -> dict[str, Any] | None:
-        """The template's own format of tool calls, if the engine cannot parse it."""
+        """The template's own format of tool calls, if the engine cannot parse it or would not let it be generated."""
 
         def render(messages: list[JSONMessage], tools: list[dict[str, Any]], begins: bool) -> str:
             return self._with_tools.text(messages, tools, {}, add_generation_prompt=begins)
@@ -322,14 +323,26 @@ class ChatTemplates(ClosableOwner):
         if written is None:
             return None
         question = _Conversation([{"role": "user", "content": "Hi"}], [TOOL], {}, True, False, True)
-        request = {"tools": [TOOL], "tool_choice": "auto", "parallel_tool_calls": True, "grammar": None}
+        request = {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": True, "grammar": None}
         prompt = self._prompt(self._with_tools, question, request)
-        if reads_call(prompt.parser(), written):
+        if reads_call(prompt.parser(), written) and self._allows(prompt, needed_part(written)):
             return None
         found = call_format(render)
         if found is None or any(end in found.section + found.begin for end in prompt.thinking_ends):
             return None
         return found.as_json()
+
+    def _allows(self, prompt: ChatPrompt, text: str) -> bool:
+        """Return True if the prompt's grammar allows a text as the beginning of the answer."""
+        if prompt.grammar is None:
+            return True
+        with Sampler(self._model).grammar(prompt.grammar) as sampler:
+            try:
+                for token_id in self._model.vocab.tokenize(prompt.grammar_prefix + text, False, parse_special=False):
+                    sampler.accept(token_id)
+            except InvalidParameterError:
+                return False
+        return True
 
     def _render_turns(self, messages: list[JSONMessage]) -> str:
         """Render messages without the beginning of an answer."""

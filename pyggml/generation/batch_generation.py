@@ -15,6 +15,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from pyggml._core.checks import INT32_MAX, UINT32_MAX, callback, flag, integer
+from pyggml._core.json_forms import changed
 from pyggml.errors import InferError, InvalidParameterError, QueueFullError
 from pyggml.generation.engine import Engine
 from pyggml.generation.pending_request import PromptRequest
@@ -160,7 +161,7 @@ class _OfOnePrompt(Batch[D]):
 
     def _in_order(self) -> list[Any]:
         first, *others = super()._in_order()
-        return [first, *(dataclasses.replace(each, prompt_logprobs=first.prompt_logprobs) for each in others)]
+        return [first, *(changed(each, prompt_logprobs=first.prompt_logprobs) for each in others)]
 
 
 def _iterator_of(items: Iterable[T], noun: str) -> Iterator[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -15,6 +16,7 @@ from pyggml._native.context import Context
 from pyggml._native.context_options import ContextOptions
 from pyggml._native.model import Model
 from pyggml._native.rope_options import RopeOptions
+from pyggml._native.thread_tuner import ThreadTuner
 from pyggml.errors import EngineError, OutOfMemoryError
 
 Kind = Literal["none", "rank"]
@@ -74,7 +76,7 @@ class GrowingContext(BatchEncoder):
             model: the model, which the caller keeps open.
             pooling: "none" for token embeddings, "rank" for the scores of the model's head.
             n_ctx: maximum number of tokens of one text.
-            n_threads: compute threads; None: one per core.
+            n_threads: compute threads; None: as many as are fastest beside other programs.
             deterministic: refuse unless each text gets the same bits in a batch as alone.
             rope: the context's options for RoPE.
         """
@@ -86,6 +88,7 @@ class GrowingContext(BatchEncoder):
         self._deterministic = deterministic
         self._rope = rope
         self._context: Context | None = None
+        self._tuner: ThreadTuner | None = None  # unless results would depend on the number of threads
 
     def token_embeddings(self, texts: Sequence[Ids]) -> list[Floats]:
         """As the base class."""
@@ -114,10 +117,11 @@ class GrowingContext(BatchEncoder):
 
     def _compute(self, context: Context, ids: Ids, seq_ids: Ids) -> None:
         try:
-            if self._model.has_encoder:
-                context.encode(ids, seq_id=seq_ids)
-            else:
-                context.decode(ids, seq_id=seq_ids, output="all")
+            with self._tuner.tuned(context, len(ids)) if self._tuner else contextlib.nullcontext():
+                if self._model.has_encoder:
+                    context.encode(ids, seq_id=seq_ids)
+                else:
+                    context.decode(ids, seq_id=seq_ids, output="all")
         except (EngineError, OutOfMemoryError):
             self.close()  # the error may have left it unusable
             raise
@@ -138,6 +142,8 @@ class GrowingContext(BatchEncoder):
         try:
             if self._deterministic:
                 require_batch_invariance(context)
+            if self._n_threads is None and not context.not_batch_invariant():
+                self._tuner = self._tuner or ThreadTuner()
         except BaseException:
             context.close()
             raise

@@ -59,7 +59,11 @@ def in_token_ids(
 
     Returns:
         The parameters, and all the tokens that end this generation.
+
+    Raises:
+        InvalidParameterError: a token id is outside the vocabulary; names the parameter.
     """
+    _require_in_vocabulary(params, vocab.n_tokens)
     grammar, stop = format_grammar(params), set(params.stop_token_ids)
     if grammar is not params.grammar:
         params = dataclasses.replace(params, json_schema=None, choices=None, regex=None, grammar=grammar)
@@ -72,3 +76,18 @@ def in_token_ids(
         # Once the grammar is complete, the engine allows only end-of-generation tokens, any that it knows.
         stop.update(vocab.eog_ids)
     return params, sorted(stop)
+
+
+def _require_in_vocabulary(params: SamplingParams, n_tokens: int) -> None:
+    given = {
+        "stop_token_ids": params.stop_token_ids,
+        "allowed_token_ids": params.allowed_token_ids,
+        "logit_bias": params.logit_bias,
+        "bad_words": [token_id for word in params.bad_words if not isinstance(word, str) for token_id in word],
+    }
+    for name, token_ids in given.items():
+        for token_id in token_ids or ():
+            if not 0 <= token_id < n_tokens:
+                raise InvalidParameterError(
+                    f"{name} has the token id {token_id}, which is outside the vocabulary, 0 to {n_tokens - 1}"
+                )

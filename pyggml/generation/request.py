@@ -192,7 +192,7 @@ class Request(Owner):
     def stop_reason(self) -> str | int | None:
         """The stop token or the limit that ended the request; see :class:`Completion`. Stop strings are found later."""
         if self.finish_reason == "length":
-            limit = "max_tokens" if self._state.n_generated >= self._max_tokens else "context"
+            limit = "max_tokens" if 0 <= self._max_tokens <= self._state.n_generated else "context"
             return _STOP_REASONS.get(self._state.finish, limit)
         return self.stop_token_id
 

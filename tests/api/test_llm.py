@@ -81,6 +81,12 @@ def test_a_story_ends_by_itself(llm: pyggml.LLM) -> None:
     assert not any(text in completion.text for text in llm.stop_tokens.values())
 
 
+def test_no_limit_ends_with_the_context(tiny_path: Path) -> None:
+    with pyggml.load(tiny_path, n_ctx=64) as small:
+        done = small.generate("Once", max_tokens=-1, ignore_eos=True)
+        assert (done.finish_reason, done.stop_reason) == ("length", "context")
+
+
 def test_max_tokens_zero_only_reads_the_prompt(llm: pyggml.LLM) -> None:
     completion = llm.generate(STORY, max_tokens=0)
     assert (completion.text, completion.token_ids, completion.stop_reason) == ("", [], "max_tokens")

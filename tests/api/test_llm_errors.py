@@ -564,3 +564,18 @@ def test_sigterm_ends_the_process() -> None:
     os.kill(child.pid, signal.SIGTERM)
     child.communicate(timeout=240)
     assert child.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"stop_token_ids": [3, 10**6]},
+        {"allowed_token_ids": [10**6]},
+        {"logit_bias": {10**6: 1.0}},
+        {"bad_words": [[10**6]]},
+    ],
+)
+def test_a_token_outside_the_vocabulary_is_told_with_its_parameter(llm: pyggml.LLM, params: dict[str, Any]) -> None:
+    (name,) = params
+    with pytest.raises(pyggml.InvalidParameterError, match=f"{name} has the token id 1000000, which is outside"):
+        llm.generate("Once", max_tokens=1, **params)

@@ -472,6 +472,17 @@ def test_what_is_nested_too_deeply(llm: pyggml.LLM, depth: int) -> None:
         assert not refused if depth <= 100 else re.search("^$|nested too deeply|recursion", refused)
 
 
+def test_chunks_in_openais_form_begin_with_the_role(llm: pyggml.LLM) -> None:
+    deltas = [chunk.to_dict("openai")["choices"][0]["delta"] for chunk in llm.stream_chat([user("Hi")], max_tokens=3)]
+    assert [delta.get("role") for delta in deltas] == ["assistant"] + [None] * (len(deltas) - 1)
+
+
+def test_variables_of_a_template_may_be_given_as_to_chat(llm: pyggml.LLM) -> None:
+    template = "{{ messages[0].content }} {{ enable_thinking }}"
+    for options in ({"enable_thinking": False}, {"thinking": False}, {"template_kwargs": {"enable_thinking": False}}):
+        assert llm.apply_chat_template([user("Hi")], chat_template=template, **options) == "Hi False"
+
+
 # --- what is refused ----------------------------------------------------------------------------------------
 
 

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 TEXTS = (
-    "hi", "", " ", "\n", "é日😀", "  spaces around \n", "\u00a0no-break\u2003\u3000", "a\u2028b\u2029c", "line\nline\r\n",
+    "hi", "", " ", "\n", "é日😀", "  spaces around \n", "\u00a0no-break\u2003\u3000", "a\u2028b\u2029c",
+    "line\nline\r\n",
     "<|im_end|>\n<|im_start|>system", "<s>", "</s>[INST]", "<think>inner</think>outer", "</think>", "<think>",
     "<tool_call>\n{\"name\": \"f\"}\n</tool_call>", "{{ messages }}{% raw %}", "& <b> \"quoted\" 'single' `tick`",
     "null", "None", "true", "[]", "{\"sky\": \"grey\", \"n\": 1.0}", "[1, 2.50, 1e400]", "48.8566101", "/no_think",
-    "/think", "ǅ ß İ ﬁ", "\t\x0b\x0c", "e\u0301 \u200d \ufeff", "x" * 300, "Ünïcödé " * 20, "\\n \\u00e9 \\", "a: b\n- c",
+    "/think", "ǅ ß İ ﬁ", "\t\x0b\x0c", "e\u0301 \u200d \ufeff", "x" * 300, "Ünïcödé " * 20, "\\n \\u00e9 \\",
+    "a: b\n- c",
     "<|channel|>final<|message|>", "[TOOL_CALLS]", "<tool_response>\nx\n</tool_response>", "user\n", "# Title", "  ",
 )  # fmt: skip
 NUMBERS: tuple[Any, ...] = (
@@ -91,7 +93,7 @@ class Writer:
 
     def _id(self) -> str:
         self._n_calls += 1
-        return self._one((f"call{self._n_calls:05}", f"call_{self._n_calls}", f"functions.f:{self._n_calls}"))
+        return str(self._one((f"call{self._n_calls:05}", f"call_{self._n_calls}", f"functions.f:{self._n_calls}")))
 
     def _parameters(self, depth: int = 2) -> dict[str, Any]:
         properties = {self._one(KEYS): self._schema(depth) for _ in range(int(self._random.integers(0, 4)))}
@@ -106,7 +108,9 @@ class Writer:
 
     def _schema(self, depth: int) -> Any:
         if self._often(0.04):
-            return self._one((True, False, {}, {"anyOf": [{"type": "string"}, {"type": "null"}]}, {"$ref": "#/$defs/A"}))
+            return self._one(
+                (True, False, {}, {"anyOf": [{"type": "string"}, {"type": "null"}]}, {"$ref": "#/$defs/A"})
+            )
         schema: dict[str, Any] = {"type": self._one(TYPES)}
         if schema["type"] == "object" and depth:
             schema |= self._parameters(depth - 1)

@@ -17,7 +17,7 @@ import pyggml
 
 #: Ours round activations otherwise: perplexities differ by less than this, and first choices only where the two best
 #: logits are closer than DECISIVE.
-PERPLEXITY_LIMIT = 0.01
+PERPLEXITY_LIMIT = 0.005  # three digits
 DECISIVE = 0.5
 
 

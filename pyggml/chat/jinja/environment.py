@@ -15,7 +15,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from pyggml.chat.jinja import operations
-from pyggml.chat.jinja.limits import TemplateLimitError, counted, limited, limits
+from pyggml.chat.jinja.limits import CPU_SECONDS, TemplateLimitError, counted, limited, limits
 from pyggml.errors import InvalidParameterError
 
 _MAX_SOURCE = 200_000  # characters; published templates have up to a quarter, and reading more takes many seconds
@@ -29,6 +29,10 @@ _INSERTED: dict[str, Callable[..., Any]] = {
     _CONTAINER: operations.new_container,
     _STEP: operations.step,
 }
+
+
+class TemplateTooExpensiveError(InvalidParameterError):
+    """A rendering exceeds a limit, so that others of the template probably would, too."""
 
 
 class _RefusalError(TemplateError):
@@ -161,24 +165,33 @@ class JinjaTemplate:
             raise InvalidParameterError("the chat template could not be read: it is nested too deeply") from None
         self._template = environment.template_class.from_code(environment, code, environment.globals)
 
-    def render(self, variables: Mapping[str, Any], *, n_input: int = 0, quoted: bool = False) -> str:
+    def render(
+        self,
+        variables: Mapping[str, Any],
+        *,
+        n_input: int = 0,
+        cpu_seconds: float = CPU_SECONDS,
+        quoted: bool = False,
+    ) -> str:
         """Render the template.
 
         Args:
             variables: the template may modify lists and dictionaries in them.
             n_input: number of characters of the conversation, which limits those that the template may make of them.
+            cpu_seconds: limit of the processor time.
             quoted: the variables contain :class:`~pyggml.chat.jinja.quoted_text.QuotedText`; the result is one, too.
 
         Raises:
-            InvalidParameterError: the template refuses the variables, fails, or exceeds a limit.
+            TemplateTooExpensiveError: a limit is exceeded.
+            InvalidParameterError: the template refuses the variables, or fails.
         """
         try:
-            with limited(n_input, quoted=quoted):
+            with limited(n_input, cpu_seconds=cpu_seconds, quoted=quoted):
                 return self._template.render(variables)
         except _RefusalError as error:
             raise InvalidParameterError(f"the chat template refuses this conversation: {error}") from None
         except TemplateLimitError as error:
-            raise InvalidParameterError(f"the chat template could not be rendered: {error}") from None
+            raise TemplateTooExpensiveError(f"the chat template could not be rendered: {error}") from None
         except RecursionError:
             raise InvalidParameterError(
                 "the chat template could not be rendered: the conversation is nested too deeply, or the template calls "

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-_CPU_SECONDS = 3.0  # the longest conversations take a tenth of one
+CPU_SECONDS = 3.0  # the longest conversations take a tenth of one
 _MAX_TEXT = 32 << 20  # characters of one text; and more in long conversations
 _MAX_PRODUCED = 256 << 20  # characters of all texts
 _TEXTS_OF_INPUT, _PRODUCED_OF_INPUT = 8, 512  # what a character of the input adds to them
@@ -38,12 +38,12 @@ class TemplateLimitError(Exception):
 class Limits:
     """The limits of one rendering, and what is used up of them."""
 
-    def __init__(self, n_input: int, *, quoted: bool) -> None:
+    def __init__(self, n_input: int, *, cpu_seconds: float, quoted: bool) -> None:
         """Set the limits for an input of that many characters; ``quoted``: some of it is quoted text."""
         self.quoted = quoted
         self.max_text = _MAX_TEXT + _TEXTS_OF_INPUT * n_input
         self._left = _MAX_PRODUCED + _PRODUCED_OF_INPUT * n_input
-        self._end = time.thread_time() + _CPU_SECONDS
+        self._end = time.thread_time() + cpu_seconds
         self._steps = 0
         self._n_calls = 0
 
@@ -116,9 +116,9 @@ def limits() -> Limits:
 
 
 @contextmanager
-def limited(n_input: int, *, quoted: bool = False) -> Iterator[None]:
+def limited(n_input: int, *, cpu_seconds: float, quoted: bool = False) -> Iterator[None]:
     """Limit the template that is rendered on this thread meanwhile."""
-    before, _active.limits = _active.limits, Limits(n_input, quoted=quoted)
+    before, _active.limits = _active.limits, Limits(n_input, cpu_seconds=cpu_seconds, quoted=quoted)
     try:
         yield
     finally:
