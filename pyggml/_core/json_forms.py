@@ -132,6 +132,9 @@ class Result(Record):
         """
         if not isinstance(form, str):
             raise invalid(f"form must be 'plain' or 'openai', not {shown(form)}")
+        if form == "openai" and not envelope.keys() <= Envelope.__annotations__.keys():
+            other = next(name for name in envelope if name not in Envelope.__annotations__)
+            raise invalid(f"to_dict('openai') has no parameter {other!r}; it has {', '.join(Envelope.__annotations__)}")
         if form == "openai":
             return self._in_openais_form(**envelope)
         if form != "plain":

@@ -51,11 +51,15 @@ def _message(place: str, message: Message) -> JSONMessage:
     if isinstance(message, ChatMessage):
         message = vars(message)
     if not isinstance(message, Mapping):
+        way_out = f": write {place}.message" if hasattr(message, "message") else ""
         raise InvalidParameterError(
-            f"{place} must be a ChatMessage or {{'role': ..., 'content': ...}}, not {type(message).__name__}"
+            f"{place} must be a ChatMessage or {{'role': ..., 'content': ...}}, not {type(message).__name__}{way_out}"
         )
     role = _role(place, message.get("role"))
-    given = {_ALIASES.get(key, key): value for key, value in message.items() if value not in _ABSENT}
+    given: dict[str, Any] = {}
+    for key, value in message.items():
+        if value not in _ABSENT and given.setdefault(_ALIASES.get(key, key), value) != value:
+            raise InvalidParameterError(f"{place} has 'reasoning' and 'reasoning_content', which differ: give one")
     _require_known_keys(place, given)
     calls = _tool_calls(f"{place}.tool_calls", given.get("tool_calls"))
     if given.get("content", message.get("content")) is None and not calls:
@@ -75,7 +79,7 @@ def _require_known_keys(place: str, given: Mapping[str, Any]) -> None:
         images = unknown[0] in ("images", "audio", "videos")
         raise InvalidParameterError(
             f"{place} has the unknown key {shown(unknown[0])}; "
-            + ("models only read text here" if images else f"known are {', '.join(_KEYS)}")
+            + ("models only read text here" if images else f"known are {', '.join((*_KEYS, *_ALIASES))}")
         )
 
 
@@ -96,6 +100,11 @@ def _part(place: str, part: object) -> JSONMessage:
     if isinstance(part, str):
         return {"type": "text", "text": _text(place, part)}
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    if kind in ("tool_use", "tool_result"):
+        raise InvalidParameterError(
+            f"{place} has Anthropic's type {shown(kind)}: write 'tool_calls' in the assistant's message, and the "
+            "result as a message with the role 'tool'"
+        )
     if kind != "text" or not isinstance(part, Mapping):
         raise InvalidParameterError(
             f"{place} must be a text part, {{'type': 'text', 'text': ...}}, not {shown(kind)}: models only read text "

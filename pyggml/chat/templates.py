@@ -181,7 +181,7 @@ class ChatTemplates(ClosableOwner):
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> ChatPrompt:
         """Render checked messages with parsed arguments; texts in them may be quoted, as the prompt's is then."""
-        variables = {} if template_kwargs is None else _mapping("template_kwargs", template_kwargs)
+        variables = {} if template_kwargs is None else _json_values("template_kwargs", template_kwargs)
         if thinking is not None:
             variables["enable_thinking"] = flag("thinking", thinking)
         selection = _select_tools(tools, tool_choice)
@@ -379,6 +379,16 @@ def _mapping(name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidParameterError(f"{name} must be a mapping, not {type(value).__name__}")
     return dict(value)
+
+
+def _json_values(name: str, value: object) -> dict[str, Any]:
+    values = _mapping(name, value)
+    for key, each in values.items():
+        try:
+            json.dumps(each, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidParameterError(f"{name}[{key!r}] must consist of JSON values: {error}") from None
+    return values
 
 
 @dataclass(frozen=True)

@@ -330,9 +330,13 @@ def _token_ids(name: str, token_ids: Sequence[int]) -> tuple[int, ...]:
 def _stop_strings(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     if stop is None:
         return ()
-    if isinstance(stop, str):
+    if isinstance(stop, str) and stop:
         stop = (stop,)
-    if not isinstance(stop, Sequence) or not all(isinstance(string, str) and string for string in stop):
+    if (
+        isinstance(stop, str)
+        or not isinstance(stop, Sequence)
+        or not all(isinstance(string, str) and string for string in stop)
+    ):
         raise invalid(f"stop must be a non-empty string or a sequence of non-empty strings, not {shown(stop)}")
     return tuple(stop)
 

@@ -318,8 +318,9 @@ def test_a_call_that_is_cut(tagged: pyggml.LLM) -> None:
             cut_inside += 1
             with pytest.raises(InvalidParameterError, match="cut off by max_tokens or a stop string, perhaps"):
                 _ = call.arguments
-            with pytest.raises(InvalidParameterError, match=r"messages\[1\].tool_calls\[0\].function.arguments"):
-                tagged.chat([user(SKY), answer.message])
+            if call.arguments_text.strip():  # without any, the history has a call without arguments
+                with pytest.raises(InvalidParameterError, match=r"messages\[1\].tool_calls\[0\].function.arguments"):
+                    tagged.chat([user(SKY), answer.message])
     assert cut_inside
 
 
@@ -512,6 +513,13 @@ def test_variables_of_a_template_may_be_given_as_to_chat(llm: pyggml.LLM) -> Non
             [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"x": object()}}}]}],
             r"messages\[0\].tool_calls\[0\].function.arguments must consist of JSON values",
         ),
+        (
+            [{"role": "user", "content": "a", "images": ["b"]}],
+            r"messages\[0\] has the unknown key 'images'; models only",
+        ),
+        ([{"role": "user", "content": "a", "weight": 1}], "unknown key 'weight'; known are role, content, tool_calls"),
+        ([{"role": "assistant", "reasoning": "a", "reasoning_content": "b", "content": "c"}], "which differ: give one"),
+        ([{"role": "user", "content": [{"type": "tool_result"}]}], "a message with the role 'tool'"),
     ],
 )
 def test_bad_messages(llm: pyggml.LLM, messages: Any, message: str) -> None:
