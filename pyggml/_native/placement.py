@@ -13,6 +13,7 @@ from typing import Any, get_args
 from pyggml._core.checks import INT32_MAX, c_string, choice, device_name, finite, integer, invalid, items, shown
 from pyggml._core.device_names import AUTO, CPU, RPC, find_named, parse_device_name, split_device_names
 from pyggml._core.ffi import ffi, lib
+from pyggml._core.log import logger
 from pyggml._native.backend import (
     Device,
     automatic_gpus,
@@ -178,18 +179,18 @@ def _require_effect(hosts: Sequence[Device], chosen: Sequence[Device], options: 
         for name in ("tensor_split", "main_gpu"):
             if getattr(options, name) is not None:
                 raise invalid(f"{name} needs GPUs, and this model runs on the CPU; pyggml.devices() lists the devices")
-        _require_gpu_for_layers(options)
+        _warn_of_layers_without_gpu(options)
 
 
-def _require_gpu_for_layers(options: PlacementOptions) -> None:
+def _warn_of_layers_without_gpu(options: PlacementOptions) -> None:
+    """Llama.cpp's command lines have ``-ngl 99`` for all layers, wherever they run: so it is no error."""
     n = options.n_gpu_layers
     if not isinstance(n, int) or n <= 0:  # -1, "all" and "auto" mean what there is
         return
     if parse_device_name(split_device_names(options.device)[0]).kind == CPU:
         raise invalid(f'n_gpu_layers={n} has no effect with device="{options.device}": leave one of them out')
     reason = unused_gpu() or "this machine has none that pyggml supports"
-    way_out = "leave it out, or n_gpu_layers=-1 uses a GPU only where there is one"
-    raise DeviceError(f"n_gpu_layers={n} needs a GPU, but {reason}; {way_out}")
+    logger.warning("n_gpu_layers=%d has no effect, because %s; -1 uses a GPU only where there is one", n, reason)
 
 
 def _split(options: PlacementOptions, chosen: Sequence[Device]) -> tuple[float, ...]:

@@ -34,6 +34,7 @@ FORMATS = ("grammar", "json_schema", "choices", "regex")
 _MAX_BREAKER_BYTES = 40  # upstream truncates longer ones
 
 _COUNT = Field(0, INT32_MAX)
+_NO_LIMIT = "max_tokens=-1 generates up to the end of the context"
 _LOGPROBS = Field(0, 1000, hidden=True)
 _NOT_NEGATIVE = Field(0)
 _FRACTION = Field(0, 1)
@@ -163,7 +164,7 @@ class SamplingParams:
     HINTS: ClassVar[Mapping[str, str]] = hints("sampling")
     LISTED_BY: ClassVar[str] = "help(pyggml.SamplingParams)"
 
-    max_tokens: Annotated[int, Field(-1, INT32_MAX, letter="n")] = 256
+    max_tokens: Annotated[int, Field(-1, INT32_MAX, letter="n", without=_NO_LIMIT)] = 256
     temperature: Annotated[float, _NOT_NEGATIVE] = 0.0
     top_k: Annotated[int, Field(0, INT32_MAX, sampler="top_k", without="0 turns it off")] = 0
     top_p: Annotated[float, Field(0, 1, sampler="top_p")] = 1.0

@@ -107,7 +107,7 @@ def names_of(command: str) -> set[str]:
 
 def test_a_line_for_llama_cli() -> None:
     own = text_of("Once upon a time", "--max-tokens", 12, "--temperature", 0.8, "--seed", 5, "--top-k", 40)
-    line = ["-p", "Once upon a time", "-n", 12, "--temp", 0.8, "-s", 5, "--top-k", 40, "-ngl", -1, "-b", 64, "-ub", 64]
+    line = ["-p", "Once upon a time", "-n", 12, "--temp", 0.8, "-s", 5, "--top-k", 40, "-ngl", 99, "-b", 64, "-ub", 64]
     assert text_of(*line) == own
     assert text_of("--prompt", "Once upon a time", "--predict", 12, "--temp=0.8", "--seed", 5, "--top-k", 40) == own
     words = ["--model", MODEL, "--ctx-size", 256, "--threads", 1, "--gpu-layers", 0, "--n-predict", 12]
