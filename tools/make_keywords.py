@@ -51,7 +51,7 @@ def page() -> str:
 
 
 def _chat_keywords() -> str:
-    """The parameters of the chat methods that are keywords only, beside those that set fields of SamplingParams."""
+    """The parameters of the chat methods that are keywords only, without those that set fields of SamplingParams."""
     parameters = inspect.signature(pyggml.chat.request.chat_request).parameters.values()
     lines = [f"    {each.name}: {each.annotation}\n" for each in parameters if each.kind is each.KEYWORD_ONLY]
     return f"class ChatKeywords(SamplingOverrides, total=False):\n{''.join(lines)}"

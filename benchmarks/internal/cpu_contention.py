@@ -156,7 +156,7 @@ def visit_upstream(model: Path) -> Visit:
 
 
 def first_request(model: Path) -> float:
-    """Duration of the first request after loading beside a busy process per core, relative to later ones."""
+    """Duration of the first request after loading while a process per core is busy, relative to later ones."""
     seconds = []
     with contextlib.ExitStack() as stack:
         for _ in range(harness.n_cpus()):
@@ -195,7 +195,7 @@ def compare(name: str, rounds: int) -> list[harness.Claim]:
         harness.at_least(f"{name}: speed kept with a busy Python thread", kept["thread"], 0.75, "x"),
         harness.at_most(f"{name}: full speed back after the process", back["process"], 2.0, " s"),
         harness.at_most(f"{name}: full speed back after the thread", back["thread"], 2.0, " s"),
-        harness.at_most(f"{name}: first request beside busy processes", statistics.median(first), 1.5, "x"),
+        harness.at_most(f"{name}: first request with busy processes", statistics.median(first), 1.5, "x"),
     ]
 
 

@@ -173,7 +173,7 @@ class Result(Record):
 
 
 def changed(result: R, **changes: Any) -> R:
-    """Copy a result with other values of some fields, and with what it keeps beside its fields."""
+    """Copy a result with other values of some fields, and with what it keeps in addition."""
     copy: R = dataclasses.replace(cast(Any, result), **changes)
     copy._keep(**{name: value for name, value in vars(result).items() if name.startswith("_")})
     return copy

@@ -18,7 +18,7 @@ class RopeOptions:
     Attributes:
         rope_scaling_type: kind of RoPE scaling. None: the model's own, as for all options of RoPE and YaRN.
         rope_freq_base: base frequency of RoPE.
-        rope_freq_scale: RoPE frequency scaling factor: 0.25 makes room for four times the training length.
+        rope_freq_scale: RoPE frequency scaling factor: 0.25 allows four times the training length.
         yarn_ext_factor: YaRN's extrapolation mix factor; 0: full interpolation. None: 1 with YaRN.
         yarn_attn_factor: YaRN's factor for the magnitude of attention, which the engine computes by itself unless
             ``yarn_ext_factor`` is 0.

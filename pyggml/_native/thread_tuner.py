@@ -12,7 +12,7 @@ from pyggml._native.context import Context
 
 
 class ThreadTuner:
-    """Finds out how many threads are fastest beside other programs, as the engine does for its steps. Not thread-safe.
+    """Finds the number of threads that is fastest while other programs run, as the engine does. Not thread-safe.
 
     Compute threads wait for each other, so a thread that has lost its core to another program slows all of them down.
     """

@@ -85,7 +85,7 @@ class Conversation:
         Raises:
             InvalidParameterError: the template rejects the conversation, or the options contradict each other.
         """
-        return templates.render_checked(
+        return templates._render_checked(
             self.messages,
             tools=[tool.as_json() for tool in self.tools.values()],
             tool_choice=self.tool_choice,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,10 @@ _TOOL = {
 _QUESTION: list[JSONMessage] = [{"role": "user", "content": "Hi"}]
 
 
+# A model that is loaded again has the same template, and compiling it takes tens of milliseconds.
+_compiled = functools.lru_cache(maxsize=16)(JinjaTemplate)
+
+
 class PromptRenderer:
     """Renders conversations with one chat template. Any thread may use it."""
 
@@ -43,7 +48,7 @@ class PromptRenderer:
         Raises:
             InvalidParameterError: it is not valid.
         """
-        self._template = JinjaTemplate(source)
+        self._template = _compiled(source)
         ids = {"bos_token": vocab.bos, "eos_token": vocab.eos, "pad_token": vocab.pad}
         self._tokens = {
             name: vocab.piece(token_id, special=True).decode("utf-8", "replace")

@@ -211,7 +211,7 @@ def _with_parameters_of(
 
 
 #: Decorates a method that takes a ChatRequest: callers pass the parameters of :func:`chat_request` instead, which type
-#: checkers, editors and :func:`help` show. Further parameters of the method are keywords beside them.
+#: checkers, editors and :func:`help` show. Further parameters of the method are keywords next to them.
 chat_method = _with_parameters_of(chat_request)
 #: The same for a method whose overloads tell its types.
 overloaded_chat_method = cast("Callable[[Callable[..., Any]], Callable[..., Any]]", chat_method)

@@ -1,4 +1,4 @@
-"""What a chat template can render, found out with short conversations; others are rewritten to that.
+"""Forms of messages that a chat template takes, found out with short conversations; others are rewritten to them.
 
 Templates differ in which messages they take: Gemma's has no system message, gpt-oss's reads reasoning from "thinking",
 Functionary's wants the arguments of calls as text. What a template would drop or refuse is moved to where it fits.

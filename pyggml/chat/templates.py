@@ -149,7 +149,7 @@ class ChatTemplates(ClosableOwner):
                 that no grammar can express raise when the prompt's ``grammar`` is read.
             ClosedError: the templates were closed.
         """
-        return self.render_checked(
+        return self._render_checked(
             with_parsed_arguments(checked_messages(messages)),
             tools=tools,
             tool_choice=tool_choice,
@@ -164,7 +164,7 @@ class ChatTemplates(ClosableOwner):
             template_kwargs=template_kwargs,
         )
 
-    def render_checked(
+    def _render_checked(
         self,
         messages: Sequence[JSONMessage],
         *,
@@ -393,7 +393,7 @@ def _json_values(name: str, value: object) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Conversation:
-    """What is rendered."""
+    """A conversation to render."""
 
     messages: Sequence[JSONMessage]
     tools: Sequence[Mapping[str, Any]]

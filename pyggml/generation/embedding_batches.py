@@ -76,7 +76,7 @@ class GrowingContext(BatchEncoder):
             model: the model, which the caller keeps open.
             pooling: "none" for token embeddings, "rank" for the scores of the model's head.
             n_ctx: maximum number of tokens of one text.
-            n_threads: compute threads; None: as many as are fastest beside other programs.
+            n_threads: compute threads; None: as many as are fastest while other programs run.
             deterministic: refuse unless each text gets the same bits in a batch as alone.
             rope: the context's options for RoPE.
         """

@@ -264,5 +264,5 @@ def test_other_forms_are_refused() -> None:
         done.to_dict("ollama")
     with pytest.raises(pyggml.InvalidParameterError, match=r"model, id are for to_dict\('openai'\)"):
         done.to_dict(model="demo", id="1")
-    with pytest.raises(TypeError, match="modle"):
+    with pytest.raises(pyggml.InvalidParameterError, match="no parameter 'modle'; it has id, model"):
         done.to_dict("openai", modle="demo")

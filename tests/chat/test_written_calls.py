@@ -1,4 +1,4 @@
-"""What templates write for tool calls in the history: their parsers read it back, and their grammars allow it."""
+"""Tool calls as templates write them in the history: their parsers read them back, and their grammars allow them."""
 
 from __future__ import annotations
 

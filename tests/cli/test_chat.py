@@ -659,9 +659,13 @@ def test_what_cannot_be_asked() -> None:
     assert done.stderr == b"pyggml: line 2 of standard input is not UTF-8 text: invalid start byte at byte 0\n"
 
 
+# A context beyond the training length, with another base frequency: so no warning is printed.
+LONG = ["-c", "50000", "--rope-freq-base", "20000"]
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_a_chat_that_nobody_watches() -> None:
-    command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL), "-c", "50000", "--ignore-eos"]
+    command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL), *LONG, "--ignore-eos"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdin is not None
         assert run.stdout is not None
@@ -675,7 +679,7 @@ def test_ctrl_c_ends_a_chat_that_nobody_watches() -> None:
 
 @pytest.mark.slow
 def test_a_closed_pipe_is_no_traceback() -> None:
-    command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL), "-c", "50000", "--ignore-eos"]
+    command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL), *LONG, "--ignore-eos"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdin is not None
         assert run.stdout is not None

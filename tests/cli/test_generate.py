@@ -21,7 +21,8 @@ from pyggml.cli.arguments import sampling
 from pyggml.source import SHIPPED_MODEL
 
 GREEDY = "Once upon a time"
-LONG = ["-m", str(SHIPPED_MODEL), "--ignore-eos", "-c", "50000", "--max-tokens", "50000"]
+LONG = ["-m", str(SHIPPED_MODEL), "--ignore-eos", "-c", "50000", "--rope-freq-base", "20000"]
+LONG += ["--max-tokens", "50000"]
 NOTICE = "no --model given: using the small demonstration model that ships with pyggml"
 
 

@@ -49,7 +49,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
 
 
 def message(way: str, path: Path) -> str:
-    """What a way says of a model that it does not take."""
+    """The message about a model that one of the ways does not take."""
     if way == "inspect":
         try:
             return next(iter(pyggml.inspect(path).problems)).message

@@ -461,8 +461,7 @@ def require_best(rng: random.Random) -> None:
     world, limit = random_world(rng), rng.choice([100, 256, 1000, 4096, 10_000])
     found = suggest(SETTINGS, world.memory_of, Limits(limit, world.n_layer, OUTTYPES))
     fits = all(memory.fits for memory in world.memory_of(SETTINGS))
-    farthest = max(limit, SETTINGS.n_ctx) if fits else limit
-    sizes = [n for n in [*range(256, farthest, 256), farthest] if world.is_good(changed(n_ctx=n))]
+    sizes = [n for n in [*range(256, limit, 256), limit] if world.is_good(changed(n_ctx=n))]
     caches = [each for each in SMALLER_CACHES if world.is_good(changed(cache_type=each))]
     outtypes = [each for each in OUTTYPES if world.is_good(changed(outtype=each))]
     layers = [n for n in range(world.n_layer + 1) if world.is_good(changed(n_gpu_layers=n), slice(1, None))]

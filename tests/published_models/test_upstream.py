@@ -36,7 +36,7 @@ def with_our_kernels(model_path: Path) -> dict[str, Any]:
 
 
 def upstreams_text(program: Path, model: Path, prompt: str) -> bytes:
-    """What llama-simple prints: prompt and continuation. On one thread, as there."""
+    """The output of llama-simple: prompt and continuation. On one thread, as there."""
     command = [str(program), "-m", str(model), "-n", str(measured_model.N_TOKENS), prompt]
     env = os.environ | {"OMP_THREAD_LIMIT": "1"}
     return subprocess.run(command, env=env, capture_output=True, check=True).stdout.removesuffix(b"\n")

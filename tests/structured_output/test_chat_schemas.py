@@ -238,7 +238,7 @@ def test_random_schemas_of_tools(llm: pyggml.LLM, name: str) -> None:
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.stem)
 def test_every_template_has_a_grammar_for_calls(llm: pyggml.LLM, path: Path) -> None:
     """Of any choice, and one that the engine takes."""
-    parameters = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    parameters = {"type": "object", "properties": {"x": {"type": "integer", "description": "x"}}, "required": ["x"]}
     with ChatTemplates(llm.model, path.read_text()) as templates:
         for choice, parallel in (("auto", True), ("auto", False), ("required", False)):
             options: dict[str, Any] = {"tool_choice": choice, "parallel_tool_calls": parallel}

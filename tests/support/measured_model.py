@@ -1,4 +1,4 @@
-"""What a published model computes with the kernels of this process, as a program that writes it to a file.
+"""Results of a published model with the kernels of this process, as a program that writes them to a file.
 
     python tests/support/measured_model.py MODEL OUT.npz
 

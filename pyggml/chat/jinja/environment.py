@@ -36,7 +36,7 @@ class TemplateTooExpensiveError(InvalidParameterError):
 
 
 class _RefusalError(TemplateError):
-    """What ``raise_exception`` of a template raises."""
+    """The error of ``raise_exception`` in a template."""
 
 
 class _Generation(Extension):

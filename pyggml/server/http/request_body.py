@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import anyio
-from pydantic import AliasChoices, BaseModel, ConfigDict, GetCoreSchemaHandler, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import DictSchema, no_info_before_validator_function
 from starlette.requests import ClientDisconnect, Request
@@ -123,6 +123,16 @@ class Body(BaseModel):
         for name in itertools.islice((name for name in given if name not in known), _MAX_COMPARED):
             _warn_of_typo(cls, str(name)[:_MAX_NAME])
         return {name: value for name, value in given.items() if value is not None}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Allow null for every field that may be left out, because it means the same."""
+        schema = handler(core_schema)
+        resolved = handler.resolve_ref_schema(schema)
+        for name, field in resolved.get("properties", {}).items():
+            if name not in resolved.get("required", ()):
+                resolved["properties"][name] = _nullable(field)
+        return schema
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -288,3 +298,18 @@ def require_tractable(n_ctx: int, prompts: Iterable[object], options: Mapping[st
         if size > _MAX_GRAMMAR_CHARS:
             message = f"{name} has {size} characters; the limit is {_MAX_GRAMMAR_CHARS}: make it smaller"
             raise errors.invalid(message, name, "grammar_too_large")
+
+
+_NOTES = frozenset({"title", "description", "default", "deprecated"})
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that allows null, too."""
+    if isinstance(schema.get("type"), str) and not {"enum", "const"} & schema.keys():
+        return {**schema, "type": [schema["type"], "null"]}
+    choices = schema.get("anyOf")
+    if choices is not None:
+        return schema if {"type": "null"} in choices else {**schema, "anyOf": [*choices, {"type": "null"}]}
+    notes = {name: value for name, value in schema.items() if name in _NOTES}
+    rest = {name: value for name, value in schema.items() if name not in _NOTES}
+    return {**notes, "anyOf": [rest, {"type": "null"}]} if rest else schema
