@@ -27,7 +27,7 @@ VENDOR_FILES = $(filter-out vendor/llama.cpp,$(wildcard vendor/*.*))
 # Install the package in place, with one of its extras and the C++ tests.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults faults-sweep soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all test-real ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults faults-sweep soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -38,16 +38,20 @@ $(BUILT): $(BIN)/python CMakeLists.txt pyproject.toml pyggml/_version.py $(VENDO
 	$(call editable,test)
 	touch $@
 
-demo: $(BIN)/python ## stream a story and an answer from the demonstration model
+demo: $(BIN)/python ## stream a story from the demonstration model, then a chat with a real one (93 MB; DEMO_ARGS=--no-download skips it)
 	$(PIP) install --editable .
-	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/demo.py $(DEMO_ARGS)
 
 test: build ## run the C++ tests, and all Python tests except the slow ones
 	$(BIN)/ctest --test-dir build/cp310-abi3-* --no-tests=error --output-on-failure --parallel 2
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-test-all: test ## run all tests: the same, and then the slow ones, except those of ray-test
-	$(BIN)/python -m pytest -m "slow and not ray" $(PYTEST_ARGS)
+test-all: test ## run all tests: the same, and then the slow ones, except those of ray-test and test-real
+	$(BIN)/python -m pytest -m "slow and not ray and not real" $(PYTEST_ARGS)
+
+test-real: build ## fetch two published models into the user's cache (331 MB, once), and run the tests on them
+	models=$$($(BIN)/python tools/real_models.py) && PYGGML_TEST_MODELS="$$models" $(BIN)/python -m pytest \
+		tests/published_models tests/loading/test_published_models.py
 
 ray-test: build ## run the tests of jobs and servers on Ray, alone, because Ray's processes time out on a busy machine
 	$(PIP) install --quiet --editable '.[ray]'

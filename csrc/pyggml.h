@@ -105,7 +105,6 @@ int64_t pyg_live_handles(enum pyg_handle_kind kind);
 
 enum pyg_log_level {
     PYG_LOG_DEBUG = 10,  // levels of Python's logging
-    PYG_LOG_INFO  = 20,
     PYG_LOG_WARN  = 30,
     PYG_LOG_ERROR = 40,
     PYG_LOG_OFF   = 100,
@@ -254,12 +253,13 @@ typedef struct pyg_quantization_mix_tensor {
     int32_t      wanted;         // type to use instead of the mix's choice, if it is mixed; -1: none
     bool         is_mixed;       // out: false for vectors and other tensors that keep their type
     bool         needs_imatrix;  // out: unusable without an importance matrix
+    bool         is_fallback;  // out: its rows are not whole blocks of the type that was meant, so it gets another one
 } pyg_quantization_mix_tensor;
 
 // Choose the types of a model's tensors as upstream's quantiser does. `tensors` must be all of them, in the order they
-// are stored. `ftype` is an enum llama_ftype; some mixes spend fewer bits with an importance matrix. A tensor whose
-// rows are not whole blocks of its type gets another type. PYG_ERR_UNSUPPORTED_ARCH for an architecture unknown to the
-// engine, PYG_ERR_INVALID_PARAMETER for other values without rules.
+// are stored. `ftype` is an enum llama_ftype; some mixes spend fewer bits with an importance matrix.
+// PYG_ERR_UNSUPPORTED_ARCH for an architecture unknown to the engine, PYG_ERR_INVALID_PARAMETER for other values
+// without rules.
 pyg_status pyg_quantization_mix_types(const pyg_quantization_mix_model * model, int32_t ftype, bool has_imatrix,
                                       pyg_quantization_mix_tensor * tensors, size_t n_tensors, pyg_error * err);
 
@@ -301,8 +301,8 @@ struct gguf_context * pyg_gguf_get(pyg_gguf * gguf);
 
 // Set a metadata value, replacing the key's current one, which is lost even if an allocation fails. `type` is the enum
 // gguf_type of the value or of an array's elements, neither text nor array; values are in native byte order, bools are
-// bytes, texts end with a NUL. "general.alignment" must be a UINT32 and a power of 2: PYG_ERR_ENGINE otherwise, which
-// poisons the object.
+// bytes, texts end with a NUL. "general.alignment" must be set before the first tensor, to a UINT32 (PYG_ERR_ENGINE
+// otherwise, which poisons the object) that is a power of 2; setting it invalidates pyg_gguf_get's object.
 pyg_status pyg_gguf_set_number(pyg_gguf * gguf, const char * key, int32_t type, const void * value, pyg_error * err);
 pyg_status pyg_gguf_set_numbers(pyg_gguf * gguf, const char * key, int32_t type, const void * values, size_t n,
                                 pyg_error * err);
@@ -403,7 +403,7 @@ typedef struct pyg_model_info {
     bool     is_hybrid;
     bool     is_diffusion;
     bool     is_causal;  // each token attends only to those before it
-    char     desc[128];  // such as "llama 1B Q4_K - Medium"
+    char     desc[128];  // such as "llama 1B Q4_K - Medium"; upstream guesses the size from the layers
     char     arch[64];   // general.architecture
 } pyg_model_info;
 
@@ -492,20 +492,25 @@ typedef struct pyg_context_options {
     uint32_t n_batch;   // most tokens in one decode call
     uint32_t n_ubatch;  // tokens of a micro-batch
     uint32_t n_seq_max;
-    uint32_t n_outputs_max;    // most rows of logits in one decode call; 0: n_batch
-    int32_t  n_threads;        // 0: pyg_cpu_count()
-    int32_t  n_threads_batch;  // 0: same as n_threads
-    int32_t  type_k;           // enum ggml_type of the K cache
-    int32_t  type_v;           // enum ggml_type of the V cache
-    int32_t  flash_attn;       // enum llama_flash_attn_type
-    int32_t  pooling;          // enum llama_pooling_type
-    int32_t  attention;        // enum llama_attention_type
-    int32_t  rope_scaling;     // enum llama_rope_scaling_type
-    float    rope_freq_base;   // 0: from the model
-    float    rope_freq_scale;  // 0: from the model
-    bool     embeddings;       // compute embeddings of every token as well: n_outputs_max is treated as 0, and
-                               // n_ubatch is rounded down to a multiple of n_seq_max
-    bool     offload_kqv;      // keep the KV cache on the GPU with the layers
+    uint32_t n_outputs_max;      // most rows of logits in one decode call; 0: n_batch
+    int32_t  n_threads;          // 0: pyg_cpu_count()
+    int32_t  n_threads_batch;    // 0: same as n_threads
+    int32_t  type_k;             // enum ggml_type of the K cache
+    int32_t  type_v;             // enum ggml_type of the V cache
+    int32_t  flash_attn;         // enum llama_flash_attn_type
+    int32_t  pooling;            // enum llama_pooling_type
+    int32_t  attention;          // enum llama_attention_type
+    int32_t  rope_scaling_type;  // enum llama_rope_scaling_type
+    float    rope_freq_base;     // 0: from the model
+    float    rope_freq_scale;    // 0: from the model
+    float    yarn_ext_factor;    // negative: from the model, as for the next three
+    float    yarn_attn_factor;
+    float    yarn_beta_fast;
+    float    yarn_beta_slow;
+    uint32_t yarn_orig_ctx;  // 0: from the model
+    bool     embeddings;     // compute embeddings of every token as well: n_outputs_max is treated as 0, and
+                             // n_ubatch is rounded down to a multiple of n_seq_max
+    bool     offload_kqv;    // keep the KV cache on the GPU with the layers
     bool     op_offload;
     bool     swa_full;    // full-size cache for sliding-window layers
     bool     kv_unified;  // one buffer of KV cells shared by all sequences
@@ -722,7 +727,8 @@ pyg_status pyg_chat_templates_info(pyg_chat_templates * templates, char ** out, 
 // Render a conversation. `request_json` is an object:
 //   messages                array of {"role", "content", ...} as in OpenAI's chat API
 //   tools                   array of {"type": "function", "function": {...}}; may be missing
-//   generic_tools           like tools, for a template without tool support, which does not see them
+//   generic_tools           like tools, but the template does not see them, for formats that upstream does not parse
+//   call_format             the template's own format of calls to generic_tools; see pyggml/chat/call_format.py
 //   tool_choice             "auto", "none" or "required"
 //   parallel_tool_calls     bool
 //   add_generation_prompt   bool
@@ -733,8 +739,10 @@ pyg_status pyg_chat_templates_info(pyg_chat_templates * templates, char ** out, 
 //                           replace the real schemas (pyggml/chat/fallback_schemas.py)
 //   grammar                 GBNF that the output must match; may be missing
 //   template_kwargs         object of extra variables for the template; may be missing
+//   prompt_end              the end of the real prompt, if its answer has begun; may be missing
 // *prompt_json is an object:
 //   text                    the prompt, without the BOS and EOS that tokenizing adds
+//   generation_prompt       the end of this prompt, where the assistant's turn starts
 //   grammar                 GBNF that the output must match, or ""
 //   grammar_lazy            the grammar applies only from a trigger on
 //   grammar_prefix          text that the grammar reads before the output: the end of the prompt, or ""
@@ -765,6 +773,19 @@ pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, siz
 void pyg_string_free(char * string);
 
 // --- Wakers: notify an event loop, or one thread with many requests, which requests are ready ------------
+
+// Tuner for the number of compute threads of a caller's own passes, as the engine has one: it measures them. Not
+// thread-safe, and nothing blocks.
+typedef struct pyg_thread_tuner pyg_thread_tuner;
+
+pyg_status pyg_thread_tuner_new(pyg_thread_tuner ** out, pyg_error * err);
+void       pyg_thread_tuner_free(pyg_thread_tuner * tuner);
+
+// Number of threads for the next pass, of `n_tokens` tokens. Each must be followed by one of the other two.
+int32_t pyg_thread_tuner_begin(pyg_thread_tuner * tuner, uint32_t n_tokens);
+// `own_seconds`: CPU time of the calling thread, which is one of the compute threads.
+void pyg_thread_tuner_measured(pyg_thread_tuner * tuner, uint32_t n_tokens, double seconds, double own_seconds);
+void pyg_thread_tuner_abandoned(pyg_thread_tuner * tuner);
 
 typedef struct pyg_waker pyg_waker;
 
@@ -832,7 +853,8 @@ typedef struct pyg_sampling {
     float                mirostat_eta;
     float                adaptive_target;  // negative: off
     float                adaptive_decay;
-    int32_t              min_keep;  // fewest tokens that every filtering sampler leaves; 0: no minimum
+    int32_t              min_keep;    // fewest tokens that every filtering sampler leaves; 0: no minimum
+    int32_t              min_tokens;  // no stop token among the first ones, unless the grammar allows nothing else
     uint32_t             seed;
     const char * const * dry_breakers;  // (n_dry_breakers,) or NULL
     const char * const * samplers;      // (n_samplers,) or NULL for the default order, pyg_sampler_order
@@ -841,6 +863,11 @@ typedef struct pyg_sampling {
     const int32_t *      bias_token_ids;  // (n_bias,) or NULL
     const float *        bias_values;     // (n_bias,)
     int32_t              n_bias;
+    const int32_t *      allowed_token_ids;  // (n_allowed,) or NULL: all; with a grammar, stop tokens are allowed, too
+    int32_t              n_allowed;
+    const int32_t *      bad_token_ids;  // sequences that are never generated, one after the other, or NULL
+    const int32_t *      bad_lengths;    // (n_bad,) their lengths, at least 1
+    int32_t              n_bad;
     const char *         grammar;         // GBNF, or NULL
     const char *         grammar_root;    // name of the start rule
     const char *         grammar_prefix;  // text that it reads before the first token, or NULL; not with grammar_lazy
@@ -867,7 +894,7 @@ const char * pyg_sampler_order(int32_t index);
 
 typedef struct pyg_request_options {
     pyg_sampling    sampling;
-    int32_t         max_tokens;
+    int32_t         max_tokens;      // -1: no limit but the context's
     const int32_t * stop_token_ids;  // (n_stop,) or NULL: stop tokens, which are not returned
     int32_t         n_stop;
     double          timeout_s;  // from submission; negative: none
@@ -877,8 +904,13 @@ typedef struct pyg_request_options {
     // logprobs. With n_prompt_logprobs the whole prompt is computed, without the prefix cache.
     int32_t n_logprobs;
     int32_t n_prompt_logprobs;
+    // Logprobs of new tokens are those that they were sampled with: after bias, grammar and samplers, over the tokens
+    // that are left. Otherwise, and for the prompt, they are the log-softmax of the model's logits.
+    bool processed_logprobs;
     // Tokens may be delivered late and many at once if that finishes all requests sooner.
     bool prefer_throughput;
+    // End a generation that repeats itself endlessly (engine/repetition.hpp), with PYG_FINISH_REPETITION.
+    bool repetition_guard;
 } pyg_request_options;
 
 // Greedy, up to 256 tokens; every sampler off, with default parameters for when it is switched on.
@@ -909,6 +941,7 @@ enum pyg_finish {
     PYG_FINISH_LENGTH,  // max_tokens reached, or the context is full
     PYG_FINISH_CANCELLED,
     PYG_FINISH_TIMEOUT,
+    PYG_FINISH_REPETITION,
     PYG_FINISH_CLOSED,  // the engine was closed first
     PYG_FINISH_ERROR,   // pyg_request_wait returns the error
 };
@@ -937,10 +970,10 @@ pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double ti
                             int32_t max_tokens, int32_t * n_out, pyg_request_state * state, pyg_error * err);
 
 // Log-probabilities of tokens [first, first + n): of the generated ones that pyg_request_wait has returned or, with
-// `of_prompt`, of the prompt's (`first` 0 is its second token). They are the log-softmax of the model's logits before
-// temperature, penalties, bias and grammar. logprobs: (n,), of the tokens themselves. top_ids, top: (n, k), the k
-// likeliest tokens and their log-probabilities, likeliest first; k is the requested number, at most the vocabulary's
-// size. PYG_ERR_INVALID_PARAMETER when there are fewer, or none were requested.
+// `of_prompt`, of the prompt's (`first` 0 is its second token). logprobs: (n,), of the tokens themselves. top_ids, top:
+// (n, k), the k likeliest tokens and their log-probabilities, likeliest first; k is the requested number, at most the
+// vocabulary's size. Where processed_logprobs leave fewer tokens, the rest is -1 and -infinity.
+// PYG_ERR_INVALID_PARAMETER when there are fewer, or none were requested.
 pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,
                                 int32_t * top_ids, float * top, pyg_error * err);
 

@@ -55,7 +55,7 @@ if not TYPE_CHECKING:  # a type checker would take every name for one of these
         if name not in api.__all__:
             from pyggml._core.hints import attribute_error, hints
 
-            raise attribute_error(f"module {__name__!r}", name, hints("package"))
+            raise attribute_error(f"module {__name__!r}", name, hints("package"), api.__all__)
         value = globals()[name] = getattr(api, name)
         return value
 

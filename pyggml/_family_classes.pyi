@@ -8,6 +8,7 @@ from pyggml.source import Source
 
 __all__ = [
     "CommandR",
+    "Falcon",
     "Gemma",
     "Glm4",
     "GptOss",
@@ -25,10 +26,15 @@ __all__ = [
     "SmolLM2",
     "SmolLM3",
     "SmolLm2",
+    "StableLM",
+    "Yi",
 ]
 
 class CommandR(FamilyModel):
     """Command-R or Aya Expanse."""
+
+class Falcon(FamilyModel):
+    """Falcon."""
 
 class Gemma(FamilyModel):
     """Gemma 1, 2, 3 or 3n."""
@@ -78,6 +84,12 @@ class SmolLM2(FamilyModel):
 class SmolLM3(FamilyModel):
     """SmolLM3."""
 
+class StableLM(FamilyModel):
+    """StableLM."""
+
+class Yi(FamilyModel):
+    """Yi."""
+
 SmolLm2 = SmolLM2
 
 class Factories:
@@ -87,6 +99,11 @@ class Factories:
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> CommandR:
         """Command-R or Aya Expanse."""
+
+    def use_falcon(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
+    ) -> Falcon:
+        """Falcon."""
 
     def use_gemma(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
@@ -168,3 +185,13 @@ class Factories:
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> SmolLM3:
         """SmolLM3."""
+
+    def use_stablelm(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
+    ) -> StableLM:
+        """StableLM."""
+
+    def use_yi(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
+    ) -> Yi:
+        """Yi."""

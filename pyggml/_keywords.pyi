@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from pyggml._native.model import Progress
-from pyggml.options import All, Auto, QueueFull, SplitMode
+from pyggml.chat.request import ChatTemplate
+from pyggml.options import All, Auto, QueueFull, RopeScaling, SplitMode
 from pyggml.sampling import Grammar
 
 class LoadKeywords(TypedDict, total=False):
-    n_gpu_layers: int | Auto | None
+    n_gpu_layers: int | Auto | All | None
     split_mode: SplitMode
     tensor_split: str | Sequence[float] | None
     main_gpu: int | None
@@ -22,6 +23,16 @@ class LoadKeywords(TypedDict, total=False):
     n_batch: int
     n_ubatch: int
     cache_type: str
+    type_k: str | None
+    type_v: str | None
+    rope_scaling_type: RopeScaling | None
+    rope_freq_base: float | None
+    rope_freq_scale: float | None
+    yarn_ext_factor: float | None
+    yarn_attn_factor: float | None
+    yarn_beta_fast: float | None
+    yarn_beta_slow: float | None
+    yarn_orig_ctx: int | None
     n_threads: int | None
     prefix_cache: bool
     deterministic: bool
@@ -29,12 +40,13 @@ class LoadKeywords(TypedDict, total=False):
     max_queue: int | None
     queue_full: QueueFull
     progress: Progress | None
+    outtype: str
     chat_template: str | os.PathLike[str] | None
     isolate: bool
 
 class EstimateKeywords(TypedDict, total=False):
     device: str | Sequence[str]
-    n_gpu_layers: int | Auto | None
+    n_gpu_layers: int | Auto | All | None
     split_mode: SplitMode
     tensor_split: str | Sequence[float] | None
     main_gpu: int | None
@@ -47,6 +59,16 @@ class EstimateKeywords(TypedDict, total=False):
     n_batch: int
     n_ubatch: int
     cache_type: str
+    type_k: str | None
+    type_v: str | None
+    rope_scaling_type: RopeScaling | None
+    rope_freq_base: float | None
+    rope_freq_scale: float | None
+    yarn_ext_factor: float | None
+    yarn_attn_factor: float | None
+    yarn_beta_fast: float | None
+    yarn_beta_slow: float | None
+    yarn_orig_ctx: int | None
     outtype: str
 
 class SamplingOverrides(TypedDict, total=False):
@@ -80,11 +102,27 @@ class SamplingOverrides(TypedDict, total=False):
     seed: int | None
     stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int]
+    repetition_guard: bool | None
+    min_tokens: int
+    bad_words: Sequence[str | Sequence[int]]
+    allowed_token_ids: Sequence[int] | None
     ignore_eos: bool
     logit_bias: Mapping[int, float] | None
     grammar: str | Grammar | None
     json_schema: Mapping[str, Any] | str | type | object | None
+    choices: Sequence[str] | None
+    regex: str | None
     timeout_s: float | None
     logprobs: int
+    logprobs_mode: str
     prompt_logprobs: int
     response_format: Mapping[str, Any] | type | None
+
+class ChatKeywords(SamplingOverrides, total=False):
+    tool_choice: str | Mapping[str, Any]
+    parallel_tool_calls: bool
+    thinking: bool | None
+    continue_final_message: bool
+    chat_template: ChatTemplate | None
+    template_kwargs: Mapping[str, Any] | None
+    parse_special: bool

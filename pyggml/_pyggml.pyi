@@ -2118,7 +2118,6 @@ class Lib:
     PYG_HANDLE_ENGINE_CLIENT: int
     PYG_HANDLE_KINDS: int
     PYG_LOG_DEBUG: int
-    PYG_LOG_INFO: int
     PYG_LOG_WARN: int
     PYG_LOG_ERROR: int
     PYG_LOG_OFF: int
@@ -2128,6 +2127,7 @@ class Lib:
     PYG_FINISH_LENGTH: int
     PYG_FINISH_CANCELLED: int
     PYG_FINISH_TIMEOUT: int
+    PYG_FINISH_REPETITION: int
     PYG_FINISH_CLOSED: int
     PYG_FINISH_ERROR: int
     PYG_FRAME_NONE: int
@@ -2436,6 +2436,13 @@ class Lib:
         self, parser: CData, text: _Bytes, n_bytes: int, last: bool, delta_json: CData, err: CData, /
     ) -> int: ...
     def pyg_string_free(self, string: CData, /) -> None: ...
+    def pyg_thread_tuner_new(self, out: _Array, err: CData, /) -> int: ...
+    def pyg_thread_tuner_free(self, tuner: CData, /) -> None: ...
+    def pyg_thread_tuner_begin(self, tuner: CData, n_tokens: int, /) -> int: ...
+    def pyg_thread_tuner_measured(
+        self, tuner: CData, n_tokens: int, seconds: float, own_seconds: float, /
+    ) -> None: ...
+    def pyg_thread_tuner_abandoned(self, tuner: CData, /) -> None: ...
     def pyg_waker_new(self, out: _Array, err: CData, /) -> int: ...
     def pyg_waker_fd(self, waker: CData, out: CData, err: CData, /) -> int: ...
     def pyg_waker_take(

@@ -102,6 +102,10 @@ class MissingPackageError(InferError, ImportError):
     """An optional package is missing; the message says how to install it."""
 
 
+class OutputParsingError(InferError, ValueError):
+    """The output has no value of the requested form: it was cut off, or the type's own checks reject it."""
+
+
 class QueueFullError(InferError, RuntimeError):
     """The queue is full: ``max_queue`` requests are waiting, and this one was not allowed to wait for a slot in it."""
 

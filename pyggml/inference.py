@@ -154,9 +154,11 @@ class Inference(Factories):
     ) -> LLM:
         """Load any model, as the class for its family, or as a plain LLM if there is no such class."""
         _require_known(load_options)
-        path = model_file(model_path, load_options.get("progress"), tokenizer_path)
+        outtype = load_options.get("outtype", "auto")
+        path = model_file(model_path, load_options.get("progress"), tokenizer_path, outtype=outtype)
         kind = families.kind_of(_match(path).family)
-        return self._open(LLM if kind is None else CLASSES[kind.name], path, tokenizer_path, load_options)
+        options: LoadKeywords = {**load_options, "outtype": "auto"}  # it is a GGUF file now
+        return self._open(LLM if kind is None else CLASSES[kind.name], path, tokenizer_path, options)
 
     @classmethod
     def _gpu(cls, kind: str, index: int) -> Self:
@@ -194,7 +196,7 @@ def _mismatch(kind: type[FamilyModel], match: Match, file: str) -> str:
 
 def _foreign_vocabulary(kind: type[FamilyModel], match: Match, file: str) -> str:
     wanted = [family for family in kind.families if match.architecture in family.architectures]
-    tokens = "; ".join(f"{family.title} has {', '.join(map(repr, family.required_tokens))}" for family in wanted)
+    tokens = "; ".join(f"{family.title} has {' or '.join(map(repr, family.stop_tokens))}" for family in wanted)
     return (
         f"{file} has the architecture {match.architecture!r}, which {_names_of(kind)} accept, but not the vocabulary: "
         f"{tokens}. Use a version of the model with its own tokenizer, or load it with load() or use_auto()"

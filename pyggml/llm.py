@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -19,9 +19,10 @@ from pyggml._core.log import logger
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.model import Model
 from pyggml.chat import ChatTemplates
+from pyggml.chat.batches import BatchMethods
 from pyggml.chat.messages import checked_messages
 from pyggml.chat.quoting import SpecialTexts
-from pyggml.chat.request import ChatRequest, ChatTemplate, Messages, Tools, chat_method
+from pyggml.chat.request import ChatRequest, ChatTemplate, Messages, Tools, chat_method, overloaded_chat_method
 from pyggml.chat.stream import ChatStream
 from pyggml.chat.templates import templates_or_none
 from pyggml.chat.tools import checked_tools
@@ -29,18 +30,20 @@ from pyggml.chat.types import ChatCompletion
 from pyggml.engine_factory import start_engine
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import Family
-from pyggml.generation.batch_generation import Batch, Progress
-from pyggml.generation.embedding import Embedder, EmbeddingMethods
+from pyggml.generation.batch_generation import of_one_prompt
+from pyggml.generation.embedding import Embedder
 from pyggml.generation.embedding_batches import GrowingContext
+from pyggml.generation.embedding_methods import EmbeddingMethods
 from pyggml.generation.engine import Engine
-from pyggml.generation.param_merging import merge, without_schema
+from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
 from pyggml.generation.stream import Stream
 from pyggml.importer.convert import Accept
 from pyggml.isolation import Isolated
-from pyggml.memory.llm_context import checked_n_ctx, generates
+from pyggml.memory.llm_context import checked_n_ctx, generates, warn_if_untrained
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import LoadOptions
+from pyggml.options.chat_defaults import chat_defaults, with_defaults
 from pyggml.options.recommended import recommended
 from pyggml.tokenizer.hugging_face import tokenizer_for
 from pyggml.types import Completion, EngineStats, SamplingParams
@@ -49,12 +52,12 @@ from pyggml.units import percent_text
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyggml._keywords import SamplingOverrides
+    from pyggml._keywords import ChatKeywords, SamplingOverrides
     from pyggml.chat.async_stream import AsyncChatStream
     from pyggml.generation.async_stream import AsyncStream
 
 
-class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
+class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
     """A loaded model that generates text. Safe to call from any thread or task; requests are computed in batches.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
@@ -70,7 +73,8 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
         family: the model's :class:`~pyggml.families.Family`.
         stop_tokens: token id -> text of each token that ends a generation, the family's most common one first.
         recommended_sampling: SamplingParams recommended by the model's authors, from ``generation_config.json`` or
-            ``general.sampling.*``; None: no recommendation. Not used unless you pass it: the default is greedy.
+            ``general.sampling.*``; None: no recommendation. The default of chats, not of completions.
+        chat_defaults: SamplingParams of chats that set none: those recommended, or else a temperature of 0.8.
     """
 
     _instead_of_a_copy = "share this one between threads and tasks; another process loads its own"
@@ -110,16 +114,23 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
         self.tokenizer = tokenizer_for(model, opened.tokenizer)
         self._own_templates = templates_or_none(model, options.chat_template)
         self.n_ctx = checked_n_ctx(model, opened.n_ctx)
+        warn_if_untrained(model, self.n_ctx, options)
         self.n_parallel = options.n_parallel
         recommendation = recommended(model.metadata, self.n_ctx)
         for note in recommendation.notes:
             logger.warning("%s: %s", model.path, note)
         self.recommended_sampling = recommendation.params
+        self.chat_defaults = with_defaults({}, chat_defaults(recommendation.params))
         self.memory: tuple[DeviceMemory, ...] = ()
         self._waits_for_capacity = options.queue_full == "wait"
         self._isolated = isolated
         encoder = partial(
-            GrowingContext, model, n_ctx=self.n_ctx, n_threads=options.n_threads, deterministic=options.deterministic
+            GrowingContext,
+            model,
+            n_ctx=self.n_ctx,
+            n_threads=options.n_threads,
+            deterministic=options.deterministic,
+            rope=options,
         )
         self._embedder = Embedder(model, self.tokenizer, self.n_ctx, isolated.passes if isolated else encoder)
         self._own_engine: Engine | None = None
@@ -127,6 +138,7 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
             self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory
         elif generates(model):
             self._own_engine, self.memory = start_engine(model, options, self.n_ctx, self.stop_tokens)
+        logger.info("loaded %s", repr(self))  # a record must not keep the model alive
 
     # --- completions --------------------------------------------------------------------------------------
 
@@ -209,117 +221,33 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
 
         return AsyncStream(self._engine, self._request(prompt, merge(params, overrides), parse_special))
 
-    def generate_batch(
-        self,
-        prompts: Iterable[Prompt],
-        params: SamplingParams | None = None,
-        *,
-        parse_special: bool = True,
-        progress: Progress | None = None,
-        **overrides: Unpack[SamplingOverrides],
-    ) -> list[Completion]:
-        """Generate a completion for each of many prompts, and return them in the order of the prompts.
-
-        At most twice ``n_parallel`` requests are in flight, so thousands of prompts need no more memory than their
-        results. If the queue is full, this waits, whatever ``queue_full`` is; each prompt's ``timeout_s`` counts from
-        its submission.
-
-        Args:
-            prompts: any iterable, read as the work proceeds.
-            params: used for every prompt.
-            parse_special: as for :meth:`generate`.
-            progress: called on this thread after each completion, with the number of completions so far and the number
-                of prompts (None if ``prompts`` has no length).
-            **overrides: as for :meth:`generate`.
-
-        Raises:
-            As :meth:`generate`, for the first prompt that fails, with a note of its index on Python 3.11 and later; the
-            others are cancelled and their results lost. So are they if ``progress`` or ``prompts`` raises.
-        """
-        params = merge(params, overrides)
-        return Batch.of_prompts(prompts, params, self.tokenizer, parse_special, progress).run(self._engine)
-
-    async def agenerate_batch(
-        self,
-        prompts: Iterable[Prompt],
-        params: SamplingParams | None = None,
-        *,
-        parse_special: bool = True,
-        progress: Progress | None = None,
-        **overrides: Unpack[SamplingOverrides],
-    ) -> list[Completion]:
-        """As :meth:`generate_batch`, for coroutines; ``prompts`` is read and ``progress`` called in the event loop."""
-        from asyncio import to_thread  # imported late to keep "import pyggml" fast
-
-        params = await to_thread(without_schema, merge(params, overrides))
-        return await Batch.of_prompts(prompts, params, self.tokenizer, parse_special, progress).arun(self._engine)
-
-    def generate_n(
-        self,
-        prompt: Prompt,
-        n: int,
-        params: SamplingParams | None = None,
-        *,
-        parse_special: bool = True,
-        **overrides: Unpack[SamplingOverrides],
-    ) -> list[Completion]:
-        """Generate ``n`` completions of one prompt, which is computed once and shared.
-
-        The first completion computes the prompt, and the others start from its KV cache, as their ``cached_tokens``
-        show. If the prompt is short (about thirty tokens), they do not wait for the first but compute it themselves.
-        With ``prefix_cache=False``, and for recurrent models, each completion computes the whole prompt.
-
-        Requests in flight, a full queue and ``timeout_s`` are handled as by :meth:`generate_batch`.
-
-        Args:
-            prompt: as for :meth:`generate`.
-            n: number of completions, at least 1.
-            params: used for all completions. With a ``seed``, they use that seed, the next one, and so on; without,
-                each uses a random seed. Greedy completions are all the same.
-            parse_special: as for :meth:`generate`.
-            **overrides: as for :meth:`generate`.
-
-        Raises:
-            As :meth:`generate`.
-        """
-        params = merge(params, overrides)
-        return Batch.of_one_prompt(prompt, n, params, self.tokenizer, parse_special).run(self._engine)
-
-    async def agenerate_n(
-        self,
-        prompt: Prompt,
-        n: int,
-        params: SamplingParams | None = None,
-        *,
-        parse_special: bool = True,
-        **overrides: Unpack[SamplingOverrides],
-    ) -> list[Completion]:
-        """As :meth:`generate_n`, for coroutines. Cancelling the task cancels all the completions."""
-        from asyncio import to_thread
-
-        params = merge(params, overrides)
-        batch = await to_thread(Batch.of_one_prompt, prompt, n, params, self.tokenizer, parse_special)
-        return await batch.arun(self._engine)
-
     @overload
     async def forward(
-        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: Literal[False] = False
+        self, prompt: Prompt, sample_len: int = ..., *, parse_special: bool = True, completion: Literal[False] = False
     ) -> str: ...
 
     @overload
     async def forward(
-        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: Literal[True]
+        self, prompt: Prompt, sample_len: int = ..., *, parse_special: bool = True, completion: Literal[True]
     ) -> Completion: ...
 
     @overload
     async def forward(
-        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: bool
+        self, prompt: Prompt, sample_len: int = ..., *, parse_special: bool = True, completion: bool
     ) -> str | Completion: ...
 
+    @with_hints("forward")
     async def forward(
-        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: bool = False
+        self,
+        prompt: Prompt,
+        sample_len: int = SamplingParams.max_tokens,
+        *,
+        parse_special: bool = True,
+        completion: bool = False,
     ) -> str | Completion:
         """Generate at most ``sample_len`` tokens greedily. Cancelling the task cancels the generation.
+
+        Each call has a context of its own: nothing carries over from one to the next.
 
         Args:
             prompt: as for :meth:`generate`.
@@ -343,15 +271,40 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
 
     # --- chat ---------------------------------------------------------------------------------------------
 
-    @chat_method
-    def chat(self, request: ChatRequest) -> ChatCompletion:  # noqa: D417
+    if TYPE_CHECKING:
+
+        @overload
+        def chat(
+            self,
+            messages: Messages,
+            tools: Tools | None = None,
+            params: SamplingParams | None = None,
+            *,
+            n: None = None,
+            **options: Unpack[ChatKeywords],
+        ) -> ChatCompletion: ...
+
+        @overload
+        def chat(
+            self,
+            messages: Messages,
+            tools: Tools | None = None,
+            params: SamplingParams | None = None,
+            *,
+            n: int,
+            **options: Unpack[ChatKeywords],
+        ) -> list[ChatCompletion]: ...
+
+    @overloaded_chat_method
+    def chat(self, request: ChatRequest, n: int | None = None) -> ChatCompletion | list[ChatCompletion]:  # noqa: D417
         """Answer a conversation.
 
         Args:
             messages: the conversation so far: ChatMessages, or mappings in OpenAI's format. You can pass back the
                 message of an earlier answer unchanged.
             tools: tools that the model may call: Python functions, or descriptions in OpenAI's format.
-            params: sampling parameters; None: greedy defaults. ``stop`` strings apply to everything the model writes.
+            params: sampling parameters, all of them; None: :attr:`chat_defaults`. ``stop`` strings apply to everything
+                the model writes.
             tool_choice: "auto": call tools or answer; "none": only answer; "required": call at least one tool; or the
                 name of the tool to call.
             parallel_tool_calls: allow several calls in one answer.
@@ -362,7 +315,10 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
             template_kwargs: additional variables for the template, such as ``{"reasoning_effort": "low"}``.
             parse_special: interpret special tokens in messages. False: ``<|im_end|>`` in a message is plain text and
                 cannot end its turn, since messages, unlike prompts, often contain untrusted text.
-            **overrides: fields of SamplingParams that replace those of ``params``.
+            n: return a list of this many answers, which share the prompt's KV cache; seeds as for :meth:`generate_n`.
+                None: return one answer.
+            **overrides: fields of SamplingParams that replace those of ``params``. They also turn off defaults that
+                contradict them.
 
         Returns:
             The answer. If it was cut off, for instance by ``max_tokens``, it may end within a tool call.
@@ -372,6 +328,8 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
             InferError: as :meth:`LLM.generate`.
         """
         request.is_streamed = False
+        if n is not None:
+            return of_one_prompt(request, n, self._engine).run(self._engine)
         return ChatStream(request, self._engine.enqueue(request)).finish()
 
     @chat_method
@@ -385,12 +343,41 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
         """
         return ChatStream(request, self._engine.enqueue(request))
 
-    @chat_method
-    async def achat(self, request: ChatRequest) -> ChatCompletion:
+    if TYPE_CHECKING:
+
+        @overload
+        async def achat(
+            self,
+            messages: Messages,
+            tools: Tools | None = None,
+            params: SamplingParams | None = None,
+            *,
+            n: None = None,
+            **options: Unpack[ChatKeywords],
+        ) -> ChatCompletion: ...
+
+        @overload
+        async def achat(
+            self,
+            messages: Messages,
+            tools: Tools | None = None,
+            params: SamplingParams | None = None,
+            *,
+            n: int,
+            **options: Unpack[ChatKeywords],
+        ) -> list[ChatCompletion]: ...
+
+    @overloaded_chat_method
+    async def achat(self, request: ChatRequest, n: int | None = None) -> ChatCompletion | list[ChatCompletion]:
         """As :meth:`chat`, for coroutines. Cancelling the task cancels the generation."""
+        from asyncio import to_thread
+
         from pyggml.chat.async_stream import AsyncChatStream
 
-        return await AsyncChatStream(self._engine, request).finish()
+        if n is None:
+            return await AsyncChatStream(self._engine, request).finish()
+        request.is_streamed = False
+        return await (await to_thread(of_one_prompt, request, n, self._engine)).arun(self._engine)
 
     @chat_method
     def astream_chat(self, request: ChatRequest) -> AsyncChatStream:
@@ -460,19 +447,21 @@ class LLM(EmbeddingMethods, ClosableOwner, HintedObject):
             tools: as for :meth:`chat`.
             add_generation_prompt: end with the start of the assistant's turn.
             chat_template: replaces the model's; as for :meth:`chat_templates`.
-            **kwargs: variables for the template, such as ``enable_thinking=False``. ``tokenize=False``, as for
-                transformers, has no effect.
+            **kwargs: variables for the template, such as ``enable_thinking=False``, or a mapping of them as
+                ``template_kwargs``. ``thinking`` is as for :meth:`chat`. ``tokenize=False``, as for transformers, has
+                no effect.
 
         Raises:
             InvalidParameterError: there is no template, the messages are malformed, or the template rejects them.
             UnknownParameterError: a variable is a parameter of transformers' method of this name.
         """
-        variables = _variables(kwargs)
+        thinking = kwargs.pop("thinking", None)
         prompt = self.chat_templates(chat_template).render(
             checked_messages(messages),
             tools=[tool.as_json() for tool in checked_tools(tools).values()],
             add_generation_prompt=add_generation_prompt,
-            template_kwargs=variables,
+            thinking=thinking,
+            template_kwargs=_variables(kwargs),
         )
         return prompt.text
 
@@ -549,7 +538,11 @@ def _variables(given: dict[str, Any]) -> dict[str, Any]:
     """A template's variables, without the parameters of transformers' method that are turned off."""
     others = hints("template")
     reject_parameters((name for name, value in given.items() if value), others)
-    return {name: value for name, value in given.items() if name not in others}
+    variables = {name: value for name, value in given.items() if name not in others}
+    for name in ("template_kwargs", "chat_template_kwargs"):
+        if isinstance(variables.get(name), Mapping):
+            variables |= variables.pop(name)
+    return variables
 
 
 LLM.chat.completions = Completions()  # type: ignore[attr-defined]  # as OpenAI's client has "create"

@@ -35,8 +35,9 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         rpc: ... Separate several with commas; a list works too. ``device`` "auto" uses all of their devices together
             with this machine's GPUs, and "rpc:0" names the first. After a host is lost, every request raises
             HostLostError.
-        n_ctx: ... All running requests share it, and a request that runs alone may use all of it. None: the model's
-            training length, at most 8,192. "auto": the training length, or less if needed to leave a tenth of the
+        n_ctx: ... All running requests share it, and a request that runs alone may use all of it. A UserWarning says
+            if it is beyond the model's training length, as scaled by the options below. None: that length, at most
+            8,192. "auto": the training length, or less if needed to leave a tenth of the
             available memory free.
         n_parallel: ... 1 to 256.
         n_batch: ... At least n_parallel.
@@ -53,6 +54,8 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             ``timeout_s``.
         progress: ... First while files are downloaded, again while a directory is imported, and again while the weights
             load. Returning False stops it.
+        outtype: ... Weights are quantised while they are imported, in one pass, so that the disk need not hold them in
+            their own precision. Not for a GGUF file, which :func:`pyggml.quantize` converts.
         chat_template: ... See :meth:`LLM.chat_templates`. A call may name another.
         isolate: ... Requests in flight raise EngineError, and the next call starts another process.
             ``llm.stats().n_restarts`` counts. ``docs/explanation/process-isolation.md`` lists the costs.
@@ -61,7 +64,8 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.
         DownloadError: the download failed.
         MissingPackageError: downloading needs ``huggingface_hub``, which is not installed.
-        DiskFullError: the disk has too little space for the download or the import.
+        DiskFullError: the disk has too little space for the download or the import; names the largest ``outtype`` that
+            would fit.
         DeviceError: there is no such device.
         OutOfMemoryError: the model does not fit; names required and available bytes, and settings that fit. Raised
             before the weights are read.

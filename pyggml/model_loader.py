@@ -15,6 +15,7 @@ from pyggml.files.model_files import gguf_at
 from pyggml.hub import is_reference
 from pyggml.importer.cache import imported
 from pyggml.importer.convert import Accept
+from pyggml.importer.encoding import require_outtype
 from pyggml.memory.estimate import require_memory, resolve
 from pyggml.memory.planner import Planner
 from pyggml.options import LoadOptions, PlacementOptions
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     TokenizerChoice: TypeAlias = str | os.PathLike[str] | Tokenizer | HuggingFace | None
 
 # Options that cannot change once a model is open.
-_BEFORE_OPENING = (*fields_of(PlacementOptions), "rpc", "rpc_key", "progress", "isolate")
+_BEFORE_OPENING = (*fields_of(PlacementOptions), "rpc", "rpc_key", "outtype", "progress", "isolate")
 
 
 class Opened(NamedTuple):
@@ -56,7 +57,7 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     tokenizer = _require_files(source, options)
     with connected(options.rpc, options.rpc_key) as devices_of_hosts:
         placement = resolve_placement(options, devices_of_hosts)
-        path = model_file(source, options.progress, tokenizer, accept)
+        path = model_file(source, options.progress, tokenizer, accept, options.outtype)
         n_ctx, placement = _plan(path, options, placement)
         model = Model(path, placement=placement, progress=options.progress)
         return Opened(model, tokenizer, n_ctx)
@@ -68,7 +69,7 @@ def fetch_file(source: Source, options: LoadOptions, accept: Accept | None = Non
     Args and errors as :func:`open_model`.
     """
     tokenizer = _require_files(source, options)
-    return model_file(source, options.progress, tokenizer, accept), tokenizer
+    return model_file(source, options.progress, tokenizer, accept, options.outtype), tokenizer
 
 
 def take_over(model: Model, options: LoadOptions) -> Opened:
@@ -88,7 +89,11 @@ def take_over(model: Model, options: LoadOptions) -> Opened:
 
 
 def model_file(
-    source: Source, progress: Progress | None = None, tokenizer: object = None, accept: Accept | None = None
+    source: Source,
+    progress: Progress | None = None,
+    tokenizer: object = None,
+    accept: Accept | None = None,
+    outtype: str = "auto",
 ) -> Path:
     """Return the GGUF file that ``source`` names. A Hugging Face directory is imported first, unless it is cached.
 
@@ -97,13 +102,20 @@ def model_file(
         progress: called while a directory is imported.
         tokenizer: the tokenizer to use; a wrong one is refused before the import, which may take minutes.
         accept: called with the GGUF file, and before an import with one without weights; raises to refuse a file.
+        outtype: type of the weights that a directory is imported with.
 
     Raises:
         As :func:`pyggml.load`.
     """
+    outtype = require_outtype(outtype)
     found = identify(source, progress)
     if found.format == "huggingface":
-        path = imported(found, progress=progress, tokenizer=tokenizer, accept=accept)
+        path = imported(found, outtype, progress, tokenizer, accept)
+    elif outtype != "auto":
+        raise InvalidParameterError(
+            f"outtype={outtype!r} is for directories, and {found.path} is a GGUF file: pyggml.quantize(path, out, "
+            f"{outtype!r}) writes a file of that type"
+        )
     else:
         path = found.path
     if accept is not None:

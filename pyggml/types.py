@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from pyggml._core import json_forms
+from pyggml._core.cached_property import cached_property
+from pyggml._core.checks import shown
 from pyggml._core.hints import hints
-from pyggml._core.json_forms import JSONReady, NamesTokens, Result
+from pyggml._core.json_forms import JSONReady, NamesTokens, Origin, Result
+from pyggml._core.json_forms import TextOffsets as TextOffsets
+from pyggml.errors import OutputParsingError
 from pyggml.options.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
 from pyggml.options.sampling import Grammar as Grammar
 from pyggml.options.sampling import SamplingParams as SamplingParams
+from pyggml.schema.typed_values import parse_output
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "timeout"]
 
@@ -63,7 +68,7 @@ class TokenLogprob(NamedTuple):
 
 
 class TokenLogprobs(NamedTuple):
-    """The log probability of one token of a text and of its alternatives: the log-softmax of the model's raw logits.
+    """The log probability of one token of a text and of its alternatives; see ``logprobs_mode``.
 
     Attributes:
         token_id: the token in the text.
@@ -84,8 +89,9 @@ class Completion(Result):
         text: the generated text, without stop tokens or stop strings.
         token_ids: the generated tokens, without the stop token; with a stop string, up to the token that
             completed it.
-        finish_reason: "stop", "length" (max_tokens or the end of the context), "cancelled" or "timeout".
-        stop_reason: with "stop", the stop string or the stop token's id.
+        finish_reason: "stop", "length", "cancelled" or "timeout".
+        stop_reason: with "stop", the stop string or the stop token's id; with "length", the limit that was reached:
+            "max_tokens", "context" or "repetition" (the repetition guard); else None.
         prompt_tokens: length of the prompt in tokens.
         cached_tokens: number of prompt tokens taken from the cache instead of being computed.
         timings: duration of each phase.
@@ -103,9 +109,46 @@ class Completion(Result):
     timings: Timings
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
+    _json_schema: InitVar[Any] = field(default=None, kw_only=True)
+    _origin: InitVar[Origin | None] = field(default=None, kw_only=True)
 
     _hints = hints("completion")
     _openai = ("text_completion", "cmpl")
+
+    def __post_init__(self, _json_schema: Any, _origin: Origin | None) -> None:
+        """Keep what is no field, so that tools which convert dataclasses to JSON do not see it."""
+        self._keep(_json_schema=_json_schema, _origin=_origin)
+
+    @cached_property
+    def parsed(self) -> Any:
+        """The output in the form that ``json_schema`` or ``response_format`` requested, parsed on first access.
+
+        With a type, an object of this type (a pydantic model, a dataclass, ``list[int]`` ...); with a schema, the JSON
+        value; without, or if the model called tools instead, None.
+
+        Raises:
+            OutputParsingError: the output was cut off, so that ``finish_reason`` is not "stop", or the type's own
+                checks, such as a pydantic validator, reject it.
+        """
+        if self._json_schema is None or self.finish_reason == "tool_calls":
+            return None
+        if self.finish_reason != "stop":
+            advice = ": raise max_tokens" if self.finish_reason == "length" else ""
+            raise OutputParsingError(f"the output was cut off (finish_reason {self.finish_reason!r}){advice}")
+        try:
+            return parse_output(self._json_schema, self._content)
+        except OutputParsingError as error:
+            if not isinstance(self.stop_reason, str):
+                raise
+            raise OutputParsingError(
+                f"the stop string {shown(self.stop_reason)} ended the output, perhaps too early: leave it out of stop; "
+                f"{error}"
+            ) from error.__cause__
+
+    @property
+    def _content(self) -> str:
+        """The text that follows the requested form."""
+        return self.text
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
         return _text_choice(self, tokenizer)
@@ -141,9 +184,14 @@ class Chunk(Result):
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     logprobs: list[TokenLogprobs] | None = None
+    _origin: InitVar[Origin | None] = field(default=None, kw_only=True)
 
     _hints = hints("chunk")
     _openai = ("text_completion", "cmpl")
+
+    def __post_init__(self, _origin: Origin | None) -> None:
+        """Keep what is no field."""
+        self._keep(_origin=_origin)
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
         return _text_choice(self, tokenizer)
@@ -153,7 +201,7 @@ def _text_choice(result: Completion | Chunk, tokenizer: NamesTokens | None) -> d
     return {
         "text": result.text,
         "logprobs": json_forms.text_logprobs(result.logprobs, tokenizer),
-        "finish_reason": json_forms.finish_reason(result.finish_reason),
+        **json_forms.end(result.finish_reason, result.stop_reason),
     }
 
 

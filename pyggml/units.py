@@ -47,6 +47,11 @@ def percent_text(share: float) -> str:
     return "<1%" if 0 < share < 0.005 else f"{100 * share:.0f}%"
 
 
+def bits_per_weight(n_bytes: int, n_params: int) -> float:
+    """Return the bits that a weight takes on average, including scales, rounded to 3 digits; 0 without weights."""
+    return round(8 * n_bytes / n_params, 3) if n_params else 0.0
+
+
 def size_label(n_params: float) -> str:
     """Format ``134_515_008`` as "135M", as in names of models."""
     power = 0

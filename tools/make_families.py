@@ -66,11 +66,16 @@ def _method_stub(name: str) -> str:
 
 def table_of_families() -> str:
     rows = [
-        (f"`{family.name}`: {family.title}", ", ".join(family.architectures), _codes(family.stop_tokens, " "))
+        (
+            f"`{family.name}`: {family.title}",
+            ", ".join(family.architectures),
+            _codes(family.stop_tokens, " "),
+            _codes(family.more_stop_tokens, " "),
+        )
         for family in sorted(families.FAMILIES, key=lambda family: family.name)
     ]
-    every_other = (f"`{families.GENERIC.name}`", "every other", "what the file and the engine say")
-    return _table(("family", "GGUF architecture", "stop tokens"), [*rows, every_other])
+    every_other = (f"`{families.GENERIC.name}`", "every other", "what the file and the engine say", "")
+    return _table(("family", "GGUF architecture", "stop tokens", "published files add"), [*rows, every_other])
 
 
 def table_of_classes() -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, get_args, get_origin
 
 import pyggml
+import pyggml.chat.request
 from pyggml._core.fields import parameters_of
 from pyggml.options import EstimateOptions, LoadOptions
 from pyggml.options.sampling import SamplingParams
@@ -30,7 +31,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from pyggml._native.model import Progress
-from pyggml.options import All, Auto, QueueFull, SplitMode
+from pyggml.chat.request import ChatTemplate
+from pyggml.options import All, Auto, QueueFull, RopeScaling, SplitMode
 from pyggml.sampling import Grammar
 """
 #: Name -> the class whose fields become keywords, and the fields that do not.
@@ -43,7 +45,16 @@ KEYWORDS: dict[str, tuple[type, set[str]]] = {
 
 def page() -> str:
     """The whole text of the file."""
-    return "\n".join([HEAD, *(_typed_dict(name, cls, without) for name, (cls, without) in KEYWORDS.items())])
+    return "\n".join(
+        [HEAD, *(_typed_dict(name, cls, without) for name, (cls, without) in KEYWORDS.items()), _chat_keywords()]
+    )
+
+
+def _chat_keywords() -> str:
+    """The parameters of the chat methods that are keywords only, without those that set fields of SamplingParams."""
+    parameters = inspect.signature(pyggml.chat.request.chat_request).parameters.values()
+    lines = [f"    {each.name}: {each.annotation}\n" for each in parameters if each.kind is each.KEYWORD_ONLY]
+    return f"class ChatKeywords(SamplingOverrides, total=False):\n{''.join(lines)}"
 
 
 def _typed_dict(name: str, cls: type, without: set[str]) -> str:

@@ -52,6 +52,11 @@ def llama_server() -> Path:
     return _program("llama-server")
 
 
+def llama_simple() -> Path:
+    """Path of llama-simple, upstream's smallest greedy loop, built on the first call."""
+    return _program("llama-simple")
+
+
 def decode_speed(model: Path, n_tokens: int, n_threads: int) -> float:
     """Tokens per second that llama-bench decodes: one stream, one repetition after its own warm-up."""
     return bench(llama_bench(), model, n_threads, n_prompt=0, n_tokens=n_tokens)
@@ -147,8 +152,10 @@ def _build(name: str, programs: Sequence[str], options: Sequence[str]) -> Path:
     folder = SCRATCH / name
     missing = [program for program in programs if not (folder / "bin" / program).exists()]
     if missing:
-        _run("cmake", "-S", tree(), "-B", folder, *_OPTIONS, *options)
-        _run("cmake", "--build", folder, "--target", *missing, "--parallel", os.cpu_count() or 2)
+        # The interpreter's own cmake, if it has one, even outside of an activated environment.
+        cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "cmake"
+        _run(cmake, "-S", tree(), "-B", folder, *_OPTIONS, *options)
+        _run(cmake, "--build", folder, "--target", *missing, "--parallel", os.cpu_count() or 2)
     return folder / "bin"
 
 

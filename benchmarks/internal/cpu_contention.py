@@ -6,6 +6,8 @@ give the speed before and during the visit, from its first moment, and the time 
 llama-bench, with its default of one thread per core, meets the same neighbour process in the same round. The speed of
 one undisturbed compute thread is the most that can be kept while the neighbour has the other core.
 
+Then every core gets such a process, the model is loaded, and its first request is compared with later ones.
+
     python benchmarks/internal/cpu_contention.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
 """
 
@@ -35,6 +37,7 @@ import pyggml
 CALM_S = 3.0
 BUSY_S = 5.0
 AFTER_S = 4.0
+N_LATER = 3  # requests that the first one is compared with
 FULL_SPEED = 0.95  # fraction of the calm speed that counts as full speed
 N_UPSTREAM = 32  # tokens; with a neighbour they can take long
 _SAMPLE_S = 0.02
@@ -152,6 +155,21 @@ def visit_upstream(model: Path) -> Visit:
     return Visit(calm, busy, math.nan)
 
 
+def first_request(model: Path) -> float:
+    """Duration of the first request after loading while a process per core is busy, relative to later ones."""
+    seconds = []
+    with contextlib.ExitStack() as stack:
+        for _ in range(harness.n_cpus()):
+            stack.enter_context(busy_process())
+        time.sleep(1)
+        llm = stack.enter_context(pyggml.load(model, n_ctx=512))
+        for number in range(1 + N_LATER):
+            start = time.perf_counter()
+            llm.generate([number + 1] * 64, max_tokens=16, ignore_eos=True)
+            seconds.append(time.perf_counter() - start)
+    return seconds[0] / statistics.median(seconds[1:])
+
+
 def compare(name: str, rounds: int) -> list[harness.Claim]:
     """Measure both neighbours on one model."""
     model = model_file(name)
@@ -166,6 +184,8 @@ def compare(name: str, rounds: int) -> list[harness.Claim]:
             one_thread.append(calm_speed(modest) / visits["process"][-1].calm)
             for neighbour, seen in visits.items():
                 print(f"  round {n + 1}, {neighbour}: {seen[-1]}", flush=True)
+    first = [first_request(model) for _ in range(rounds)]
+    print(f"  first request after loading, busy processes on all cores: {' '.join(f'{each:.2f}' for each in first)}")
     kept = {neighbour: statistics.median(v.busy / v.calm for v in seen) for neighbour, seen in visits.items()}
     back = {neighbour: statistics.median(v.back_s for v in seen) for neighbour, seen in visits.items()}
     print(f"  llama-bench keeps {kept['llama-bench, process']:.0%} with the process")
@@ -175,6 +195,7 @@ def compare(name: str, rounds: int) -> list[harness.Claim]:
         harness.at_least(f"{name}: speed kept with a busy Python thread", kept["thread"], 0.75, "x"),
         harness.at_most(f"{name}: full speed back after the process", back["process"], 2.0, " s"),
         harness.at_most(f"{name}: full speed back after the thread", back["thread"], 2.0, " s"),
+        harness.at_most(f"{name}: first request with busy processes", statistics.median(first), 1.5, "x"),
     ]
 
 

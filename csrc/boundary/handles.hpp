@@ -135,8 +135,11 @@ void require_memory(const pyg_memory & memory, const std::string & what);
 // if there is none.
 std::string missing_vocabulary(const gguf_context * gguf);
 
-// PYG_ERR_MODEL_LOAD for such a file.
+// PYG_ERR_MODEL_LOAD for such a file, and for one that is foreign, damaged or incomplete (model/gguf_file.hpp).
 void require_vocabulary(const char * path);
+
+// Metadata of a file; null if it has none, which the engine reports when it loads the file.
+gguf_context_ptr head_of(const std::string & path);
 
 // PYG_ERR_MODEL_LOAD for weights of types without kernels, and for sizes with which a computation would hang or fail,
 // as far as they can be checked statically; model/dry_run.hpp finds the rest.

@@ -26,23 +26,29 @@ std::deque<Line>     g_waiting;
 // Upstream logs some lines in parts (GGML_LOG_LEVEL_CONT continues the last one), so each thread collects until a
 // newline.
 thread_local std::string t_partial;
-thread_local int32_t     t_partial_level = PYG_LOG_INFO;
+thread_local int32_t     t_partial_level = PYG_LOG_DEBUG;
 
 thread_local int              t_muted = 0;
 thread_local pyg::LogBuffer * t_held  = nullptr;
 
-int32_t level_of(ggml_log_level level) {
+// Warnings of things that are as they should be. LLM itself warns, once, of contexts beyond the training length, which
+// upstream tells for each context and each plan. Contexts for embeddings return those of tokens, which are pooled
+// later.
+bool is_harmless(const char * text) {
+    return std::strstr(text, "> n_ctx_train") || std::strstr(text, "model default pooling_type is");
+}
+
+// Upstream tells each tensor and buffer at its level INFO, hundreds of lines for a model: details, to a program.
+int32_t level_of(ggml_log_level level, const char * text) {
     switch (level) {
-    case GGML_LOG_LEVEL_DEBUG:
-        return PYG_LOG_DEBUG;
     case GGML_LOG_LEVEL_WARN:
-        return PYG_LOG_WARN;
+        return is_harmless(text) ? PYG_LOG_DEBUG : PYG_LOG_WARN;
     case GGML_LOG_LEVEL_ERROR:
         return PYG_LOG_ERROR;
     case GGML_LOG_LEVEL_CONT:
         return t_partial_level;
     default:
-        return PYG_LOG_INFO;
+        return PYG_LOG_DEBUG;
     }
 }
 
@@ -66,7 +72,7 @@ void say(int32_t level, const std::string & text) {
     if (level >= PYG_LOG_WARN) {
         pyg::add_engine_error(text.c_str());
     }
-    if (level >= g_level.load(std::memory_order_relaxed)) {
+    if (!t_muted && level >= g_level.load(std::memory_order_relaxed)) {
         keep(level, text);
     }
 }
@@ -92,7 +98,7 @@ namespace pyg {
 // Also called from destructors: a line that cannot be allocated is lost.
 void on_engine_log(ggml_log_level level, const char * text, void *) noexcept {
     const int32_t kept_from = t_muted ? PYG_LOG_OFF : g_level.load(std::memory_order_relaxed);
-    const int32_t own_level = level_of(level);
+    const int32_t own_level = level_of(level, text);
     t_partial_level         = own_level;
     if (own_level < kept_from && own_level < PYG_LOG_WARN) {
         return;  // the common case costs two comparisons

@@ -13,7 +13,8 @@ namespace pyg {
 // Log callback of ggml and llama. Any thread.
 void on_engine_log(ggml_log_level level, const char * text, void * user_data) noexcept;
 
-// While it lives, engine messages on this thread below warnings are dropped: for internal work.
+// While it lives, engine messages on this thread are not logged: for internal work. Exceptions still have its warnings
+// and errors.
 class LogMute : NonCopyable {
   public:
     LogMute();

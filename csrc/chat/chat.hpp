@@ -8,6 +8,7 @@
 #include "chat/template_limits.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace pyg {
 
@@ -68,11 +69,22 @@ struct OutputFormat {
     common_peg_arena   grammar;  // empty: the whole output is content
 };
 
-// Tools for a template without tool support.
+// The text around the parts of a call whose arguments are one JSON object, at its end.
+struct CallFormat {
+    std::string              section, begin;  // before the first call, and before each
+    std::vector<std::string> parts, behind;   // "name", "id" and "arguments", and the text behind each
+    std::string              between;         // two calls; may be empty
+    std::string              section_end;     // after the last call; may be empty
+    std::string              trigger;         // the first token of it all
+    std::vector<std::string> tokens;          // special tokens in these texts
+};
+
+// Tools that are called in a format that upstream does not parse.
 struct GenericTools {
-    common_json tools;  // as in a request
-    bool        required;
-    bool        parallel;
+    common_json               tools;  // as in a request
+    bool                      required;
+    bool                      parallel;
+    std::optional<CallFormat> format;  // of the template; without it, JSON between tags
 };
 
 // Grammar of what the parser reads; a lazy one starts at the opening of a tool call.

@@ -168,6 +168,7 @@ common_json prompt_json(const common_chat_params & params, const common_chat_tem
                         const llama_vocab * vocab) {
     return {
         {"text", params.prompt},
+        {"generation_prompt", params.generation_prompt},
         {"grammar", params.grammar},
         {"grammar_lazy", params.grammar_lazy},
         {"grammar_prefix", grammar_prefix(params, inputs)},
@@ -177,6 +178,32 @@ common_json prompt_json(const common_chat_params & params, const common_chat_tem
         {"thinking_start", params.thinking_start_tag},
         {"thinking_ends", params.thinking_end_tags},
     };
+}
+
+std::optional<pyg::CallFormat> call_format_of(const common_json & request) {
+    if (!request.contains("call_format")) {
+        return std::nullopt;
+    }
+    const common_json & given = request.at("call_format");
+    const auto          text  = [&](const char * key) { return given.at(key).get<std::string>(); };
+    const auto          texts = [&](const char * key) { return given.at(key).get<std::vector<std::string>>(); };
+    return pyg::CallFormat{text("section"), text("begin"),       texts("parts"),  texts("behind"),
+                           text("between"), text("section_end"), text("trigger"), texts("tokens")};
+}
+
+// Where the real prompt ends with less than the engine's, which always tells a template whether to think, its answer
+// may begin with reasoning or without: the parser and the grammar get only the common part.
+void keep_what_the_prompt_ends_with(common_chat_params & params, const std::string & prompt_end) {
+    const std::string & begun   = params.generation_prompt;
+    const std::string & tag     = params.thinking_start_tag;
+    const std::string   opening = begun.substr(0, tag.empty() ? std::string::npos : begun.find(tag));
+    const size_t        n_least = opening.find_last_not_of(" \n") + 1;
+    for (size_t n = begun.size(); n >= n_least && n > 0; n--) {
+        if (string_ends_with(prompt_end, begun.substr(0, n))) {
+            params.generation_prompt.resize(n);
+            return;
+        }
+    }
 }
 
 struct Rendered {
@@ -199,16 +226,20 @@ Rendered render(const common_chat_templates & templates, const llama_vocab * voc
     const common_json                  request = common_json::parse(request_json);
     const common_chat_templates_inputs inputs  = inputs_of(request);
     common_chat_params                 params  = common_chat_templates_apply(&templates, inputs);
+    const std::string                  begun   = params.generation_prompt;
+    keep_what_the_prompt_ends_with(params, text_or_empty(request, "prompt_end"));
     keep_calls_without_tag(params, inputs);
     if (request.contains("generic_tools")) {
         pyg::add_tool_calls(params,
                             {request.at("generic_tools"), inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED,
-                             inputs.parallel_tool_calls});
+                             inputs.parallel_tool_calls, call_format_of(request)});
     }
 
-    Rendered rendered;
-    rendered.json     = prompt_json(params, inputs, vocab).dump_safe();
-    const auto format = std::make_shared<const pyg::OutputFormat>(
+    Rendered    rendered;
+    common_json info          = prompt_json(params, inputs, vocab);
+    info["generation_prompt"] = begun;
+    rendered.json             = info.dump_safe();
+    const auto format         = std::make_shared<const pyg::OutputFormat>(
         pyg::OutputFormat{params.format, std::move(params.generation_prompt), std::move(params.parser)});
     rendered.parser = std::make_unique<pyg_chat_parser>(std::make_unique<pyg::OutputParser>(format));
     return rendered;

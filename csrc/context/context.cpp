@@ -96,10 +96,14 @@ void require_kinds(const Model & model, const pyg_context_options & options) {
     require_between("flash_attn", options.flash_attn, LLAMA_FLASH_ATTN_TYPE_AUTO, LLAMA_FLASH_ATTN_TYPE_ENABLED);
     require_between("pooling", options.pooling, LLAMA_POOLING_TYPE_UNSPECIFIED, LLAMA_POOLING_TYPE_RANK);
     require_between("attention", options.attention, LLAMA_ATTENTION_TYPE_UNSPECIFIED, LLAMA_ATTENTION_TYPE_NON_CAUSAL);
-    require_between("rope_scaling", options.rope_scaling, LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED,
+    require_between("rope_scaling_type", options.rope_scaling_type, LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED,
                     LLAMA_ROPE_SCALING_TYPE_MAX_VALUE);
     require_at_least_0("rope_freq_base", options.rope_freq_base);
     require_at_least_0("rope_freq_scale", options.rope_freq_scale);
+    for (const float value :
+         {options.yarn_ext_factor, options.yarn_attn_factor, options.yarn_beta_fast, options.yarn_beta_slow}) {
+        require_at_least_0("a yarn option", std::max(value, 0.0f));  // negative: the model's
+    }
     if (options.pooling == LLAMA_POOLING_TYPE_RANK && !pyg::has_classifier(model.raw)) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "rank pooling needs a model with a classification head, but %s has none",
                    model.path.c_str());
@@ -280,9 +284,14 @@ llama_context_params context_params(const Model & model, const pyg_context_optio
     params.flash_attn_type   = static_cast<llama_flash_attn_type>(options.flash_attn);
     params.pooling_type      = static_cast<enum llama_pooling_type>(options.pooling);
     params.attention_type    = static_cast<llama_attention_type>(options.attention);
-    params.rope_scaling_type = static_cast<llama_rope_scaling_type>(options.rope_scaling);
+    params.rope_scaling_type = static_cast<llama_rope_scaling_type>(options.rope_scaling_type);
     params.rope_freq_base    = options.rope_freq_base;
     params.rope_freq_scale   = options.rope_freq_scale;
+    params.yarn_ext_factor   = options.yarn_ext_factor;
+    params.yarn_attn_factor  = options.yarn_attn_factor;
+    params.yarn_beta_fast    = options.yarn_beta_fast;
+    params.yarn_beta_slow    = options.yarn_beta_slow;
+    params.yarn_orig_ctx     = options.yarn_orig_ctx;
     params.embeddings        = options.embeddings;
     params.offload_kqv       = options.offload_kqv;
     params.op_offload        = options.op_offload;
@@ -304,7 +313,11 @@ pyg_context_options pyg_context_default_options(void) {
     options.flash_attn                  = upstream.flash_attn_type;
     options.pooling                     = upstream.pooling_type;
     options.attention                   = upstream.attention_type;
-    options.rope_scaling                = upstream.rope_scaling_type;
+    options.rope_scaling_type           = upstream.rope_scaling_type;
+    options.yarn_ext_factor             = upstream.yarn_ext_factor;
+    options.yarn_attn_factor            = upstream.yarn_attn_factor;
+    options.yarn_beta_fast              = upstream.yarn_beta_fast;
+    options.yarn_beta_slow              = upstream.yarn_beta_slow;
     options.offload_kqv                 = upstream.offload_kqv;
     options.op_offload                  = upstream.op_offload;
     options.kv_unified                  = true;  // sequences share all cells instead of each having a fixed part

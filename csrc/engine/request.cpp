@@ -1,5 +1,7 @@
 #include "engine/request.hpp"
 
+#include "engine/repetition.hpp"
+
 #include <algorithm>
 
 namespace {
@@ -30,15 +32,17 @@ namespace pyg {
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
                  const pyg_request_options & options)
     : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), logits(nullptr),
-      stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop), submitted_(Clock::now()),
+      stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop),
+      repetition_guard_(options.repetition_guard), submitted_(Clock::now()),
       deadline_(deadline_after(options.timeout_s)), waker_(options.waker ? shared_object(options.waker) : nullptr),
-      tag_(options.tag), logprobs_("logprobs", options.n_logprobs, model.n_vocab()),
+      tag_(options.tag), has_processed_logprobs_(options.processed_logprobs),
+      logprobs_("logprobs", options.n_logprobs, model.n_vocab()),
       prompt_logprobs_("prompt_logprobs", options.n_prompt_logprobs, model.n_vocab()) {
     tokens            = checked_prompt(model, n_ctx, prompt, n_prompt);
     needs_all_logits  = prompt_logprobs_.wanted();
     prefer_throughput = options.prefer_throughput;
-    if (max_tokens < 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "max_tokens must be 0 or more, not %d", max_tokens);
+    if (max_tokens < -1) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "max_tokens must be 0 or more, or -1 for no limit, not %d", max_tokens);
     }
     for (int32_t i = 0; i < options.n_stop; i++) {
         model.require_token(options.stop_token_ids[i], i);
@@ -71,7 +75,9 @@ void Request::prefilled(uint32_t n_tokens) {
 }
 
 void Request::record_logprobs(const float * row, int32_t n_vocab, int32_t token_id) {
-    logprobs_of(row, n_vocab, token_id, logprobs_.n_top(), scratch_logprobs_);
+    if (!processed_logprobs()) {
+        logprobs_of(row, n_vocab, token_id, logprobs_.n_top(), scratch_logprobs_);
+    }
     std::lock_guard<std::mutex> lock(mutex_);
     logprobs_.append(scratch_logprobs_);
 }
@@ -158,6 +164,12 @@ std::optional<pyg_finish> Request::interruption(Clock::time_point now) const {
 
 bool Request::is_stop(int32_t token_id) const {
     return std::binary_search(stop_token_ids_.begin(), stop_token_ids_.end(), token_id);
+}
+
+bool Request::repeats_itself() const {
+    const size_t n_generated = n_tokens() - n_prompt;
+    return repetition_guard_ && is_repetition_due(n_generated) &&
+           ends_in_repetition(tokens.data() + n_prompt, n_generated);
 }
 
 bool Request::has_ended() const {

@@ -40,8 +40,13 @@ class Request : public Task {
     TokenSampler * sampler() { return sampler_ ? &*sampler_ : nullptr; }
     bool           is_stop(int32_t token_id) const;
     bool           wants_logprobs() const { return logprobs_.wanted(); }
-    bool           is_full() const { return n_tokens() - n_prompt >= static_cast<uint32_t>(max_tokens); }
-    bool           in_prefill() const { return n_past < n_prompt; }
+    // Where the sampler puts the logprobs of the next token; null if they are computed from the row.
+    Logprobs * processed_logprobs() {
+        return wants_logprobs() && has_processed_logprobs_ ? &scratch_logprobs_ : nullptr;
+    }
+    bool is_full() const { return n_tokens() - n_prompt >= static_cast<uint32_t>(max_tokens); }
+    bool repeats_itself() const;  // and must end, therefore
+    bool in_prefill() const { return n_past < n_prompt; }
 
     // Return why the request should stop now, if it should. Cheap: called between the nodes of a graph.
     std::optional<pyg_finish> interruption(Clock::time_point now) const;
@@ -68,8 +73,8 @@ class Request : public Task {
     void       await_end();
 
     const uint32_t n_prompt;
-    const int32_t  max_tokens;
-    float * const  logits;  // destination of a logits request, else null
+    const int32_t  max_tokens;  // -1: no limit
+    float * const  logits;      // destination of a logits request, else null
 
   private:
     enum class Phase { WAITING, RUNNING, ENDED };
@@ -81,12 +86,14 @@ class Request : public Task {
 
     std::optional<TokenSampler>            sampler_;
     std::vector<int32_t>                   stop_token_ids_;  // sorted
+    const bool                             repetition_guard_ = false;
     const Clock::time_point                submitted_;
     const std::optional<Clock::time_point> deadline_;
     std::atomic<bool>                      cancelled_{false};
     std::function<void()>                  forward_cancel_;  // of a mirror, else empty
     std::shared_ptr<Waker>                 waker_;           // may be null
-    const uint64_t                         tag_ = 0;
+    const uint64_t                         tag_                    = 0;
+    const bool                             has_processed_logprobs_ = false;
     Logprobs                               scratch_logprobs_;  // scratch buffer of that thread
 
     mutable std::mutex      mutex_;

@@ -262,8 +262,9 @@ void Engine::sample(Sample & sample) {
     const auto start   = Clock::now();
     Request &  request = *sample.request;
     sample.status      = guard(&sample.error, [&] {
-        sample.token_id =
-            sample.logits ? request.sampler()->sample(sample.logits, n_vocab_) : device_sampler_.token(sample.row);
+        sample.token_id = sample.logits ? request.sampler()->sample(sample.logits, n_vocab_, request.n_logprobs(),
+                                                                    request.processed_logprobs())
+                                        : device_sampler_.token(sample.row);
         if (request.wants_logprobs() && !request.is_stop(sample.token_id)) {
             request.record_logprobs(sample.logits, n_vocab_, sample.token_id);
         }
@@ -283,7 +284,10 @@ std::optional<Engine::End> Engine::publish(const Sample & sample) {
     const bool no_cell_left = request.n_tokens() == n_ctx_;
     request.tokens.push_back(sample.token_id);
     request.publish(sample.token_id);
-    return request.is_full() || no_cell_left ? std::optional<End>(End{PYG_FINISH_LENGTH}) : std::nullopt;
+    if (request.is_full() || no_cell_left) {
+        return End{PYG_FINISH_LENGTH};
+    }
+    return request.repeats_itself() ? std::optional<End>(End{PYG_FINISH_REPETITION}) : std::nullopt;
 }
 
 // Publish the logits rows of a prefill chunk: the logits themselves, or the prompt's logprobs, after which the request

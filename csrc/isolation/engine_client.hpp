@@ -52,7 +52,7 @@ class EngineClient : NonCopyable, public std::enable_shared_from_this<EngineClie
         size_t                   n_tokens_left, n_prompt_rows_left;
 
         bool accept(const std::vector<int32_t> & tokens, const LogprobRows & rows, const LogprobRows & prompt_rows);
-        bool are_valid_ids(const std::vector<int32_t> & token_ids) const;
+        bool are_valid_ids(const std::vector<int32_t> & token_ids, int32_t least = 0) const;
     };
     struct Call {
         std::deque<std::pair<std::string, bool>> messages;  // the flag marks the last one

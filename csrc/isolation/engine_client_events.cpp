@@ -175,11 +175,11 @@ bool EngineClient::Entry::accept(const std::vector<int32_t> & tokens, const Logp
     }
     n_tokens_left -= tokens.size();
     n_prompt_rows_left -= prompt_rows.logprobs.size();
-    return are_valid_ids(tokens) && are_valid_ids(rows.top_ids) && are_valid_ids(prompt_rows.top_ids);
+    return are_valid_ids(tokens) && are_valid_ids(rows.top_ids, -1) && are_valid_ids(prompt_rows.top_ids);
 }
 
-bool EngineClient::Entry::are_valid_ids(const std::vector<int32_t> & token_ids) const {
-    return std::all_of(token_ids.begin(), token_ids.end(), [&](int32_t id) { return id >= 0 && id < n_vocab; });
+bool EngineClient::Entry::are_valid_ids(const std::vector<int32_t> & token_ids, int32_t least) const {
+    return std::all_of(token_ids.begin(), token_ids.end(), [&](int32_t id) { return id >= least && id < n_vocab; });
 }
 
 void EngineClient::on_reply(const Event & event, const char * data) {

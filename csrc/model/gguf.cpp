@@ -1,18 +1,10 @@
-// GGUF files. Broken files and invalid declarations are rejected before upstream sees them.
-#include "gguf.h"
-
-#include "boundary/engine_messages.hpp"
+// C entry points for GGUF files. Invalid declarations are rejected before upstream sees them.
 #include "boundary/handles.hpp"
-#include "ggml-cpp.h"
+#include "model/gguf_file.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 using pyg::fail;
 
@@ -21,64 +13,6 @@ struct pyg_gguf : pyg::PointerHandle<gguf_context_ptr, PYG_HANDLE_GGUF> {
 };
 
 namespace {
-
-struct FileCloser {
-    void operator()(std::FILE * file) const { std::fclose(file); }
-};
-
-using UniqueFile = std::unique_ptr<std::FILE, FileCloser>;
-
-// Open a regular file; *size is its length.
-UniqueFile open_file(const char * path, uint64_t * size) {
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // otherwise opening a named pipe would block
-    if (descriptor < 0) {
-        const bool missing = errno == ENOENT || errno == ENOTDIR;
-        throw fail(missing ? PYG_ERR_MODEL_NOT_FOUND : PYG_ERR_MODEL_LOAD, "%s cannot be opened: %s", path,
-                   std::strerror(errno));
-    }
-    UniqueFile file(fdopen(descriptor, "rb"));
-    if (!file) {
-        close(descriptor);
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
-    }
-    struct stat about;
-    if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s is %s; a .gguf file was expected", path,
-                   S_ISDIR(about.st_mode) ? "a directory" : "not a regular file");
-    }
-    if (about.st_size == 0) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s is empty; a .gguf file was expected", path);
-    }
-    *size = static_cast<uint64_t>(about.st_size);
-    return file;
-}
-
-gguf_context_ptr read_metadata(const char * path, std::FILE * file) {
-    gguf_context_ptr raw(gguf_init_from_file_ptr(file, {/*no_alloc =*/true, /*ctx =*/nullptr}));
-    if (!raw) {
-        const std::string messages = pyg::engine_error_text();
-        pyg::throw_if_out_of_memory(std::string("reading ") + path, messages);
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read as a GGUF file; the engine reports: %s", path,
-                   messages.c_str());
-    }
-    return raw;
-}
-
-// Upstream has checked that tensors are contiguous and that their sizes do not overflow, but not the file's length.
-void require_all_data(const char * path, const gguf_context * raw, uint64_t file_size) {
-    const uint64_t data_offset = gguf_get_data_offset(raw);
-    for (int64_t i = 0; i < gguf_get_n_tensors(raw); i++) {
-        const uint64_t room = file_size - data_offset;
-        const uint64_t end  = gguf_get_tensor_offset(raw, i) + gguf_get_tensor_size(raw, i);
-        if (end > room) {
-            throw fail(PYG_ERR_MODEL_LOAD,
-                       "%s is truncated: tensor \"%s\" needs %llu bytes of data, but the file holds %llu: copy or "
-                       "download it again",
-                       path, gguf_get_tensor_name(raw, i), static_cast<unsigned long long>(end),
-                       static_cast<unsigned long long>(room));
-        }
-    }
-}
 
 // Set a metadata value with set(gguf_context *).
 template <class Set>
@@ -132,6 +66,30 @@ void set_number(gguf_context * raw, const char * key, gguf_type type, const void
     default:
         return;  // excluded by number_type
     }
+}
+
+// Upstream lays out data by general.alignment only in files that it has parsed.
+void set_alignment(gguf_context_ptr & gguf, uint32_t alignment) {
+    if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s is %u; it must be a power of 2, such as %d",
+                   GGUF_KEY_GENERAL_ALIGNMENT, alignment, GGUF_DEFAULT_ALIGNMENT);
+    }
+    const bool changes = alignment != gguf_get_alignment(gguf.get());
+    if (changes && gguf_get_n_tensors(gguf.get()) > 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be set before the first tensor is added",
+                   GGUF_KEY_GENERAL_ALIGNMENT);
+    }
+    gguf_set_val_u32(gguf.get(), GGUF_KEY_GENERAL_ALIGNMENT, alignment);
+    if (!changes) {
+        return;
+    }
+    std::vector<uint8_t> head(gguf_get_meta_size(gguf.get()));
+    gguf_get_meta_data(gguf.get(), head.data());
+    gguf_context_ptr parsed(gguf_init_from_buffer(head.data(), head.size(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
+    if (!parsed) {
+        throw fail(PYG_ERR_ENGINE, "the metadata cannot be read back: %s", pyg::engine_error_text().c_str());
+    }
+    gguf = std::move(parsed);
 }
 
 void require_new_name(const gguf_context * raw, const char * name) {
@@ -197,21 +155,15 @@ ggml_tensor describe_tensor(const char * name, ggml_type type, const int64_t * n
 pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err) {
     *out = nullptr;
     return pyg::guard(err, [&] {
-        uint64_t         size = 0;
-        const UniqueFile file = open_file(path, &size);
-        gguf_context_ptr raw  = read_metadata(path, file.get());
-        require_all_data(path, raw.get(), size);
-        *out = new pyg_gguf(std::move(raw));
+        pyg::GgufHeader header = pyg::read_gguf_header(path);
+        pyg::require_all_data(path, header);
+        *out = new pyg_gguf(std::move(header.raw));
     });
 }
 
 pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * err) {
     *out = nullptr;
-    return pyg::guard(err, [&] {
-        uint64_t         size = 0;
-        const UniqueFile file = open_file(path, &size);
-        *out                  = new pyg_gguf(read_metadata(path, file.get()));
-    });
+    return pyg::guard(err, [&] { *out = new pyg_gguf(pyg::read_gguf_header(path).raw); });
 }
 
 pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err) {
@@ -224,6 +176,9 @@ void pyg_gguf_free(pyg_gguf * gguf) { pyg::free_handle(gguf); }
 struct gguf_context * pyg_gguf_get(pyg_gguf * gguf) { return gguf ? gguf->object.get() : nullptr; }
 
 pyg_status pyg_gguf_set_number(pyg_gguf * gguf, const char * key, int32_t type, const void * value, pyg_error * err) {
+    if (key && type == GGUF_TYPE_UINT32 && std::strcmp(key, GGUF_KEY_GENERAL_ALIGNMENT) == 0) {
+        return pyg::with(gguf, err, [&](pyg_gguf & self) { set_alignment(self.object, number_at<uint32_t>(value)); });
+    }
     return set_value(gguf, key, err, [&](gguf_context * raw) { set_number(raw, key, number_type(type), value); });
 }
 

@@ -7,11 +7,23 @@
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
 #include "context/forward.hpp"
-#include "gguf.h"
 #include "kernels/backend/c_api.h"
 #include "llama-cpp.h"
 #include "llama-ext.h"
 #include "llama-model.h"
+#include "model/gguf_file.hpp"
+
+#include <pthread.h>
+
+#ifdef __GLIBC__
+#    include <malloc.h>
+#endif
+
+#include <pthread.h>
+
+#ifdef __GLIBC__
+#    include <malloc.h>
+#endif
 
 #include <pthread.h>
 
@@ -35,15 +47,6 @@ constexpr uint64_t CONTEXT_BYTES          = 2 << 20;
 constexpr uint64_t VOCABULARY_ENTRY_BYTES = 132;
 
 constexpr int64_t MOST_TOKENS = 1 << 24;  // of a vocabulary whose embedding is in another file of a split set
-
-// Metadata of a file; null if it has none, which the engine reports when it loads the file.
-gguf_context_ptr head_of(const std::string & path) {
-    pyg::LogBuffer        held;
-    const pyg::GuardScope messages;
-    gguf_context_ptr      gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
-    held.drop();
-    return gguf;
-}
 
 // Rows of the embedding; 0 if no tensor has the usual name.
 int64_t n_vocab_of(const gguf_context * gguf) {
@@ -268,14 +271,14 @@ Shape::Shape(const std::string & file, std::shared_ptr<const Placement> where)
     params.no_alloc           = true;
     params.load_mode          = LLAMA_LOAD_MODE_NONE;
 
-    std::vector<llama_model_kv_override> overrides;
-    if (const gguf_context_ptr gguf = head_of(path)) {
-        const int64_t n_vocab = n_vocab_of(gguf.get());
-        overrides             = without_vocabulary(gguf.get(), n_vocab);
-        vocabulary_bytes      = ::vocabulary_bytes(gguf.get(), static_cast<uint64_t>(n_vocab));
-        params.kv_overrides   = overrides.empty() ? nullptr : overrides.data();
-    }
-    LogBuffer        held;      // warnings are logged when the model is really loaded
+    const gguf_context_ptr               gguf      = read_whole_gguf(path);
+    const int64_t                        n_vocab   = n_vocab_of(gguf.get());
+    std::vector<llama_model_kv_override> overrides = without_vocabulary(gguf.get(), n_vocab);
+
+    vocabulary_bytes    = ::vocabulary_bytes(gguf.get(), static_cast<uint64_t>(n_vocab));
+    params.kv_overrides = overrides.empty() ? nullptr : overrides.data();
+
+    const LogMute    quietly;   // warnings are logged when the model is really loaded
     const GuardScope messages;  // its vocabulary is skipped on purpose
     hosts = placement->hosts();
     llama_model_ptr loaded(load_model(path, params));
@@ -283,7 +286,6 @@ Shape::Shape(const std::string & file, std::shared_ptr<const Placement> where)
     if (!loaded) {
         throw load_failure(path.c_str());
     }
-    held.drop();
     require_computable(path.c_str(), *loaded);
     placement->require_matches(*loaded);
     raw = loaded.release();
@@ -299,11 +301,18 @@ std::string missing_vocabulary(const gguf_context * gguf) {
 }
 
 void require_vocabulary(const char * path) {
-    const gguf_context_ptr gguf    = head_of(path);
-    const std::string      missing = gguf ? missing_vocabulary(gguf.get()) : "";
+    const std::string missing = missing_vocabulary(read_whole_gguf(path).get());
     if (!missing.empty()) {
         throw fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, missing.c_str());
     }
+}
+
+gguf_context_ptr head_of(const std::string & path) {
+    LogBuffer        held;
+    const GuardScope messages;
+    gguf_context_ptr gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
+    held.drop();
+    return gguf;
 }
 
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params) {

@@ -4,65 +4,14 @@
 #include "boundary/handles.hpp"
 #include "llama-model.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 namespace {
 
 using pyg::fail;
-
-constexpr uint32_t GGUF_OLDEST_VERSION = 2;  // upstream reads 2 and 3
-
-// Check the first eight bytes of a GGUF file.
-void require_gguf_header(const char * path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
-    }
-    struct {
-        char     magic[4];
-        uint32_t version;
-    } header;
-    const bool is_whole = static_cast<bool>(file.read(reinterpret_cast<char *>(&header), sizeof(header)));
-    if (is_whole && std::memcmp(&header, "version ", sizeof(header)) == 0) {
-        throw fail(PYG_ERR_MODEL_LOAD,
-                   "%s only points to the model, as a clone without Git LFS leaves it: run git lfs pull in its "
-                   "directory, or download the file",
-                   path);
-    }
-    if (!is_whole || std::memcmp(header.magic, "GGUF", sizeof(header.magic)) != 0) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s is not a GGUF file: it does not begin with the GGUF header", path);
-    }
-    if (header.version < GGUF_OLDEST_VERSION || header.version > GGUF_VERSION) {
-        throw fail(PYG_ERR_MODEL_LOAD,
-                   "%s says it is GGUF version %u, but only versions %u to %d can be read (a huge number means the "
-                   "file has the other byte order)",
-                   path, header.version, GGUF_OLDEST_VERSION, GGUF_VERSION);
-    }
-}
-
-void require_model_file(const char * path) {
-    struct stat about;
-    if (stat(path, &about) != 0) {
-        if (errno == ENOENT || errno == ENOTDIR) {
-            throw fail(PYG_ERR_MODEL_NOT_FOUND, "there is no model file at %s", path);
-        }
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
-    }
-    if (S_ISDIR(about.st_mode)) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s is a directory; a .gguf file was expected", path);
-    }
-    if (about.st_size == 0) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s is empty; a .gguf file was expected", path);
-    }
-    require_gguf_header(path);
-}
 
 // Check the memory for weights that are not mapped: the kernel would overcommit, then kill the process.
 void require_room(const char * path) {
@@ -70,6 +19,24 @@ void require_room(const char * path) {
     if (size > available) {
         throw pyg::fail_out_of_memory(std::string("reading ") + path + " without mmap", size, available);
     }
+}
+
+// Return true if every tensor lies where a buffer may begin. Otherwise, with a general.alignment of 8 or 16, a file can
+// be read, but not mapped.
+bool is_aligned(const gguf_context * head) {
+    const size_t alignment = ggml_backend_buft_get_alignment(ggml_backend_cpu_buffer_type());
+    for (int64_t i = 0; head && i < gguf_get_n_tensors(head); i++) {
+        if ((gguf_get_data_offset(head) + gguf_get_tensor_offset(head, i)) % alignment != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool are_aligned(const gguf_context * head, const pyg::MappedFiles & parts) {
+    return is_aligned(head) && std::all_of(parts.begin() + 1, parts.end(), [](const auto & part) {
+               return is_aligned(pyg::head_of(part->path()).get());
+           });
 }
 
 // Return true if products of weights of this type are implemented. Other types are for activations, tables and internal
@@ -129,17 +96,18 @@ void require_rotations(const char * path, const llama_model & model) {
     }
 }
 
-llama_load_mode load_mode(const pyg_model_options & options) {
-    if (options.use_mlock) {
-        return options.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK;
+llama_load_mode load_mode(bool use_mmap, bool use_mlock) {
+    if (use_mlock) {
+        return use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK;
     }
-    return options.use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
+    return use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
 }
 
 std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & options) {
     auto model = std::make_shared<pyg::Model>();
-    model->path =
-        std::filesystem::absolute(path);  // read again to plan contexts, perhaps from another working directory
+    // Read again to plan contexts, perhaps from another working directory. An empty path has no absolute one.
+    std::error_code failure;
+    model->path       = std::filesystem::absolute(path, failure);
     model->vocab_only = options.vocab_only;
     if (options.placement) {
         model->placement = std::make_shared<const pyg::Placement>(*options.placement);
@@ -152,20 +120,26 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
         return model;
     }
     pyg::require_vocabulary(path);
-    if (!options.use_mmap && !options.vocab_only) {
+    const gguf_context_ptr head      = pyg::head_of(path);
+    bool                   is_mapped = options.use_mmap;
+    if (is_mapped && !options.vocab_only) {
+        model->files = pyg::watch_parts(path);
+        if (!are_aligned(head.get(), model->files)) {
+            is_mapped = false;
+            model->files.clear();
+        }
+    }
+    if (!is_mapped && !options.vocab_only) {
         require_room(path);
     }
     llama_model_params params          = model->placement->params();
     model->hosts                       = model->placement->hosts();
-    params.load_mode                   = load_mode(options);
+    params.load_mode                   = load_mode(is_mapped, options.use_mlock);
     params.vocab_only                  = options.vocab_only;
     params.check_tensors               = options.check_tensors;
     params.progress_callback           = options.progress;
     params.progress_callback_user_data = options.progress_data;
 
-    if (options.use_mmap && !options.vocab_only) {
-        model->files = pyg::watch_parts(path);
-    }
     model->raw = pyg::load_model(path, params);
     pyg::require_hosts(model->hosts);
     if (const pyg::MappedFile * const file = pyg::broken_one(model->files)) {
@@ -277,10 +251,7 @@ pyg_model_options pyg_model_default_options(void) {
 }
 
 pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err) {
-    return pyg::guard(err, [&] {
-        require_model_file(path);
-        *out = new pyg_model(load(path, *options));
-    });
+    return pyg::guard(err, [&] { *out = new pyg_model(load(path, *options)); });
 }
 
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err) { return pyg::close(model, err); }

@@ -1,6 +1,7 @@
 // Quantization mix: the types upstream's quantiser would choose, for a model described by its sizes or in a file.
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
+#include "boundary/log.hpp"
 #include "ggml-cpp.h"
 #include "llama-cpp.h"
 #include "model/quantizer_rules.hpp"
@@ -98,12 +99,14 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_quantiz
     for (size_t i = 0; i < n_tensors; i++) {
         pyg_quantization_mix_tensor & tensor = tensors[i];
         tensor.is_mixed                      = tensor_allows_quantization(&params, model.arch, all[i]);
+        tensor.needs_imatrix = tensor.is_fallback = false;
         if (!tensor.is_mixed) {
-            tensor.needs_imatrix = false;
             continue;
         }
-        const ggml_type type = choose(state, all[i], default_type, about[i], tensor.wanted);
-        tensor.type          = type;
+        const int       n_fallback = state.n_fallback;
+        const ggml_type type       = choose(state, all[i], default_type, about[i], tensor.wanted);
+        tensor.type                = type;
+        tensor.is_fallback         = state.n_fallback > n_fallback;
         tensor.needs_imatrix =
             tensor_requires_imatrix(tensor.name, type, mixture) || ggml_quantize_requires_imatrix(type);
     }
@@ -113,11 +116,17 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_quantiz
 
 pyg_status pyg_quantization_mix_types(const pyg_quantization_mix_model * model, int32_t ftype, bool has_imatrix,
                                       pyg_quantization_mix_tensor * tensors, size_t n_tensors, pyg_error * err) {
-    return pyg::guard(err, [&] { mix(*describe(*model), ftype, has_imatrix, tensors, n_tensors); });
+    return pyg::guard(err, [&] {
+        const pyg::LogMute quietly;  // the caller sees which types were chosen
+        mix(*describe(*model), ftype, has_imatrix, tensors, n_tensors);
+    });
 }
 
 pyg_status pyg_quantization_mix_types_of_file(const char * path, int32_t ftype, bool has_imatrix,
                                               pyg_quantization_mix_tensor * tensors, size_t n_tensors,
                                               pyg_error * err) {
-    return pyg::guard(err, [&] { mix(*read_model(path), ftype, has_imatrix, tensors, n_tensors); });
+    return pyg::guard(err, [&] {
+        const pyg::LogMute quietly;
+        mix(*read_model(path), ftype, has_imatrix, tensors, n_tensors);
+    });
 }

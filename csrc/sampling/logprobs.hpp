@@ -1,4 +1,4 @@
-// Log-probabilities of tokens: log-softmax of the model's own logits, before bias, penalties and samplers.
+// Log-probabilities of tokens: log-softmax of logits.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,9 @@
 #include "sampling/token_sampler.hpp"
 
-#include "sampling/logprobs.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace {
 
@@ -37,28 +36,57 @@ void require_usable(const float * row, int32_t n) {
     }
 }
 
-// Adds biases to a row and removes them again, because logprobs are of the model's own logits. Copying the row would
-// take far longer than the argmax.
+// Adds biases to a row, forbids tokens, and undoes both, because raw logprobs are of the model's own logits. Copying
+// the row would take far longer than the argmax.
 class Biased : pyg::NonCopyable {
   public:
-    Biased(float * row, const std::vector<llama_logit_bias> & biases) : row_(row), biases_(biases) {
-        before_.reserve(biases.size());
+    Biased(float * row, const std::vector<llama_logit_bias> & biases, const std::vector<int32_t> & forbidden)
+        : row_(row) {
+        before_.reserve(biases.size() + forbidden.size());
         for (const llama_logit_bias & each : biases) {
-            before_.push_back(row[each.token]);
-            row[each.token] += each.bias;
+            add(each.token, each.bias);
+        }
+        for (const int32_t token_id : forbidden) {
+            add(token_id, -INFINITY);
         }
     }
     ~Biased() {
-        for (size_t i = biases_.size(); i-- > 0;) {  // in reverse: a token may have several
-            row_[biases_[i].token] = before_[i];
+        for (size_t i = before_.size(); i-- > 0;) {  // in reverse: a token may have several
+            row_[before_[i].first] = before_[i].second;
         }
     }
 
   private:
-    float * const                         row_;
-    const std::vector<llama_logit_bias> & biases_;
-    std::vector<float>                    before_;
+    void add(int32_t token_id, float bias) {
+        before_.emplace_back(token_id, row_[token_id]);
+        row_[token_id] += bias;
+    }
+
+    float * const                          row_;
+    std::vector<std::pair<int32_t, float>> before_;
 };
+
+// Logprobs of token `token_id` and the `n_top` likeliest of the candidates, -1 and -infinity where there are fewer.
+void logprobs_among(const llama_token_data * candidates, size_t n, int32_t token_id, int32_t n_top,
+                    pyg::Logprobs & out) {
+    thread_local std::vector<float>   logits;
+    thread_local std::vector<int32_t> ids;
+    logits.clear();
+    ids.clear();
+    for (size_t i = 0; i < n; i++) {
+        if (std::isfinite(candidates[i].logit)) {
+            logits.push_back(candidates[i].logit);
+            ids.push_back(candidates[i].id);
+        }
+    }
+    const auto index = std::find(ids.begin(), ids.end(), token_id) - ids.begin();
+    pyg::logprobs_of(logits.data(), static_cast<int32_t>(ids.size()), static_cast<int32_t>(index), n_top, out);
+    for (int32_t & top : out.top_ids) {
+        top = ids[static_cast<size_t>(top)];
+    }
+    out.top_ids.resize(static_cast<size_t>(n_top), -1);
+    out.top.resize(static_cast<size_t>(n_top), -INFINITY);
+}
 
 }  // namespace
 
@@ -66,17 +94,20 @@ namespace pyg {
 
 TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options,
                            const std::vector<int32_t> & stop_token_ids)
-    : chain_(make_sampler_chain(model, n_ctx, options)), biases_(make_biases(model, options)) {
+    : chain_(make_sampler_chain(model, n_ctx, options)), biases_(make_biases(model, options)),
+      constraints_(model, options, stop_token_ids) {
     if (options.grammar) {
         grammar_ = std::make_unique<GrammarConstraint>(model, options, stop_token_ids);
     }
 }
 
-int32_t TokenSampler::sample(float * row, int32_t n_vocab) {
-    const Biased biased(row, biases_);
+int32_t TokenSampler::sample(float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
+    const Biased biased(row, biases_,
+                        constraints_.forbidden(constraints_.needs_more() && grammar_ && grammar_->must_end()));
     int32_t      token_id;
     try {
-        token_id = chain_ ? sample_chain(row, n_vocab) : sample_greedy(row, n_vocab);
+        token_id =
+            chain_ ? sample_chain(row, n_vocab, n_top, processed) : sample_greedy(row, n_vocab, n_top, processed);
     } catch (const EngineAbort & abort) {
         // The chain is in an unknown state and is leaked; the context was only read.
         (void) chain_.release();
@@ -85,30 +116,38 @@ int32_t TokenSampler::sample(float * row, int32_t n_vocab) {
     if (grammar_) {
         grammar_->accept(token_id);
     }
+    constraints_.accept(token_id);
     return token_id;
 }
 
-// Greedy sampling. Checks the top token first: if the grammar allows it, the mask of allowed tokens is not needed.
-int32_t TokenSampler::sample_greedy(const float * row, int32_t n_vocab) {
-    const int32_t top_token = argmax(row, n_vocab);
-    if (top_token < 0) {
+// Greedy sampling. Checks the top token first: if it is allowed, the mask of allowed tokens is not needed.
+int32_t TokenSampler::sample_greedy(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
+    int32_t chosen = argmax(row, n_vocab);
+    if (chosen < 0) {
         require_usable(row, n_vocab);
-        biases_.empty() ? fail_invalid_logits() : fail_no_token();
+        biases_.empty() && constraints_.none() ? fail_invalid_logits() : fail_no_token();
     }
-    if (!is_constrained() || grammar_->allows(top_token)) {
-        return top_token;
+    const bool is_allowed = constraints_.allows(chosen) && (!is_constrained() || grammar_->allows(chosen));
+    if (is_allowed && !processed) {
+        return chosen;
     }
     require_usable(row, n_vocab);
     collect(row, n_vocab);
-    const auto best = std::max_element(t_candidates.begin(), t_candidates.end(),
-                                       [](const auto & a, const auto & b) { return a.logit < b.logit; });
-    if (!std::isfinite(best->logit)) {
-        fail_no_token();
+    if (!is_allowed) {
+        const auto best = std::max_element(t_candidates.begin(), t_candidates.end(),
+                                           [](const auto & a, const auto & b) { return a.logit < b.logit; });
+        if (!std::isfinite(best->logit)) {
+            fail_no_token();
+        }
+        chosen = best->id;
     }
-    return best->id;
+    if (processed) {
+        logprobs_among(t_candidates.data(), t_candidates.size(), chosen, n_top, *processed);
+    }
+    return chosen;
 }
 
-int32_t TokenSampler::sample_chain(const float * row, int32_t n_vocab) {
+int32_t TokenSampler::sample_chain(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
     require_usable(row, n_vocab);
     collect(row, n_vocab);
     llama_token_data_array candidates = {t_candidates.data(), t_candidates.size(), -1, false};
@@ -117,28 +156,42 @@ int32_t TokenSampler::sample_chain(const float * row, int32_t n_vocab) {
     if (!std::isfinite(chosen.logit) || std::isnan(chosen.p)) {
         fail_no_token();
     }
+    if (processed) {
+        logprobs_among(candidates.data, candidates.size, chosen.id, n_top, *processed);
+    }
     llama_sampler_accept(chain_.get(), chosen.id);
     return chosen.id;
 }
 
 void TokenSampler::fail_no_token() const {
-    throw fail(grammar_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
-               "grammar, logit_bias, penalties and temperature together leave no token to choose");
+    throw fail(
+        grammar_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
+        "grammar, allowed_token_ids, bad_words, logit_bias, penalties and temperature together leave no token to "
+        "choose");
 }
 
 // Collect the candidate tokens and their logits.
 void TokenSampler::collect(const float * row, int32_t n_vocab) {
-    if (!is_constrained()) {
+    t_candidates.clear();
+    const auto add = [&](int32_t id) { t_candidates.push_back({id, row[id], 0}); };
+    if (is_constrained()) {
+        grammar_->for_each_allowed([&](int32_t id) {
+            if (constraints_.allows(id)) {
+                add(id);
+            }
+        });
+    } else if (!constraints_.allowed().empty()) {
+        std::for_each(constraints_.allowed().begin(), constraints_.allowed().end(), add);
+    } else {
         t_candidates.resize(static_cast<size_t>(n_vocab));
         for (int32_t id = 0; id < n_vocab; id++) {
             t_candidates[static_cast<size_t>(id)] = {id, row[id], 0};
         }
-        return;
     }
-    t_candidates.clear();
-    grammar_->for_each_allowed([&](int32_t id) { t_candidates.push_back({id, row[id], 0}); });
     if (t_candidates.empty()) {
-        throw fail(PYG_ERR_GRAMMAR, "no token in the vocabulary can come next under the grammar");
+        throw fail(PYG_ERR_GRAMMAR, constraints_.allowed().empty()
+                                        ? "no token in the vocabulary can come next under the grammar"
+                                        : "no token of allowed_token_ids can come next under the grammar");
     }
 }
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include "sampling/grammar/lazy_grammar.hpp"
+#include "sampling/logprobs.hpp"
 #include "sampling/sampler_chain.hpp"
+#include "sampling/token_constraints.hpp"
 
 namespace pyg {
 
-// Samples a token from a row of logits: adds biases, restricts the candidates to the grammar, and runs the sampler
-// chain. With neither grammar nor chain it is an argmax.
+// Samples a token from a row of logits: adds biases, restricts the candidates to the grammar and other constraints, and
+// runs the sampler chain. Without any of them it is an argmax.
 class TokenSampler {
   public:
     // `n_ctx` limits how far penalties look back. `stop_token_ids`, sorted, end the generation. PYG_ERR_GRAMMAR,
@@ -16,25 +18,27 @@ class TokenSampler {
                  const std::vector<int32_t> & stop_token_ids);
 
     // Sample from a row of logits, which is unchanged on return. Any thread. PYG_ERR_GRAMMAR or
-    // PYG_ERR_INVALID_PARAMETER when the options together rule out every token.
-    int32_t sample(float * row, int32_t n_vocab);
+    // PYG_ERR_INVALID_PARAMETER when the options together rule out every token. `processed`, if not null, gets the
+    // logprobs of the candidates that the token was chosen from, after all samplers, with `n_top` alternatives.
+    int32_t sample(float * row, int32_t n_vocab, int32_t n_top = 0, Logprobs * processed = nullptr);
 
     // True if it is an argmax without state.
-    bool is_plain_greedy() const { return !chain_ && biases_.empty() && !grammar_; }
+    bool is_plain_greedy() const { return !chain_ && biases_.empty() && !grammar_ && constraints_.none(); }
 
     // Feed the prompt to the penalties.
     void accept_prompt(const std::vector<int32_t> & prompt);
 
   private:
     bool    is_constrained() const { return grammar_ && grammar_->is_active(); }
-    int32_t sample_greedy(const float * row, int32_t n_vocab);
-    int32_t sample_chain(const float * row, int32_t n_vocab);
+    int32_t sample_greedy(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed);
+    int32_t sample_chain(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed);
     void    collect(const float * row, int32_t n_vocab);
 
     [[noreturn]] void fail_no_token() const;
 
     UniqueSampler                      chain_;  // null: greedy without penalties
     std::vector<llama_logit_bias>      biases_;
+    TokenConstraints                   constraints_;
     std::unique_ptr<GrammarConstraint> grammar_;
 };
 

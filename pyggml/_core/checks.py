@@ -6,15 +6,19 @@ Imports neither numpy nor the compiled module, so that a command's ``--help`` st
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import numbers
 import operator
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from typing import Any, SupportsIndex, TypeGuard
 
 INT32_MAX = 2**31 - 1
 UINT32_MAX = 2**32 - 1
+
+_FILE_NAME = re.compile(r"[^\n\r={}\[\]\"|]*\.(json|jsonschema|schema|gbnf|ebnf|txt)", re.IGNORECASE)
 
 
 def invalid(message: str) -> Exception:
@@ -66,6 +70,8 @@ def callback(name: str, value: object) -> None:
     """Check a function, or None, that is called later, when the error would be harder to trace."""
     if value is not None and not callable(value):
         raise invalid(f"{name} must be a function or None, not {shown(value)}")
+    if inspect.iscoroutinefunction(value):
+        raise invalid(f"{name} is a coroutine function, which would never be awaited: pass a function without async")
 
 
 def items(name: str, values: object, what: str = "a list") -> list[Any]:
@@ -116,11 +122,11 @@ def finite(
     raise invalid(f"{name} must be a finite number{bounds}, not {shown(value)}")
 
 
-def choice(name: str, value: str, choices: Collection[str]) -> str:
-    """Return ``value``, which must be one of ``choices``."""
+def choice(name: str, value: str, choices: Collection[str], way_out: str = "") -> str:
+    """Return ``value``, which must be one of ``choices``; ``way_out`` ends the message."""
     if isinstance(value, str) and value in choices:
         return value
-    raise invalid(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}")
+    raise invalid(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}{way_out}")
 
 
 def c_string(name: str, text: str | bytes) -> bytes:
@@ -129,6 +135,15 @@ def c_string(name: str, text: str | bytes) -> bytes:
     if b"\0" in data:
         raise invalid(f"{name} contains a NUL character at byte {data.index(0)}: remove it")
     return data
+
+
+def require_content(name: str, text: str) -> None:
+    """Reject the name of a file in place of its content, JSON or a grammar, neither of which is like one."""
+    if _FILE_NAME.fullmatch(text):
+        raise invalid(
+            f"{name} is {shown(text)}, which looks like a file: files are not read here, so pass its content, in "
+            f"Python Path({shown(text)}).read_text()"
+        )
 
 
 def device_name(device: str) -> bytes:

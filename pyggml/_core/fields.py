@@ -60,7 +60,7 @@ class Field:
         hidden: commands that generate have no option for it.
         sampler: the sampler that any value but the default turns on.
         is_size: it is a number of bytes, which text may state as 12GB.
-        without: for messages: how to get what -1, 0 or None mean in other libraries, such as "no limit".
+        without: for messages: how to get what -1, 0, None or other values mean in other libraries, such as "no limit".
         name: the field's name.
         other_names: its names in other libraries (from the class's ``HINTS``).
         types: the field's type, or the members of a union.
@@ -95,19 +95,26 @@ class Field:
         Raises:
             InvalidParameterError: the value has another type or is out of range.
         """
-        if (value is None and types.NoneType in self.types) or (isinstance(value, str) and value in self.words):
+        if value is None and types.NoneType in self.types:
             return value
+        if isinstance(value, str) and value.lower() in self.words:  # "Q8_0", as files and models are named
+            return value.lower()
         if self.is_size and isinstance(value, str):
             raise invalid(f"{self.name} must be a number of bytes, such as 512MB or 12GiB, not {shown(value)}")
         if int in self.types:
-            return integer(self.name, value, self.low, self.high, self.without and f"; {self.without}")
+            return integer(self.name, value, self.low, self.high, self._way_out)
         if float in self.types:
             return finite(self.name, value, self.low, self.high, above_low=self.above_low)
         if bool in self.types:
             return flag(self.name, value)
         if self.words:
-            choice(self.name, value, self.words)
+            choice(self.name, value, self.words, self.without and f"; {self.without}")
         return value
+
+    @property
+    def _way_out(self) -> str:
+        words = " and ".join(map(repr, self.words))
+        return f"; {words} work too" * bool(words) + f"; {self.without}" * bool(self.without)
 
 
 @functools.cache
@@ -290,6 +297,8 @@ class takes(Generic[_P, _Options]):  # noqa: N801
 #: Element types of a KV cache, from largest to smallest.
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
-CacheType = Annotated[str, Field(choices=CACHE_TYPES)]
+#: For messages: what llama-cpp-python's numbers for them are.
+CACHE_TYPE_NUMBERS = "llama-cpp-python's GGML_TYPE_Q8_0, the number 8, is 'q8_0' here"
+CacheType = Annotated[str, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS)]
 Size = Annotated[int, Field(1, UINT32_MAX)]
 Threads = Annotated[int | None, Field(1, 512, letter="t")]  # upstream's GGML_MAX_N_THREADS

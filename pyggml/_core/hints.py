@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import functools
+import inspect
 from abc import ABCMeta
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from configparser import ConfigParser, ExtendedInterpolation
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar, cast
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -45,11 +46,11 @@ def hints(group: str) -> Hints:
 # --- arguments ----------------------------------------------------------------------------------------------------
 
 
-def closest_name(name: str, known: Iterable[str], hints: Hints) -> str | None:
+def closest_name(name: str, known: Iterable[str], hints: Hints, cutoff: float = 0.7) -> str | None:
     """Return the name if it has a hint, else the closest of the known and hinted names; None if none is close."""
     if name in hints:
         return name
-    near = difflib.get_close_matches(name, [*known, *hints], n=1, cutoff=0.7)
+    near = difflib.get_close_matches(name, [*known, *hints], n=1, cutoff=cutoff)
     return near[0] if near else None
 
 
@@ -67,13 +68,56 @@ def reject_parameters(given: Iterable[str], hints: Hints) -> None:
 
 
 def with_hints(group: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Decorate a function, which has none of the group's names as a parameter, to reject them with their hints."""
+    """Decorate a function to reject the names of the group, with their hints, and misspelled names of its parameters.
+
+    It has none of the group's names as a parameter. If it takes ``**kwargs``, it checks other names itself.
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        def check(given: Iterable[str]) -> None:
+            reject_parameters(given, hints(group))
+            _reject_unknown(given, function)
+
+        @functools.wraps(function)
+        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            check(kwargs)
+            return function(*args, **kwargs)
+
+        @functools.wraps(function)
+        async def coroutine(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+            check(kwargs)
+            return await cast("Callable[_P, Awaitable[Any]]", function)(*args, **kwargs)
+
+        return cast("Callable[_P, _R]", coroutine) if inspect.iscoroutinefunction(function) else wrapper
+
+    return decorate
+
+
+def _reject_unknown(given: Iterable[str], function: Callable[..., object]) -> None:
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    unknown = [name for name in given if name not in parameters]
+    if unknown:
+        from pyggml.errors import UnknownParameterError
+
+        known = [name for name in parameters if name != "self"]
+        near = closest_name(unknown[0], known, {})
+        own = f"did you mean {near!r}?" if near else f"{function.__name__}() takes {', '.join(known)}"
+        raise UnknownParameterError(f"there is no parameter {unknown[0]!r}: {own}")
+
+
+def renamed(**names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorate a function to accept earlier names of its parameters: earlier name -> name."""
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @functools.wraps(function)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            reject_parameters(kwargs, hints(group))
-            return function(*args, **kwargs)
+            given = {names.get(name, name): value for name, value in kwargs.items()}
+            if len(given) < len(kwargs):
+                twice = next(names[name] for name in kwargs if name in names and names[name] in kwargs)
+                raise TypeError(f"{function.__name__}() got two values for the parameter {twice!r}")
+            return cast("Callable[..., _R]", function)(*args, **given)
 
         return wrapper
 
@@ -83,9 +127,24 @@ def with_hints(group: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 # --- attributes, calls and loops ----------------------------------------------------------------------------------
 
 
-def attribute_error(owner: str, name: str, hints: Hints) -> AttributeError:
-    """Return the error for a missing attribute; ``owner`` describes the object as Python's own messages do."""
-    hint = f": {hints[name]}" if name in hints else ""
+def attribute_error(owner: str, name: str, hints: Hints, known: Iterable[str] = ()) -> AttributeError:
+    """Return the error for a missing attribute.
+
+    Args:
+        owner: describes the object as Python's own messages do.
+        name: name of the attribute.
+        hints: names that others have for such attributes.
+        known: the object's own attributes, of which a similar one is suggested.
+    """
+    if name.startswith("_"):  # Python looks for many of its own
+        closest = name if name in hints else None
+    else:
+        closest = closest_name(name, [each for each in known if not each.startswith("_")], hints, cutoff=0.8)
+    hint = ""
+    if closest is not None:
+        hint = f"; did you mean {closest!r}?"
+        if closest in hints:
+            hint = f": {hints[closest]}" if closest == name else f"; if you mean {closest!r}: {hints[closest]}"
     return AttributeError(f"{owner} has no attribute {name!r}{hint}")
 
 
@@ -99,7 +158,7 @@ class HintedAttributes:
         def __getattr__(self, name: str) -> Any:
             if hasattr(type(self), name):  # a property that raised AttributeError itself: raise its own error again
                 return object.__getattribute__(self, name)
-            raise attribute_error(f"{type(self).__name__!r} object", name, self._hints)
+            raise attribute_error(f"{type(self).__name__!r} object", name, self._hints, dir(self))
 
         def __iter__(self) -> NoReturn:
             raise self._is_not("iterable", self._hints.get("__iter__", ""))
@@ -116,7 +175,7 @@ class HintedType(ABCMeta):
     if not TYPE_CHECKING:
 
         def __getattr__(cls, name: str) -> NoReturn:
-            raise attribute_error(f"type object {cls.__name__!r}", name, cls._hints)
+            raise attribute_error(f"type object {cls.__name__!r}", name, cls._hints, dir(cls))
 
 
 class HintedObject(HintedAttributes, metaclass=HintedType):

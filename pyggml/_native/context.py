@@ -20,6 +20,7 @@ from pyggml._core.owner import ClosableOwner
 from pyggml._native.batch import Batch, Output, seq_number
 from pyggml._native.context_options import POOLING_NAMES, ContextOptions, native_options
 from pyggml._native.model import Model
+from pyggml._native.rope_effect import require_rope_effect
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
@@ -78,9 +79,6 @@ class Context(ClosableOwner):
                 and ``n_ubatch`` is rounded down to a multiple of ``n_seq_max``.
             pooling: pooling of a sequence's embeddings; None: the model's own.
             attention: kind of attention; None: the model's own.
-            rope_scaling: kind of RoPE scaling; None: the model's own.
-            rope_freq_base: base frequency of RoPE; 0: the model's own.
-            rope_freq_scale: frequency factor of RoPE; 0: the model's own.
             kv_unified: whether sequences share all cells. Otherwise each has its own part of n_ctx, which is faster if
                 they have no prefix in common.
             swa_full: whether sliding-window layers keep all positions, so that sequences can be truncated.
@@ -96,6 +94,7 @@ class Context(ClosableOwner):
         if not isinstance(model, Model):
             raise errors.InvalidParameterError(f"a Model was expected, not {type(model).__name__}")
         model.require_weights()
+        require_rope_effect(model, options)
         log.sync_level()
         self._handle = c_calls.create(
             "pyg_context", lib.pyg_context_free, lib.pyg_context_new, model._handle, native_options(options)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pyggml._core.checks import UINT32_MAX, invalid, shown
 from pyggml._core.ffi import ffi, lib
-from pyggml._core.fields import CACHE_TYPES, CacheType, Field, Size, Threads, check, option_class
+from pyggml._core.fields import CACHE_TYPE_NUMBERS, CACHE_TYPES, CacheType, Field, Size, Threads, check, option_class
 from pyggml._native.activation_collector import Collector
+from pyggml._native.rope_options import RopeOptions
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
@@ -29,19 +30,20 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "causal": lib.LLAMA_ATTENTION_TYPE_CAUSAL,
         "non-causal": lib.LLAMA_ATTENTION_TYPE_NON_CAUSAL,
     },
-    "rope_scaling": _numbers("LLAMA_ROPE_SCALING_TYPE_", ("none", "linear", "yarn", "longrope")),
+    "rope_scaling_type": _numbers("LLAMA_ROPE_SCALING_TYPE_", ("none", "linear", "yarn", "longrope")),
     "flash_attn": {
         "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
         "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
         "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
     },
 }
-_FROM_MODEL = -1  # pooling, attention and rope scaling alike
+_FROM_MODEL = -1  # pooling, attention, rope scaling and the numbers of YaRN alike
+_YARN_NUMBERS = ("yarn_ext_factor", "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow")
 
 
 @option_class
 @dataclass(frozen=True, kw_only=True)
-class ContextOptions:
+class ContextOptions(RopeOptions):
     """The parameters of :class:`pyggml.Context`, which describes them, except the model."""
 
     n_ctx: Annotated[int, Field(0, UINT32_MAX)] = 0
@@ -52,15 +54,12 @@ class ContextOptions:
     n_threads: Threads = None
     n_threads_batch: Threads = None
     cache_type: CacheType = "f16"
-    type_k: Annotated[str | None, Field(choices=CACHE_TYPES)] = None
-    type_v: Annotated[str | None, Field(choices=CACHE_TYPES)] = None
+    type_k: Annotated[str | None, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS)] = None
+    type_v: Annotated[str | None, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS)] = None
     flash_attn: Literal["auto", "on", "off"] = "auto"
     embeddings: bool = False
     pooling: Literal["none", "mean", "cls", "last", "rank"] | None = None
     attention: Literal["causal", "non-causal"] | None = None
-    rope_scaling: Literal["none", "linear", "yarn", "longrope"] | None = None
-    rope_freq_base: float = 0.0
-    rope_freq_scale: float = 0.0
     kv_unified: bool = True
     swa_full: bool = False
     offload_kqv: bool = True
@@ -90,4 +89,6 @@ def native_options(options: ContextOptions) -> "CData":
 def _native_value(name: str, value: Any) -> Any:
     if name in _NUMBERS:
         return _FROM_MODEL if value is None else _NUMBERS[name][value]
-    return 0 if value is None else value  # 0 threads: the engine chooses
+    if value is None:
+        return _FROM_MODEL if name in _YARN_NUMBERS else 0  # 0 threads: the engine chooses
+    return value

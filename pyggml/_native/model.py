@@ -44,7 +44,7 @@ class Model(ClosableOwner):
         placement: the devices of its weights; contexts put their KV caches on the same devices.
         vocab: its :class:`pyggml.Vocab`.
         arch: the file's ``general.architecture``, such as "llama".
-        desc: a one-line description, such as "llama 1B Q4_K - Medium".
+        desc: a one-line description, such as "llama 135M Q4_K - Medium".
         n_ctx_train: context length it was trained with, in tokens.
         n_embd: width of its hidden state.
         n_embd_out: width of its embeddings.
@@ -90,7 +90,7 @@ class Model(ClosableOwner):
             placement: the devices of the model, from :func:`pyggml._native.placement.resolve_placement`; it replaces
                 ``device`` and ``n_gpu_layers``.
             use_mmap: map the weights from the file instead of reading them: faster, and shared between
-                processes.
+                processes. Files with a ``general.alignment`` below 32 are always read.
             use_mlock: keep the weights in main memory, never swapped out.
             vocab_only: load only the vocabulary and properties; contexts cannot be created.
             shape_only: load only the properties and the weights' shapes: takes milliseconds, and is enough to plan
@@ -233,8 +233,10 @@ class Model(ClosableOwner):
 
 
 def _with_size(desc: str, n_params: int) -> str:
-    """Insert the real size where the engine has no name for it."""
-    return desc.replace(" ?B", f" {size_label(n_params)}" if n_params else "")
+    """Replace the size, which the engine guesses from the number of layers, by that of the parameters."""
+    architecture, _, rest = desc.partition(" ")
+    _, _, type = rest.partition(" ")
+    return " ".join(filter(None, [architecture, size_label(n_params) if n_params else "", type]))
 
 
 def _checked_path(path: str | os.PathLike[str]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from pyggml._core.checks import INT32_MAX, c_string, choice, device_name, finite, integer, invalid, items, shown
 from pyggml._core.device_names import AUTO, CPU, RPC, find_named, parse_device_name, split_device_names
 from pyggml._core.ffi import ffi, lib
+from pyggml._core.log import logger
 from pyggml._native.backend import (
     Device,
     automatic_gpus,
@@ -20,6 +21,7 @@ from pyggml._native.backend import (
     inability_of,
     local_gpus,
     no_device,
+    unused_gpu,
     warn_of_unused_gpu,
 )
 from pyggml._native.placement_options import MAX_DEVICES, PlacementOptions, SplitMode
@@ -28,6 +30,7 @@ from pyggml.errors import DeviceError
 _SPLIT_MODES: dict[SplitMode, int] = {
     name: getattr(lib, f"LLAMA_SPLIT_MODE_{name.upper()}") for name in get_args(SplitMode)
 }
+
 
 ALL = -1  # layers
 
@@ -126,7 +129,7 @@ def resolve_placement(options: PlacementOptions, hosts: Sequence[Device] = ()) -
         devices=tuple(device.name for device in chosen),
         split_mode=options.split_mode if chosen else "none",
         tensor_split=split,
-        n_gpu_layers=ALL if n_gpu_layers is None or n_gpu_layers == "auto" else n_gpu_layers,
+        n_gpu_layers=n_gpu_layers if isinstance(n_gpu_layers, int) else ALL,
         n_cpu_moe=ALL if n_cpu_moe == "all" else n_cpu_moe or 0,
         overrides=_overrides(options, available, chosen) if available else (),
     )
@@ -176,6 +179,18 @@ def _require_effect(hosts: Sequence[Device], chosen: Sequence[Device], options: 
         for name in ("tensor_split", "main_gpu"):
             if getattr(options, name) is not None:
                 raise invalid(f"{name} needs GPUs, and this model runs on the CPU; pyggml.devices() lists the devices")
+        _warn_of_layers_without_gpu(options)
+
+
+def _warn_of_layers_without_gpu(options: PlacementOptions) -> None:
+    """Llama.cpp's command lines have ``-ngl 99`` for all layers, wherever they run: so it is no error."""
+    n = options.n_gpu_layers
+    if not isinstance(n, int) or n <= 0:  # -1, "all" and "auto" mean what there is
+        return
+    if parse_device_name(split_device_names(options.device)[0]).kind == CPU:
+        raise invalid(f'n_gpu_layers={n} has no effect with device="{options.device}": leave one of them out')
+    reason = unused_gpu() or "this machine has none that pyggml supports"
+    logger.warning("n_gpu_layers=%d has no effect, because %s; -1 uses a GPU only where there is one", n, reason)
 
 
 def _split(options: PlacementOptions, chosen: Sequence[Device]) -> tuple[float, ...]:

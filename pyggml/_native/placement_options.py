@@ -24,7 +24,7 @@ class PlacementOptions:
 
     Attributes:
         device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "cuda:0,cuda:1" ...
-        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them.
+        n_gpu_layers: number of layers on the GPU; "auto": as many as fit; "all" or -1: all of them. None: all of them.
         split_mode: how several devices share the model: "layer" by layer, "row" or "tensor" within them, or "none".
         tensor_split: how much of the model each device takes, such as 3,1. None: in proportion to their free memory.
         main_gpu: with ``split_mode`` "none", which of the devices takes the model. None: the first.
@@ -33,7 +33,7 @@ class PlacementOptions:
     """
 
     device: Annotated[str | Sequence[str], Field(letter="dev")] = "auto"
-    n_gpu_layers: Annotated[int | Auto | None, Field(-1, INT32_MAX, letter="ngl")] = None
+    n_gpu_layers: Annotated[int | Auto | All | None, Field(-1, INT32_MAX, letter="ngl")] = None
     split_mode: Annotated[SplitMode, Field(letter="sm")] = "layer"
     tensor_split: Annotated[str | Sequence[float] | None, Field(letter="ts")] = None
     main_gpu: Annotated[int | None, Field(0, MAX_DEVICES - 1, letter="mg")] = None

@@ -49,11 +49,13 @@ class Choice:
         type: its new element type.
         is_mixed: False for vectors and the like, which keep their type.
         needs_imatrix: True if the type is useless without an importance matrix.
+        is_fallback: True if the tensor's rows are not whole blocks of the type that was meant, so it gets another one.
     """
 
     type: GGMLType
     is_mixed: bool
     needs_imatrix: bool
+    is_fallback: bool
 
 
 @dataclass(frozen=True)
@@ -127,4 +129,4 @@ def _types(
         row.wanted = -1 if tensor.wanted is None else tensor.wanted
         row.ne = [*reversed(tensor.shape), *[1] * (4 - len(tensor.shape))]
     c_calls.call(function, model, file_type, has_imatrix, rows, len(tensors))
-    return [Choice(GGMLType(row.type), row.is_mixed, row.needs_imatrix) for row in rows]
+    return [Choice(GGMLType(row.type), row.is_mixed, row.needs_imatrix, row.is_fallback) for row in rows]

@@ -7,12 +7,14 @@ are the building blocks of distributed jobs (:mod:`pyggml.ray`).
 
 from __future__ import annotations
 
-from pyggml.batch.job import N_PARALLEL, BatchProgress, BatchReport, Job, job_id, run
+from pyggml.batch.job import N_PARALLEL, BatchProgress, BatchReport, Job, job_id, require_load_options, run
 from pyggml.batch.output import answer_schema, fit_to_column
 from pyggml.batch.row_processor import (
     FieldNames,
+    Params,
     PromptRowProcessor,
     answer_fields,
+    checked_params,
     open_row_processor,
     process_rows,
     usage,
@@ -26,14 +28,17 @@ __all__ = [
     "FieldNames",
     "InvalidRow",
     "Job",
+    "Params",
     "PromptRowProcessor",
     "Rows",
     "answer_fields",
     "answer_schema",
+    "checked_params",
     "fit_to_column",
     "job_id",
     "open_row_processor",
     "process_rows",
+    "require_load_options",
     "run",
     "usage",
 ]

@@ -13,7 +13,7 @@ import json
 import os
 import time
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,18 @@ Json = dict[str, Any]
 class Journal:
     """The answers of a job so far. Used from one thread at a time. ``n_done`` counts the rows with an answer."""
 
-    def __init__(self, path: Path, header: Mapping[str, Any], n_rows: int, *, restart: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        header: Mapping[str, Any],
+        n_rows: int,
+        replayed: Callable[[Json], object] = lambda _: None,
+        *,
+        restart: bool = False,
+    ) -> None:
         """Open the journal of the job that ``header`` identifies, or create one; ``restart`` discards an existing one.
+
+        ``replayed`` is called with each answer that it has already.
 
         Raises:
             InvalidParameterError: the journal belongs to another job, or another process is writing it.
@@ -42,7 +52,7 @@ class Journal:
             self._lock()
             if restart:  # only now: another process may have been writing
                 self._file.truncate(0)
-            self._replay(json.loads(json.dumps(header)))
+            self._replay(json.loads(json.dumps(header)), replayed)
         except BaseException:
             self._file.close()
             raise
@@ -82,9 +92,11 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Flush the journal to the disk and close it."""
+        """Flush the journal to the disk and close it; without an answer, remove it."""
         with self._file:
             self.sync()
+            if not self.n_done:  # there is nothing to resume, and a corrected job may have the same output
+                self.remove()
 
     def _lock(self) -> None:
         try:
@@ -94,28 +106,34 @@ class Journal:
         except OSError:
             pass  # a file system without locks
 
-    def _replay(self, header: Json) -> None:
+    def _replay(self, header: Json, replayed: Callable[[Json], object]) -> None:
         line = self._file.readline()
         found = _decode_line(line)
-        if found is None:  # new, or killed while it wrote the header
-            if not _encode_line(header).startswith(line):
-                raise InvalidParameterError(
-                    f"{self.path} is not a journal and would be overwritten. Move it away, or name another output."
-                )
-            self._file.truncate(0)
-            self._file.seek(0)
-            self._file.write(_encode_line(header))
-            self.sync()
-            fsync_directory(self.path.parent)
+        if found is None and not _encode_line(header).startswith(line):  # neither new nor killed in its header
+            raise InvalidParameterError(
+                f"{self.path} is not a journal and would be overwritten. Move it away, or name another output."
+            )
+        has_answers = bool(self._file.readline())
+        if found is None or (found != header and _is_header(found) and not has_answers):
+            self._start(header)
             return
         if found != header:
             raise InvalidParameterError(_mismatch_message(self.path, found, header))
+        self._file.seek(len(line))
         end = len(line)
         while self._is_record(record := _decode_line(line := self._file.readline())):
             self._index_record(record[0], end)
+            replayed(record[1])
             end += len(line)
         self._file.truncate(end)
         self._file.seek(end)
+
+    def _start(self, header: Json) -> None:
+        self._file.truncate(0)
+        self._file.seek(0)
+        self._file.write(_encode_line(header))
+        self.sync()
+        fsync_directory(self.path.parent)
 
     def _is_record(self, value: Any) -> bool:
         return (
@@ -159,6 +177,10 @@ def _decode_line(line: bytes) -> Any:
         return json.loads(line) if line.endswith(b"\n") else None
     except ValueError:
         return None
+
+
+def _is_header(value: Any) -> bool:
+    return isinstance(value, dict) and "pyggml_batch" in value
 
 
 def _mismatch_message(path: Path, found: Any, header: Json) -> str:

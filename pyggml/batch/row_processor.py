@@ -5,17 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 import pyggml
-from pyggml.batch.rows import InvalidRow, Row
+from pyggml.batch.rows import OPENAI_FIELDS, InvalidRow, Row
+from pyggml.options import fields_of
 
 Json = dict[str, Any]
 
+#: Sampling parameters of a job: all of them, some of them, or none.
+Params = pyggml.SamplingParams | Mapping[str, Any] | None
+
+# Name of a sampling parameter, here or in other libraries -> its name here.
+_PARAMS = {name: own for name, own in pyggml.SamplingParams.HINTS.items() if own in fields_of(pyggml.SamplingParams)}
+_PARAMS |= {name: name for name in fields_of(pyggml.SamplingParams)}
+
 #: Rows submitted per parallel sequence, so that the engine never waits for Python.
 _QUEUE_FACTOR = 2
+#: Fields that a message about a row lists.
+_MAX_FIELDS_SHOWN = 8
 #: Errors of the engine, not of a row: the job stops, and can be resumed.
 _FATAL = (
     pyggml.EngineLostError,
@@ -58,7 +70,7 @@ class FieldNames:
 
     Attributes:
         prompt: the prompt: text or token ids.
-        messages: the conversation, which takes precedence over the prompt.
+        messages: the conversation.
         params: the row's own sampling parameters.
         column: the answer; see :func:`answer_fields`.
     """
@@ -71,7 +83,7 @@ class FieldNames:
 
 @contextlib.asynccontextmanager
 async def open_row_processor(
-    llm: pyggml.LLM, params: pyggml.SamplingParams | None, names: FieldNames, is_openai: bool
+    llm: pyggml.LLM, params: Params, names: FieldNames, is_openai: bool
 ) -> AsyncIterator[RowProcessor]:
     """Open the row processor for a format, with an open model.
 
@@ -123,9 +135,10 @@ async def engine_responds(llm: pyggml.LLM) -> bool:
 class PromptRowProcessor:
     """Row processor for rows with a prompt or messages."""
 
-    def __init__(self, llm: pyggml.LLM, params: pyggml.SamplingParams | None, names: FieldNames) -> None:
+    def __init__(self, llm: pyggml.LLM, params: Params, names: FieldNames) -> None:
         """Use an open model, with default sampling parameters."""
         self._llm, self._params, self._names = llm, params, names
+        self._known = {names.prompt, names.messages}  # and the fields of which a warning was given
 
     async def process(self, index: int, row: Row | InvalidRow) -> Json:
         """Return the answer to a row; see :meth:`RowProcessor.process`."""
@@ -154,14 +167,47 @@ class PromptRowProcessor:
         names = self._names
         if taken := [name for name in answer_fields(names.column) if name in row]:
             raise pyggml.InvalidParameterError(
-                f"the row already has a field {taken[0]!r}: choose another column for answers"
+                f"the row already has a field {taken[0]!r}: --column NAME (column= in Python) renames the answer's"
             )
-        own = _row_params(row.get(names.params))
-        if row.get(names.messages) is not None:
-            return await self._llm.achat(row[names.messages], row.get("tools"), self._params, **own)
-        if row.get(names.prompt) is None:
-            raise pyggml.InvalidParameterError(f"the row has neither {names.prompt!r} nor {names.messages!r}")
-        return await self._llm.agenerate(row[names.prompt], self._params, **own)
+        params, own = self._params, _row_params(row.get(names.params))
+        self._warn_of_params_outside(row)
+        if isinstance(params, Mapping):
+            own = {**params, **own}
+            params = None
+        messages, tools = _decoded(names.messages, row.get(names.messages)), _decoded("tools", row.get("tools"))
+        prompt = row.get(names.prompt)
+        if messages is not None:
+            if prompt not in (None, ""):  # an empty cell of a table
+                raise pyggml.InvalidParameterError(
+                    f"the row has both {names.prompt!r} and {names.messages!r}: keep one of them, or name other fields "
+                    "with --prompt and --messages (prompt= and messages= in Python)"
+                )
+            done: pyggml.ChatCompletion = await self._llm.achat(messages, tools, params, **own)
+            return done
+        if prompt is None and row.keys() >= OPENAI_FIELDS:
+            raise pyggml.InvalidParameterError(
+                "the row has the format of OpenAI's batch API, and the first row of the file has not: put rows of that "
+                "format into a file of their own"
+            )
+        if prompt is None:
+            raise pyggml.InvalidParameterError(missing_prompt_message(names, row))
+        if tools:
+            raise pyggml.InvalidParameterError(
+                f"the row has tools, but a prompt is only continued: put the question into {names.messages!r}"
+            )
+        return await self._llm.agenerate(prompt, params, **own)
+
+    def _warn_of_params_outside(self, row: Row) -> None:
+        """Warn, once for each name, of fields that look like sampling parameters and are only copied."""
+        ignored = [name for name in row if name in _PARAMS and name not in self._known]
+        if ignored:
+            self._known.update(ignored)
+            warnings.warn(
+                f"rows have the field {', '.join(map(repr, ignored))}, which is only copied to the output: sampling "
+                f"parameters of a row are in its field {self._names.params!r}, such as "
+                f"{json.dumps({_PARAMS[ignored[0]]: row[ignored[0]]}, default=str):.100}",
+                stacklevel=2,
+            )
 
     def _fields(self, done: pyggml.Completion) -> Json:
         text, reasoning, calls = done.text, None, None
@@ -175,13 +221,45 @@ class PromptRowProcessor:
         return dict.fromkeys(answer_fields(self._names.column)) | {f"{self._names.column}_error": str(message)}
 
 
+def missing_prompt_message(names: FieldNames, fields: Iterable[str], what: str = "the row has") -> str:
+    """Return the message for rows with neither a prompt nor messages, given the names of their fields."""
+    found = ", ".join(map(repr, islice(fields, _MAX_FIELDS_SHOWN)))
+    return (
+        f"{what} neither {names.prompt!r} nor {names.messages!r}"
+        + (f", only {found}" if found else "")
+        + ": --prompt NAME (prompt= in Python) names the field with the prompt"
+    )
+
+
+def checked_params(params: Params) -> Params:
+    """Check the sampling parameters of a job.
+
+    Raises:
+        InvalidParameterError: they are neither SamplingParams nor a mapping of its fields.
+    """
+    if isinstance(params, Mapping):
+        pyggml.SamplingParams(**params)
+        return dict(params)
+    if not isinstance(params, (pyggml.SamplingParams, type(None))):
+        raise pyggml.InvalidParameterError(
+            f"params must be SamplingParams or a mapping of its fields, not {type(params).__name__}"
+        )
+    return params
+
+
+def _decoded(name: str, given: Any) -> Any:
+    """Decode a field that may be JSON text, as in CSV and Parquet files; an empty text is a missing value."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given) if given else None
+    except ValueError as error:
+        raise pyggml.InvalidParameterError(f"the row's {name} are not JSON: {error}") from None
+
+
 def _row_params(given: Any) -> Mapping[str, Any]:
-    """Check a row's sampling parameters: an object, or JSON text, as Parquet files may have it."""
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError as error:
-            raise pyggml.InvalidParameterError(f"the row's params are not JSON: {error}") from None
+    """Check a row's sampling parameters."""
+    given = _decoded("params", given)
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -191,19 +269,29 @@ def _row_params(given: Any) -> Mapping[str, Any]:
     return not_null
 
 
+def failure(answer: Json, column: str) -> str | None:
+    """Return the error message in an answer; None: the row did not fail."""
+    if not _is_openai(answer):
+        return answer.get(f"{column}_error")
+    response = answer["response"] or {}
+    if answer["error"] is None and response.get("status_code") == 200:
+        return None
+    error = answer["error"] or (response.get("body") or {}).get("error")
+    return str(error.get("message") if isinstance(error, dict) else error)
+
+
 def usage(answer: Json, column: str) -> tuple[bool, int, int]:
     """Return, for an answer: True if the row failed, the prompt tokens, and the generated tokens."""
-    if "custom_id" in answer and "response" in answer:
-        response = answer["response"] or {}
-        used = (response.get("body") or {}).get("usage") or {}
-        failed = answer["error"] is not None or response.get("status_code") != 200
+    failed = failure(answer, column) is not None
+    if _is_openai(answer):
+        used = ((answer["response"] or {}).get("body") or {}).get("usage") or {}
         n_prompt, n_generated = (used.get(a, used.get(b)) or 0 for a, b in _USAGE)
         return failed, n_prompt, n_generated
-    return (
-        answer.get(f"{column}_error") is not None,
-        answer.get(f"{column}_prompt_tokens") or 0,
-        answer.get(f"{column}_tokens") or 0,
-    )
+    return failed, answer.get(f"{column}_prompt_tokens") or 0, answer.get(f"{column}_tokens") or 0
+
+
+def _is_openai(answer: Json) -> bool:
+    return "custom_id" in answer and "response" in answer
 
 
 # Field names of usage: of chat completions and completions, and of responses.

@@ -17,7 +17,7 @@ class Conversation:
     """A conversation to answer; see :meth:`LLM.chat <pyggml.LLM.chat>`.
 
     Attributes:
-        messages: the checked messages.
+        messages: the checked messages, with parsed arguments.
         tools: the checked tools, by name.
         tool_choice: "auto", "none", "required", or one tool.
         parallel_tool_calls: an answer may contain several calls.
@@ -80,12 +80,12 @@ class Conversation:
             ) from None
 
     def render(self, templates: ChatTemplates, **form: Any) -> ChatPrompt:
-        """Render the prompt; ``form`` is the ``json_schema`` or ``grammar`` that the answer has to follow.
+        """Render the prompt; ``form`` is the ``json_schema``, ``grammar`` or ``content_grammar`` of the answer.
 
         Raises:
             InvalidParameterError: the template rejects the conversation, or the options contradict each other.
         """
-        return templates.render(
+        return templates._render_checked(
             self.messages,
             tools=[tool.as_json() for tool in self.tools.values()],
             tool_choice=self.tool_choice,

@@ -37,6 +37,10 @@ class FallbackSchemas:
         """Replace the schema of an answer."""
         return self._constant(lambda: grammar_of(schema))
 
+    def for_content(self, grammar: str) -> Schema:
+        """Return a schema in place of an answer's grammar, which need not match JSON."""
+        return self._constant(lambda: grammar)
+
     def for_tool(self, tool: Mapping[str, Any], *, separate_arguments: bool) -> dict[str, Any]:
         """Replace the schema of a tool's parameters; the tool is in OpenAI's format.
 
@@ -96,11 +100,8 @@ class FallbackSchemas:
 
 
 def _parameters(function: Mapping[str, Any]) -> Any:
-    """The schema of a tool's arguments; a tool without properties takes no arguments."""
-    schema = function.get("parameters") or {"properties": {}}
-    if isinstance(schema, Mapping) and schema.get("properties") == {} and "additionalProperties" not in schema:
-        return {**schema, "type": "object", "additionalProperties": False}
-    return schema
+    """The schema of a tool's arguments; a tool without parameters takes no arguments."""
+    return function.get("parameters") or {"type": "object", "properties": {}}
 
 
 def _gbnf_literal(text: str) -> str:

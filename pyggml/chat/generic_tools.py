@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-from pyggml.chat.messages import checked_messages
+from pyggml.chat.jinja.quoted_text import concatenated, json_text
 
 Message = dict[str, Any]
 
@@ -35,54 +34,59 @@ def with_tools(
     messages: Sequence[Message], tools: Sequence[Message], *, required: bool, parallel: bool
 ) -> list[Message]:
     """Convert a conversation to one without tool messages, with the tools described in its system message."""
-    lines = "\n".join(json.dumps(tool.get("function"), ensure_ascii=False) for tool in tools)
+    before, behind = _INSTRUCTION.split("{tools}")
     rules = f"{_SEVERAL_CALLS if parallel else _ONE_CALL} {_REQUIRED if required else _FREE}"
-    instruction = _INSTRUCTION.format(tools=lines, rules=rules)
-    first, *others = _without_tool_messages(checked_messages(messages))
+    lines = _joined(*(json_text(tool.get("function")) for tool in tools), between="\n")
+    instruction = concatenated((before, lines, behind.format(rules=rules)))
+    first, *others = without_tool_messages(messages)
     if first.get("role") in ("system", "developer"):
         return [{**first, "content": _joined(_text(first.get("content")), instruction)}, *others]
     return [{"role": "system", "content": instruction}, first, *others]
 
 
-def _without_tool_messages(messages: Sequence[Message]) -> list[Message]:
-    """Convert calls to text of the assistant, and consecutive results to one message of the user."""
+def without_tool_messages(messages: Sequence[Message]) -> list[Message]:
+    """Convert calls to text of the assistant, and consecutive results, with what the user adds, to one of the user."""
     rewritten: list[Message] = []
     after_result = False
     for message in messages:
         is_result = message.get("role") == "tool"
-        if not is_result:
-            rewritten.append(_calls_as_text(message) if message.get("tool_calls") else message)
-        elif after_result:
-            rewritten[-1] = {"role": "user", "content": _joined(rewritten[-1]["content"], _result(message), "\n")}
+        if is_result:
+            message = {"role": "user", "content": _result(message)}
+        elif message.get("tool_calls"):
+            message = _calls_as_text(message)
+        if after_result and message.get("role") == "user":
+            content = _joined(
+                rewritten[-1]["content"], _text(message["content"]), between="\n" if is_result else "\n\n"
+            )
+            rewritten[-1] = {**rewritten[-1], "content": content}
         else:
-            rewritten.append({"role": "user", "content": _result(message)})
-        after_result = is_result
+            rewritten.append(message)
+        after_result = is_result or (after_result and message.get("role") == "user")
     return rewritten
 
 
 def _calls_as_text(message: Message) -> Message:
-    calls = "\n".join(f"<tool_call>\n{_call(call)}\n</tool_call>" for call in message["tool_calls"])
+    calls = (_call(call["function"]) for call in message["tool_calls"])
     rest = {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**rest, "content": _joined(_text(message.get("content")), calls, "\n")}
+    return {**rest, "content": _joined(_text(message.get("content")), *calls, between="\n")}
 
 
-def _call(call: Message) -> str:
-    function = call.get("function") or {}
-    arguments = function.get("arguments")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return f'{{"name": {json.dumps(function.get("name"), ensure_ascii=False)}, "arguments": {text}}}'
+def _call(function: Message) -> str:
+    call = {"name": function["name"], "arguments": function["arguments"]}
+    return concatenated(("<tool_call>\n", json_text(call), "\n</tool_call>"))
 
 
 def _result(message: Message) -> str:
-    return f"<tool_response>\n{_text(message.get('content'))}\n</tool_response>"
+    return concatenated(("<tool_response>\n", _text(message.get("content")), "\n</tool_response>"))
 
 
-def _joined(text: str, more: str, between: str = "\n\n") -> str:
-    return f"{text}{between}{more}" if text else more
+def _joined(*texts: str, between: str = "\n\n") -> str:
+    given = [text for text in texts if text]
+    return concatenated(part for i, text in enumerate(given) for part in ((between, text) if i else (text,)))
 
 
 def _text(content: Any) -> str:
     """The text of a message's content, which is a string or a list of text parts."""
     if isinstance(content, (list, tuple)):
-        return "\n".join(str(part.get("text", "")) for part in content)
-    return "" if content is None else str(content)
+        return _joined(*(part.get("text", "") for part in content), between="\n")
+    return content or ""

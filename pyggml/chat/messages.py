@@ -21,13 +21,17 @@ Change = Callable[[str], str]
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXTS = ("reasoning_content", "tool_call_id", "name")
+_KEYS = ("role", "content", "tool_calls", *_TEXTS)
+_ALIASES = {"reasoning": "reasoning_content"}  # OpenRouter's and vLLM's name
+# Values that say no more than an absent key: clients send back what a server sent them, with its null fields.
+_ABSENT: tuple[Any, ...] = (None, "", [], {}, ())
 
 
 def checked_messages(messages: Sequence[Message]) -> list[JSONMessage]:
-    """Check messages and return copies in OpenAI's format, without keys that templates do not know.
+    """Check messages and return copies in OpenAI's format, without keys that are null or empty.
 
     Raises:
-        InvalidParameterError: a message is malformed; names the message and the field.
+        InvalidParameterError: a message is malformed or has an unknown key; names the message and the field.
     """
     if isinstance(messages, str):
         raise InvalidParameterError(
@@ -47,22 +51,36 @@ def _message(place: str, message: Message) -> JSONMessage:
     if isinstance(message, ChatMessage):
         message = vars(message)
     if not isinstance(message, Mapping):
+        way_out = f": write {place}.message" if hasattr(message, "message") else ""
         raise InvalidParameterError(
-            f"{place} must be a ChatMessage or {{'role': ..., 'content': ...}}, not {type(message).__name__}"
+            f"{place} must be a ChatMessage or {{'role': ..., 'content': ...}}, not {type(message).__name__}{way_out}"
         )
-    found: JSONMessage = {"role": _role(place, message.get("role"))}
-    calls = _tool_calls(f"{place}.tool_calls", message.get("tool_calls"))
-    if message.get("content") is not None:
-        found["content"] = _content(f"{place}.content", message["content"])
-    elif calls:
-        found["content"] = ""
-    else:
+    role = _role(place, message.get("role"))
+    given: dict[str, Any] = {}
+    for key, value in message.items():
+        if value not in _ABSENT and given.setdefault(_ALIASES.get(key, key), value) != value:
+            raise InvalidParameterError(f"{place} has 'reasoning' and 'reasoning_content', which differ: give one")
+    _require_known_keys(place, given)
+    calls = _tool_calls(f"{place}.tool_calls", given.get("tool_calls"))
+    if given.get("content", message.get("content")) is None and not calls:
         raise InvalidParameterError(f"{place} has neither content nor tool_calls")
-    if calls:
-        found["tool_calls"] = calls
-    return found | {
-        name: _text(f"{place}.{name}", message[name]) for name in _TEXTS if message.get(name) not in (None, "")
-    }
+    found: JSONMessage = {"role": role, "content": _content(f"{place}.content", message.get("content") or "")}
+    for key, value in given.items():
+        if key == "tool_calls":
+            found[key] = calls
+        elif key in _TEXTS:
+            found[key] = _text(f"{place}.{key}", value)
+    return found
+
+
+def _require_known_keys(place: str, given: Mapping[str, Any]) -> None:
+    unknown = [key for key in given if key not in _KEYS]
+    if unknown:
+        images = unknown[0] in ("images", "audio", "videos")
+        raise InvalidParameterError(
+            f"{place} has the unknown key {shown(unknown[0])}; "
+            + ("models only read text here" if images else f"known are {', '.join((*_KEYS, *_ALIASES))}")
+        )
 
 
 def _role(place: str, role: object) -> str:
@@ -82,6 +100,11 @@ def _part(place: str, part: object) -> JSONMessage:
     if isinstance(part, str):
         return {"type": "text", "text": _text(place, part)}
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    if kind in ("tool_use", "tool_result"):
+        raise InvalidParameterError(
+            f"{place} has Anthropic's type {shown(kind)}: write 'tool_calls' in the assistant's message, and the "
+            "result as a message with the role 'tool'"
+        )
     if kind != "text" or not isinstance(part, Mapping):
         raise InvalidParameterError(
             f"{place} must be a text part, {{'type': 'text', 'text': ...}}, not {shown(kind)}: models only read text "
@@ -116,7 +139,7 @@ def _tool_call(place: str, call: object) -> JSONMessage:
     if isinstance(call, ToolCall):
         call = call.to_dict()
     function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(call, Mapping) or not isinstance(function, Mapping) or call.get("type", "function") != "function":
+    if not isinstance(call, Mapping) or not isinstance(function, Mapping) or call.get("type") not in (None, "function"):
         raise InvalidParameterError(
             f"{place} must be a ToolCall or {{'type': 'function', 'function': {{'name': ..., 'arguments': ...}}}}"
         )
@@ -124,24 +147,42 @@ def _tool_call(place: str, call: object) -> JSONMessage:
         "type": "function",
         "function": {
             "name": _text(f"{place}.function.name", function.get("name")),
-            "arguments": _arguments(f"{place}.function.arguments", function.get("arguments", "{}")),
+            "arguments": _arguments(f"{place}.function.arguments", function.get("arguments")),
         },
     }
-    return found | ({"id": _text(f"{place}.id", call["id"])} if call.get("id") else {})
+    return ({"id": _text(f"{place}.id", call["id"])} if call.get("id") else {}) | found
 
 
 def _arguments(place: str, arguments: object) -> str:
+    """Check arguments and return their JSON text; a call without any may have null, "" or "null"."""
     if isinstance(arguments, Mapping):
         try:
             return json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidParameterError(f"{place} must consist of JSON values: {error}") from None
+    if arguments is None or (isinstance(arguments, str) and arguments.strip() in ("", "null")):
+        return "{}"
     json_object(place, _text(place, arguments))
     return str(arguments)
 
 
+def with_parsed_arguments(messages: Sequence[JSONMessage]) -> list[JSONMessage]:
+    """Copy checked messages with the arguments of calls as objects, as most templates read them."""
+    return [
+        {**message, "tool_calls": [_parsed_call(call) for call in message["tool_calls"]]}
+        if "tool_calls" in message
+        else message
+        for message in messages
+    ]
+
+
+def _parsed_call(call: JSONMessage) -> JSONMessage:
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": json.loads(function["arguments"])}}
+
+
 def map_texts(messages: Sequence[JSONMessage], change: Change) -> list[JSONMessage]:
-    """Copy checked messages with every text changed, including the names of calls and of their arguments."""
+    """Copy messages with parsed arguments, with every text changed, including the names of calls and of arguments."""
     return [_map_message(message, change) for message in messages]
 
 
@@ -163,8 +204,6 @@ def _map_message(message: JSONMessage, change: Change) -> JSONMessage:
 
 def _map_call(call: JSONMessage, change: Change) -> JSONMessage:
     function = call["function"]
-    arguments = json.loads(function["arguments"])
-    new = map_strings(arguments, change, change)
-    text = function["arguments"] if new == arguments else json.dumps(new, ensure_ascii=False)
     ids = {"id": change(call["id"])} if "id" in call else {}
-    return {**call, **ids, "function": {"name": change(function["name"]), "arguments": text}}
+    arguments = map_strings(function["arguments"], change, change)
+    return {**call, **ids, "function": {"name": change(function["name"]), "arguments": arguments}}

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from pyggml._core.checks import flag
 from pyggml.chat import ChatPrompt, ChatTemplates
 from pyggml.chat.conversation import Conversation
-from pyggml.chat.messages import Message, checked_messages
+from pyggml.chat.jinja.quoted_text import QuotedText
+from pyggml.chat.messages import Message, checked_messages, with_parsed_arguments
 from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.tools import ToolLike, checked_tools
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.engine import Engine
-from pyggml.generation.param_merging import merge
+from pyggml.generation.param_merging import format_grammar, merge
 from pyggml.generation.pending_request import PromptRequest
+from pyggml.generation.stream import ChunkBuilder
+from pyggml.options.chat_defaults import chosen
+from pyggml.options.sampling import FORMATS
 from pyggml.schema.grammar import as_text
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import Grammar, SamplingParams
@@ -43,6 +47,7 @@ class ChatRequest(PromptRequest):
     Attributes:
         conversation: the conversation to answer.
         prompt: the rendered conversation, once the request is submitted.
+        templates: returns the chat template.
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class ChatRequest(PromptRequest):
         )
         self.conversation = conversation
         self.prompt: ChatPrompt | None = None
-        self._templates = templates
+        self.templates = templates
         self._special_texts = special_texts
 
     @property
@@ -78,21 +83,34 @@ class ChatRequest(PromptRequest):
     def _may_end_early(self) -> bool:
         return bool(self.stop) or self.conversation.may_call_once
 
+    def builder(self) -> ChunkBuilder:
+        """A new builder of the chunks and the message."""
+        from pyggml.chat.stream import ChatChunkBuilder  # which needs this module
+
+        return ChatChunkBuilder(self)
+
     def prompt_ids(self) -> list[int]:
         """Render and encode the conversation."""
         token_ids, _ = self._prompt_and_params()
         return token_ids
 
     def _prompt_and_params(self) -> tuple[list[int], SamplingParams]:
-        templates = self._templates()
-        self.prompt = prompt = self.conversation.render(templates, **_format_arguments(self.params))
-        return self._token_ids(templates, prompt.text), self._sampling(prompt)
+        conversation, special = self.conversation, None
+        if not conversation.parse_special:
+            special = self._special_texts()
+            if special.may_occur_in(conversation.texts):
+                conversation = conversation.with_texts_changed(QuotedText)
+        self.prompt = prompt = conversation.render(self.templates(), **_format_arguments(self.params))
+        if special and isinstance(prompt.text, QuotedText):
+            return self.tokenizer.encode_parts(special.split(prompt.text)), self._sampling(prompt)
+        return self.tokenizer.encode(prompt.text, parse_special=True), self._sampling(prompt)
 
     def _sampling(self, prompt: ChatPrompt) -> SamplingParams:
         """Add the grammar of the prompt's tools, or of reasoning that precedes an answer with a schema."""
-        params, is_free = self.params, self.params.json_schema is None and self.params.grammar is None
-        wraps_schema = params.json_schema is not None and self.conversation.thinks and prompt.thinking_start
-        if prompt.grammar is None or not (is_free or wraps_schema):
+        params, is_free = self.params, all(getattr(self.params, name) is None for name in FORMATS)
+        follows_reasoning = not is_free and self.params.grammar is None
+        wraps_format = follows_reasoning and self.conversation.thinks and prompt.thinking_start
+        if prompt.grammar is None or not (is_free or wraps_format):
             return params
         lazy = prompt.grammar_lazy
         grammar = Grammar(
@@ -102,25 +120,14 @@ class ChatRequest(PromptRequest):
             trigger_patterns=prompt.trigger_patterns if lazy else (),
             trigger_tokens=prompt.trigger_tokens if lazy else (),
         )
-        return dataclasses.replace(params, grammar=grammar, json_schema=None)
-
-    def _token_ids(self, templates: ChatTemplates, prompt: str) -> list[int]:
-        """Encode the prompt, keeping special tokens in messages as text; see :mod:`pyggml.chat.quoting`."""
-        if not self.conversation.parse_special:
-            special = self._special_texts()
-            if special.may_occur_in(self.conversation.texts):
-                marks = special.new_marks()
-                conversation = self.conversation.with_texts_changed(marks.insert)
-                marked = conversation.render(templates, **_format_arguments(self.params)).text
-                if marks.template_tokens(marked) != special.find_all(prompt):
-                    return self.tokenizer.encode_parts(marks.split(marked))
-        return self.tokenizer.encode(prompt, parse_special=True)
+        return dataclasses.replace(params, json_schema=None, choices=None, regex=None, grammar=grammar)
 
 
 class ChatModel(Protocol):
     """The part of LLM that a chat needs."""
 
     tokenizer: Tokenizer
+    chat_defaults: SamplingParams
     _waits_for_capacity: bool
 
     @property
@@ -154,7 +161,7 @@ def chat_request(
     if not isinstance(template_kwargs, (Mapping, type(None))):
         raise InvalidParameterError(f"template_kwargs must be a mapping, not {type(template_kwargs).__name__}")
     conversation = Conversation(
-        messages=checked_messages(messages),
+        messages=with_parsed_arguments(checked_messages(messages)),
         tools=checked_tools(tools),
         tool_choice=tool_choice,
         parallel_tool_calls=parallel_tool_calls,
@@ -168,47 +175,54 @@ def chat_request(
         conversation,
         functools.partial(llm.chat_templates, chat_template),
         lambda: llm._special_texts,
-        merge(params, overrides, _OWN_PARAMETERS),
+        merge(params, overrides, OWN_PARAMETERS, chosen(llm.chat_defaults)),
         llm.tokenizer,
         waits_for_capacity=llm._waits_for_capacity,
     )
 
 
 #: The parameters of the chat methods that are not sampling parameters.
-_OWN_PARAMETERS = tuple(inspect.signature(chat_request).parameters)[1:-1]
+OWN_PARAMETERS = tuple(inspect.signature(chat_request).parameters)[1:-1]
 
 
 def _with_parameters_of(
     make_request: Callable[Concatenate[Any, _P], ChatRequest],
 ) -> Callable[[Callable[[_LLM, ChatRequest], _Result]], Callable[Concatenate[_LLM, _P], _Result]]:
     def decorate(method: Callable[[_LLM, ChatRequest], _Result]) -> Callable[Concatenate[_LLM, _P], _Result]:
+        signature = inspect.signature(method)
+        more = {name: each for name, each in signature.parameters.items() if name not in ("self", "request")}
+
         def call(self: _LLM, /, *args: _P.args, **kwargs: _P.kwargs) -> _Result:
-            return method(self, make_request(self, *args, **kwargs))
+            given = {name: kwargs.pop(name) for name in more if name in kwargs}
+            return method(self, make_request(self, *args, **kwargs), **given)
 
         async def acall(self: _LLM, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
-            return await cast("Any", method)(self, make_request(self, *args, **kwargs))
+            return await cast("Any", call(self, *args, **kwargs))
 
         # Bad arguments of a coroutine raise when it is awaited.
         called: Any = functools.wraps(method)(acall if inspect.iscoroutinefunction(method) else call)
-        own, *others = inspect.signature(make_request).parameters.values()
-        result = inspect.signature(method).return_annotation
-        parameters = [own.replace(name="self", annotation=own.empty), *others]
-        called.__signature__ = inspect.Signature(parameters, return_annotation=result)
+        own, *others, last = inspect.signature(make_request).parameters.values()
+        own = own.replace(name="self", annotation=own.empty)
+        keywords = [each.replace(kind=each.KEYWORD_ONLY) for each in more.values()]
+        called.__signature__ = signature.replace(parameters=[own, *others, *keywords, last])
         return cast("Callable[Concatenate[_LLM, _P], _Result]", called)
 
     return decorate
 
 
 #: Decorates a method that takes a ChatRequest: callers pass the parameters of :func:`chat_request` instead, which type
-#: checkers, editors and :func:`help` show.
+#: checkers, editors and :func:`help` show. Further parameters of the method are keywords next to them.
 chat_method = _with_parameters_of(chat_request)
+#: The same for a method whose overloads tell its types.
+overloaded_chat_method = cast("Callable[[Callable[..., Any]], Callable[..., Any]]", chat_method)
 
 
 def _format_arguments(params: SamplingParams) -> dict[str, Any]:
     """The required format of the answer, as arguments for :meth:`ChatTemplates.render`."""
-    schema, grammar = params.json_schema, params.grammar
-    if schema is not None:
-        return {"json_schema": as_text(schema)}
-    if grammar is not None:
-        return {"grammar": grammar.text if isinstance(grammar, Grammar) else grammar}
-    return {}
+    if params.json_schema is not None:
+        return {"json_schema": as_text(params.json_schema)}
+    grammar = format_grammar(params)
+    if grammar is None:
+        return {}
+    name = "content_grammar" if params.grammar is None else "grammar"
+    return {name: grammar.text if isinstance(grammar, Grammar) else grammar}

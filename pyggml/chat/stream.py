@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from pyggml._core.json_forms import changed
 from pyggml.chat import ChatParser, ChatPrompt
 from pyggml.chat.request import ChatRequest
 from pyggml.chat.types import ChatChunk, ChatCompletion, ChatMessage, ToolCall, json_object
@@ -22,7 +23,7 @@ class ChatChunkBuilder(ChunkBuilder):
 
     def __init__(self, pending: ChatRequest) -> None:
         """Build the answer to a request, which need not be submitted yet."""
-        super().__init__(pending.tokenizer, ())
+        super().__init__(pending)
         self._pending = pending
         self._parser: ChatParser | None = None
         self._message = ChatMessage()  # once the answer has ended
@@ -33,16 +34,17 @@ class ChatChunkBuilder(ChunkBuilder):
 
     def build(self, request: Request, token_ids: list[int]) -> ChatChunk:
         """Build the chunk of one read's tokens; cancel the request once the answer is complete."""
+        is_first = self._parser is None
         parser = self._parser = self._parser or self._begin()
         chunk = super().build(request, token_ids)
         delta = parser.feed(chunk.text, last=chunk.finish_reason is not None)
-        chat_chunk = ChatChunk(**{**vars(chunk), **vars(delta)})
+        chat_chunk = ChatChunk(**{**vars(chunk), **vars(delta)}, _is_first=is_first)
         if self._pending.conversation.may_call_once and any(call.index > 0 for call in chat_chunk.tool_calls):
             request.cancel()
             first = tuple(call for call in chat_chunk.tool_calls if call.index == 0)
-            return dataclasses.replace(chat_chunk, tool_calls=first, finish_reason="tool_calls", stop_reason=None)
+            return changed(chat_chunk, tool_calls=first, finish_reason="tool_calls", stop_reason=None)
         if chat_chunk.finish_reason == "stop" and _are_complete(parser.message.tool_calls):
-            return dataclasses.replace(chat_chunk, finish_reason="tool_calls")
+            return changed(chat_chunk, finish_reason="tool_calls")
         return chat_chunk
 
     def append(self, chunk: Chunk) -> Chunk:

@@ -27,6 +27,9 @@ _SECTION = re.compile(
 _ARGUMENT_SECTIONS = ("Args", "Arguments", "Parameters")
 # Keywords of a schema whose text determines the grammar, and so must not be changed.
 _NOT_TEXT = ("$ref", "type", "format", "pattern")
+# One of them makes a mapping a schema of an object, even without a type.
+_COMPOSED = frozenset({"properties", "additionalProperties", "$ref", "allOf", "anyOf", "oneOf", "patternProperties"})
+_KEYS = ("name", "description", "parameters", "strict", "type", "function", "returns", "return", "response")
 _ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 
 
@@ -187,16 +190,27 @@ def _tool(place: str, tool: object) -> Tool:
         return tool_from_function(tool)
     if not isinstance(tool, Mapping):
         raise InvalidParameterError(f"{place} must be a mapping or a function, not {type(tool).__name__}")
-    if tool.get("type", "function") != "function":
+    if tool.get("type") not in (None, "function"):
         raise InvalidParameterError(f"{place} has the type {shown(tool['type'])}, but only 'function' is supported")
-    function = tool.get("function", tool)
+    is_wrapped = tool.get("function") is not None
+    function = tool["function"] if is_wrapped else tool
     if not isinstance(function, Mapping):
         raise InvalidParameterError(f"{place}.function must be a mapping, not {type(function).__name__}")
+    _require_known_keys(f"{place}.function" if is_wrapped else place, function)
     name = _checked_name(place, function.get("name"))
     description = function.get("description") or ""
     if not isinstance(description, str):
         raise InvalidParameterError(f"the description of the tool {name} must be a string, not {shown(description)}")
     return Tool(name, description, _checked_parameters(name, function.get("parameters")))
+
+
+def _require_known_keys(place: str, function: Mapping[str, Any]) -> None:
+    """Refuse an unknown key where "parameters" is missing: it may be meant to describe the arguments."""
+    unknown = next((key for key, value in function.items() if key not in _KEYS and value is not None), None)
+    if unknown is not None and function.get("parameters") is None:
+        raise InvalidParameterError(
+            f"{place} has the unknown key {shown(unknown)}: the JSON schema of the arguments is called 'parameters'"
+        )
 
 
 def _checked_name(place: str, name: object) -> str:
@@ -210,7 +224,7 @@ def _checked_name(place: str, name: object) -> str:
 def _checked_parameters(name: str, parameters: object) -> Schema:
     if parameters is None or parameters == {}:
         return {"type": "object", "properties": {}}
-    if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
+    if not isinstance(parameters, Mapping) or parameters.get("type") not in (None, "object"):
         raise InvalidParameterError(
             f"the parameters of the tool {name} must be the JSON schema of an object, not {shown(parameters)}"
         )
@@ -218,4 +232,10 @@ def _checked_parameters(name: str, parameters: object) -> Schema:
         copy: Schema = json.loads(json.dumps(dict(parameters)))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidParameterError(f"the parameters of the tool {name} must be JSON values: {error}") from None
-    return {"type": "object", **copy}
+    is_bare = any(isinstance(value, Mapping) for value in parameters.values()) and parameters.get("type") is None
+    if is_bare and not _COMPOSED.intersection(parameters):
+        raise InvalidParameterError(
+            f"the parameters of the tool {name} must be the JSON schema of an object, with the arguments in "
+            f"'properties': write {{'type': 'object', 'properties': {{...}}}}"
+        )
+    return {"type": "object", **copy} | {"type": "object"}  # in place of null, too

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar
 
 from pyggml._core import json_forms
 from pyggml._core.hints import Hints, Record, hints
 from pyggml._core.json_forms import NamesTokens
-from pyggml.chat.typed_values import as_type
 from pyggml.errors import InvalidParameterError
+from pyggml.schema.typed_values import as_type
 from pyggml.types import Chunk, Completion
 
 
 @dataclass(frozen=True)
-class ToolCall:
+class ToolCall(Record):
     """A call to a tool that the model requested.
 
     Attributes:
@@ -28,7 +28,13 @@ class ToolCall:
     id: str
     name: str
     arguments_text: str
-    _types: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    _types: InitVar[Mapping[str, Any] | None] = None
+
+    _hints = hints("tool_call")
+
+    def __post_init__(self, _types: Mapping[str, Any] | None) -> None:
+        """Keep the types, which are no field, so that tools which convert dataclasses to JSON do not see them."""
+        object.__setattr__(self, "_own_types", _types)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -42,9 +48,10 @@ class ToolCall:
                 argument has the wrong type.
         """
         arguments = json_object(f"the arguments of the call to {self.name}", self.arguments_text)
-        if self._types is None:
+        types: Mapping[str, Any] | None = vars(self)["_own_types"]
+        if types is None:
             return arguments
-        return {name: self._as_its_type(name, value, self._types) for name, value in arguments.items()}
+        return {name: self._as_its_type(name, value, types) for name, value in arguments.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the call in the format of chat templates and OpenAI's API."""
@@ -170,6 +177,10 @@ class ChatCompletion(Completion):
     _hints: ClassVar[Hints] = {**hints("completion"), **hints("chat_completion")}
     _openai = ("chat.completion", "chatcmpl")
 
+    @property
+    def _content(self) -> str:
+        return self.message.content
+
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
         message = self.message.to_dict()
         if self.message.tool_calls:
@@ -193,12 +204,19 @@ class ChatChunk(Chunk):
     reasoning_content: str = ""
     tool_calls: Sequence[ToolCallDelta] = ()
 
+    _is_first: InitVar[bool] = field(default=False, kw_only=True)
+
     _hints: ClassVar[Hints] = {**hints("chunk"), **hints("chat_chunk")}
     _openai = ("chat.completion.chunk", "chatcmpl")
 
+    def __post_init__(self, _origin: Any, _is_first: bool) -> None:
+        """Keep what is no field."""
+        self._keep(_origin=_origin, _is_first=_is_first)
+
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
         texts = {"content": self.content, "reasoning_content": self.reasoning_content}
-        delta: dict[str, Any] = {name: text for name, text in texts.items() if text}
+        delta: dict[str, Any] = {"role": "assistant", "content": ""} if vars(self)["_is_first"] else {}
+        delta |= {name: text for name, text in texts.items() if text}
         if self.tool_calls:
             delta["tool_calls"] = [call.to_dict() for call in self.tool_calls]
         return _choice("delta", delta, self, tokenizer)
@@ -210,7 +228,7 @@ def _choice(
     return {
         name: message,
         "logprobs": json_forms.chat_logprobs(result.logprobs, tokenizer),
-        "finish_reason": json_forms.finish_reason(result.finish_reason),
+        **json_forms.end(result.finish_reason, result.stop_reason),
     }
 
 
@@ -224,7 +242,7 @@ def json_object(what: str, text: str) -> dict[str, Any]:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidParameterError(
-            f"{what} are not valid JSON (cut off by max_tokens, perhaps?): {error}: {text!r}"
+            f"{what} are not valid JSON (cut off by max_tokens or a stop string, perhaps?): {error}: {text!r}"
         ) from None
     if not isinstance(value, dict):
         raise InvalidParameterError(f"{what} must be a JSON object, not {text!r}")

@@ -56,6 +56,10 @@ class Command(click.Command):
             if answer is None:
                 raise
             raise _no_such_option(error.option_name, answer, ctx) from None
+        except click.UsageError as error:
+            if "unexpected extra argument" in error.message and any("--model" in each.opts for each in self.params):
+                raise click.UsageError(f"{error.message}: the model is an option, -m MODEL", ctx) from None
+            raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, with hidden ones for the options of other tools."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 import pyggml
-from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option
+from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, type_override_options
 from pyggml.cli.arguments.options import threads_option
 from pyggml.cli.arguments.output_file import dry_run_option, force_option, output_file
 from pyggml.cli.command import Command
@@ -27,6 +28,7 @@ from pyggml.options.file_types import OUTTYPES
     help="The same as TYPE: type of the weights in OUT; auto keeps their precision.  [default: auto]",
 )
 @imatrix_option
+@type_override_options
 @threads_option("Threads that quantise weights.")
 @force_option
 @dry_run_option
@@ -37,10 +39,10 @@ def command(
     type: str | None,
     outtype: str | None,
     imatrix: str | None,
-    n_threads: int | None,
     force: bool,
     dry_run: bool,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Convert the model in a Hugging Face DIRECTORY to the GGUF file OUT.
 
@@ -54,9 +56,7 @@ def command(
     write_with_progress(
         "converting",
         sum(file.stat().st_size for file in Path(directory).glob("*.safetensors")) or None,
-        lambda report: pyggml.convert(
-            directory, target, name, report, imatrix=imatrix, n_threads=n_threads, dry_run=dry_run
-        ),
+        lambda report: pyggml.convert(directory, target, name, report, imatrix=imatrix, dry_run=dry_run, **settings),
         as_json=as_json,
         dry_run=dry_run,
     )

@@ -92,6 +92,8 @@ def _model_and_prompt(words: Sequence[str], model: str | None, prompt: str | Non
     if not texts:
         return model, None
     *models, text = texts
+    if prompt is None and model is None and len(texts) == 2 and is_model(text) and not is_model(texts[0]):
+        raise click.UsageError(f"MODEL comes first: type 'pyggml generate {shlex.join([text, texts[0]])}'")
     if len(models) > 1 or not all(map(looks_like_model, models)):
         quoted = shlex.join([" ".join(texts)])
         raise click.UsageError(f"there are {len(texts)} prompts. Quote them as one: pyggml generate {quoted}")

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import pyggml
-from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option
+from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, type_override_options
 from pyggml.cli.arguments.options import threads_option
 from pyggml.cli.arguments.output_file import dry_run_option, force_option, output_file
 from pyggml.cli.command import Command
@@ -25,20 +25,9 @@ _TYPE = FileType(FILE_TYPES)
 @click.argument("source", type=click.Path())
 @click.argument("out", metavar="OUT", required=False, type=click.Path())
 @click.argument("type", metavar="TYPE", required=False, shell_complete=_TYPE.shell_complete)
+@click.option("--outtype", type=_TYPE, metavar="TYPE", help="The same as TYPE.")
 @imatrix_option
-@click.option(
-    "--tensor-type",
-    "tensor_types",
-    multiple=True,
-    metavar="PATTERN=TYPE",
-    help="Type of the tensors whose names match the pattern, such as q6_k. May be repeated.",
-)
-@click.option(
-    "--keep",
-    multiple=True,
-    metavar="PATTERN",
-    help="Keep the type of tensors whose names match the pattern. May be repeated.",
-)
+@type_override_options
 @click.option("--requantize", is_flag=True, help="Accept a SOURCE that is already quantised, which loses accuracy.")
 @threads_option("Threads that quantise weights.")
 @force_option
@@ -49,7 +38,7 @@ def command(
     out: str | None,
     type: str | None,
     *,
-    tensor_types: tuple[str, ...],
+    outtype: str | None,
     imatrix: str | None,
     force: bool,
     dry_run: bool,
@@ -61,11 +50,14 @@ def command(
     SOURCE should have float weights, as `pyggml convert` writes them. OUT appears only when it is complete: an
     interrupted command leaves no file.
     """
+    if type is not None and outtype is not None:
+        raise click.UsageError("TYPE and --outtype were both given: choose one")
+    type = type or outtype
     if dry_run and type is None and out is not None:  # OUT is optional: nothing is written
         out, type = f"{Path(source).stem}-{out.lower()}.gguf", out
     out, type = _out_and_type(source, out, type)
     target = output_file(out, source, imatrix, force=force or dry_run)
-    settings |= {"imatrix": imatrix, "tensor_types": dict(map(_pattern_and_type, tensor_types)), "dry_run": dry_run}
+    settings |= {"imatrix": imatrix, "dry_run": dry_run}
     write_with_progress(
         "quantising",
         _source_bytes(Path(source)),
@@ -83,16 +75,10 @@ def _out_and_type(source: str, out: str | None, type: str | None) -> tuple[str, 
         raise click.UsageError(f"{'OUT is missing' if type is None else 'TYPE comes last'}: type '{line}'")
     context = click.get_current_context()
     if out is None or type is None:
-        missing = "out" if out is None else "type"
-        raise click.MissingParameter(ctx=context, param=next(p for p in context.command.params if p.name == missing))
+        missing, message = ("out", None) if out is None else ("type", TYPES_EPILOG)
+        param = next(each for each in context.command.params if each.name == missing)
+        raise click.MissingParameter(message, context, param)
     return out, _TYPE.convert(type, None, context)
-
-
-def _pattern_and_type(given: str) -> tuple[str, str]:
-    pattern, equals, type = given.rpartition("=")
-    if not (pattern and equals and type):
-        raise click.BadParameter(f"{given!r} is not PATTERN=TYPE, such as attn_v=q6_k", param_hint="'--tensor-type'")
-    return pattern, type
 
 
 def _source_bytes(source: Path) -> int | None:

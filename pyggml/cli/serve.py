@@ -16,7 +16,7 @@ from click.types import FuncParamType
 import pyggml
 from pyggml.cli.arguments.model import hub_reference, print_default_model_notice
 from pyggml.cli.arguments.options import ParamType, aliases_of, field_option
-from pyggml.cli.arguments.sampling import sampling_options, sampling_values
+from pyggml.cli.arguments.sampling import CHAT_DEFAULTS, sampling_options, sampling_values
 from pyggml.cli.command import Command, Option
 from pyggml.options import Field, LoadOptions, fields_of
 from pyggml.server import (
@@ -33,8 +33,6 @@ from pyggml.server import (
 )
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-_SHOWN_DEFAULTS = {"max_tokens": "the rest of the context", "temperature": "recommended by the model's makers, or 0.0"}
 
 # Help of fields with another meaning in the server.
 _HELP = {"max_queue": "Maximum number of waiting requests per model. Further requests are rejected with status 429."}
@@ -65,7 +63,7 @@ def _server_options(function: _Function) -> _Function:
         server, load = (_given(options, table) for table in (SERVING, LOADING))
         return function(*args, given=PartialSettings("", server, load, sampling_values(sampling)), **options)
 
-    command = sampling_options(_SHOWN_DEFAULTS)(command)
+    command = sampling_options(CHAT_DEFAULTS)(command)
     for field in reversed([*SERVING.values(), *LOADING.values()]):
         command = _server_option(field)(command)
     return command  # type: ignore[return-value]

@@ -137,19 +137,17 @@ def _open(path: Path, stack: ExitStack, problems: Problems) -> GGUFReader | None
     except OutOfMemoryError:
         raise
     except InferError as error:
-        problems.error("broken-file", f"{error}: copy or download it again")
+        problems.error("broken-file", str(error))
     return None
 
 
 def _check_length(reader: GGUFReader, problems: Problems) -> None:
     needed = max((info.offset + info.nbytes for info in reader.tensors.values()), default=0)
-    found = reader.path.stat().st_size
-    if found < needed:
-        problems.error(
-            "truncated",
-            f"{reader.path.name} is cut short: its tensors end at byte {needed}, but the file ends at {found}: copy or "
-            "download it again",
-        )
+    if reader.path.stat().st_size < needed:
+        try:
+            GGUFReader(reader.path).close()
+        except InferError as error:
+            problems.error("truncated", str(error))
 
 
 def _check_engine(check: MetadataCheck, tensors: Sequence[TensorFacts], problems: Problems) -> None:

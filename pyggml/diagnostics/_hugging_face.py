@@ -137,13 +137,13 @@ def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
     try:
         return Checkpoint(files)
     except ModelNotFoundError as error:
-        problems.error("missing-file", f"{error}: copy or download it as well")
+        problems.error("missing-file", str(error))
     except TruncatedFileError as error:
-        problems.error("truncated", f"{error}: copy or download it again")
+        problems.error("truncated", str(error))
     except OutOfMemoryError:
         raise
     except InferError as error:
-        problems.error("broken-file", f"{error}: copy or download it again")
+        problems.error("broken-file", str(error))
     return None
 
 

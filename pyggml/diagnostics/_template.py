@@ -14,12 +14,13 @@ from pyggml.errors import EngineError, InferError, OutOfMemoryError
 _USER = {"role": "user", "content": "Hello"}
 _SYSTEM = {"role": "system", "content": "Be brief."}
 _ASSISTANT = {"role": "assistant", "content": "Hi."}
+_PROPERTIES = {"city": {"type": "string", "description": "Its name."}}
 _TOOL = {
     "type": "function",
     "function": {
         "name": "weather",
         "description": "Tells the weather of a city.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        "parameters": {"type": "object", "properties": _PROPERTIES, "required": ["city"]},
     },
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from pyggml import families
 from pyggml._native.model import Model, Progress
 from pyggml.chat.template_selection import missing_template_advice
@@ -10,12 +12,22 @@ from pyggml.diagnostics._gguf import read_gguf
 from pyggml.diagnostics._hugging_face import read_hugging_face
 from pyggml.diagnostics._sizes import ModelSizes, sizes_of
 from pyggml.diagnostics._template import template_of
-from pyggml.diagnostics._weights import by_layer, by_part, by_type
-from pyggml.diagnostics.report import LoadPlan, ModelReport, Problem, QuantizationReport, TemplateReport
+from pyggml.diagnostics._weights import by_layer, by_part, by_type, main_type
+from pyggml.diagnostics.report import (
+    LoadPlan,
+    ModelReport,
+    Problem,
+    QuantizationReport,
+    TemplateReport,
+    VariantKind,
+)
+from pyggml.families import Variant
 from pyggml.memory.llm_context import default_n_ctx, generates, n_ctx_limit
 from pyggml.options.recommended import recommended
+from pyggml.quant import GGMLType
 from pyggml.source import Source, identify
 from pyggml.types import SamplingParams
+from pyggml.units import bits_per_weight
 
 # Errors with which a model loads and generates, but does not chat or stop correctly.
 _LOADS_WITH = frozenset({"template-unreadable", "template-fails", "bad-token-id"})
@@ -61,8 +73,8 @@ def _report(facts: ModelFacts) -> ModelReport:
     sampling = None if model is None else _sampling(model, problems)
     sizes = sizes_of(facts.check.sizes, facts.metadata, facts.rope)
     n_bytes = sum(tensor.n_bytes for tensor in facts.tensors)
-    bits_per_weight = round(8 * n_bytes / facts.n_params, 3) if facts.n_params else 0.0
     architecture = str(facts.metadata.get("general.architecture", ""))
+    variant = _variant(facts, sizes, template)
     ordered = tuple(sorted(problems, key=lambda problem: problem.severity))  # errors come before warnings
     return ModelReport(
         path=facts.path,
@@ -71,14 +83,15 @@ def _report(facts: ModelFacts) -> ModelReport:
         name=next(iter(facts.names), ""),
         architecture=architecture,
         family=facts.match.family.name,
-        variant=_variant(facts, sizes, template),
+        variant=variant.title,
+        variant_kind=_kind(facts, variant),
         n_params=facts.n_params,
         n_bytes=n_bytes,
         n_tensors=len(facts.tensors),
         types=by_type(facts.tensors),
         parts=by_part(facts.tensors),
         layers=by_layer(facts.tensors),
-        quantization=QuantizationReport(*facts.storage, bits_per_weight),
+        quantization=QuantizationReport(*facts.storage, bits_per_weight(n_bytes, facts.n_params)),
         **sizes.values,
         per_layer=sizes.per_layer,
         rope=sizes.rope,
@@ -110,7 +123,15 @@ def _sampling(model: Model, problems: Problems) -> SamplingParams | None:
     return found.params
 
 
-def _variant(facts: ModelFacts, sizes: ModelSizes, template: TemplateReport | None) -> str:
+def _kind(facts: ModelFacts, variant: Variant) -> VariantKind:
+    """The kind of a variant, or "quantised" if the weights are and it has no more specific one."""
+    type = GGMLType.__members__.get(main_type(facts.tensors))
+    is_gguf = facts.format == "gguf"
+    is_quantized = type is not None and type.is_quantized if is_gguf else facts.storage.method != "none"
+    return "quantised" if is_quantized and variant.kind in ("", "meta") else cast("VariantKind", variant.kind)
+
+
+def _variant(facts: ModelFacts, sizes: ModelSizes, template: TemplateReport | None) -> Variant:
     values = sizes.values
     shown = {
         **values,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyggml._keywords import EstimateKeywords
 
 Severity = Literal["error", "warning"]
+VariantKind = Literal["", "meta", "tiny", "distilled", "quantised"]
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,9 @@ class ModelReport(JSONReady):
         architecture: the engine's name for the architecture: "llama", "qwen3" ...; "" if it is unknown.
         family: short name of the family: "llama3"; "generic" if pyggml knows none that fits.
         variant: the model, as exactly as the file shows: "Llama 3.2", "Phi-4-mini".
+        variant_kind: "distilled": trained on the answers of a larger model (DeepSeek-R1-Distill); "tiny": a small model
+            in a large one's architecture (TinyLlama); else "quantised", if most weights are; else "meta": a Llama of
+            Meta, or one fine-tuned from it; "": none of these.
         n_params: number of weights.
         n_bytes: size of all tensors.
         n_tensors: number of tensors.
@@ -250,6 +254,7 @@ class ModelReport(JSONReady):
     architecture: str
     family: str
     variant: str
+    variant_kind: VariantKind
     n_params: int
     n_bytes: int
     n_tensors: int

@@ -43,8 +43,9 @@ def sections_of(report: ModelReport) -> Iterator[ReportSection]:
     """Yield the sections: the model, its sizes, loading it, and its problems."""
     yield ReportSection(printable(report.name or report.path.name), facts=_facts(_model(report)))
     yield ReportSection("Tokens", facts=_facts(_tokens(report)))
-    yield ReportSection("Size by component", report.parts)
-    yield ReportSection("Types", report.types, _facts(_layers(report)))
+    if report.n_tensors:
+        yield ReportSection("Size by component", report.parts)
+        yield ReportSection("Types", report.types, _facts(_layers(report)))
     yield ReportSection("With pyggml", facts=_facts(_loading(report)))
     if report.remarks:
         remarks = _facts(("remark", text) for text in report.remarks)
@@ -69,17 +70,22 @@ def _facts(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 def _model(report: ModelReport) -> Iterator[tuple[str, str]]:
     yield "file" if report.format == "gguf" else "directory", str(report.path)
-    yield "format", f"{_FORMATS[report.format]}, {counted(len(report.files), 'file')}, {bytes_text(report.n_bytes)}"
-    yield "model", _joined(report.variant, report.architecture and f"architecture {report.architecture}")
-    yield "weights", f"{count_text(report.n_params)} in {counted(report.n_tensors, 'tensor')}"
-    quantization = report.quantization
-    yield "stored as", f"{quantization.name}, {quantization.bits_per_weight:.3g} bits each"
+    n_bytes = sum(file.n_bytes for file in report.files)
+    yield "format", f"{_FORMATS[report.format]}, {counted(len(report.files), 'file')}, {bytes_text(n_bytes)}"
+    kind = f" ({report.variant_kind})" if report.variant and report.variant_kind else ""
+    yield "model", _joined(f"{report.variant}{kind}", report.architecture and f"architecture {report.architecture}")
+    if report.n_tensors:
+        yield "weights", f"{count_text(report.n_params)} in {counted(report.n_tensors, 'tensor')}"
+        yield "stored as", f"{report.quantization.name}, {report.quantization.bits_per_weight:.3g} bits each"
+    else:
+        yield "weights", "none"
     yield "layers", f"{report.n_layer}, {report.n_embd:,} wide, feed-forward {report.n_ff:,}" if report.n_layer else ""
     yield "experts", _experts(report)
     yield "attention", _attention(report)
     yield "positions", _positions(report)
     yield "context", f"{report.n_ctx_train:,} tokens" if report.n_ctx_train else ""
-    yield "output", "shares the embedding's weights" if report.tied_embeddings else "has weights of its own"
+    output = "shares the embedding's weights" if report.tied_embeddings else "has weights of its own"
+    yield "output", output if report.n_tensors else ""
     for name, values in report.per_layer.items():
         yield name, ", ".join(f"{value} in {counted(n, 'layer')}" for value, n in Counter(values).most_common())
 

@@ -58,7 +58,7 @@ LAYOUTS: tuple[Layout, ...] = tuple(
     dict.fromkeys(build for family in FAMILIES for build in family.builds if isinstance(build, Layout))
 )
 
-#: Architectures that the engine has, but computes otherwise than transformers.
+#: Architectures that the engine has, but that cannot be imported.
 REFUSED: tuple[Architecture, ...] = tuple(
     dict.fromkeys(build for family in FAMILIES for build in family.builds if build.refusal)
 )

@@ -1,9 +1,9 @@
 """Detection of a model's family by its architecture, its required tokens, and then its signs.
 
-The candidates are the families of the architecture whose required tokens are in the vocabulary. Among these, the
-strongest sign wins: the name, then the chat template, then the family's own tokens, then the vocabulary size. In a tie,
-the first in the list wins (which ``precedence`` decides); the others are kept as rivals, so that a user's choice of one
-of them is accepted.
+The candidates are the families of the architecture whose required tokens are in the vocabulary, or, if there are none,
+those with one of their stop tokens in it: some files lack the token of the end of a turn. Among these, the strongest
+sign wins: the name, then the chat template, then the family's own tokens, then the vocabulary size. In a tie, the first
+in the list wins (which ``precedence`` decides); the others are kept as rivals: a user's choice of one is accepted.
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ class Detector:
     def _best(self, candidates: Sequence[Family], traits: _Traits, name: str, kind: str) -> Match:
         reason = f"its {kind} is {shown(name)}"
         fitting = [family for family in candidates if _fits(family, traits)]
+        fitting = fitting or [family for family in candidates if _has_an_end(family, traits)]
         strengths = {family.name: _strength(family.signs, traits) for family in fitting}
         likely = [family for family in fitting if any(strengths[family.name]) or not family.needs_sign]
         if len(candidates) == 1:
@@ -158,6 +159,14 @@ class Detector:
 
 def _fits(family: Family, traits: _Traits) -> bool:
     return traits.has_token is None or all(map(traits.has_token, family.required_tokens))
+
+
+def _has_an_end(family: Family, traits: _Traits) -> bool:
+    """Check for one of its stop tokens, and for all required tokens that are not stop tokens."""
+    if traits.has_token is None:
+        return False
+    others = (token for token in family.required_tokens if token not in family.stop_tokens)
+    return any(map(traits.has_token, family.stop_tokens)) and all(map(traits.has_token, others))
 
 
 def _ambiguity(candidates: Sequence[Family], fitting: Sequence[Family]) -> tuple[str, ...]:
@@ -183,7 +192,8 @@ def _reasons(family: Family, traits: _Traits) -> Iterator[str]:
     if template is not None:
         yield f"its chat template has {template!r}"
     if traits.has_token is not None:
-        yield f"its vocabulary has {', '.join(map(repr, family.required_tokens))}"
+        tokens = family.required_tokens if _fits(family, traits) else filter(traits.has_token, family.stop_tokens)
+        yield f"its vocabulary has {', '.join(map(repr, tokens))}"
     elif traits.n_vocab in family.signs.n_vocab:
         yield f"its vocabulary has {traits.n_vocab} tokens"
 

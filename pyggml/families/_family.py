@@ -36,12 +36,14 @@ class Variant:
             "n_embd", "n_head_kv", "n_vocab", "n_expert", "n_ctx", "rope_base" and "is_grouped" (several query heads
             share a key head).
         template: a text in its chat template.
+        kind: "meta", "tiny" or "distilled", as in :class:`~pyggml.diagnostics.report.ModelReport`; "": none of them.
     """
 
     title: str
     names: tuple[str, ...] = ()
     sizes: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     template: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,11 @@ class Family:
         name: a short, unique name: "llama3".
         title: its name in messages: "Llama 3, 3.1, 3.2 or 3.3".
         stop_tokens: the special tokens that end its generations, the most usual first.
+        more_stop_tokens: tokens of its published vocabularies at which the engine ends a generation as well, such as
+            those of infilling. Only for documentation: they come from the files.
         builds: its models' architectures, with all their names. Those with a layout can be imported.
-        required_tokens: special tokens that every vocabulary of the family has.
+        required_tokens: special tokens that its vocabularies have. Where no family of the architecture has all of its
+            own, any one of the stop tokens among them is enough.
         signs: what distinguishes it from others of the same architecture.
         needs_sign: True if a sign is required, because its required tokens alone are not conclusive.
         precedence: among families that fit equally well, the highest precedence wins, then the first name.
@@ -62,11 +67,13 @@ class Family:
             ``Inference.use_qwen3``.
         aliases: other spellings of the first of these and of its method, known from other libraries.
         variants: models that ``inspect`` distinguishes; the first that fits wins.
+        variant_kind: kind of its models, unless a variant has its own.
     """
 
     name: str
     title: str
     stop_tokens: tuple[str, ...]
+    more_stop_tokens: tuple[str, ...] = ()
     builds: tuple[Architecture, ...] = ()
     required_tokens: tuple[str, ...] = ()
     signs: Signs = field(default_factory=Signs)
@@ -76,6 +83,7 @@ class Family:
     classes: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
+    variant_kind: str = ""
 
     @property
     def architectures(self) -> tuple[str, ...]:

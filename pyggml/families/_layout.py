@@ -117,7 +117,7 @@ class Architecture:
         architecture: ``general.architecture`` of the GGUF files.
         model_types: ``model_type`` of the ``config.json`` files.
         hf_architectures: ``architectures`` in these files, for those without a known ``model_type``.
-        refusal: the difference between the engine and transformers that prevents an import; "": none.
+        refusal: the reason that prevents an import, such as a difference between the engine and transformers; "": none.
     """
 
     architecture: str

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from pyggml.families._detection import words_of
 from pyggml.families._family import GENERIC, Family, Variant
 
 
-def variant_of(family: Family, names: Iterable[str], template: str, sizes: Mapping[str, object]) -> str:
-    """Return the title of the variant, or of the family if no variant fits; "" if the family is unknown.
+def variant_of(family: Family, names: Iterable[str], template: str, sizes: Mapping[str, object]) -> Variant:
+    """Return the variant, or one with the title of the family if none fits; "" if the family is unknown.
 
     The strongest sign decides: a name, then the chat template, then the sizes, by the names in :class:`Variant`.
     """
@@ -22,5 +23,5 @@ def variant_of(family: Family, names: Iterable[str], template: str, sizes: Mappi
     for fits in signs:
         found = next(filter(fits, family.variants), None)
         if found is not None:
-            return found.title
-    return "" if family is GENERIC else family.title
+            return replace(found, kind=found.kind or family.variant_kind)
+    return Variant("" if family is GENERIC else family.title, kind=family.variant_kind)

@@ -15,12 +15,14 @@ LLAMA = Family(
     needs_sign=True,
     precedence=-1,  # after the families of its base models
     classes=("Llama",),
+    variant_kind="distilled",
 )
 
 QWEN2 = replace(
     LLAMA,
     name="deepseek-r1-distill-qwen",
     title="DeepSeek-R1-Distill-Qwen",
+    more_stop_tokens=qwen2.FAMILY.more_stop_tokens,
     builds=(qwen2.QWEN2,),
     classes=("Qwen2",),
 )
@@ -29,6 +31,7 @@ QWEN3 = replace(
     LLAMA,
     name="deepseek-r1-distill-qwen3",
     title="DeepSeek-R1-0528-Qwen3",
+    more_stop_tokens=qwen3.FAMILY.more_stop_tokens,
     builds=(qwen3.QWEN3,),
     classes=("Qwen3",),
 )

@@ -100,4 +100,5 @@ FAMILY = Family(
     stop_tokens=("<|endoftext|>",),
     builds=(FALCON,),
     required_tokens=("<|endoftext|>",),
+    classes=("Falcon",),
 )

@@ -38,11 +38,15 @@ FAMILY = Family(
     precedence=1,  # the most likely family for models of this architecture without distinguishing signs
     classes=("Llama",),
     variants=(
-        Variant("TinyLlama", ("tinyllama",), {"n_layer": (22,), "n_embd": (2048,), "n_ctx": (2048,)}),
-        Variant("Code Llama", ("codellama", "code llama"), {"n_ctx": (16384,), "rope_base": (1e6,)}),
+        Variant("TinyLlama", ("tinyllama",), {"n_layer": (22,), "n_embd": (2048,), "n_ctx": (2048,)}, kind="tiny"),
+        Variant("Code Llama", ("codellama", "code llama"), {"n_ctx": (16384,), "rope_base": (1e6,)}, kind="meta"),
         Variant("Vicuna", ("vicuna",)),
         Variant("OpenLLaMA", ("open llama", "openllama")),
-        Variant("Llama 2", ("llama 2", "llama2", "llama v2"), {"n_ctx": (4096,), "n_embd": (4096, 5120, 8192)}),
-        Variant("Llama 1", ("llama 1", "llama v1"), {"n_ctx": (2048,), "n_embd": (4096, 5120, 6656, 8192)}),
+        Variant(
+            "Llama 2", ("llama 2", "llama2", "llama v2"), {"n_ctx": (4096,), "n_embd": (4096, 5120, 8192)}, kind="meta"
+        ),
+        Variant(
+            "Llama 1", ("llama 1", "llama v1"), {"n_ctx": (2048,), "n_embd": (4096, 5120, 6656, 8192)}, kind="meta"
+        ),
     ),
 )

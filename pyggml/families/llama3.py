@@ -24,4 +24,5 @@ FAMILY = Family(
         Variant("Llama 3.1 or 3.3", (), {"n_embd": (8192,), "n_ctx": (131072,)}),
         Variant("Llama 3", ("llama 3", "llama3"), {"n_ctx": (8192,)}),
     ),
+    variant_kind="meta",
 )

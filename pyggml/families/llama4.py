@@ -99,4 +99,5 @@ FAMILY = Family(
         Variant("Llama 4 Maverick", ("llama 4 maverick", "maverick"), {"n_expert": (128,)}),
         Variant("Llama 4 Scout", ("llama 4 scout", "scout"), {"n_expert": (16,)}),
     ),
+    variant_kind="meta",
 )

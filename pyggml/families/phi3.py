@@ -39,9 +39,9 @@ PHIMOE = Architecture(
     "phimoe",
     ("phimoe",),
     ("PhiMoEForCausalLM", "PhimoeForCausalLM"),
-    refusal="it makes the weights of the two experts add up to one, where the model takes nearly all of both "
-    "(sparsemixer), and leaves the mean in what its norms take (RMSNorm for LayerNorm). A GGUF file of the model "
-    "loads, with the same differences",
+    refusal="the engine computes it otherwise than transformers: it makes the weights of the two experts add up to "
+    "one, where the model takes nearly all of both (sparsemixer), and leaves the mean in what its norms take (RMSNorm "
+    "for LayerNorm). A GGUF file of the model loads, with the same differences",
 )
 
 FAMILY = Family(

@@ -93,6 +93,7 @@ FAMILY = Family(
     name="qwen2",
     title="Qwen1.5, 2 or 2.5",
     stop_tokens=("<|im_end|>", "<|endoftext|>"),
+    more_stop_tokens=("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
     builds=(QWEN2, QWEN2_MOE),
     required_tokens=("<|im_end|>", "<|endoftext|>"),
     classes=("Qwen2",),

@@ -45,6 +45,7 @@ FAMILY = Family(
     name="qwen3",
     title="Qwen3",
     stop_tokens=("<|im_end|>", "<|endoftext|>"),
+    more_stop_tokens=("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
     builds=(QWEN3, QWEN3_MOE, QWEN3_NEXT),
     required_tokens=("<|im_end|>", "<|endoftext|>"),
     classes=("Qwen3",),

@@ -7,6 +7,7 @@ FAMILY = Family(
     name="smollm2",
     title="SmolLM or SmolLM2",
     stop_tokens=("<|im_end|>", "<|endoftext|>", "</s>"),
+    more_stop_tokens=("<reponame>",),
     builds=(llama2.LLAMA,),
     required_tokens=("<|im_end|>", "<|endoftext|>"),
     signs=Signs(tokens=("<reponame>", "<gh_stars>"), names=("smollm", "smollm2"), n_vocab=(49152,)),

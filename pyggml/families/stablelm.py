@@ -66,6 +66,7 @@ FAMILY = Family(
     stop_tokens=("<|endoftext|>",),
     builds=(STABLELM, Architecture("stablelm", hf_architectures=("LlavaStableLMEpochForCausalLM",))),
     required_tokens=("<|endoftext|>",),
+    classes=("StableLM",),
     variants=(
         Variant("StableLM Zephyr", ("stablelm zephyr", "stablelm 2 zephyr")),
         Variant("StableLM 2", ("stablelm 2",), {"n_vocab": (100352,)}),

@@ -21,6 +21,6 @@ FAMILY = Family(
     required_tokens=("<|im_end|>", "<|endoftext|>"),
     signs=Signs(tokens=("<|startoftext|>",), names=("yi",), n_vocab=(64000,)),
     needs_sign=True,
-    classes=("Llama",),
+    classes=("Yi", "Llama"),
     variants=(Variant("Yi-1.5", ("yi 1 5",)), Variant("Yi-Coder", ("yi coder",)), Variant("Yi", ("yi",))),
 )

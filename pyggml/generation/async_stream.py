@@ -159,4 +159,4 @@ class AsyncStream(BaseAsyncStream[Chunk, Completion]):
 
     def __init__(self, engine: Engine, pending: PromptRequest) -> None:
         """Prepare a stream, which submits the request when it is entered or iterated."""
-        super().__init__(engine, pending, ChunkBuilder(pending.tokenizer, pending.stop))
+        super().__init__(engine, pending, ChunkBuilder(pending))

@@ -7,99 +7,88 @@ the queue is full, they wait for capacity.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
-import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import Any, Generic, TypeVar
 
-from pyggml._core.checks import INT32_MAX, UINT32_MAX, callback, integer
-from pyggml.errors import InvalidParameterError, QueueFullError
+from pyggml._core.checks import INT32_MAX, UINT32_MAX, callback, flag, integer
+from pyggml._core.json_forms import changed
+from pyggml.errors import InferError, InvalidParameterError, QueueFullError
 from pyggml.generation.engine import Engine
-from pyggml.generation.param_merging import without_schema
-from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
-from pyggml.generation.request import Request
-from pyggml.generation.stream import Stream
+from pyggml.generation.pending_request import PromptRequest
+from pyggml.generation.stream import BaseStream, D
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
-from pyggml.tokenizer import Tokenizer
-from pyggml.types import Completion, SamplingParams
+from pyggml.types import SamplingParams
 
+T = TypeVar("T")
 Progress = Callable[[int, int | None], object]
 
 _CAPACITY = 2**64 - 1  # tag for capacity in the queue; the other tags are indices of requests
 
 
-class Batch:
+class Batch(Generic[D]):
     """Requests, each created when its turn comes, and their completions. Run it once.
 
-    An exception, also of the caller's ``progress`` or ``prompts``, cancels the requests in flight.
+    An exception, also of the caller's ``progress`` or ``items``, cancels the requests in flight.
     """
 
     def __init__(
         self,
-        requests: Iterator[PromptRequest],
+        items: Iterable[T],
+        make_request: Callable[[T], PromptRequest],
         *,
-        of_one_prompt: bool = False,
-        n_total: int | None = None,
+        noun: str = "prompt",
         progress: Progress | None = None,
+        return_exceptions: bool = False,
     ) -> None:
-        self._requests = enumerate(requests)
-        self._of_one_prompt = of_one_prompt
-        self._noun = "completion" if of_one_prompt else "prompt"  # in messages
-        self._n_total = n_total
-        self._progress = progress
-        self._completions: dict[int, Completion] = {}
+        """Make a request of each item; ``noun`` names an item in messages.
 
-    @classmethod
-    def of_prompts(
-        cls,
-        prompts: Iterable[Prompt],
-        params: SamplingParams,
-        tokenizer: Tokenizer,
-        parse_special: bool,
-        progress: Progress | None,
-    ) -> Batch:
-        """Complete each prompt. Args and errors as :meth:`LLM.generate_batch <pyggml.LLM.generate_batch>`."""
+        Other arguments and errors as for :meth:`LLM.generate_batch <pyggml.LLM.generate_batch>`.
+        """
+        self._items = enumerate(_iterator_of(items, noun))
+        self._make_request = make_request
+        self._noun = noun
+        self._n_total = len(items) if isinstance(items, Sized) else None
         callback("progress", progress)
-        request = functools.partial(_request, without_schema(params), tokenizer, parse_special)
-        requests = _each(request, _iterator_of(prompts))
-        n_total = len(prompts) if isinstance(prompts, Sized) else None
-        return cls(requests, n_total=n_total, progress=progress)
+        self._progress = progress
+        self._returns_exceptions = flag("return_exceptions", return_exceptions)
+        self._results: dict[int, D | InferError] = {}
 
-    @classmethod
-    def of_one_prompt(
-        cls, prompt: Prompt, n: int, params: SamplingParams, tokenizer: Tokenizer, parse_special: bool
-    ) -> Batch:
-        """Complete one prompt ``n`` times. Args and errors as :meth:`LLM.generate_n <pyggml.LLM.generate_n>`."""
-        token_ids, params = prompt_ids(prompt, tokenizer, parse_special), without_schema(params)
-        indices = range(integer("n", n, 1, INT32_MAX))
-        first = _request(params, tokenizer, parse_special, token_ids)  # created, and so checked, at once
-        others = (_request(_nth_params(params, i), tokenizer, parse_special, token_ids) for i in indices[1:])
-        return cls(itertools.chain([first], others), of_one_prompt=True)
+    def run(self, engine: Engine) -> list[Any]:
+        """Run every request on the calling thread, which sleeps while the engine works.
 
-    def run(self, engine: Engine) -> list[Completion]:
-        """Run every request on the calling thread, which sleeps while the engine works."""
-        window = _Window(engine, self._noun, self._add)
+        Returns:
+            The completions in order; with ``return_exceptions``, an InferError in the place of each that failed.
+        """
+        window = _Window(engine, self._add, self._keeps)
         try:
-            for index, request in self._requests:
+            for index, item in self._items:
                 window.drain_below(2 * engine.n_parallel)
-                window.add(index, request)
+                window.add(index, functools.partial(self._make_request, item))
             window.drain_below(1)
         finally:
             window.close()
         return self._in_order()
 
-    async def arun(self, engine: Engine) -> list[Completion]:
+    async def arun(self, engine: Engine) -> list[Any]:
         """As :meth:`run`, in an event loop: a limited number of tasks share the requests."""
         import asyncio  # imported late to keep "import pyggml" fast
 
-        from pyggml.generation.async_stream import AsyncStream
+        from pyggml.generation.async_stream import BaseAsyncStream
 
         async def work() -> None:
-            for index, request in self._requests:
-                with _noting_index(self._noun, index):
-                    completion = await AsyncStream(engine, request).finish()
-                self._add(index, completion)
+            for index, item in self._items:
+                try:
+                    pending = self._make_request(item)
+                    completion = await BaseAsyncStream[Any, D](engine, pending, pending.builder()).finish()
+                except Exception as error:
+                    if not self._keeps(index, error):
+                        raise
+                else:
+                    self._add(index, completion)
 
         workers = [asyncio.create_task(work()) for _ in range(2 * engine.n_parallel)]
         try:
@@ -113,77 +102,115 @@ class Batch:
             raise
         return self._in_order()
 
-    def _add(self, index: int, completion: Completion) -> None:
-        self._completions[index] = completion
+    def _add(self, index: int, result: D | InferError) -> None:
+        self._results[index] = result
         if self._progress is not None:
-            self._progress(len(self._completions), self._n_total)
+            self._progress(len(self._results), self._n_total)
 
-    def _in_order(self) -> list[Completion]:
-        completions = [self._completions[index] for index in range(len(self._completions))]
-        if self._of_one_prompt and (logprobs := completions[0].prompt_logprobs) is not None:
-            return [dataclasses.replace(each, prompt_logprobs=logprobs) for each in completions]
-        return completions
-
-
-# --- requests -----------------------------------------------------------------------------------------------------
-
-
-def _each(request: Callable[[Prompt], PromptRequest], prompts: Iterator[Prompt]) -> Iterator[PromptRequest]:
-    for index, prompt in enumerate(prompts):
-        with _noting_index("prompt", index):
-            created = request(prompt)
-        yield created
-
-
-def _iterator_of(prompts: Iterable[Prompt]) -> Iterator[Prompt]:
-    if not isinstance(prompts, (str, bytes)) and isinstance(prompts, Iterable):
-        with contextlib.suppress(TypeError):  # raised only now by an array of no dimensions, for instance
-            return iter(prompts)
-    raise InvalidParameterError(
-        f"prompts must be an iterable of prompts, not {type(prompts).__name__}: put a single one in a list"
-    )
-
-
-def _request(params: SamplingParams, tokenizer: Tokenizer, parse_special: bool, prompt: Prompt) -> PromptRequest:
-    return PromptRequest(
-        prompt, params, tokenizer, parse_special=parse_special, is_streamed=False, waits_for_capacity=True
-    )
-
-
-def _nth_params(params: SamplingParams, index: int) -> SamplingParams:
-    """Parameters of completion ``index`` of one prompt: its own seed; the prompt's logprobs only at index 0."""
-    seed = None if params.seed is None else (params.seed + index) % UINT32_MAX
-    return dataclasses.replace(params, seed=seed, prompt_logprobs=0)
-
-
-@contextlib.contextmanager
-def _noting_index(noun: str, index: int) -> Iterator[None]:
-    """Add a note to an exception that names the item (Python 3.11 and later)."""
-    try:
-        yield
-    except Exception as error:
+    def _keeps(self, index: int, error: Exception) -> bool:
+        """Return True if an error is the result of its item; otherwise it is raised, with a note of the index."""
         if sys.version_info >= (3, 11):
-            error.add_note(f"This was {noun} {index} of the batch, counted from 0.")
-        raise
+            error.add_note(f"This was {self._noun} {index} of the batch, counted from 0.")
+        if not (self._returns_exceptions and isinstance(error, InferError)):
+            return False
+        self._add(index, error)
+        return True
+
+    def _in_order(self) -> list[Any]:
+        return [self._results[index] for index in range(len(self._results))]
+
+
+def with_own_params(
+    prompts: Iterable[T], params: Iterable[SamplingParams | None] | object, noun: str = "prompt"
+) -> Iterable[tuple[T, SamplingParams | None]]:
+    """Pair each prompt with its parameters, from a sequence with one for each.
+
+    Raises:
+        InvalidParameterError: ``params`` is not a sequence, or of another length.
+    """
+    if isinstance(params, (str, Mapping)) or not isinstance(params, Sequence):
+        raise InvalidParameterError(
+            f"params must be SamplingParams, or a list of them with one for each {noun}, not {type(params).__name__}"
+        )
+    texts = prompts if isinstance(prompts, Sequence) else list(_iterator_of(prompts, noun))
+    if len(params) != len(texts):
+        raise InvalidParameterError(
+            f"params is a list of {len(params)}, and there are {len(texts)} {noun}s: give one for each, or one for all"
+        )
+    return list(zip(texts, params, strict=True))
+
+
+def of_one_prompt(request: PromptRequest, n: int, engine: Engine, noun: str = "completion") -> Batch[D]:
+    """Complete one request ``n`` times. Args and errors as :meth:`LLM.generate_n <pyggml.LLM.generate_n>`."""
+    indices = range(integer("n", n, 1, INT32_MAX))
+    request.encode(engine.stop_token_ids, engine.model.vocab)  # checked at once, and only once
+
+    def nth(index: int) -> PromptRequest:
+        if index == 0:
+            return request
+        other, params = copy.copy(request), request.params
+        seed = None if params.seed is None else (params.seed + index) % UINT32_MAX
+        other.params = dataclasses.replace(params, seed=seed, prompt_logprobs=0)
+        return other
+
+    return _OfOnePrompt(indices, nth, noun=noun)
+
+
+class _OfOnePrompt(Batch[D]):
+    """Completions of one prompt, whose logprobs are computed once and belong to all of them."""
+
+    def _in_order(self) -> list[Any]:
+        first, *others = super()._in_order()
+        return [first, *(changed(each, prompt_logprobs=first.prompt_logprobs) for each in others)]
+
+
+def _iterator_of(items: Iterable[T], noun: str) -> Iterator[T]:
+    if not isinstance(items, (str, bytes)) and isinstance(items, Iterable):
+        with contextlib.suppress(TypeError):  # raised only now by an array of no dimensions, for instance
+            return iter(items)
+    way_out = "put a single one in a list"
+    if isinstance(items, AsyncIterable):
+        way_out = f"collect them first, as in [each async for each in {noun}s]"
+    raise InvalidParameterError(f"{noun}s must be an iterable of {noun}s, not {type(items).__name__}: {way_out}")
 
 
 # --- requests in flight -------------------------------------------------------------------------------------------
 
 
 class _Window:
-    """The requests in flight, and one waker for all of them. ``done`` is called with each index and completion."""
+    """The requests in flight, and one waker for all of them.
 
-    def __init__(self, engine: Engine, noun: str, done: Callable[[int, Completion], None]) -> None:
+    ``done`` is called with each index and completion, ``keeps`` with each index and error, which is raised if it
+    returns False.
+    """
+
+    def __init__(
+        self, engine: Engine, done: Callable[[int, Any], None], keeps: Callable[[int, Exception], bool]
+    ) -> None:
         self._engine = engine
-        self._noun = noun
         self._done = done
+        self._keeps = keeps
         self._waker = Waker()
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, BaseStream[Any, Any]] = {}
 
-    def add(self, index: int, request: PromptRequest) -> None:
+    def add(self, index: int, make_request: Callable[[], PromptRequest]) -> None:
         """Submit a request, after waiting for capacity if necessary."""
-        with _noting_index(self._noun, index):
-            self._streams[index] = Stream(request, self._enqueue(index, request))
+        pending: PromptRequest | None = None
+        while True:
+            try:
+                pending = pending or make_request()
+                request = self._engine.try_enqueue(pending, waker=self._waker, tag=index)
+                self._streams[index] = BaseStream(request, pending.builder(), pending.min_tokens)
+                break
+            except QueueFullError:
+                pass
+            except Exception as error:
+                if self._keeps(index, error):
+                    return
+                raise
+            self._engine.notify_when_queue_has_capacity(self._waker, _CAPACITY)
+            while _CAPACITY not in self._read_notified():
+                pass
         self._read(index)  # from now on the waker is notified
 
     def drain_below(self, n_in_flight: int) -> None:
@@ -196,14 +223,6 @@ class _Window:
         for stream in self._streams.values():
             stream.close()
 
-    def _enqueue(self, index: int, request: PromptRequest) -> Request:
-        while True:
-            with contextlib.suppress(QueueFullError):
-                return self._engine.try_enqueue(request, waker=self._waker, tag=index)
-            self._engine.notify_when_queue_has_capacity(self._waker, _CAPACITY)
-            while _CAPACITY not in self._read_notified():
-                pass
-
     def _read_notified(self) -> list[int]:
         tags = self._waker.take(SIGNAL_CHECK_S)
         for tag in tags:
@@ -215,8 +234,13 @@ class _Window:
         stream = self._streams.get(index)
         if stream is None:
             return
-        with _noting_index(self._noun, index):
+        try:
             if not stream.poll():
                 return
+        except Exception as error:
+            del self._streams[index]
+            if self._keeps(index, error):
+                return
+            raise
         del self._streams[index]
         self._done(index, stream.completion)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from pyggml._core.c_values import int32_array
 from pyggml._core.cached_property import cached_property
-from pyggml._core.checks import choice, flag, items
+from pyggml._core.checks import choice, flag, integer, items, shown
 from pyggml._core.locks import NonReentrantLock
 from pyggml._native.model import Model
 from pyggml.errors import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 Pooling = Literal["mean", "cls", "last"]
+TokenPooling = Literal["none"]
 Text = str | Sequence[int] | npt.NDArray[np.integer[Any]]
 T = TypeVar("T")
 
@@ -42,6 +44,7 @@ _POOL: dict[str, Callable[[Floats], Floats]] = {
     "cls": lambda rows: rows[0],
     "last": lambda rows: rows[-1],
 }
+_NO_ROWS = np.zeros((0, 0), np.float32)
 # The metadata's numbers, from upstream's enum llama_pooling_type.
 _POOLING_OF_FILE = {"1": "mean", "2": "cls", "3": "last"}
 
@@ -66,28 +69,33 @@ class Embedder:
 
     def embed(
         self,
-        texts: str | Sequence[Text],
+        texts: str | Iterable[Text],
         *,
-        normalize: bool,
-        pooling: Pooling | None,
-        parse_special: bool,
+        normalize: bool = False,
+        pooling: Pooling | TokenPooling | None = None,
+        truncate: bool = False,
+        max_tokens: int | None = None,
+        parse_special: bool = True,
         cancelled: threading.Event | None = None,
-    ) -> Floats:
+    ) -> Floats | list[Floats]:
         """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`. Stops early once ``cancelled`` is set."""
         self._require_single_stack()
-        normalize = flag("normalize", normalize)
-        pool = _POOL[self._pooling if pooling is None else choice("pooling", pooling, _POOL)]
-        rows = [self._ids(index, text, parse_special) for index, text in enumerate(_as_list("texts", texts))]
-        vectors = np.zeros((len(rows), self._model.n_embd_out), np.float32)
+        normalize, truncate = flag("normalize", normalize), flag("truncate", truncate)
+        limit = self._n_ctx if max_tokens is None else integer("max_tokens", max_tokens, 1, self._n_ctx)
+        name = self._pooling if pooling is None else choice("pooling", pooling, (*_POOL, "none"))
+        rows = [self._ids(*each, parse_special, limit, truncate) for each in enumerate(_as_list("texts", texts))]
+        found: Floats | list[Floats] = (
+            [_NO_ROWS] * len(rows) if name == "none" else np.zeros((len(rows), self._model.n_embd_out), np.float32)
+        )
         encoder = self._token_encoder
         for indices, matrices in self._computed(encoder, encoder.token_embeddings, rows, cancelled):
             for index, matrix in zip(indices, matrices, strict=True):
-                vectors[index] = pool(matrix)
-        found = _unit(vectors) if normalize else vectors
+                vectors = matrix.copy() if name == "none" else _POOL[name](matrix)
+                found[index] = _unit(vectors) if normalize else vectors
         return found[0] if isinstance(texts, str) else found
 
     def rerank(
-        self, query: str, documents: Sequence[str], *, normalize: bool, cancelled: threading.Event | None = None
+        self, query: str, documents: Iterable[str], *, normalize: bool, cancelled: threading.Event | None = None
     ) -> Floats:
         """See :meth:`LLM.rerank <pyggml.llm.LLM.rerank>`. Stops early once ``cancelled`` is set."""
         self._require_single_stack()
@@ -100,7 +108,7 @@ class Embedder:
             scores[indices] = outputs[:, 0]
         return _sigmoid(scores) if normalize else scores
 
-    def pairs(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+    def pairs(self, query: str, documents: Iterable[str]) -> list[list[int]]:
         """See :meth:`LLM.rerank_ids <pyggml.llm.LLM.rerank_ids>`."""
         self._require_head(normalize=False)
         return [pair.tolist() for pair in self._pairs(query, documents)]
@@ -180,17 +188,33 @@ class Embedder:
         """The kind of pooling in the file's metadata, or "mean"."""
         return _POOLING_OF_FILE.get(self._model.metadata.get(f"{self._model.arch}.pooling_type", ""), "mean")
 
-    def _ids(self, index: int, text: Text, parse_special: bool) -> Ids:
+    def _ids(self, index: int, text: Text, parse_special: bool, limit: int, truncate: bool) -> Ids:
         ids = self._tokenizer.encode(text, parse_special=parse_special) if isinstance(text, str) else text
-        return self._checked(f"texts[{index}]", int32_array(f"texts[{index}]", ids))
+        if isinstance(ids, (bytes, Mapping)) or not isinstance(ids, Sized):
+            way_out = "; for one text of token ids, write [[1, 2, 3]]" if isinstance(ids, Integral) else ""
+            raise InvalidParameterError(
+                f"texts[{index}] must be text or a list of token ids, not {shown(ids)}{way_out}"
+            )
+        ids = int32_array(f"texts[{index}]", ids)
+        return self._checked(f"texts[{index}]", self._truncated(ids, limit) if truncate else ids, limit)
 
-    def _checked(self, name: str, ids: Ids) -> Ids:
+    def _truncated(self, ids: Ids, limit: int) -> Ids:
+        """Drop the end of a text that is too long, but keep the special tokens after it, which models rely on."""
+        if len(ids) <= limit:
+            return ids
+        n_end = len(ids) - self._model.vocab.inside(ids).stop
+        return np.concatenate([ids[: max(0, limit - n_end)], ids[len(ids) - n_end :]])[:limit]
+
+    def _checked(self, name: str, ids: Ids, limit: int | None = None) -> Ids:
         if len(ids) == 0:
             raise EmptyPromptError(f"{name} has no tokens; pass some text or token ids")
+        if limit is not None and limit < min(self._n_ctx, len(ids)):
+            raise ContextOverflowError(
+                f"{name} has {len(ids)} tokens, more than max_tokens={limit}: shorten it, or pass truncate=True"
+            )
         if len(ids) > self._n_ctx:
             raise ContextOverflowError(
-                f"{name} has {len(ids)} tokens, but the context holds only {self._n_ctx}: shorten it"
-                + (" or load with a larger n_ctx" if self._n_ctx < self._model.n_ctx_train else "")
+                f"{name} has {len(ids)} tokens, but the context holds only {self._n_ctx}: " + self._shorter(limit)
             )
         outside = np.flatnonzero((ids < 0) | (ids >= self._model.vocab.n_tokens))
         if len(outside) > 0:
@@ -200,7 +224,13 @@ class Embedder:
             )
         return ids
 
-    def _pairs(self, query: str, documents: Sequence[str]) -> list[Ids]:
+    def _shorter(self, limit: int | None) -> str:
+        ways = ["shorten it"]
+        ways += ["pass truncate=True"] * (limit is not None)
+        ways += ["load with a larger n_ctx"] * (self._n_ctx < self._model.n_ctx_train)
+        return ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
+
+    def _pairs(self, query: str, documents: Iterable[str]) -> list[Ids]:
         texts = _as_list("documents", documents)
         template = self._model.chat_template("rerank")
         pairs = []
@@ -243,101 +273,13 @@ class Embedder:
         return self._tokenizer.encode(text, add_special=False, parse_special=False)
 
 
-class EmbeddingMethods:
-    """The methods of :class:`pyggml.LLM` that embed and rerank."""
-
-    _embedder: Embedder
-
-    def embed(
-        self,
-        texts: str | Sequence[Text],
-        *,
-        normalize: bool = False,
-        pooling: Pooling | None = None,
-        parse_special: bool = True,
-    ) -> npt.NDArray[np.float32]:
-        """Embed texts in batches, in a separate context, so that generation continues meanwhile.
-
-        Concurrent calls run one after the other.
-
-        Args:
-            texts: one text or a sequence of texts: str (encoded with ``add_special``) or token ids.
-            normalize: scale each vector to length 1, so that dot products are cosines.
-            pooling: how to combine the embeddings of a text's tokens: their "mean", the first ("cls") or the "last".
-                None: the file's ``<arch>.pooling_type``, or "mean".
-            parse_special: as for :meth:`LLM.generate`.
-
-        Returns:
-            float32, (n_texts, model.n_embd_out), in the order of ``texts``; for a single str, (model.n_embd_out,).
-
-        Raises:
-            EmptyPromptError: a text has no tokens.
-            ContextOverflowError: a text is longer than ``n_ctx``; names its index and both lengths.
-            InvalidParameterError: an argument is invalid, or a token id is outside the vocabulary.
-            UnsupportedArchitectureError: the model has an encoder and a decoder.
-            OutOfMemoryError: the context does not fit.
-            ClosedError: the model was closed.
-        """
-        return self._embedder.embed(texts, normalize=normalize, pooling=pooling, parse_special=parse_special)
-
-    async def aembed(
-        self,
-        texts: str | Sequence[Text],
-        *,
-        normalize: bool = False,
-        pooling: Pooling | None = None,
-        parse_special: bool = True,
-    ) -> npt.NDArray[np.float32]:
-        """As :meth:`embed`, for coroutines. Cancelling the task stops the work after the current forward pass."""
-        embedder = self._embedder
-        return await embedder.in_background(
-            embedder.embed, texts, normalize=normalize, pooling=pooling, parse_special=parse_special
-        )
-
-    def rerank(self, query: str, documents: Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
-        """Score how well each document answers a query, using the model's classifier head; higher is better.
-
-        Each pair is formatted by the model's "rerank" template. Without one, it is ``BOS query EOS SEP document EOS``,
-        with only those special tokens that the vocabulary adds to texts. Special tokens within query or documents are
-        plain text, as in a chat.
-
-        Args:
-            query: the question.
-            documents: the texts to score.
-            normalize: return the sigmoid of each score, 0 to 1; for heads with one output.
-
-        Returns:
-            float32, (n_documents,), in the order of ``documents``: the head's first output.
-
-        Raises:
-            InvalidParameterError: the model has no classifier head, or an argument is invalid.
-            Otherwise as :meth:`embed`; the length limit applies to query and document together.
-        """
-        return self._embedder.rerank(query, documents, normalize=normalize)
-
-    async def arerank(
-        self, query: str, documents: Sequence[str], *, normalize: bool = False
-    ) -> npt.NDArray[np.float32]:
-        """As :meth:`rerank`, for coroutines. Cancelling the task stops the work after the current forward pass."""
-        embedder = self._embedder
-        return await embedder.in_background(embedder.rerank, query, documents, normalize=normalize)
-
-    def rerank_ids(self, query: str, documents: Sequence[str]) -> list[list[int]]:
-        """The token ids that :meth:`rerank` reads for each document, in their order. Errors as :meth:`rerank`."""
-        return self._embedder.pairs(query, documents)
-
-
-def _as_list(name: str, texts: str | Sequence[T]) -> list[Any]:
-    if isinstance(texts, str):
-        return [texts]
-    if isinstance(texts, bytes) or not isinstance(texts, (Sequence, np.ndarray)):
-        raise InvalidParameterError(f"{name} must be a text or a sequence of texts, not {type(texts).__name__}")
-    return items(name, texts)
+def _as_list(name: str, texts: str | Iterable[T]) -> list[Any]:
+    return [texts] if isinstance(texts, str) else items(name, texts, "a text or a list of texts")
 
 
 def _unit(vectors: Floats) -> Floats:
-    """Scale each vector to length 1; zero vectors stay unchanged."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    """Scale a vector, or each row, to length 1; zero vectors stay unchanged."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.where(lengths == 0, 1, lengths), np.float32)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -9,10 +10,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._core.fields import shared
 from pyggml._native.batch_invariance import require_batch_invariance
 from pyggml._native.context import Context
 from pyggml._native.context_options import ContextOptions
 from pyggml._native.model import Model
+from pyggml._native.rope_options import RopeOptions
+from pyggml._native.thread_tuner import ThreadTuner
 from pyggml.errors import EngineError, OutOfMemoryError
 
 Kind = Literal["none", "rank"]
@@ -63,15 +67,18 @@ class BatchEncoder(ABC):
 class GrowingContext(BatchEncoder):
     """A context that is created on first use, and recreated for longer texts. Not thread-safe."""
 
-    def __init__(self, model: Model, pooling: Kind, n_ctx: int, n_threads: int | None, deterministic: bool) -> None:
+    def __init__(
+        self, model: Model, pooling: Kind, n_ctx: int, n_threads: int | None, deterministic: bool, rope: RopeOptions
+    ) -> None:
         """Create it without allocating anything.
 
         Args:
             model: the model, which the caller keeps open.
             pooling: "none" for token embeddings, "rank" for the scores of the model's head.
             n_ctx: maximum number of tokens of one text.
-            n_threads: compute threads; None: one per core.
+            n_threads: compute threads; None: as many as are fastest while other programs run.
             deterministic: refuse unless each text gets the same bits in a batch as alone.
+            rope: the context's options for RoPE.
         """
         super().__init__(n_texts(model))
         self._model = model
@@ -79,7 +86,9 @@ class GrowingContext(BatchEncoder):
         self._n_ctx = n_ctx
         self._n_threads = n_threads
         self._deterministic = deterministic
+        self._rope = rope
         self._context: Context | None = None
+        self._tuner: ThreadTuner | None = None  # unless results would depend on the number of threads
 
     def token_embeddings(self, texts: Sequence[Ids]) -> list[Floats]:
         """As the base class."""
@@ -108,10 +117,11 @@ class GrowingContext(BatchEncoder):
 
     def _compute(self, context: Context, ids: Ids, seq_ids: Ids) -> None:
         try:
-            if self._model.has_encoder:
-                context.encode(ids, seq_id=seq_ids)
-            else:
-                context.decode(ids, seq_id=seq_ids, output="all")
+            with self._tuner.tuned(context, len(ids)) if self._tuner else contextlib.nullcontext():
+                if self._model.has_encoder:
+                    context.encode(ids, seq_id=seq_ids)
+                else:
+                    context.decode(ids, seq_id=seq_ids, output="all")
         except (EngineError, OutOfMemoryError):
             self.close()  # the error may have left it unusable
             raise
@@ -127,11 +137,13 @@ class GrowingContext(BatchEncoder):
         return context
 
     def _make(self, n_tokens: int) -> Context:
-        options = context_options(self._model, self._pooling, self._n_ctx, n_tokens, self._n_threads)
+        options = context_options(self._model, self._pooling, self._n_ctx, n_tokens, self._rope, self._n_threads)
         context = Context(self._model, **vars(options))
         try:
             if self._deterministic:
                 require_batch_invariance(context)
+            if self._n_threads is None and not context.not_batch_invariant():
+                self._tuner = self._tuner or ThreadTuner()
         except BaseException:
             context.close()
             raise
@@ -145,7 +157,7 @@ def _concatenated(texts: Sequence[Ids]) -> tuple[Ids, Ids]:
 
 
 def context_options(
-    model: Model, pooling: Kind, n_ctx: int, n_tokens: int, n_threads: int | None = None
+    model: Model, pooling: Kind, n_ctx: int, n_tokens: int, rope: RopeOptions, n_threads: int | None = None
 ) -> ContextOptions:
     """Options of a context for batches of ``n_tokens`` tokens, with texts of at most ``n_ctx``."""
     n_cells = _BATCH_TOKENS
@@ -164,6 +176,7 @@ def context_options(
         n_threads=n_threads,
         embeddings=True,
         pooling=pooling,
+        **shared(rope, RopeOptions),
     )
 
 

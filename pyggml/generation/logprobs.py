@@ -43,5 +43,6 @@ def read(
         pointer("int32_t[]", top_ids.reshape(-1)),
         pointer("float[]", top.reshape(-1)),
     )
-    likeliest = [list(map(TokenLogprob, *row)) for row in zip(top_ids.tolist(), top.tolist(), strict=True)]
+    rows = zip(top_ids.tolist(), top.tolist(), (top_ids >= 0).sum(axis=1).tolist(), strict=True)
+    likeliest = [list(map(TokenLogprob, ids[:n_left], values[:n_left])) for ids, values, n_left in rows]
     return list(map(TokenLogprobs, token_ids, logprobs.tolist(), likeliest))

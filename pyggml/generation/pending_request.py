@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ from pyggml._native.vocab import Vocab
 from pyggml.errors import EmptyPromptError, InvalidParameterError, RequestTimeout
 from pyggml.generation.param_merging import in_token_ids
 from pyggml.generation.request import TOKENS_PER_READ
+from pyggml.generation.stream import ChunkBuilder
+from pyggml.options.sampling import FORMATS
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import SamplingParams
 
@@ -35,6 +38,7 @@ class PendingRequest:
 
     Attributes:
         params: sampling parameters; after :meth:`encode` in the engine's terms, without a schema and ``ignore_eos``.
+        json_schema: the parameter of this name, which the output is parsed with.
         token_ids: the prompt, set by :meth:`encode`.
         stop_token_ids: all tokens that end the generation, set by :meth:`encode`.
         is_streamed: the reader takes tokens as they come. False: it waits for the end, so tokens may come late.
@@ -49,6 +53,7 @@ class PendingRequest:
         self, prompt: Prompt, params: SamplingParams, *, is_streamed: bool = True, waits_for_capacity: bool = False
     ) -> None:
         self.params = params
+        self.json_schema = params.json_schema
         self.is_streamed = is_streamed
         self.waits_for_capacity = waits_for_capacity
         self.submitted_s: float | None = None
@@ -60,8 +65,7 @@ class PendingRequest:
         """True if submitting it may take more than a millisecond or two."""
         return (
             _size(self._prompt) > (_LONG_TEXT if isinstance(self._prompt, str) else _LONG_LIST)
-            or self.params.grammar is not None
-            or self.params.json_schema is not None
+            or any(getattr(self.params, name) is not None for name in FORMATS)
             or len(self.params.logit_bias or ()) > _LONG_BIAS
             or self.params.dry_multiplier != 0  # at first, its breakers are searched in the whole vocabulary
         )
@@ -76,6 +80,8 @@ class PendingRequest:
         if not self._is_encoded:
             prompt, params = self._prompt_and_params()
             self.token_ids = int32_array("the prompt", prompt)
+            if params.bad_words:
+                params = dataclasses.replace(params, bad_words=self._bad_sequences(params.bad_words))
             self.params, self.stop_token_ids = in_token_ids(params, model_stop_ids, vocab)
             self._is_encoded = True
 
@@ -93,6 +99,14 @@ class PendingRequest:
                 "cancel() the request"
             )
         return self._prompt, self.params
+
+    def _bad_sequences(self, words: Sequence[str | Sequence[int]]) -> list[Sequence[int]]:
+        """Token ids of ``bad_words``."""
+        if any(isinstance(word, str) for word in words):
+            raise InvalidParameterError(
+                "an engine has no tokenizer for bad_words: pass sequences of token ids, or use an LLM"
+            )
+        return cast("list[Sequence[int]]", list(words))
 
 
 class PromptRequest(PendingRequest):
@@ -128,6 +142,10 @@ class PromptRequest(PendingRequest):
         """The stop strings."""
         return tuple(self.params.stop or ())
 
+    def builder(self) -> ChunkBuilder:
+        """A new builder of the chunks and the completion."""
+        return ChunkBuilder(self)
+
     @property
     def _may_end_early(self) -> bool:
         """True if the generated text may end the generation, which the engine does not see."""
@@ -135,6 +153,15 @@ class PromptRequest(PendingRequest):
 
     def _prompt_and_params(self) -> tuple[TokenIds, SamplingParams]:
         return prompt_ids(self._prompt, self.tokenizer, self._parse_special), self.params
+
+    def _bad_sequences(self, words: Sequence[str | Sequence[int]]) -> list[Sequence[int]]:
+        """Token ids of ``bad_words``: as in vLLM, those of each text with and without a space before it."""
+        sequences: list[Sequence[int]] = []
+        for word in words:
+            spellings = {word, word.lstrip() or word, f" {word.lstrip()}"} if isinstance(word, str) else ()
+            sequences += [self.tokenizer.encode(each, add_special=False) for each in spellings]
+            sequences += [] if isinstance(word, str) else [word]
+        return list(filter(None, dict.fromkeys(map(tuple, sequences))))
 
 
 def prompt_ids(prompt: Prompt, tokenizer: Tokenizer, parse_special: bool) -> TokenIds:
@@ -169,20 +196,23 @@ def _require_prompt(prompt: Prompt) -> None:
     """Refuse an empty text, and objects that other libraries take as a prompt."""
     if isinstance(prompt, str) and not prompt:
         raise EmptyPromptError("the prompt is empty: give some text or token ids")
-    if _is_message(prompt):
+    if is_message(prompt):
         raise InvalidParameterError("the prompt is a message: chat([message]) answers it")
     if isinstance(prompt, (bytes, Mapping)) or not hasattr(prompt, "__len__"):
         what = "None" if prompt is None else type(prompt).__name__
         way_out = ": llm.generate(text) takes it directly" if isinstance(prompt, Mapping) else ""
         raise InvalidParameterError(f"the prompt must be text or token ids, not {what}{way_out}")
     if isinstance(prompt, (list, tuple)) and prompt:
-        if _is_message(prompt[0]):
-            raise InvalidParameterError("the prompt is a list of messages: chat takes those")
+        if is_message(prompt[0]):
+            raise InvalidParameterError(
+                "the prompt is a list of messages: chat(messages) takes those, with n=3 for 3 answers"
+            )
         if isinstance(prompt[0], (str, list, tuple)):
             raise InvalidParameterError("the prompt is a list of prompts: generate_batch takes those")
 
 
-def _is_message(value: object) -> bool:
+def is_message(value: object) -> bool:
+    """Return True for a message of a chat."""
     return (isinstance(value, Mapping) and "role" in value) or hasattr(value, "role")
 
 

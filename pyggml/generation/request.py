@@ -36,7 +36,10 @@ _FINISH_REASONS: dict[int, FinishReason] = {
     lib.PYG_FINISH_LENGTH: "length",
     lib.PYG_FINISH_CANCELLED: "cancelled",
     lib.PYG_FINISH_TIMEOUT: "timeout",
+    lib.PYG_FINISH_REPETITION: "length",
 }
+#: Reasons of the engine other than stop tokens.
+_STOP_REASONS = {lib.PYG_FINISH_REPETITION: "repetition"}
 
 
 class Request(Owner):
@@ -63,13 +66,14 @@ class Request(Owner):
     ) -> None:
         """Take ownership of a native request, and keep its engine alive; for the engine.
 
-        ``prompt`` and ``params`` are needed only for logprobs; ``timeout_s`` counts from now; ``waiter`` receives the
-        request's notifications if a task reads it.
+        ``prompt`` and ``params`` are needed for logprobs and stop reasons; ``timeout_s`` counts from now; ``waiter``
+        receives the request's notifications if a task reads it.
         """
         params = params or SamplingParams()
         self._handle = handle
         self._engine = engine
         self._prompt = prompt.copy() if prompt is not None and params.prompt_logprobs else None
+        self._max_tokens = params.max_tokens
         self._n_logprobs = min(params.logprobs, engine.n_vocab)
         self._n_prompt_logprobs = min(params.prompt_logprobs, engine.n_vocab)
         self.logprobs: list[TokenLogprobs] | None = [] if params.logprobs else None
@@ -183,6 +187,19 @@ class Request(Owner):
     def stop_token_id(self) -> int | None:
         """The stop token that ended the request, if one did."""
         return self._state.stop_token_id if self._state.stop_token_id >= 0 else None
+
+    @property
+    def stop_reason(self) -> str | int | None:
+        """The stop token or the limit that ended the request; see :class:`Completion`. Stop strings are found later."""
+        if self.finish_reason == "length":
+            limit = "max_tokens" if 0 <= self._max_tokens <= self._state.n_generated else "context"
+            return _STOP_REASONS.get(self._state.finish, limit)
+        return self.stop_token_id
+
+    @property
+    def model_path(self) -> str:
+        """The file of the model that computes it."""
+        return self._engine.model.path
 
     @property
     def prompt_tokens(self) -> int:

@@ -33,7 +33,9 @@ def request_options(
     """
     options = ffi.new("pyg_request_options *")
     options.max_tokens, options.prefer_throughput = params.max_tokens, not is_streamed
+    options.repetition_guard = bool(params.repetition_guard)
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
+    options.processed_logprobs = params.logprobs_mode == "processed_logprobs"
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)
     return options, [stop, *_fill_sampling(options.sampling, params)]
@@ -48,7 +50,12 @@ def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
     bias = dict(params.logit_bias or {})
     ids, values = ffi.new("int32_t[]", list(bias)), ffi.new("float[]", list(bias.values()))
     sampling.bias_token_ids, sampling.bias_values, sampling.n_bias = ids, values, len(bias)
-    borrowed = [ids, values]
+    allowed = ffi.new("int32_t[]", list(params.allowed_token_ids or ()))
+    sampling.allowed_token_ids, sampling.n_allowed = allowed, len(allowed)
+    bad = ffi.new("int32_t[]", [int(token_id) for sequence in params.bad_words for token_id in sequence])
+    lengths = ffi.new("int32_t[]", list(map(len, params.bad_words)))
+    sampling.bad_token_ids, sampling.bad_lengths, sampling.n_bad = bad, lengths, len(lengths)
+    borrowed = [ids, values, allowed, bad, lengths]
     sampling.dry_breakers, sampling.n_dry_breakers = _strings(params.dry_sequence_breakers, borrowed)
     if params.samplers is not None:
         sampling.samplers, sampling.n_samplers = _strings(params.samplers, borrowed)

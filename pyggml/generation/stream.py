@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Generic, TypeVar, cast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from pyggml._core.json_forms import Origin
 from pyggml._core.owner import ClosableOwner, Owner
+from pyggml.cache import display_name
 from pyggml.errors import InvalidParameterError
-from pyggml.generation.pending_request import PromptRequest
 from pyggml.generation.request import Request
-from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
-from pyggml.types import Chunk, Completion, Timings, TokenLogprobs
+from pyggml.tokenizer import StopStrings, StreamDecoder
+from pyggml.types import Chunk, Completion, FinishReason, Timings, TokenLogprobs
+
+if TYPE_CHECKING:
+    from pyggml.generation.pending_request import PromptRequest
 
 C = TypeVar("C", bound=Chunk)
 D = TypeVar("D", bound=Completion)
@@ -20,13 +24,16 @@ D = TypeVar("D", bound=Completion)
 class ChunkBuilder:
     """Builds chunks from one request's tokens, and a completion from all the chunks."""
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
-        self._decoder = StreamDecoder(tokenizer)
-        self._stop = StopStrings(stop)
+    def __init__(self, pending: PromptRequest) -> None:
+        """Build the output of a request, which need not be submitted yet."""
+        self._json_schema, self._min_tokens = pending.json_schema, pending.params.min_tokens
+        self._decoder = StreamDecoder(pending.tokenizer)
+        self._stop = StopStrings(pending.stop)
         self._texts: list[str] = []
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._last: Chunk | None = None
+        self._origin: Origin | None = None
 
     def __repr__(self) -> str:
         end = "running" if self._last is None else self._last.finish_reason
@@ -47,10 +54,10 @@ class ChunkBuilder:
 
     def build(self, request: Request, token_ids: list[int]) -> Chunk:
         """Build the chunk of one read's tokens, perhaps in another thread."""
-        chunk = self._cut_at_stop(request, token_ids)
-        if request.logprobs is not None:
-            chunk = replace(chunk, logprobs=request.logprobs[: len(chunk.token_ids)])
-        return chunk
+        self._origin = self._origin or Origin(display_name(Path(request.model_path)).removesuffix(".gguf"))
+        text, token_ids, reason, stop_reason = self._cut_at_stop(request, token_ids)
+        logprobs = None if request.logprobs is None else request.logprobs[: len(token_ids)]
+        return Chunk(text, token_ids, reason, stop_reason, logprobs, _origin=self._origin)
 
     def append(self, chunk: Chunk) -> Chunk:
         """Append a chunk to the completion."""
@@ -64,7 +71,7 @@ class ChunkBuilder:
     def cancel(self) -> Chunk:
         """End an unfinished generation as cancelled, and return the last chunk."""
         if self._last is None:
-            self._last = Chunk("", [], "cancelled")
+            self._last = Chunk("", [], "cancelled", _origin=self._origin)
         return self._last
 
     def completion(self, request: Request | None) -> Completion:
@@ -85,24 +92,30 @@ class ChunkBuilder:
             timings=request.timings if request else Timings(),
             logprobs=None if request is None or request.logprobs is None else list(self._logprobs),
             prompt_logprobs=None if request is None else request.prompt_logprobs,
+            _json_schema=self._json_schema,
+            _origin=self._origin,
         )
 
-    def _cut_at_stop(self, request: Request, token_ids: list[int]) -> Chunk:
+    def _cut_at_stop(
+        self, request: Request, token_ids: list[int]
+    ) -> tuple[str, list[int], FinishReason | None, str | int | None]:
+        """Return the text and the tokens up to a stop string, and how the generation ended, if it did."""
         reason = request.finish_reason
         if not self._stop.active:
             text = self._decoder.feed(token_ids, last=reason is not None)
-            return Chunk(text, token_ids, reason, request.stop_token_id)
+            return text, token_ids, reason, request.stop_reason
         text = ""
         for n, token_id in enumerate(token_ids, start=1):
-            text += self._stop.feed(self._decoder.feed([token_id]))
+            piece = self._decoder.feed([token_id])
+            text += self._stop.feed(piece) if len(self._token_ids) + n > self._min_tokens else piece
             if self._stop.found is not None:
                 request.cancel()
-                return Chunk(text, token_ids[:n], "stop", self._stop.found)
+                return text, token_ids[:n], "stop", self._stop.found
         if reason is not None:
             text += self._stop.feed(self._decoder.feed([], last=True), last=True)
             if self._stop.found is not None:
-                return Chunk(text, token_ids, "stop", self._stop.found)
-        return Chunk(text, token_ids, reason, request.stop_token_id)
+                return text, token_ids, "stop", self._stop.found
+        return text, token_ids, reason, request.stop_reason
 
 
 class StreamResult(Owner, Generic[D]):
@@ -196,4 +209,4 @@ class Stream(BaseStream[Chunk, Completion]):
 
     def __init__(self, pending: PromptRequest, request: Request) -> None:
         """Read a request, which was submitted as ``pending``."""
-        super().__init__(request, ChunkBuilder(pending.tokenizer, pending.stop), pending.min_tokens)
+        super().__init__(request, pending.builder(), pending.min_tokens)

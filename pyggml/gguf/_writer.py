@@ -84,8 +84,8 @@ class GGUFWriter(Owner):
 
         Raises:
             InvalidParameterError: the key is unusable or already set, the value does not fit the type, a list is empty
-                without a type, text has a NUL, the alignment is not the format's default, or data has already been
-                written.
+                without a type, text has a NUL, or data has already been written; ``general.alignment`` is not a power
+                of 2, or tensors have already been added.
         """
         with self._lock.hold():
             write_value(self._declaring(), key, value, type)
@@ -243,7 +243,9 @@ class GGUFWriter(Owner):
 
     @property
     def _n_body(self) -> int:
-        return max((_padded(info.offset + info.nbytes) for info in self._declared.values()), default=0)
+        alignment = lib.gguf_get_alignment(lib.pyg_gguf_get(self._open_handle()))
+        end = max((info.offset + info.nbytes for info in self._declared.values()), default=0)
+        return -(-end // alignment) * alignment
 
     def _open_handle(self) -> CData:
         if self._handle is None:
@@ -283,8 +285,3 @@ def _require_fitting(info: TensorInfo, data: npt.NDArray[np.generic]) -> None:
             f"tensor {shown(info.name)} is {info.type.name} {info.shape}: its data must be {raw[0]} {raw[1]}, "
             f"not {data.dtype} {data.shape}"
         )
-
-
-def _padded(n_bytes: int) -> int:
-    alignment = lib.GGUF_DEFAULT_ALIGNMENT
-    return -(-n_bytes // alignment) * alignment

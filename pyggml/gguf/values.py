@@ -117,7 +117,7 @@ def write_value(handle: CData, key: str, value: object, type: ValueType | None) 
         return
     numbers = _numbers(key, value, type)
     if key == _ALIGNMENT_KEY:
-        _require_default_alignment(numbers)
+        _require_alignment_type(numbers)
     stored, data = _TYPE_OF_DTYPE[numbers.dtype], ffi.cast("void *", numbers.ctypes.data)
     if numbers.ndim == 0:
         c_calls.call(lib.pyg_gguf_set_number, handle, encoded_key, stored, data)
@@ -232,8 +232,6 @@ def _fits(given: npt.NDArray[Any], dtype: np.dtype[np.generic]) -> bool:
     return bool(given.dtype.kind != "f" and limits.min <= given.min() and given.max() <= limits.max)
 
 
-def _require_default_alignment(alignment: npt.NDArray[np.generic]) -> None:
-    if alignment.dtype != np.uint32 or alignment.ndim or alignment.item() != lib.GGUF_DEFAULT_ALIGNMENT:
-        raise errors.InvalidParameterError(
-            f"{_ALIGNMENT_KEY} can only be {lib.GGUF_DEFAULT_ALIGNMENT} (UINT32): the engine writes no other"
-        )
+def _require_alignment_type(alignment: npt.NDArray[np.generic]) -> None:
+    if alignment.dtype != np.uint32 or alignment.ndim:
+        raise errors.InvalidParameterError(f"{_ALIGNMENT_KEY} must be a single UINT32, not {alignment.dtype} values")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,26 +18,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyggml import quant
 from pyggml._core.checks import flag, integer
-from pyggml._core.hints import with_hints
+from pyggml._core.hints import renamed, with_hints
 from pyggml._core.json_forms import JSONReady
 from pyggml._core.log import logger
 from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml._native.model import TOKENIZER_JSON, Model, Progress
-from pyggml.errors import ModelLoadError
+from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
 from pyggml.files.atomic_file import PartialFile
 from pyggml.files.disk import require_disk_space, target_path
-from pyggml.files.model_files import ModelFiles, checkpoint_at
-from pyggml.gguf import GGUFWriter, ValueType
+from pyggml.files.model_files import ModelFiles, checkpoint_at, model_at
+from pyggml.gguf import GGUFReader, GGUFWriter, ValueType
 from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.notes import conversion_notes
-from pyggml.importer.plan import ImportPlan, as_stored, read_plan
+from pyggml.importer.plan import ImportPlan, PlannedTensor, as_stored, read_plan
 from pyggml.importer.safetensors import Checkpoint
+from pyggml.importer.type_overrides import TypeOverrides
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
-from pyggml.quant import GGMLType
+from pyggml.options.file_types import NO_IMATRIX_TYPES
+from pyggml.quant import GGMLType, nbytes
 from pyggml.source import locate
 from pyggml.tokenizer.hugging_face import carried_tokenizer, tokenizer_for
+from pyggml.units import bits_per_weight, bytes_text
 
 #: Checks a GGUF file and raises if it is not acceptable.
 Accept = Callable[[Path], None]
@@ -57,6 +63,7 @@ class Conversion(JSONReady):
         types: element type -> number of tensors of that type.
         n_params: number of weights.
         n_bytes: size of the file.
+        bits_per_weight: average over all tensors, including scales, as in :func:`pyggml.inspect`.
         notes: things a user should know, such as that the file carries its own tokenizer; usually empty.
     """
 
@@ -65,17 +72,44 @@ class Conversion(JSONReady):
     types: dict[str, int]
     n_params: int
     n_bytes: int
+    bits_per_weight: float
     notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        architecture: str,
+        tensors: Sequence[PlannedTensor],
+        types: Sequence[GGMLType],
+        n_bytes: int,
+        notes: Iterable[str],
+    ) -> Conversion:
+        """Return the result for tensors that were written with these types to a file of ``n_bytes``."""
+        n_params = sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in tensors)
+        n_tensor_bytes = sum(nbytes(type, tensor.shape) for tensor, type in zip(tensors, types, strict=True))
+        return cls(
+            path=path,
+            architecture=architecture,
+            types=dict(sorted(Counter(type.name for type in types).items())),
+            n_params=n_params,
+            n_bytes=n_bytes,
+            bits_per_weight=bits_per_weight(n_tensor_bytes, n_params),
+            notes=tuple(notes),
+        )
 
 
 @with_hints("converting")
+@renamed(hf_dir="source")
 def convert(
-    hf_dir: str | os.PathLike[str],
+    source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     outtype: str = "auto",
     progress: Progress | None = None,
     *,
     imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
+    tensor_types: Mapping[str, str] | None = None,
+    keep: Iterable[str] = (),
     n_threads: int | None = None,
     dry_run: bool = False,
 ) -> Conversion:
@@ -85,7 +119,7 @@ def convert(
     its final name, replacing any existing file, once it is complete. If anything fails, the temporary file is removed.
 
     Args:
-        hf_dir: a directory with ``config.json``, safetensors and a tokenizer, or a reference to such a repository,
+        source: a directory with ``config.json``, safetensors and a tokenizer, or a reference to such a repository,
             ``hf:org/repo``.
         out: the file to write.
         outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any type that the engine's
@@ -93,6 +127,10 @@ def convert(
         progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor;
             returning False stops.
         imatrix: importances of the weights, for quantised types: from :func:`pyggml.compute_imatrix`, or a file's path.
+        tensor_types: regular expression -> element type such as "q6_k", to override ``outtype`` for matching tensors.
+            An expression matches anywhere in a tensor's name in the GGUF file, and the first match wins. Vectors are
+            never quantised.
+        keep: regular expressions; tensors with a matching name keep the type that the checkpoint stores.
         n_threads: number of encoding threads; None: one per core.
         dry_run: validate and return the result without writing the file.
 
@@ -101,20 +139,31 @@ def convert(
         ModelLoadError: a file is broken, or two contradict each other; the message names file and tensor.
         UnsupportedArchitectureError: the engine cannot run this model correctly.
         TokenizerError: the tokenizer is missing or broken.
-        DiskFullError: the file does not fit; the unfinished file is removed.
+        DiskFullError: the file does not fit, and names the largest type that would; the unfinished file is removed.
         DownloadError, MissingPackageError: for a reference, as in :func:`~pyggml.load`.
         InvalidParameterError: an argument is invalid.
     """
     outtype = require_outtype(outtype)
     threads, dry_run = checked_threads(n_threads), flag("dry_run", dry_run)
-    target = target_path("out", out)
-    contents = read_contents(checkpoint_at(locate(hf_dir, progress)), outtype, open_imatrix(imatrix))
+    target, overrides = target_path("out", out), TypeOverrides(tensor_types, keep)
+    files = _directory_at(locate(source, progress))
+    contents = read_contents(files, outtype, open_imatrix(imatrix), overrides or None)
     check_vocabulary(contents, target.name)
     if dry_run:
         with closing(GGUFWriter(target)) as writer:
             _write_header(writer, contents)
             return _report(target, contents, writer.n_bytes)
     return write_model(contents, target, progress, threads)
+
+
+def _directory_at(path: Path) -> ModelFiles:
+    """The checkpoint in a directory; a file is refused as by :func:`pyggml.load`, or with the function for it."""
+    try:
+        return checkpoint_at(path)
+    except InvalidParameterError:
+        GGUFReader(model_at(path).path, header_only=True).close()
+        message = f"{path} is a GGUF file: quantize changes its type; convert takes directories"
+        raise InvalidParameterError(message) from None
 
 
 @dataclass(frozen=True)
@@ -133,12 +182,17 @@ class GGUFContents:
     file_type: int
 
 
-def read_contents(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | None = None) -> GGUFContents:
+def read_contents(
+    files: ModelFiles,
+    outtype: str,
+    imatrix: ImportanceMatrix | None = None,
+    overrides: TypeOverrides | None = None,
+) -> GGUFContents:
     """Read a directory and check that all of it can be converted to an output type, in the engine's spelling."""
     plan = as_stored(read_plan(files)) if outtype == "auto" else read_plan(files)
     _log_ignored_keys(plan)
     vocabulary = read_vocabulary(files.path, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
-    types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, imatrix)
+    types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, imatrix, overrides)
     return GGUFContents(plan, vocabulary, imatrix, types, file_type)
 
 
@@ -164,10 +218,34 @@ def write_model(
     """
     with GGUFWriter(target, file=file) as writer:
         _write_header(writer, contents)
-        with require_disk_space(target, writer.n_bytes, 0 if file is None else file.n_allocated):
-            _write_tensors(writer, contents, n_threads, progress)
-            writer.finish()
+        try:
+            with require_disk_space(target, writer.n_bytes, 0 if file is None else file.n_allocated):
+                _write_tensors(writer, contents, n_threads, progress)
+                writer.finish()
+        except DiskFullError as error:
+            advice = _smaller_type(contents, writer.n_bytes, error.available_bytes)
+            raise DiskFullError(f"{error}; {advice}", error.required_bytes, error.available_bytes) from None
     return _report(target, contents, target.stat().st_size)
+
+
+def _smaller_type(contents: GGUFContents, n_bytes: int, available: int) -> str:
+    """Name the largest type with which the file would fit into ``available`` bytes, and the command for it."""
+    plan = contents.plan
+    header = n_bytes - _data_bytes(contents.plan, contents.types)
+    for outtype in NO_IMATRIX_TYPES:
+        types, _ = choose_types(outtype, plan.layout, plan.sizes, plan.tensors)
+        size = header + _data_bytes(plan, types)
+        if size <= min(available, n_bytes - 1):
+            directory = plan.config.path.parent
+            return (
+                f"{outtype} would fit, in {bytes_text(size)}: pyggml convert {shlex.quote(str(directory))} OUT.gguf "
+                f"{outtype}, or load(..., outtype={outtype!r})"
+            )
+    return "no smaller type of the weights would fit either"
+
+
+def _data_bytes(plan: ImportPlan, types: Iterable[GGMLType]) -> int:
+    return sum(quant.nbytes(type, tensor.shape) for tensor, type in zip(plan.tensors, types, strict=True))
 
 
 def check_vocabulary(contents: GGUFContents, name: str, tokenizer: object = None, accept: Accept | None = None) -> None:
@@ -263,12 +341,5 @@ def _checked_when_read(parts: Iterable[npt.NDArray[Any]], source: Checkpoint) ->
 
 def _report(target: Path, contents: GGUFContents, n_bytes: int) -> Conversion:
     plan = contents.plan
-    names = [type.name for type in contents.types]
-    return Conversion(
-        path=target,
-        architecture=plan.layout.architecture,
-        types={name: names.count(name) for name in sorted(set(names))},
-        n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
-        n_bytes=n_bytes,
-        notes=conversion_notes(plan, contents.types, contents.vocabulary),
-    )
+    notes = conversion_notes(plan, contents.types, contents.vocabulary)
+    return Conversion.of(target, plan.layout.architecture, plan.tensors, contents.types, n_bytes, notes)

@@ -19,6 +19,7 @@ from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.families import Layout, Sizes
 from pyggml.files.weights import Floats, Weight, encode
 from pyggml.importer.plan import PlannedTensor
+from pyggml.importer.type_overrides import TypeOverrides
 from pyggml.options.file_types import OUTTYPES, file_type
 from pyggml.quant import GGMLType
 
@@ -43,19 +44,40 @@ def choose_types(
     sizes: Sizes,
     tensors: Sequence[PlannedTensor],
     imatrix: ImportanceMatrix | None = None,
+    overrides: TypeOverrides | None = None,
 ) -> tuple[list[GGMLType], int]:
-    """Return each tensor's element type, and the ``general.file_type`` of the file."""
-    if outtype == "auto":
-        types = [_stored_type(tensor, tensor.weight.type) for tensor in tensors]
-        return types, _file_type(types, tensors)
-    if outtype in _PLAIN:
-        return [_stored_type(tensor, _PLAIN[outtype]) for tensor in tensors], FILE_TYPES[outtype]
-    choices = quantization_mix.types_for_model(
-        FILE_TYPES[outtype], layout.architecture, sizes, _unquantized(tensors), imatrix is not None
-    )
+    """Return each tensor's element type, and the ``general.file_type`` of the file.
+
+    Raises:
+        InvalidParameterError: a type needs importances that were not given, does not divide a tensor's rows into
+            blocks, or an expression of ``overrides`` matches no tensor.
+    """
+    wanted = [None if overrides is None else overrides.type_of(tensor) for tensor in tensors]
+    if outtype == "auto" or outtype in _PLAIN:
+        plain = (_PLAIN.get(outtype, tensor.weight.type) for tensor in tensors)
+        choices = [
+            Choice(type if want is None else _divisible(tensor, want), not tensor.is_float, False, is_fallback=False)
+            for tensor, type, want in zip(tensors, plain, wanted, strict=True)
+        ]
+    else:
+        choices = quantization_mix.types_for_model(
+            FILE_TYPES[outtype], layout.architecture, sizes, _unquantized(tensors, wanted), imatrix is not None
+        )
+    if overrides is not None:
+        overrides.require_matches(tensors, choices)
     require_importances(outtype, choices, tensors, imatrix)
     types = [_stored_type(tensor, choice.type) for tensor, choice in zip(tensors, choices, strict=True)]
-    return types, FILE_TYPES[outtype]
+    return types, _file_type(types, tensors) if outtype == "auto" else FILE_TYPES[outtype]
+
+
+def _divisible(tensor: PlannedTensor, type: GGMLType) -> GGMLType:
+    """The type, if its blocks fit into the tensor's rows."""
+    if tensor.shape[-1] % type.block_size and not tensor.is_float:
+        raise InvalidParameterError(
+            f"tensor {shown(tensor.name)} has rows of {tensor.shape[-1]} values, which are no whole number of "
+            f"{type.name} blocks of {type.block_size}"
+        )
+    return type
 
 
 def require_importances(
@@ -125,10 +147,13 @@ def _stored_type(tensor: PlannedTensor, type: GGMLType) -> GGMLType:
     return GGMLType.F32 if tensor.is_float else type
 
 
-def _unquantized(tensors: Sequence[PlannedTensor]) -> list[TensorToQuantize]:
-    """The tensors with unquantised types, as the quantiser's rules expect."""
+def _unquantized(tensors: Sequence[PlannedTensor], wanted: Sequence[GGMLType | None]) -> list[TensorToQuantize]:
+    """The tensors with unquantised types, as the quantiser's rules expect, and the types that replace the rules'."""
     types = (GGMLType.F16 if t.weight.type.is_quantized else t.weight.type for t in tensors)
-    return [TensorToQuantize(t.name, t.shape, _stored_type(t, type)) for t, type in zip(tensors, types, strict=True)]
+    return [
+        TensorToQuantize(tensor.name, tensor.shape, _stored_type(tensor, type), want)
+        for tensor, type, want in zip(tensors, types, wanted, strict=True)
+    ]
 
 
 def _file_type(types: Iterable[GGMLType], tensors: Iterable[PlannedTensor]) -> int:

@@ -16,6 +16,8 @@ from pyggml.importer.transformers_keys import Reference
 
 #: The switch of models that have no output layer.
 NO_OUTPUT = "no output layer"
+#: The switch of models that store an output layer, although their configuration ties it to the embedding.
+UNTIED = "output layer of its own"
 
 _EPSILONS = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer_norm_epsilon"}
 
@@ -94,6 +96,12 @@ def _read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
     # As in transformers 5: if both weights are stored and differ, they are not tied, despite the configuration.
     if is_written and not tensors.is_same("lm_head.weight", _embedding(layout)):
         flags.remove("tie_word_embeddings")
+        flags.add(UNTIED)
+        if not any(tensor.target == "output.weight" for tensor in layout.tensors):
+            raise UnsupportedArchitectureError(
+                f"{config.path} ties the output layer to the embedding, but lm_head.weight and {_embedding(layout)} "
+                f"differ, and the engine has no output layer of its own for {layout.name} models"
+            )
     return Sizes(
         n_layer=n_layer,
         n_embd=n_embd,

@@ -22,8 +22,7 @@ def layout_of(config: Config) -> Layout:
     for architecture in REFUSED:
         if architecture.model_type(model_type) is not None:
             raise UnsupportedArchitectureError(
-                f"{config.path}: model_type is {model_type!r}, which the engine computes otherwise than transformers: "
-                f"{architecture.refusal}"
+                f"{config.path}: model_type {model_type!r} cannot be imported: {architecture.refusal}"
             )
     own_code = config.get("auto_map")
     if own_code:

@@ -16,7 +16,7 @@ from pyggml.families import Layout, Sizes, Tensor
 from pyggml.files.config import Config, read_config
 from pyggml.files.model_files import ModelFiles
 from pyggml.files.weights import Plain, Stacked, Weight
-from pyggml.importer.hyperparameters import NO_OUTPUT, Hyperparameters, read_hyperparameters
+from pyggml.importer.hyperparameters import NO_OUTPUT, UNTIED, Hyperparameters, read_hyperparameters
 from pyggml.importer.layouts import layout_of
 from pyggml.importer.recommended_sampling import RecommendedSampling, read_sampling
 from pyggml.importer.safetensors import Checkpoint
@@ -71,10 +71,13 @@ class ImportPlan:
     has_own_code: bool = False
 
 
-_NO_OUTPUT = (
-    "the checkpoint has no output layer, as usual for embedding models: the model embeds texts, but "
-    "generates meaningless text"
-)
+#: Switch of a model -> the note on it.
+_NOTES = {
+    NO_OUTPUT: "the checkpoint has no output layer, as usual for embedding models: the model embeds texts, but "
+    "generates meaningless text",
+    UNTIED: "config.json says tie_word_embeddings, but the checkpoint stores an lm_head.weight that differs from the "
+    "embedding: the model computes with lm_head.weight, as transformers 5 does",
+}
 
 #: Called with the kind of problem ("tensor", "leftover" for unused tensors, or "setting") and the error.
 OnProblem = Callable[[str, InferError], None]
@@ -130,7 +133,11 @@ def plan_import(
         metadata=_metadata(_name(config), layout, hyperparameters) | sampling.metadata,
         tensors=planned,
         checkpoint=checkpoint,
-        notes=(*hyperparameters.rope.notes, *([_NO_OUTPUT] if NO_OUTPUT in sizes.flags else []), *sampling.notes),
+        notes=(
+            *hyperparameters.rope.notes,
+            *(note for switch, note in _NOTES.items() if switch in sizes.flags),
+            *sampling.notes,
+        ),
         ignored=tuple(config.ignored),
         has_own_code=has_own_code,
     )

@@ -107,7 +107,9 @@ class Checkpoint(Mapping[str, StoredTensor]):
         if model.weights == "none":
             names = [file.name for file in model.path.iterdir()]
             reason = explain_missing_weights(str(model.path), names)
-            raise ModelNotFoundError(reason or f"{model.path} has neither {SINGLE} nor {INDEX}")
+            raise ModelNotFoundError(
+                reason or f"{model.path} has neither {SINGLE} nor {INDEX}: copy or download the weights as well"
+            )
         listed = {} if model.index is None else shards(model.index)
         self.files = model.files or tuple(model.path / name for name in sorted(listed))
         self._index = model.index
@@ -159,9 +161,7 @@ class Checkpoint(Mapping[str, StoredTensor]):
         except ModelNotFoundError as error:
             if self._index is None:
                 raise
-            raise ModelNotFoundError(
-                f"{error}, which {self._index.name} lists: the model was not downloaded completely"
-            ) from None
+            raise ModelNotFoundError(f"{error}, which {self._index.name} lists: copy or download it as well") from None
 
     def __getitem__(self, name: str) -> StoredTensor:
         return self._tensors[name]
@@ -176,9 +176,21 @@ class Checkpoint(Mapping[str, StoredTensor]):
 def _tensors_of(path: Path) -> dict[str, StoredTensor]:
     """The tensors in one file, by its header."""
     with RegularFile(path) as file:
-        header = _header(file)
-        data_offset = 8 + len(header)
-        n_data = file.size - data_offset
+        if file.size >= 8 and file.read(0, 8) == _LFS_POINTER:
+            raise ModelLoadError(
+                f"{path} only points to the weights, as a clone without Git LFS leaves it: run git lfs pull in its "
+                "directory, or download the file"
+            )
+        try:
+            return _read(file)
+        except ModelLoadError as error:
+            raise type(error)(f"{error}: copy or download it again") from None
+
+
+def _read(file: RegularFile) -> dict[str, StoredTensor]:
+    path, header = file.path, _header(file)
+    data_offset = 8 + len(header)
+    n_data = file.size - data_offset
     entries = parse_object(header, f"the header of {path}")
     entries.pop("__metadata__", None)
     tensors = [_tensor(path, data_offset, name, entry) for name, entry in entries.items()]
@@ -190,13 +202,7 @@ def _tensors_of(path: Path) -> dict[str, StoredTensor]:
 def _header(file: RegularFile) -> bytes:
     if file.size < 8:
         raise ModelLoadError(f"{file.path} has {file.size} bytes, too few for a safetensors file")
-    start = file.read(0, 8)
-    if start == _LFS_POINTER:
-        raise ModelLoadError(
-            f"{file.path} only points to the weights, as a clone without Git LFS leaves it: run git lfs pull in its "
-            "directory, or download the file"
-        )
-    n = int.from_bytes(start, "little")
+    n = int.from_bytes(file.read(0, 8), "little")
     if n > MAX_BYTES:
         raise ModelLoadError(
             f"{file.path} is not a safetensors file: it claims a header of {n} bytes, and pyggml reads at most "

@@ -24,10 +24,10 @@ _LENGTH = struct.Struct("<I")
 _LOAD_OPTIONS = [
     name
     for name in fields_of(LoadOptions)
-    if name not in ("source", "tokenizer", "progress", "chat_template", "max_queue", "queue_full", "isolate")
+    if name not in ("source", "tokenizer", "outtype", "progress", "chat_template", "max_queue", "queue_full", "isolate")
 ]
 # Parameters that are in other fields of a PendingRequest, or concern only texts.
-_NOT_SENT = ("stop", "stop_token_ids", "ignore_eos", "json_schema", "timeout_s")
+_NOT_SENT = ("stop", "stop_token_ids", "ignore_eos", "json_schema", "choices", "regex", "timeout_s")
 _PARAMETERS = {name: field for name, field in fields_of(SamplingParams).items() if name not in _NOT_SENT}
 
 #: Attributes of errors besides their message.

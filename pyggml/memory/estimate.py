@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pyggml._core.fields import option_class, shared, takes
 from pyggml._core.json_forms import JSONReady
 from pyggml._native.placement import ALL, resolve_placement
+from pyggml._native.rope_effect import require_rope_effect
 from pyggml.cache import display_name
 from pyggml.errors import OutOfMemoryError
 from pyggml.memory.llm_context import checked_n_ctx, generates
@@ -124,9 +125,10 @@ def resolve(planner: Planner, options: MemoryOptions, outtype: str = "auto") -> 
     """
     n_ctx, n_gpu_layers, n_cpu_moe = options.n_ctx, options.n_gpu_layers, options.n_cpu_moe
     model = planner.model(outtype=outtype)
+    require_rope_effect(model, options)
     decided = {
         "n_ctx": checked_n_ctx(model, None if n_ctx == "auto" else n_ctx),
-        "n_gpu_layers": ALL if n_gpu_layers is None or n_gpu_layers == "auto" else n_gpu_layers,
+        "n_gpu_layers": n_gpu_layers if isinstance(n_gpu_layers, int) else ALL,
         "n_cpu_moe": model.n_layer if n_cpu_moe == "all" else min(n_cpu_moe or 0, model.n_layer),
         "outtype": outtype,
     }

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pyggml._core.checks import UINT32_MAX, integer
 from pyggml._core.fields import shared
+from pyggml._core.warn import warn
 from pyggml._native.context_options import ContextOptions
 from pyggml._native.model import Model
+from pyggml._native.rope_options import RopeOptions
+from pyggml.cache import display_name
 from pyggml.errors import InvalidParameterError
 from pyggml.options import MemoryOptions
 
@@ -41,10 +46,30 @@ def _number(value: str | None) -> int | None:
     return int(value) or None if value is not None and value.isdecimal() else None
 
 
-def longest_n_ctx(model: Model) -> int:
-    """Return the maximum context size of a request: the model's training length, within the engine's limit."""
-    limit = n_ctx_limit(model)
-    return model.n_ctx_train if limit is None else min(model.n_ctx_train, limit)
+def longest_n_ctx(model: Model, rope: RopeOptions) -> int:
+    """Return the maximum context size of a request: the model's training length, within the engine's limit.
+
+    With ``rope_freq_scale`` or no scaling, the length is that of the original model, scaled as requested.
+    """
+    length, limit = model.n_ctx_train, n_ctx_limit(model)
+    scale = 1.0 if rope.rope_scaling_type == "none" else rope.rope_freq_scale
+    if scale:
+        # The engine writes the scaled length of YaRN into its model, so this reads the file's.
+        length = _number(model.metadata.get(f"{model.arch}.context_length")) or length
+        original = _number(model.metadata.get(f"{model.arch}.rope.scaling.original_context_length"))
+        length = round((rope.yarn_orig_ctx or original or length) / scale)
+    return length if limit is None else min(length, limit)
+
+
+def warn_if_untrained(model: Model, n_ctx: int, rope: RopeOptions) -> None:
+    """Warn of a context that is longer than the model's training, unless another base frequency was requested."""
+    length = longest_n_ctx(model, rope)
+    if n_ctx > length and not rope.rope_freq_base:
+        warn(
+            f"n_ctx={n_ctx} is longer than the {length} tokens that {display_name(Path(model.path))} was trained for: "
+            f"text beyond them tends to be nonsense. Use n_ctx={length}, or scale RoPE if the model allows it: "
+            f'rope_scaling_type="yarn", rope_freq_scale={length / n_ctx:.3g}'
+        )
 
 
 def checked_n_ctx(model: Model, n_ctx: int | None) -> int:

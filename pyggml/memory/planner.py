@@ -19,7 +19,8 @@ from pyggml.generation import embedding_batches
 from pyggml.importer.encoding import require_outtype
 from pyggml.memory.gguf_header import build_header
 from pyggml.memory.llm_context import context_options, generates, longest_n_ctx
-from pyggml.memory.search import OUTTYPES, DeviceMemory, Limits, ResolvedOptions
+from pyggml.memory.search import DeviceMemory, Limits, ResolvedOptions
+from pyggml.options.file_types import NO_IMATRIX_TYPES
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
@@ -65,7 +66,7 @@ class Planner(contextlib.AbstractContextManager["Planner"]):
     def limits(self, settings: ResolvedOptions) -> Limits:
         """Return the limits of a search for settings that fit."""
         model = self.model(settings)
-        return Limits(longest_n_ctx(model), model.n_layer + 1, OUTTYPES)
+        return Limits(longest_n_ctx(model, settings), model.n_layer + 1, NO_IMATRIX_TYPES)
 
     def close(self) -> None:
         """Close the models and remove temporary files. Safe to call again."""
@@ -114,5 +115,5 @@ def _context_options(model: Model, settings: ResolvedOptions) -> ContextOptions:
     if generates(model):
         return context_options(settings, settings.n_ctx)
     return embedding_batches.context_options(
-        model, "rank" if model.n_cls_out else "none", n_ctx=settings.n_ctx, n_tokens=settings.n_ctx
+        model, "rank" if model.n_cls_out else "none", n_ctx=settings.n_ctx, n_tokens=settings.n_ctx, rope=settings
     )

@@ -18,9 +18,6 @@ CELL_PAD = 256
 #: Cache types to try, from most exact to smallest.
 SMALLER_CACHES = ("f16", "q8_0", "q5_0", "q4_0")
 
-#: Types that need no importance matrix, from most exact to smallest.
-OUTTYPES = ("bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
-
 _T = TypeVar("_T")
 
 
@@ -110,7 +107,7 @@ class Suggestions:
 
     Attributes:
         n_ctx: the largest context, up to the training length. None: no context fits.
-        cache_type: the most exact type for the cache. None: it fits already, or none would.
+        cache_type: the most exact type for the cache, for both K and V. None: it fits already, or none would.
         outtype: the most exact type for the weights. None: it fits already, or none would.
         n_gpu_layers: the largest number of layers that fit on the GPUs. None: there is no GPU.
         n_cpu_moe: the smallest number of layers with their experts in main memory, if all layers then fit on the GPUs.
@@ -140,8 +137,8 @@ def suggest(settings: ResolvedOptions, memory_of: MemoryOf, limits: Limits) -> S
     is_fine = all(memory.fits for memory in memories)
     caches, outtypes = ((), ()) if is_fine else (SMALLER_CACHES, limits.outtypes)
     return Suggestions(
-        n_ctx=largest_n_ctx(settings, memory_of, max(limits.n_ctx, settings.n_ctx if is_fine else 0)),
-        cache_type=_first(caches, lambda type: _fits(settings, memory_of, cache_type=type)),
+        n_ctx=largest_n_ctx(settings, memory_of, limits.n_ctx),
+        cache_type=_first(caches, lambda type: _fits(settings, memory_of, cache_type=type, type_k=None, type_v=None)),
         outtype=_first(outtypes, lambda type: _fits(settings, memory_of, outtype=type)),
         n_gpu_layers=None if len(memories) == 1 else most_gpu_layers(settings, memory_of, limits.n_layers),
         n_cpu_moe=None if is_fine or len(memories) == 1 else fewest_cpu_experts(settings, memory_of, limits.n_layers),

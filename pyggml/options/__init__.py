@@ -10,7 +10,10 @@ from pyggml._native.placement_options import All as All
 from pyggml._native.placement_options import Auto as Auto
 from pyggml._native.placement_options import PlacementOptions as PlacementOptions
 from pyggml._native.placement_options import SplitMode as SplitMode
+from pyggml._native.rope_options import RopeScaling as RopeScaling
+from pyggml.options.load import BATCH_N_PARALLEL as BATCH_N_PARALLEL
 from pyggml.options.load import EstimateOptions as EstimateOptions
 from pyggml.options.load import LoadOptions as LoadOptions
 from pyggml.options.load import MemoryOptions as MemoryOptions
 from pyggml.options.load import QueueFull as QueueFull
+from pyggml.options.sampling import FORMATS as FORMATS

@@ -18,6 +18,9 @@ FILE_TYPES = (
     *("tq1_0", "iq1_m", "iq1_s", "q1_0"),
 )
 
+#: Types to suggest: they need no importance matrix. From most exact to smallest.
+NO_IMATRIX_TYPES = ("bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
+
 #: The types that :func:`pyggml.convert` takes.
 OUTTYPES = ("auto", *FILE_TYPES)
 

@@ -11,9 +11,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pyggml._core.checks import UINT32_MAX, invalid
-from pyggml._core.fields import CacheType, Field, Threads, option_class
+from pyggml._core.fields import CACHE_TYPE_NUMBERS, CACHE_TYPES, CacheType, Field, Threads, option_class
 from pyggml._core.hints import hints
 from pyggml._native.placement_options import Auto, PlacementOptions
+from pyggml._native.rope_options import RopeOptions
 
 if TYPE_CHECKING:
     import os
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 
 QueueFull = Literal["raise", "wait"]
 
+#: Default ``n_parallel`` of batch jobs, which optimise throughput, not latency.
+BATCH_N_PARALLEL = 16
+
 
 @option_class
 @dataclass(frozen=True, kw_only=True)
-class MemoryOptions(PlacementOptions):
+class SizeOptions(PlacementOptions):
     """The options that determine a model's memory use on each device.
 
     Attributes:
@@ -40,6 +44,8 @@ class MemoryOptions(PlacementOptions):
         n_batch: maximum number of tokens in a batch, which is one forward pass.
         n_ubatch: maximum number of tokens in a micro-batch; n_parallel, if that is more.
         cache_type: element type of the KV cache.
+        type_k: element type of the K cache. None: ``cache_type``.
+        type_v: element type of the V cache. None: ``cache_type``.
     """
 
     HINTS: ClassVar[Mapping[str, str]] = hints("loading")
@@ -51,6 +57,8 @@ class MemoryOptions(PlacementOptions):
     n_batch: Annotated[int, Field(1, UINT32_MAX, letter="b")] = 2048
     n_ubatch: Annotated[int, Field(1, UINT32_MAX, letter="ub")] = 512
     cache_type: CacheType = "f16"
+    type_k: Annotated[str | None, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS, letter="ctk")] = None
+    type_v: Annotated[str | None, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS, letter="ctv")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,6 +67,12 @@ class MemoryOptions(PlacementOptions):
                 f"n_batch is {self.n_batch} and n_parallel is {self.n_parallel}: n_batch must be at least n_parallel, "
                 "since a forward pass takes one token from each running request"
             )
+
+
+@option_class
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions(RopeOptions, SizeOptions):
+    """The options for memory, and those for longer contexts than a model was trained with."""
 
 
 @option_class
@@ -76,6 +90,7 @@ class LoadOptions(MemoryOptions):
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
         progress: called with 0..1 while loading.
+        outtype: type of the weights that a directory is imported with, such as q4_k_m. "auto": the checkpoint's own.
         chat_template: chat template to use: a name such as chatml, a file, or Jinja text. None: the model's own.
         isolate: run model and engine in a separate process: a crash there does not end this one.
     """
@@ -92,6 +107,7 @@ class LoadOptions(MemoryOptions):
     max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None
     queue_full: Annotated[QueueFull, Field(hidden=True)] = "raise"
     progress: Annotated["Progress | None", Field(hidden=True)] = None
+    outtype: str = "auto"
     chat_template: Annotated["str | os.PathLike[str] | None", Field(hidden=True)] = None
     isolate: bool = False
 

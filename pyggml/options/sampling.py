@@ -1,10 +1,13 @@
 """Sampling parameters, each declared once with its type, default, range and meaning."""
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
+from numbers import Integral
 from typing import Annotated, Any, ClassVar
 
-from pyggml._core.checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, invalid, real, shown
+from pyggml._core.checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, invalid, real, require_content, shown
 from pyggml._core.fields import Field, check, fields_of, option_class
 from pyggml._core.hints import hints
 
@@ -23,9 +26,15 @@ DEFAULT_SAMPLERS = (
 #: The samplers that work together with Mirostat.
 BESIDE_MIROSTAT = ("penalties", "dry", "temperature")
 
+#: The distributions that ``logprobs`` can report, by vLLM's names.
+LOGPROBS_MODES = ("raw_logprobs", "processed_logprobs")
+#: The parameters that set the format of the output; at most one may be given.
+FORMATS = ("grammar", "json_schema", "choices", "regex")
+
 _MAX_BREAKER_BYTES = 40  # upstream truncates longer ones
 
 _COUNT = Field(0, INT32_MAX)
+_NO_LIMIT = "max_tokens=-1 generates up to the end of the context"
 _LOGPROBS = Field(0, 1000, hidden=True)
 _NOT_NEGATIVE = Field(0)
 _FRACTION = Field(0, 1)
@@ -57,6 +66,7 @@ class Grammar:
 
     def __post_init__(self) -> None:
         _require_text("grammar", self.text)
+        require_content("grammar", self.text)
         _require_text("the grammar's root", self.root)
         _require_text("the grammar's prefix", self.prefix)
         if self.prefix and flag("lazy", self.lazy):
@@ -82,7 +92,7 @@ class SamplingParams:
     {"schema": ...}}`` for a schema, ``{"type": "text"}`` for any text; or a Python type, for its schema.
 
     Attributes:
-        max_tokens: maximum number of tokens to generate.
+        max_tokens: maximum number of tokens to generate. -1: up to the end of the context.
         temperature: 0 always picks the likeliest token; higher values vary more. Logits are divided by it.
         top_k: sample from the k likeliest tokens; 0: off.
         top_p: sample from the likeliest tokens that together reach this probability; 1: off. Nucleus sampling,
@@ -123,16 +133,30 @@ class SamplingParams:
         seed: seed for random numbers. None: a new one each time.
         stop: strings that end the generation. No part of them appears in the text.
         stop_token_ids: ids of tokens that end the generation, in addition to the model's stop tokens.
+        repetition_guard: end a generation that repeats a block of tokens endlessly, with the stop reason "repetition".
+            The block must occur four times in a row, with at least 1,024 tokens together. None: on in chats and in the
+            server, unless the caller sets a temperature of 0 or ``ignore_eos``; off elsewhere.
+        min_tokens: number of tokens before the first stop token or stop string. A grammar that allows nothing but the
+            end still ends the output.
+        bad_words: texts to keep out of the output, as vLLM defines it: the last token of a text's own token sequence,
+            with and without a space before it, is forbidden after the others. The same text in other tokens remains
+            possible. A sequence of token ids stands for itself.
+        allowed_token_ids: the only tokens that may be generated. None: all. Stop tokens must be listed to be generated,
+            except with a grammar, which decides where the output ends.
         ignore_eos: continue to ``max_tokens``, even where the model would stop. Not with a grammar or JSON schema.
         logit_bias: token id -> number added to its logit. ``-inf`` forbids the token.
         grammar: grammar that the output must match: GBNF text with a rule ``root``, or a Grammar.
         json_schema: JSON schema that the output must match: a dict, its JSON text, or a Python type (a pydantic model,
             a dataclass, ``list[int]`` ...). Not with ``grammar``. See :func:`schema_of`.
+        choices: the output is one of these texts.
+        regex: the output matches this regular expression, in Python's syntax, from start to end. Digits, letters and
+            white space of classes are those of ASCII.
         timeout_s: seconds after which the generation stops and returns its tokens so far. None: no limit. Counted from
             submission, including any wait for a full queue (``queue_full="wait"``).
         logprobs: return the log probability of each generated token and of this many likeliest alternatives; 0: off.
-            They come from the model's own distribution: the log-softmax of its logits before temperature, penalties,
-            bias, samplers and grammar.
+        logprobs_mode: the distribution of ``logprobs``. "raw_logprobs": the model's own, the log-softmax of its logits
+            before temperature, penalties, bias, samplers and grammar. "processed_logprobs": that from which the token
+            was drawn, after all of these; alternatives are the tokens that are left.
         prompt_logprobs: the same for the tokens of the prompt. This computes the whole prompt, a few rows at a time,
             even if a prefix of it is cached.
     """
@@ -140,7 +164,7 @@ class SamplingParams:
     HINTS: ClassVar[Mapping[str, str]] = hints("sampling")
     LISTED_BY: ClassVar[str] = "help(pyggml.SamplingParams)"
 
-    max_tokens: Annotated[int, Field(0, INT32_MAX, letter="n", without="llm.n_ctx is no limit")] = 256
+    max_tokens: Annotated[int, Field(-1, INT32_MAX, letter="n", without=_NO_LIMIT)] = 256
     temperature: Annotated[float, _NOT_NEGATIVE] = 0.0
     top_k: Annotated[int, Field(0, INT32_MAX, sampler="top_k", without="0 turns it off")] = 0
     top_p: Annotated[float, Field(0, 1, sampler="top_p")] = 1.0
@@ -173,25 +197,45 @@ class SamplingParams:
     ] = None
     stop: str | Sequence[str] | None = ()
     stop_token_ids: Sequence[int] = ()
+    repetition_guard: bool | None = None
+    min_tokens: Annotated[int, _COUNT] = 0
+    bad_words: Sequence[str | Sequence[int]] = ()
+    allowed_token_ids: Sequence[int] | None = None
     ignore_eos: bool = False
     logit_bias: Annotated[Mapping[int, float] | None, Field(letter="l")] = None
     grammar: str | Grammar | None = None
     json_schema: Annotated[Mapping[str, Any] | str | type | object | None, Field(letter="j")] = None
+    choices: Sequence[str] | None = None
+    regex: str | None = None
     timeout_s: Annotated[float | None, _NOT_NEGATIVE] = None
     logprobs: Annotated[int, _LOGPROBS] = 0
+    logprobs_mode: Annotated[str, Field(choices=LOGPROBS_MODES, hidden=True)] = "raw_logprobs"
     prompt_logprobs: Annotated[int, _LOGPROBS] = 0
     response_format: InitVar[Mapping[str, Any] | type | None] = None
 
     def __post_init__(self, response_format: Mapping[str, Any] | type | None) -> None:
         check(self)
         if response_format is not None:
-            self._require_no_form()
+            given = [name for name in FORMATS if getattr(self, name) is not None]
+            if given:
+                raise invalid(f"response_format and {given[0]} were both given: choose one")
             self._set(json_schema=_schema_of(response_format))
         self._set(dry_sequence_breakers=_breakers(self.dry_sequence_breakers))
         if self.samplers is not None:
             self._set(samplers=_sampler_names(self.samplers))
         self._set(stop=_stop_strings(self.stop))
         self._set(stop_token_ids=_token_ids("stop_token_ids", self.stop_token_ids))
+        self._set(bad_words=_bad_words(self.bad_words))
+        if self.allowed_token_ids is not None:
+            self._set(allowed_token_ids=_token_ids("allowed_token_ids", self.allowed_token_ids))
+            if not self.allowed_token_ids:
+                raise invalid("allowed_token_ids is empty, so no token could be generated: leave it out to allow all")
+        if self.choices is not None:
+            self._set(choices=_texts("choices", self.choices))
+        if 0 <= self.max_tokens < self.min_tokens:
+            raise invalid(
+                f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}: raise max_tokens too"
+            )
         if self.logit_bias is not None:
             self._set(logit_bias=_logit_bias(self.logit_bias))
         self._require_one_form()
@@ -201,20 +245,20 @@ class SamplingParams:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
-    def _require_no_form(self) -> None:
-        """Refuse a grammar or a JSON schema together with ``response_format``."""
-        if self.grammar is not None or self.json_schema is not None:
-            other = "json_schema" if self.grammar is None else "grammar"
-            raise invalid(f"response_format and {other} were both given: choose one")
-
     def _require_one_form(self) -> None:
-        """Accept a grammar or a JSON schema, not both, and neither with ``ignore_eos``."""
-        if self.grammar is not None and self.json_schema is not None:
-            raise invalid("grammar and json_schema were both given: choose one")
-        if self.ignore_eos and (self.grammar is not None or self.json_schema is not None):
-            raise invalid("ignore_eos does not work with a grammar or json_schema, which decides where the output ends")
+        """Accept one format of the output, and none with ``ignore_eos``."""
+        given = [name for name in FORMATS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise invalid(f"{' and '.join(given)} were both given: choose one")
+        if self.ignore_eos and given:
+            raise invalid(f"ignore_eos does not work with {given[0]}, which decides where the output ends")
         if self.grammar is not None and not isinstance(self.grammar, Grammar):
             _require_text("grammar", self.grammar)
+            require_content("grammar", self.grammar)
+        if isinstance(self.json_schema, str):
+            require_content("json_schema", self.json_schema)
+        if self.regex is not None:
+            _require_text("regex", self.regex)
 
     def _require_consistent_samplers(self) -> None:
         """Refuse samplers that are turned on but would have no effect."""
@@ -267,7 +311,12 @@ def _schema_of(response_format: Mapping[str, Any] | type) -> Any:
 
 def _require_text(name: str, text: object) -> None:
     if not isinstance(text, str):
-        raise invalid(f"{name} must be text, not {type(text).__name__}")
+        way_out = ""
+        if isinstance(text, os.PathLike):
+            way_out = ": files are not read here, so pass path.read_text()"
+        elif isinstance(text, re.Pattern):
+            way_out = ": pass its .pattern, without flags"
+        raise invalid(f"{name} must be text, not {type(text).__name__}{way_out}")
     c_string(name, text)
 
 
@@ -282,11 +331,34 @@ def _token_ids(name: str, token_ids: Sequence[int]) -> tuple[int, ...]:
 def _stop_strings(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     if stop is None:
         return ()
-    if isinstance(stop, str):
+    if isinstance(stop, str) and stop:
         stop = (stop,)
-    if not isinstance(stop, Sequence) or not all(isinstance(string, str) and string for string in stop):
+    if (
+        isinstance(stop, str)
+        or not isinstance(stop, Sequence)
+        or not all(isinstance(string, str) and string for string in stop)
+    ):
         raise invalid(f"stop must be a non-empty string or a sequence of non-empty strings, not {shown(stop)}")
     return tuple(stop)
+
+
+def _texts(name: str, texts: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
+        raise invalid(f"{name} must be a sequence of at least one string, not {shown(texts)}")
+    for text in texts:
+        _require_text(f"each of {name}", text)
+    return tuple(texts)
+
+
+def _bad_words(words: Sequence[str | Sequence[int]]) -> tuple[str | tuple[int, ...], ...]:
+    if isinstance(words, str) or not isinstance(words, Sequence):
+        raise invalid(f"bad_words must be a sequence of texts or of sequences of token ids, not {shown(words)}")
+    if any(isinstance(word, Integral) for word in words):
+        raise invalid(f"bad_words has a token id by itself: put it into a list, as in [[7]], not {shown(words)}")
+    checked = tuple(word if isinstance(word, str) else _token_ids("a sequence of bad_words", word) for word in words)
+    if not all(checked):
+        raise invalid("each of bad_words must have at least one character or token id")
+    return checked
 
 
 def _logit_bias(bias: Mapping[int, float]) -> dict[int, float]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from pyggml import quant
-from pyggml._core.checks import flag, shown
+from pyggml._core.checks import flag
+from pyggml._core.hints import renamed
 from pyggml._native import quantization_mix
 from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml._native.model import Progress
@@ -25,17 +25,19 @@ from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.importer import Conversion
 from pyggml.importer import encoding as encodings
 from pyggml.importer.convert import checked_threads
-from pyggml.importer.plan import PlannedTensor
+from pyggml.importer.type_overrides import TypeOverrides
 from pyggml.options.file_types import file_type
 from pyggml.quant import GGMLType
 from pyggml.quantization.gguf_source import GGUFSource
 from pyggml.source import locate
+from pyggml.units import bytes_text, counted
 
 
+@renamed(src="source", dst="out", ftype="outtype")
 def quantize(
-    src: str | os.PathLike[str],
-    dst: str | os.PathLike[str],
-    ftype: str,
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    outtype: str,
     *,
     imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
     tensor_types: Mapping[str, str] | None = None,
@@ -51,9 +53,9 @@ def quantize(
     once it is complete, replacing any existing file. After an error, the temporary file is removed.
 
     Args:
-        src: a GGUF file, the first file of a split set, or a reference, ``hf:org/repo:file.gguf``.
-        dst: the file to write.
-        ftype: any quantisation mix that the engine supports: "q8_0", "q4_k_m", "iq2_xs", "f16" ...
+        source: a GGUF file, the first file of a split set, or a reference, ``hf:org/repo:file.gguf``.
+        out: the file to write.
+        outtype: any quantisation mix that the engine supports: "q8_0", "q4_k_m", "iq2_xs", "f16" ...
         imatrix: importances of the weights: from :func:`pyggml.compute_imatrix`, or a file's path.
         tensor_types: regular expression -> element type such as "q6_k", to override the mix for matching tensors.
             An expression matches anywhere in a tensor's name, and the first match wins. Vectors are never quantised.
@@ -73,85 +75,37 @@ def quantize(
         InvalidParameterError: an argument is invalid, the mix needs importances that were not given, or the source is
             already quantised.
     """
-    name = file_type("ftype", ftype)
+    name = file_type("outtype", outtype)
     threads = encodings.n_threads(checked_threads(n_threads))
-    target, dry_run = target_path("dst", dst), flag("dry_run", dry_run)
-    overrides = _TypeOverrides({} if tensor_types is None else tensor_types, keep)
+    target, dry_run = target_path("out", out), flag("dry_run", dry_run)
+    overrides = TypeOverrides(tensor_types, keep)
     matrix = open_imatrix(imatrix)
-    path = locate(src, progress)
+    path = locate(source, progress)
     if path.is_dir():
         raise ModelLoadError(
             f"{path} is a directory; a .gguf file was expected: convert takes directories, to any type"
         )
-    with GGUFSource(gguf_at(path)) as source:
-        if target.exists() and any(target.samefile(path) for path in source.paths):
+    with GGUFSource(gguf_at(path)) as model:
+        if target.exists() and any(target.samefile(path) for path in model.paths):
             raise InvalidParameterError(f"{target} is the source model; write to another file")
-        choices = _choose(source, name, overrides, matrix)
+        choices = _choose(model, name, overrides, matrix)
         types = [choice.type for choice in choices]
-        _require_matching_imatrix(matrix, source)
-        encodings.require_importances(name, choices, source.tensors, matrix)
-        _require_encodable(source, types, requantize)
+        _require_matching_imatrix(matrix, model)
+        encodings.require_importances(name, choices, model.tensors, matrix)
+        _require_encodable(model, types, requantize)
         if dry_run:
             with closing(GGUFWriter(target)) as writer:
-                _write_header(writer, source, types, name, matrix)
-                return _report(target, source, types, matrix, writer.n_bytes)
+                _write_header(writer, model, types, name, matrix)
+                return _report(target, model, choices, matrix, writer.n_bytes)
         with GGUFWriter(target) as writer:
-            _write_header(writer, source, types, name, matrix)
+            _write_header(writer, model, types, name, matrix)
             with require_disk_space(target, writer.n_bytes):
-                _write_data(writer, source, types, matrix, threads, progress)
+                _write_data(writer, model, types, matrix, threads, progress)
                 writer.finish()
-        return _report(target, source, types, matrix, target.stat().st_size)
+        return _report(target, model, choices, matrix, target.stat().st_size)
 
 
-class _TypeOverrides:
-    """The caller's overrides of a quantisation mix."""
-
-    def __init__(self, tensor_types: Mapping[str, str], keep: Iterable[str]) -> None:
-        if isinstance(keep, str) or not isinstance(keep, Iterable):
-            raise InvalidParameterError(f"keep must be a list of regular expressions, not {shown(keep)}")
-        if not isinstance(tensor_types, Mapping):
-            message = f"tensor_types must map regular expressions to types, not be {shown(tensor_types)}"
-            raise InvalidParameterError(message)
-        self._types: list[tuple[re.Pattern[str], GGMLType | None]] = [
-            *((_pattern(expression), None) for expression in keep),  # None: unchanged
-            *((_pattern(expression), _element_type(type)) for expression, type in tensor_types.items()),
-        ]
-
-    def type_of(self, tensor: PlannedTensor) -> GGMLType | None:
-        """Return the overriding type for a tensor; None: the mix decides."""
-        for pattern, type in self._types:
-            if pattern.search(tensor.name):
-                return tensor.weight.type if type is None else type
-        return None
-
-    def require_matches(self, tensors: Sequence[PlannedTensor], choices: Sequence[Choice]) -> None:
-        """Check that every expression matches a tensor, to catch typos."""
-        names = [tensor.name for tensor, choice in zip(tensors, choices, strict=True) if choice.is_mixed]
-        for pattern, _ in self._types:
-            if not any(map(pattern.search, names)):
-                known = ", ".join(sorted({re.sub(r"\d+", "0", name) for name in names}))
-                message = f"{pattern.pattern!r} matches no tensor that can be quantised; their names are {known}"
-                raise InvalidParameterError(message)
-
-
-def _pattern(expression: object) -> re.Pattern[str]:
-    if not isinstance(expression, str):
-        raise InvalidParameterError(f"a regular expression was expected, not {shown(expression)}")
-    try:
-        return re.compile(expression)
-    except re.error as error:
-        raise InvalidParameterError(f"{expression!r} is not a valid regular expression: {error}") from None
-
-
-def _element_type(name: object) -> GGMLType:
-    types = {type.name.lower(): type for type in quant.types() if type.is_convertible}
-    type = types.get(name.lower()) if isinstance(name, str) else None
-    if type is None:
-        raise InvalidParameterError(f"{shown(name)} is not an element type; choose one of {', '.join(types)}")
-    return type
-
-
-def _choose(source: GGUFSource, name: str, overrides: _TypeOverrides, matrix: ImportanceMatrix | None) -> list[Choice]:
+def _choose(source: GGUFSource, name: str, overrides: TypeOverrides, matrix: ImportanceMatrix | None) -> list[Choice]:
     mixable = [TensorToQuantize(t.name, t.shape, t.weight.type, overrides.type_of(t)) for t in source.tensors]
     file_type = quantization_mix.FILE_TYPES[name]
     choices = quantization_mix.types_for_file(source.path, file_type, mixable, matrix is not None)
@@ -219,16 +173,30 @@ def _write_data(
 
 
 def _report(
-    target: Path, source: GGUFSource, types: Sequence[GGMLType], matrix: ImportanceMatrix | None, n_bytes: int
+    target: Path, source: GGUFSource, choices: Sequence[Choice], matrix: ImportanceMatrix | None, n_bytes: int
 ) -> Conversion:
-    return Conversion(
-        path=target,
-        architecture=source.architecture,
-        types=dict(sorted(Counter(type.name for type in types).items())),
-        n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in source.tensors),
-        n_bytes=n_bytes,
-        notes=_imatrix_notes(source, types, matrix),
-    )
+    types = [choice.type for choice in choices]
+    notes = [*_fallback_notes(source, choices), *_size_notes(source, n_bytes), *_imatrix_notes(source, types, matrix)]
+    return Conversion.of(target, source.architecture, source.tensors, types, n_bytes, notes)
+
+
+def _fallback_notes(source: GGUFSource, choices: Sequence[Choice]) -> Iterator[str]:
+    """Note tensors that got another type than the mix has for them."""
+    pairs = [pair for pair in zip(source.tensors, choices, strict=True) if pair[1].is_fallback]
+    if pairs:
+        rows = ", ".join(f"{n:,}" for n in sorted({tensor.shape[-1] for tensor, _ in pairs}))
+        types = " and ".join(f"{n} {name}" for name, n in Counter(each.type.name for _, each in pairs).most_common())
+        yield (
+            f"{counted(len(pairs), 'tensor')} fell back to another type, {types}: rows of {rows} values are not whole "
+            "blocks of the type meant for them"
+        )
+
+
+def _size_notes(source: GGUFSource, n_bytes: int) -> Iterator[str]:
+    """Note a file that is larger than its source, by more than the metadata that is added."""
+    before = sum(path.stat().st_size for path in source.paths)
+    if n_bytes > 1.01 * before:
+        yield f"the file is larger than the source: {bytes_text(n_bytes)}, not {bytes_text(before)}"
 
 
 def _imatrix_notes(source: GGUFSource, types: Sequence[GGMLType], matrix: ImportanceMatrix | None) -> tuple[str, ...]:

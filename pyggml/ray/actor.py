@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyggml
-from pyggml.batch import FieldNames, open_row_processor, process_rows
+from pyggml.batch import FieldNames, Params, open_row_processor, process_rows
 from pyggml.ray.plan import Plan
 
 Json = dict[str, Any]
 
 # An estimate, which affects only how rows are grouped.
 _CHARS_PER_TOKEN = 4
+_USUAL_TOKENS = 256  # of an answer without a limit
 # The fields that limit the generated tokens, in OpenAI's endpoints.
 _LIMIT_FIELDS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
@@ -26,7 +27,7 @@ class WorkerSpec:
     """The model and settings of an actor: its options of load, and the default sampling parameters of rows."""
 
     model: str | os.PathLike[str] | None
-    params: pyggml.SamplingParams | None
+    params: Params
     names: FieldNames
     is_openai: bool
     load: Mapping[str, Any] = field(default_factory=dict)
@@ -46,11 +47,11 @@ class WorkerSpec:
         """Estimate the tokens of a row, prompt and answer together, without its tokenizer."""
         if not isinstance(row, Mapping):
             return 1
-        params = row.get("body") if self.is_openai else row.get(self.names.params)
-        limits = [params.get(name) for name in _LIMIT_FIELDS] if isinstance(params, Mapping) else []
-        max_tokens = next((n for n in limits if isinstance(n, int) and n >= 0), None)
-        if max_tokens is None:
-            max_tokens = (self.params or pyggml.SamplingParams()).max_tokens
+        own = row.get("body") if self.is_openai else row.get(self.names.params)
+        default = vars(self.params) if isinstance(self.params, pyggml.SamplingParams) else self.params
+        given = [params for params in (own, default) if isinstance(params, Mapping)]
+        limits = [params.get(name) for params in given for name in _LIMIT_FIELDS]
+        max_tokens = next((n for n in limits if isinstance(n, int) and n >= 0), _USUAL_TOKENS)
         return len(str(row)) // _CHARS_PER_TOKEN + max_tokens
 
 

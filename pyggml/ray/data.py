@@ -14,11 +14,14 @@ import pyggml
 from pyggml.batch import (
     N_PARALLEL,
     FieldNames,
+    Params,
     PromptRowProcessor,
     answer_fields,
     answer_schema,
+    checked_params,
     fit_to_column,
     process_rows,
+    require_load_options,
 )
 from pyggml.ray.actor import WorkerSpec
 from pyggml.ray.cluster import connect, plan_actors
@@ -41,7 +44,7 @@ def map_batches(
     *,
     prompt: str = "prompt",
     messages: str = "messages",
-    params: pyggml.SamplingParams | None = None,
+    params: Params = None,
     column: str = "answer",
     batch_tokens: int = BATCH_TOKENS,
     n_actors: int | None = None,
@@ -58,7 +61,7 @@ def map_batches(
         model: as for :func:`pyggml.load`; this machine and every node must have it under this name.
         prompt: name of the column with the prompt: text or token ids.
         messages: name of the column with the conversation.
-        params: default sampling parameters of rows.
+        params: default sampling parameters of rows: SamplingParams, or a mapping of some of its fields.
         column: name of the column for the answer; the other columns are named after it.
         batch_tokens: target tokens of a batch, prompts and answers together, estimated from the first rows.
         n_actors: number of actors. None: as many as fit on the nodes.
@@ -69,6 +72,8 @@ def map_batches(
         InvalidParameterError: an option is invalid.
         EngineError: there is no cluster.
     """
+    params = checked_params(params)
+    require_load_options(load, map_batches)
     connect("auto")
     load = {"n_parallel": N_PARALLEL, **load}
     spec = WorkerSpec(model, params, FieldNames(prompt, messages, "params", column), False, load)

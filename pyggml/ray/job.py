@@ -7,8 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyggml
-from pyggml.batch import N_PARALLEL, BatchProgress, BatchReport, FieldNames, Job, Rows, job_id
+from pyggml.batch import (
+    N_PARALLEL,
+    BatchProgress,
+    BatchReport,
+    FieldNames,
+    Job,
+    Params,
+    Rows,
+    checked_params,
+    job_id,
+    require_load_options,
+)
 from pyggml.ray.actor import WorkerSpec
 from pyggml.ray.cluster import connect, plan_actors
 from pyggml.ray.pool import ActorPool, RowBatch
@@ -23,12 +33,13 @@ def run_batch(
     model: str | os.PathLike[str] | None = None,
     *,
     address: str = "auto",
-    params: pyggml.SamplingParams | None = None,
+    params: Params = None,
     prompt: str = "prompt",
     messages: str = "messages",
     column: str = "answer",
     overwrite: bool = False,
     restart: bool = False,
+    strict: bool = False,
     progress: Callable[[BatchProgress], object] | None = None,
     batch_tokens: int = BATCH_TOKENS,
     n_actors: int | None = None,
@@ -51,6 +62,7 @@ def run_batch(
         column: name of a field.
         overwrite: replace ``out`` if it exists.
         restart: discard the journal of an earlier run.
+        strict: raise at the first row that fails.
         progress: called with a BatchProgress after each row.
         batch_tokens: target tokens of a batch, prompts and answers together, estimated from the length of texts.
         n_actors: number of actors. None: as many as fit on the nodes.
@@ -60,10 +72,14 @@ def run_batch(
         EngineError: there is no such cluster, or its actors keep crashing; the journal keeps the answers so far.
         InferError: as :func:`pyggml.batch.run`.
     """
+    params = checked_params(params)
+    require_load_options(load, run_batch)
     rows, names = Rows(source), FieldNames(prompt, messages, "params", column)
     spec = WorkerSpec(model, params, names, rows.is_openai, {"n_parallel": N_PARALLEL, **load})
     identity = job_id(model, params, load)
-    with Job(rows, Path(out), identity, names, overwrite=overwrite, restart=restart, progress=progress) as job:
+    with Job(
+        rows, Path(out), identity, names, overwrite=overwrite, restart=restart, strict=strict, progress=progress
+    ) as job:
         if not job.is_done:
             connect(address)
             plan = plan_actors(spec, n_actors)

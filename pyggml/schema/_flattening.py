@@ -29,6 +29,7 @@ from pyggml.schema._keywords import (
 _MAX_ALTERNATIVES = 256
 _LEAST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _MOST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+_SINGLE = ("pattern", "format", "multipleOf", "decimalPlaces", "propertyNames", "patternProperties")
 _MOST_FLATTENED = 100_000  # schemas: takes a second, and far more than large documents have
 _JOINED = ("allOf", "anyOf", "oneOf", "$ref")
 
@@ -67,7 +68,7 @@ class Document:
             return [{}] if schema else []
         if not isinstance(schema, dict):
             raise GrammarError(f"{place}: a schema must be an object or a boolean, not {json.dumps(schema)[:40]}")
-        schema = _modern(without_annotations(schema))
+        schema = _modern(without_annotations(schema, place))
         result = [{key: value for key, value in schema.items() if key not in _JOINED}]
         if "$ref" in schema:
             result = _all_pairs(result, self._resolved(schema["$ref"], place), place)
@@ -163,7 +164,7 @@ def _conjunction(a: Schema, b: Schema, place: str) -> Schema | None:
             result[key] = a[key] or b[key]
         elif key == "multipleOf" and isinstance(a[key], int) and isinstance(b[key], int):
             result[key] = math.lcm(a[key], b[key])
-        elif key in ("pattern", "format", "multipleOf") and a[key] != b[key]:
+        elif key in _SINGLE and a[key] != b[key]:
             raise GrammarError(f"{place}: a grammar cannot express two different values of {key}")
     if "type" in a and "type" in b:
         types = with_integers(types_of(a, place)) & with_integers(types_of(b, place))

@@ -137,12 +137,22 @@ def _digits(least: int, most: int) -> str:
     return f"[0-9]{{{least},{most}}}" if most else '""'
 
 
-def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False, below: bool = False) -> str:
+def numbers(
+    low: Fraction | None,
+    high: Fraction | None,
+    *,
+    above: bool = False,
+    below: bool = False,
+    n_decimals: int | None = None,
+) -> str:
     """Return an expression for decimal numbers from ``low`` to ``high``; ``above`` and ``below`` exclude the bound.
+
+    ``n_decimals`` is the maximum number of decimals; None: as many as the bounds have, at least six.
 
     Raises ValueError if there are no such numbers.
     """
     n_digits = max(_MAX_FRACTION, *(_n_decimals(bound) for bound in (low, high) if bound is not None), 0)
+    n_digits = n_digits if n_decimals is None else n_decimals
     scale = 10**n_digits
     least = None if low is None else _least(low, scale, beyond=above)
     most = None if high is None else -_least(-high, scale, beyond=below)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pyggml.errors import GrammarError
+from pyggml.schema._unknown_keywords import require_known
 
 Schema = dict[str, Any]
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+_RESPONSE_FORMATS = ("json_object", "json_schema")  # types of OpenAI's response formats, for messages
 
 # The keywords that apply to each type.
 _KEYWORDS = {
@@ -28,7 +30,8 @@ _KEYWORDS = {
         "maxContains", "unevaluatedItems",
     ),
     "string": ("minLength", "maxLength", "pattern", "format"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    # "decimalPlaces", the maximum number of decimals, is pyggml's: other validators ignore it.
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "decimalPlaces"),
 }  # fmt: skip
 _GENERAL = (
     "type", "enum", "const", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "$ref", "$dynamicRef",
@@ -37,8 +40,14 @@ _GENERAL = (
 _KNOWN = frozenset([*_GENERAL, *(key for keys in _KEYWORDS.values() for key in keys)])
 
 
-def without_annotations(schema: Schema) -> Schema:
-    """Return the schema without keywords that do not constrain values, such as descriptions."""
+def without_annotations(schema: Schema, place: str) -> Schema:
+    """Return the schema without keywords that do not constrain values, such as descriptions.
+
+    Raises:
+        GrammarError: as :func:`pyggml.schema._unknown_keywords.require_known`.
+    """
+    if not schema.keys() <= _KNOWN:
+        require_known(schema, place, _KNOWN)
     return {key: value for key, value in schema.items() if key in _KNOWN}
 
 
@@ -58,7 +67,10 @@ def types_of(schema: Schema, place: str) -> list[str]:
     types = named if isinstance(named, list) else [named]
     for name in types:
         if name not in TYPES:
-            raise GrammarError(f"{place}/type: unknown type {json.dumps(name)[:40]}; known are {', '.join(TYPES)}")
+            way_out = f"; known are {', '.join(TYPES)}"
+            if name in _RESPONSE_FORMATS:
+                way_out = ": pass a response format as response_format"
+            raise GrammarError(f"{place}/type: unknown type {json.dumps(name)[:40]}{way_out}")
     if not types:
         raise GrammarError(f"{place}/type: no value can match")
     return [name for name in TYPES if name in types and not (name == "integer" and "number" in types)]
@@ -73,6 +85,19 @@ def values_of(schema: Schema, place: str) -> list[Any] | None:
     if not possible:
         raise GrammarError(f"{place}: no value can match")
     return possible
+
+
+def finite_values(alternatives: list[Schema], place: str) -> list[Any]:
+    """Return all values that match one of some plain schemas, each once; [] if there are infinitely many."""
+    found: dict[str, Any] = {}
+    for schema in alternatives:
+        values = values_of(schema, place)
+        if values is None and schema.get("type") in (["boolean"], "boolean", ["null"], "null"):
+            values = [None] if "null" in schema["type"] else [True, False]
+        if values is None:
+            return []
+        found |= {_key(value): value for value in values}
+    return list(found.values())
 
 
 def items_of(schema: Schema) -> tuple[list[Any], Any, bool]:
@@ -100,7 +125,12 @@ def members_of(schema: Schema, place: str) -> tuple[dict[str, tuple[Any, str]], 
                     f"{place}/required: {json.dumps(name)} is required, but no member may have that name"
                 )
             members[name] = (others, f"{place}/additionalProperties")
-    return members, set(required), others if "additionalProperties" in schema or not members else False
+    return members, set(required), others if _takes_others(schema, members) else False
+
+
+def _takes_others(schema: Schema, members: Collection[str]) -> bool:
+    """Return True if an object may have members with free names: explicitly, or because it names none at all."""
+    return "additionalProperties" in schema or not (members or "properties" in schema)
 
 
 def listed_values(schema: Schema) -> list[Any] | None:

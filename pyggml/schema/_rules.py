@@ -23,31 +23,14 @@ _COMMON = {
     "number": 'integer ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?',
     "boolean": '"true" | "false"',
     "null": '"null"',
-    "date": '[12] [0-9]{3} "-" (("01" | "03" | "05" | "07" | "08" | "10" | "12") "-"'
-    ' ("0" [1-9] | [12] [0-9] | "3" [01])'
-    ' | ("04" | "06" | "09" | "11") "-" ("0" [1-9] | [12] [0-9] | "30") | "02-" ("0" [1-9] | "1" [0-9] | "2" [0-8]))',
-    "time": '([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9] ":" [0-5] [0-9] ("." [0-9]{1,6})?'
-    ' ("Z" | [+-] ([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9])',
-    "date-time": 'date "T" time',
-    "uuid": 'hex{8} "-" hex{4} "-" hex{4} "-" hex{4} "-" hex{12}',
-    "label": "[a-z0-9]{1,20}",
-    "hostname": 'label ("." label){1,3}',
-    "email": 'label ("." label)? "@" hostname',
-    "uri": '"https://" hostname ("/" label){0,5}',
-    "octet": '[0-9] | [1-9] [0-9] | "1" [0-9] [0-9] | "2" ([0-4] [0-9] | "5" [0-5])',
-    "ipv4": 'octet "." octet "." octet "." octet',
-    "ipv6": '(hex{1,4} ":"){7} hex{1,4}',
-    "duration": '"P" [1-9] [0-9]{0,2} [DW] | "PT" [1-9] [0-9]{0,2} [HMS]',
 }
-#: The common rules that are formats of strings.
-FORMATS = ("date", "time", "date-time", "uuid", "hostname", "email", "uri", "ipv4", "ipv6", "duration")
 
 
 class Rules:
     """The rules of one grammar, in the order of their definition."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
+        self._texts: dict[str, str] = {}  # name -> text
         self._names: dict[str, str] = {}  # text of a numbered rule -> its name
 
     def __str__(self) -> str:
@@ -58,6 +41,12 @@ class Rules:
         self._texts[name] = text
         if len(self._texts) > _MAX_RULES:
             raise GrammarError("the JSON schema is too large for a grammar")
+
+    def reserve(self) -> str:
+        """Return the name of a rule that will be defined."""
+        name = f"s{len(self._texts)}"
+        self.define(name, "")
+        return name
 
     def add(self, text: str) -> str:
         """Return the name of the rule with this text; add the rule if there is none."""
@@ -75,6 +64,16 @@ class Rules:
                 self.common(other)
         return name
 
+    def ends(self, name: str) -> bool:
+        """Return True if a text can match a rule: False if it refers to itself without an end."""
+        ending: set[str] = set()
+        while name not in ending:
+            more = {each for each, text in self._texts.items() if each not in ending and _can_end(text, ending)}
+            if not more:
+                return False
+            ending |= more
+        return True
+
     def repeated(self, item: str, least: int, most: int | None) -> str:
         """Return a rule repeated ``least`` to ``most`` times."""
         return _gbnf_elements.repeated(item, least, most, self.add)
@@ -86,3 +85,30 @@ class Rules:
         more = self.repeated(self.add(f'"," space {item}'), max(0, least - 1), None if most is None else most - 1)
         whole = f"{item} {more}".strip()
         return whole if least > 0 else f"({whole})?"
+
+
+# Symbols of a rule: literals, classes, names, parentheses, repetitions.
+_SYMBOL = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^]\\]|\\.)*\]|[A-Za-z][A-Za-z0-9-]*|[()|*+?]|\{[0-9,]*\}')
+_OPTIONAL = re.compile(r"[*?]|\{0[,}]")
+
+
+def _can_end(text: str, ending: set[str]) -> bool:
+    """Return True if a text can match an expression, given the rules that a text can match."""
+    # Of each open parenthesis: whether an earlier alternative ends, this one up to its last item, and that item.
+    open_groups: list[tuple[bool, bool, bool]] = []
+    earlier, before, last = False, True, True
+    for symbol in _SYMBOL.findall(text):
+        if symbol == "|":
+            earlier, before, last = earlier or (before and last), True, True
+        elif symbol == "(":
+            open_groups.append((earlier, before, last))
+            earlier, before, last = False, True, True
+        elif symbol == ")":
+            group = earlier or (before and last)
+            earlier, before, last = open_groups.pop()
+            before, last = before and last, group
+        elif symbol[0] in "*+?{":
+            last = last or _OPTIONAL.match(symbol) is not None
+        else:
+            before, last = before and last, symbol[0] in '"[' or symbol in ending
+    return earlier or (before and last)

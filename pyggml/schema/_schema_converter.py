@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 from collections.abc import Callable
 from fractions import Fraction
@@ -11,15 +13,17 @@ from pyggml._core.checks import shown
 from pyggml.errors import GrammarError
 from pyggml.schema import _gbnf_elements, _keywords
 from pyggml.schema._flattening import Document
+from pyggml.schema._formats import FORMATS
 from pyggml.schema._gbnf_elements import any_of, literal
 from pyggml.schema._keyword_validation import require_valid_keywords
 from pyggml.schema._keywords import Schema
 from pyggml.schema._members import members
-from pyggml.schema._regex import pattern_rule
-from pyggml.schema._rules import FORMATS, Rules
+from pyggml.schema._regex import STRING_CHARACTERS, lengths, pattern_rule, string_chars
+from pyggml.schema._rules import Rules
+from pyggml.schema._text_automaton import patterns, text_rule
 
 _INTEGER_FORMATS = {"int32": 2**31, "int64": 2**63}
-_FREE_FORMATS = ("password", "float", "double", "textarea")  # do not restrict the text
+_FREE_FORMATS = ("password", "float", "double", "textarea", "binary")  # do not restrict the text
 
 _MAX_MULTIPLES = 2_000
 
@@ -30,8 +34,8 @@ _FREE_CHARS = 1_000
 
 # Keywords that a grammar cannot express; rejected wherever they would matter.
 _UNSUPPORTED = (
-    "not", "if", "then", "else", "contains", "patternProperties", "propertyNames", "dependentRequired",
-    "dependentSchemas", "dependencies", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef",
+    "not", "if", "then", "else", "contains", "dependentRequired", "dependentSchemas", "dependencies",
+    "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef",
 )  # fmt: skip
 
 
@@ -43,6 +47,8 @@ class Converter:
         self._document = Document(document)
         self._rules = Rules()
         self._refs: dict[str, str] = {}  # place -> rule
+        self._unfinished: set[str] = set()  # references whose rules are being built
+        self._is_recursive = False
         self._open: set[str] = set()  # references being followed without an enclosing array or object
 
     def grammar(self, schema: Any, place: str) -> str:
@@ -53,6 +59,8 @@ class Converter:
         """
         try:
             self._rules.define("root", self._visit(schema, place))
+            if self._is_recursive and not self._rules.ends("root"):
+                raise GrammarError(f"{place}: no value can match, because every one contains another without an end")
         except GrammarError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -70,7 +78,7 @@ class Converter:
             raise GrammarError(f"{place}: no value can match")
         if not isinstance(schema, dict):
             raise GrammarError(f"{place}: a schema must be an object or a boolean, not {json.dumps(schema)[:40]}")
-        schema = _keywords.without_annotations(schema)
+        schema = _keywords.without_annotations(schema, place)
         if set(schema) == {"$ref"}:
             return self._ref(schema["$ref"], place)
         for key in ("anyOf", "oneOf"):
@@ -83,11 +91,14 @@ class Converter:
         target_place, target = self._document.resolve(ref, place)
         if target_place in self._open:
             raise GrammarError(f"{place}/$ref: {ref} refers to itself")
+        self._is_recursive = self._is_recursive or target_place in self._unfinished
         if target_place not in self._refs:
             self._refs[target_place] = name = f"ref{len(self._refs)}"
             self._rules.define(name, "")  # reserves its place among the rules
             self._open.add(target_place)
+            self._unfinished.add(target_place)
             self._rules.define(name, self._visit(target, target_place))
+            self._unfinished.remove(target_place)
             self._open.remove(target_place)
         return self._refs[target_place]
 
@@ -175,43 +186,52 @@ class Converter:
         if "multipleOf" in schema or schema.get("format") in _INTEGER_FORMATS:
             return self._integer(schema, place)
         low, high, above, below = _bounds(schema, place)
-        if low is None and high is None:
+        places = schema.get("decimalPlaces")
+        if low is None and high is None and places is None:
             return self._rules.common("number")
-        return self._rules.add(_possible(place, lambda: _gbnf_elements.numbers(low, high, above=above, below=below)))
+        build = functools.partial(_gbnf_elements.numbers, low, high, above=above, below=below, n_decimals=places)
+        return self._rules.add(_possible(place, build))
 
     # --- strings ------------------------------------------------------------------------------------------
 
     def _string(self, schema: Schema, place: str) -> str:
         least, most = _counts(schema, "minLength", "maxLength", place)
-        name = schema.get("format")
-        has_length = least > 0 or most is not None
-        if name is not None and name not in (*FORMATS, *_FREE_FORMATS):
+        name, pattern = schema.get("format"), schema.get("pattern")
+        if name in _FREE_FORMATS:
+            name = None
+        if name is not None and name not in FORMATS:
             raise GrammarError(f"{place}/format: a grammar cannot express {shown(name)}")
-        given = [key for key in ("pattern", "format") if key in schema and schema[key] not in _FREE_FORMATS]
-        if len(given) + (has_length and bool(given)) > 1:
-            raise GrammarError(f"{place}: a grammar cannot express {given[0]} together with other limits")
-        if "pattern" in schema:
-            return self._pattern(schema["pattern"], f"{place}/pattern")
-        if given:
-            return f'"\\"" {self._rules.common(str(name))} "\\""'
-        return self._text(least, most) if has_length else self._rules.common("string")
+        if pattern is not None and not isinstance(pattern, str):
+            raise GrammarError(f"{place}/pattern: must be a string")
+        if pattern is None and name is None:
+            return self._text(least, most) if least > 0 or most is not None else self._rules.common("string")
+        where = f"{place}/pattern" if name is None and least == 0 and most is None else place
+        return f'"\\"" {_possible(where, lambda: self._matching(pattern, name, least, most))} "\\""'
 
     def _text(self, least: int, most: int | None) -> str:
         return f'"\\"" {self._rules.repeated(self._rules.common("char"), least, most)} "\\""'
 
-    def _pattern(self, pattern: Any, place: str) -> str:
-        if not isinstance(pattern, str):
-            raise GrammarError(f"{place}: must be a string")
+    def _matching(self, pattern: str | None, format: str | None, least: int, most: int | None) -> str:
+        """Return the inside of strings with a pattern, a format and a length; None: no pattern, no format."""
         add = self._rules.add
-        return _possible(place, lambda: f'"\\"" {add(pattern_rule(pattern, add))} "\\""')
+        for source, whole in ((pattern, False), (FORMATS.get(str(format)), True)):
+            if source is not None:  # it may imply the limits of the length
+                shortest, longest = lengths(source, whole=whole)
+                least, most = 0 if least <= shortest else least, None if longest <= (most or 0) else most
+        if (pattern is None or format is None) and least == 0 and most is None:
+            with contextlib.suppress(ValueError):  # it has anchors inside, or it is invalid
+                return add(pattern_rule(pattern or FORMATS[str(format)], add, whole=pattern is None))
+        automata = [] if pattern is None else patterns(pattern)
+        automata += [] if format is None else patterns(FORMATS[format], whole=True)
+        return text_rule(automata, least, most, self._rules, string_chars, STRING_CHARACTERS)
 
     # --- arrays -------------------------------------------------------------------------------------------
 
     def _array(self, schema: Schema, place: str) -> str:
         least, most = _counts(schema, "minItems", "maxItems", place)
-        if schema.get("uniqueItems") and (most is None or most > 1):
-            raise GrammarError(f"{place}/uniqueItems: a grammar cannot express this")
         first, rest, is_given = _keywords.items_of(schema)
+        if schema.get("uniqueItems") and (most is None or most > 1):
+            return self._unique_items(first, rest, least, most, place)
         if first and not is_given and least <= len(first):
             rest = False
         if rest is False:
@@ -223,6 +243,19 @@ class Converter:
         self._rules.common("space")
         inside = self._items(first[:most], rest, least, most, place)
         return f'"[" space {inside} space "]"' if inside else '"[" space "]"'
+
+    def _unique_items(self, first: list[Any], rest: Any, least: int, most: int | None, place: str) -> str:
+        """Return an array of different items of a finite set, in the set's order."""
+        flat = [] if first or rest is True or rest is False else self._document.flattened(rest, f"{place}/items")
+        values = _keywords.finite_values(flat, f"{place}/items")
+        if not values:
+            raise GrammarError(
+                f"{place}/uniqueItems: a grammar cannot express this, except for items that are an enum, constants or "
+                "booleans"
+            )
+        space = self._rules.common("space")
+        items = [(self._rules.add(literal(_json(value))), False) for value in values]
+        return f'"[" {space} {members(self._rules, items, None, least, most, place)} {space} "]"'
 
     def _items(self, first: list[Any], rest: Any, least: int, most: int | None, place: str) -> str:
         """Return the items between the brackets, built from last to first; after ``least``, the array may end."""
@@ -247,8 +280,9 @@ class Converter:
         rules = self._rules
         rules.common("space")
         least, most = _counts(schema, "minProperties", "maxProperties", place)
+        schema, names = self._names(schema, place)
         properties, required, additional = _keywords.members_of(schema, place)
-        if not properties and additional is True and least == 0 and most is None:
+        if not properties and names is None and additional is True and least == 0 and most is None:
             return self._free_object(_FREE_DEPTH)
         named = [
             (rules.add(f'{literal(_json(name))} ":" space {self._visit(each, where)}'), name in required)
@@ -257,10 +291,43 @@ class Converter:
         ]
         extra = None
         if additional is not False:
-            key = rules.common("key") if not properties else self._other_key(list(properties))
+            if names is not None:
+                key = rules.add(self._visit({"allOf": [{"type": "string"}, names]}, f"{place}/propertyNames"))
+            else:
+                key = rules.common("key") if not properties else self._other_key(list(properties))
             extra = rules.add(f'{key} ":" space {self._visit(additional, f"{place}/additionalProperties")}')
         inside = members(rules, named, extra, least, most, place)
         return f'"{{" space {inside} space "}}"' if inside else '"{" space "}"'
+
+    def _names(self, schema: Schema, place: str) -> tuple[Schema, Any]:
+        """Return the schema of an object without limits on names, and the schema of its free names, if it has one."""
+        names = schema.get("propertyNames")
+        if names is True or names == {}:
+            names = None
+        others = schema.get("patternProperties", {})
+        if len(others) == 1 and not schema.get("properties") and names is None:
+            if schema.get("additionalProperties", False) is not False:
+                raise GrammarError(
+                    f"{place}/patternProperties: a grammar cannot express this with additionalProperties"
+                )
+            [(pattern, value)] = others.items()
+            schema, names = {**schema, "additionalProperties": value}, {"pattern": pattern}
+        elif others:
+            raise GrammarError(f"{place}/patternProperties: a grammar cannot express this")
+        if names is None:
+            return schema, None
+        if names is False:
+            return {**schema, "additionalProperties": False, "properties": {}}, None
+        listed = _keywords.finite_values(self._document.flattened(names, f"{place}/propertyNames"), place)
+        if listed and "properties" not in schema:
+            values = schema.get("additionalProperties", True)
+            named = {name: values for name in listed if isinstance(name, str)}
+            return {**schema, "properties": named, "additionalProperties": False}, None
+        if schema.get("properties") or schema.get("required"):
+            if self._document.flattened(names, f"{place}/propertyNames") == [{"type": "string"}]:
+                return schema, None
+            raise GrammarError(f"{place}/propertyNames: a grammar cannot express this together with properties")
+        return {"additionalProperties": True, **schema}, names
 
     def _other_key(self, names: list[str]) -> str:
         """Return an expression for keys other than these names, without escapes: each key has only one spelling."""

@@ -1,9 +1,9 @@
 """Conversion of JSON schemas to grammars. Every text that such a grammar allows is valid JSON and matches the schema.
 
-A grammar may allow less than its schema: members come in the schema's order, an object with named members has no others
-unless ``additionalProperties`` allows them, free names have at most 40 characters, values without constraints are
-bounded, and there is no 29th of February. It never allows more: a keyword that a grammar cannot express is an error
-that names it.
+A grammar may allow less than its schema: members come in the schema's order, an object with ``properties``, even none,
+has no others unless ``additionalProperties`` allows them, free names have at most 40 characters, values without
+constraints are bounded, and there is no 29th of February. It never allows more: a keyword that a grammar cannot express
+is an error that names it, and so is a misspelled one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyggml._core.checks import require_content, shown
 from pyggml.errors import GrammarError, InvalidParameterError
 from pyggml.schema import schema_of
+from pyggml.schema._gbnf_elements import literal
+from pyggml.schema._regex import TEXT_CHARACTERS, pattern_rule, text_chars
+from pyggml.schema._rules import Rules
 from pyggml.schema._schema_converter import Converter
+from pyggml.schema._text_automaton import patterns, text_rule
 
 # A rule's name in GBNF. Literals and character classes come first, so that text inside them is not taken for a name.
 _RULE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^]\\]|\\.)*\]|([A-Za-z][A-Za-z0-9-]*)')
@@ -36,6 +41,30 @@ def grammar_of(schema: Mapping[str, Any] | str | object) -> str:
         InvalidParameterError: as :func:`as_text`.
     """
     return _converted(as_text(schema))
+
+
+def grammar_of_choices(texts: Sequence[str]) -> str:
+    """Return a GBNF grammar that matches one of the texts."""
+    return f"root ::= {' | '.join(map(literal, texts))}\n"
+
+
+@functools.lru_cache(maxsize=64)
+def grammar_of_regex(pattern: str) -> str:
+    """Convert a regular expression, which must match as a whole, to a GBNF grammar with a rule ``root``.
+
+    Raises:
+        GrammarError: the pattern is not a regular expression, or a grammar cannot express it.
+    """
+    rules = Rules()
+    try:
+        try:
+            expression = pattern_rule(pattern, rules.add, text_chars, whole=True)
+        except ValueError:  # it has anchors inside, or it is invalid
+            expression = text_rule(patterns(pattern, whole=True), 0, None, rules, text_chars, TEXT_CHARACTERS)
+    except ValueError as error:
+        raise GrammarError(f"regex {shown(pattern)}: {error}") from None
+    rules.define("root", expression)
+    return str(rules)
 
 
 def with_prefix(grammar: str, prefix: str) -> str:
@@ -64,9 +93,11 @@ def as_text(schema: object) -> str:
     """Convert a JSON schema, or a type with a schema, to JSON text. Text is returned unchanged.
 
     Raises:
-        InvalidParameterError: the mapping does not consist of JSON values, or the type cannot be expressed as a schema.
+        InvalidParameterError: the text is the name of a file, the mapping does not consist of JSON values, or the type
+            cannot be expressed as a schema.
     """
     if isinstance(schema, str):
+        require_content("the JSON schema", schema)
         return schema
     if not isinstance(schema, (Mapping, bool)):
         schema = schema_of(schema)

@@ -5,8 +5,15 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import datetime as dt
+import decimal
 import enum
+import functools
 import inspect
+import ipaddress
+import math
+import numbers
+import os
+import pathlib
 import types
 import typing
 import uuid
@@ -15,6 +22,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pyggml._core.checks import shown
 from pyggml.errors import InvalidParameterError
+from pyggml.schema._moments import bounded, is_moment
 
 Schema = dict[str, Any]
 
@@ -33,7 +41,23 @@ _PLAIN: dict[object, Schema] = {
     dt.datetime: {"type": "string", "format": "date-time"},
     dt.date: {"type": "string", "format": "date"},
     dt.time: {"type": "string", "format": "time"},
+    dt.timedelta: {"type": "string", "format": "duration"},
     uuid.UUID: {"type": "string", "format": "uuid"},
+    decimal.Decimal: {"type": "number"},
+    pathlib.Path: {"type": "string", "format": "path"},
+    pathlib.PurePath: {"type": "string", "format": "path"},
+    ipaddress.IPv4Address: {"type": "string", "format": "ipv4"},
+    ipaddress.IPv6Address: {"type": "string", "format": "ipv6"},
+    set: {"type": "array"},
+    frozenset: {"type": "array"},
+}
+
+#: Types of sets -> their constructors.
+SETS: dict[Any, Callable[..., Any]] = {
+    set: set,
+    frozenset: frozenset,
+    collections.abc.Set: frozenset,
+    collections.abc.MutableSet: set,
 }
 
 _ARRAYS = (list, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
@@ -41,16 +65,25 @@ _MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 # Names of bounds in ``annotated_types`` and pydantic's ``Field``, for numbers and for lengths.
 _NUMBER_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+#: The schema of an object's names that are integers.
+INTEGER_KEYS: Schema = {"pattern": r"^-?(0|[1-9][0-9]{0,14})$"}
+
+_SUPPORTED = (
+    "supported are the types of JSON, list[T], set[T], dict[str, T], tuples, unions, Literal, enumerations, "
+    "dataclasses, TypedDict, dates, times, durations, paths, IP addresses, UUIDs and pydantic's types"
+)
+
+_DECIMALS = 6  # of a decimal number, unless its type says
 _LENGTH_BOUNDS = {"array": ("minItems", "maxItems"), "object": ("minProperties", "maxProperties")}
 
 
 def schema_of(annotation: Any) -> Schema:
     """Return the JSON schema of a Python type.
 
-    Supports ``str``, ``int``, ``float``, ``bool``, ``None``, ``Any``, ``list[T]``, ``dict[str, T]``, tuples,
-    ``Optional``, unions, ``Literal``, enumerations, dataclasses, ``TypedDict``, pydantic models (version 2), dates,
-    times and UUIDs, and ``Annotated`` with a description (a string) or bounds (``annotated_types``). A type that
-    contains itself becomes a reference into ``$defs``.
+    Supports ``str``, ``int``, ``float``, ``Decimal``, ``bool``, ``None``, ``Any``, ``list[T]``, ``set[T]``, ``dict[str,
+    T]``, tuples, ``Optional``, unions, ``Literal``, enumerations, dataclasses, ``TypedDict``, dates, times, durations,
+    paths, IP addresses and UUIDs, pydantic's models and types (version 2), and ``Annotated`` with a description (a
+    string) or bounds (``annotated_types``). A type that contains itself becomes a reference into ``$defs``.
 
     Args:
         annotation: the type, as written in the annotation of a parameter.
@@ -76,6 +109,10 @@ class _Builder:
 
     def schema(self, annotation: Any, place: str) -> Schema:
         """Return the schema of one type; ``place`` is for messages."""
+        if is_pydantic(annotation):
+            is_named = isinstance(annotation, type) and hasattr(annotation, "__pydantic_core_schema__")
+            build = functools.partial(self._pydantic, annotation, place)
+            return self._named(annotation, build) if is_named else build()
         try:
             if annotation in _PLAIN:
                 return dict(_PLAIN[annotation])
@@ -93,7 +130,8 @@ class _Builder:
 
     def _generic(self, annotation: Any, origin: Any, args: tuple[Any, ...], place: str) -> Schema:
         if origin is Annotated:
-            return _annotated(self.schema(args[0], place), args[1:])
+            schema = _annotated(self.schema(args[0], place), args[1:], place)
+            return set_schema(schema, self._resolved) if typing.get_origin(args[0]) in SETS else schema
         if origin is Literal:
             return {"enum": [_json_value(arg, place) for arg in args]}
         if origin in (Union, types.UnionType):
@@ -103,17 +141,26 @@ class _Builder:
         if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
             items = [self.schema(arg, f"{place}[{i}]") for i, arg in enumerate(args)]
             return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+        if origin in SETS:
+            return set_schema({"type": "array", "items": self.schema(args[0], f"{place}[]")}, self._resolved)
         if origin is tuple or origin in _ARRAYS:
             return {"type": "array", "items": self.schema(args[0], f"{place}[]")}
-        if origin in _MAPPINGS and args[0] is str:
-            return {"type": "object", "additionalProperties": self.schema(args[1], f"{place}[...]")}
+        if origin in _MAPPINGS and (names := self._names_of(args[0], place)) is not None:
+            return {"type": "object", **names, "additionalProperties": self.schema(args[1], f"{place}[...]")}
         raise _refused(annotation, place)
+
+    def _names_of(self, annotation: Any, place: str) -> Schema | None:
+        """Return the keywords for the names of an object whose keys have a type; None: they cannot have it."""
+        if annotation in (str, int):
+            return {} if annotation is str else {"propertyNames": INTEGER_KEYS}
+        names = self.schema(annotation, f"{place}[key]")
+        resolved = self._resolved(names)
+        is_text = resolved.get("type") == "string" or all(isinstance(each, str) for each in resolved.get("enum", [0]))
+        return {"propertyNames": names} if is_text else None
 
     def _class(self, cls: type, place: str) -> Schema:
         if issubclass(cls, enum.Enum):
             return {"enum": [_json_value(member, place) for member in cls]}
-        if callable(getattr(cls, "model_json_schema", None)):
-            return self._named(cls, lambda: self._pydantic(cls, place))
         if dataclasses.is_dataclass(cls):
             required = {field.name for field in dataclasses.fields(cls) if not _has_default(field)}
             names = [field.name for field in dataclasses.fields(cls) if field.init]
@@ -149,10 +196,15 @@ class _Builder:
             schema["description"] = description
         return schema
 
+    def _resolved(self, schema: Schema) -> Schema:
+        return self.defs[schema["$ref"].removeprefix("#/$defs/")] if "$ref" in schema else schema
+
     def _pydantic(self, cls: Any, place: str) -> Schema:
         """Return pydantic's schema, with its definitions moved to ``defs``."""
+        from pyggml.schema.pydantic_types import json_schema
+
         try:
-            schema = dict(cls.model_json_schema())
+            schema = json_schema(cls)
         except Exception as error:
             raise InvalidParameterError(f"{place}: pydantic cannot create a JSON schema for it: {error}") from error
         for name, definition in schema.pop("$defs", {}).items():
@@ -166,21 +218,106 @@ class _Builder:
         return self.defs[self._names[cls]] if own else schema
 
 
-def _annotated(schema: Schema, metadata: tuple[Any, ...]) -> Schema:
+def is_pydantic(annotation: Any) -> bool:
+    """Return True if pydantic defines a type: a model, one of its own types, or a type with one of its validators."""
+    if typing.get_origin(annotation) is Annotated:
+        args = annotation.__metadata__
+        return any(hasattr(each, "__get_pydantic_core_schema__") or _needs_pydantic(each) for each in args)
+    hooks = ("__get_pydantic_core_schema__", "__pydantic_core_schema__")
+    return isinstance(annotation, type) and any(hasattr(annotation, hook) for hook in hooks)
+
+
+def _needs_pydantic(metadata: object) -> bool:
+    """Return True for parameters of pydantic's Field and StringConstraints that only pydantic understands."""
+    return any(getattr(metadata, name, None) not in (None, False) for name in ("discriminator", "strip_whitespace"))
+
+
+def set_schema(schema: Schema, resolved: Callable[[Schema], Schema]) -> Schema:
+    """Return the schema of a set, from that of an array.
+
+    Its items are unique where a grammar can ensure it: where there are only a few of them. Otherwise duplicates, which
+    a set drops, are allowed, unless it needs several items.
+
+    Args:
+        schema: the schema of the array.
+        resolved: resolves a reference.
+    """
+    is_unique = schema.get("minItems", 0) > 1 or _is_finite(schema.get("items", {}), resolved)
+    return {name: value for name, value in schema.items() if name != "uniqueItems"} | (
+        {"uniqueItems": True} if is_unique else {}
+    )
+
+
+def _is_finite(schema: Schema, resolved: Callable[[Schema], Schema]) -> bool:
+    schema = resolved(schema)
+    if "anyOf" in schema:
+        return all(_is_finite(each, resolved) for each in schema["anyOf"])
+    return "enum" in schema or "const" in schema or schema.get("type") in ("boolean", "null")
+
+
+def decimal_schema(limits: Mapping[str, Any]) -> Schema:
+    """Return the schema of a decimal number.
+
+    Args:
+        limits: ``max_digits``, ``decimal_places``, ``ge``, ``gt``, ``le``, ``lt`` and ``multiple_of``, as in pydantic;
+            any may be missing.
+    """
+    given = {name: value for name, value in limits.items() if value is not None}
+    n_digits, n_decimals = given.get("max_digits"), given.get("decimal_places")
+    schema: Schema = {"type": "number"}
+    if n_digits is not None:
+        n_decimals = min(_DECIMALS, n_digits // 2) if n_decimals is None else n_decimals
+        largest = decimal.Decimal(10) ** (n_digits - n_decimals) - decimal.Decimal(10) ** -n_decimals
+        schema |= {"minimum": _number(-largest), "maximum": _number(largest)}
+        schema["minimum"] = max(schema["minimum"], _number(given.pop("ge", -largest)))
+        schema["maximum"] = min(schema["maximum"], _number(given.pop("le", largest)))
+    for name, key in {**_NUMBER_BOUNDS, "multiple_of": "multipleOf"}.items():
+        if name in given:
+            schema[key] = _number(given[name])
+    if n_decimals is not None:
+        schema |= {"decimalPlaces": n_decimals} if n_decimals > 0 else {"type": "integer"}
+    return schema
+
+
+def _number(value: Any) -> int | float:
+    return int(value) if value == int(value) else float(value)
+
+
+def _annotated(schema: Schema, metadata: tuple[Any, ...], place: str) -> Schema:
     """Return a schema with the description and bounds from ``Annotated``."""
     lengths = _LENGTH_BOUNDS.get(schema.get("type", ""), ("minLength", "maxLength"))
     keys = {**_NUMBER_BOUNDS, "multiple_of": "multipleOf", "pattern": "pattern"}
     keys |= {"min_length": lengths[0], "max_length": lengths[1]}
+    limits: dict[str, Any] = {}
     for item in metadata:
         if isinstance(item, str):
             schema = {**schema, "description": item}
             continue
         for each in (item, *getattr(item, "metadata", ())):  # pydantic's Field keeps its bounds in a list
-            found = {key: getattr(each, name, None) for name, key in keys.items()}
-            schema = {**schema, **{key: value for key, value in found.items() if value is not None}}
+            found = {name: getattr(each, name, None) for name in (*keys, "max_digits", "decimal_places")}
+            limits |= {name: value for name, value in found.items() if value is not None}
         if isinstance(getattr(item, "description", None), str):
             schema = {**schema, "description": item.description}
-    return schema
+    if "max_digits" in limits or "decimal_places" in limits:
+        return {**schema, **decimal_schema(limits)}
+    moments = {name: limits.pop(name) for name in _NUMBER_BOUNDS if is_moment(limits.get(name))}
+    try:
+        schema = bounded(schema, moments)
+    except InvalidParameterError as error:
+        raise InvalidParameterError(f"{place}: {error}") from None
+    for name, value in limits.items():
+        if name != "pattern":
+            limits[name] = _bound(value, place)
+    return {**schema, **{keys[name]: value for name, value in limits.items() if value is not None}}
+
+
+def _bound(value: Any, place: str) -> int | float | None:
+    """Return a bound as JSON has it; None if it is infinite."""
+    if isinstance(value, bool) or not isinstance(value, (numbers.Real, decimal.Decimal)):
+        raise InvalidParameterError(f"{place}: the bound {shown(value)} cannot be expressed as a JSON schema")
+    if isinstance(value, int):
+        return value
+    return _number(value) if math.isfinite(value) else None
 
 
 def _json_value(value: object, place: str) -> object:
@@ -204,4 +341,24 @@ def _name(annotation: object) -> str:
 
 def _refused(annotation: object, place: str) -> InvalidParameterError:
     what = "" if place == _name(annotation) else f"{place}: "
-    return InvalidParameterError(f"{what}{_name(annotation)} cannot be expressed as a JSON schema")
+    return InvalidParameterError(
+        f"{what}{_name(annotation)} cannot be expressed as a JSON schema: {_way_out(annotation)}"
+    )
+
+
+def _way_out(annotation: Any) -> str:
+    """Return what to write in place of an annotation that has no schema."""
+    if annotation is bytes or annotation is bytearray:
+        return "JSON has only text, so use str"
+    if isinstance(annotation, type):
+        return "use a dataclass" if hasattr(annotation, "_fields") else _SUPPORTED
+    if isinstance(annotation, (list, tuple, set)):
+        return "write the type of a list as list[...], that of a tuple as tuple[...]"
+    if isinstance(annotation, os.PathLike):
+        return "files are not read here: pass its text, as in path.read_text()"
+    cls = type(annotation)
+    if cls.__name__ == "TypeAdapter":
+        return "pass the type itself in place of the TypeAdapter"
+    if dataclasses.is_dataclass(cls) or is_pydantic(cls) or isinstance(annotation, enum.Enum):
+        return f"this is an object of {cls.__name__}: pass the class"
+    return _SUPPORTED

@@ -62,7 +62,7 @@ class TestFiles:
         [
             (b"", "is empty"),
             (b"G", "not a GGUF"),
-            (b"GGUF", "not a GGUF"),
+            (b"GGUF", "damaged or cut short"),
             (b"this is plain text, whatever its name says\n" * 100, "not a GGUF"),
             (b"\x93NUMPY\x01\x00v\x00" + bytes(500), "not a GGUF"),
             (b"GGML" + struct.pack("<IQQ", 3, 0, 0) + bytes(100), "not a GGUF"),

@@ -173,13 +173,38 @@ class TestEncoders:
         with pytest.raises(pyggml.ContextOverflowError, match=message):
             encoder.embed([ids, [*ids, 5]])
 
+    def test_of_every_token(self, encoder: pyggml.LLM, bert_path: Path) -> None:
+        bert = NumpyBert(bert_path)
+        matrices = encoder.embed(TEXTS, pooling="none")
+        assert [matrix.shape for matrix in matrices] == [(len(encoder.tokenize(text)), models.N_EMBD) for text in TEXTS]
+        for text, matrix in zip(TEXTS, matrices, strict=True):
+            np.testing.assert_allclose(matrix, bert.tokens(encoder.tokenize(text)), **CLOSE)
+        one = asyncio.run(encoder.aembed(TEXTS[0], pooling="none", normalize=True))
+        np.testing.assert_allclose(one, matrices[0] / np.linalg.norm(matrices[0], axis=1, keepdims=True), **CLOSE)
+
+    def test_long_texts_are_cut_before_their_last_special_token(self, encoder: pyggml.LLM) -> None:
+        long = "the fish " * 400
+        ids = encoder.tokenize(long)
+        assert len(ids) > encoder.n_ctx
+        for given in (long, ids):
+            for limit in (None, 8):
+                cut = ids[: (limit or encoder.n_ctx) - 1] + ids[-1:]
+                found = encoder.embed([given], truncate=True, max_tokens=limit)
+                np.testing.assert_allclose(found, encoder.embed([cut]), **CLOSE)
+        with pytest.raises(pyggml.ContextOverflowError, match=r"more than max_tokens=8: .*truncate=True"):
+            encoder.embed(long[:90], max_tokens=8)
+        with pytest.raises(pyggml.InvalidParameterError, match="max_tokens"):
+            encoder.embed(long, max_tokens=encoder.n_ctx + 1)
+
     @pytest.mark.slow
     def test_of_any_length_that_was_asked_for(self, tmp_path: Path) -> None:
         path = models.write_bert(tmp_path / "bert.gguf", n_positions=700)
         ids = np.random.default_rng(0).integers(1000, 20_000, 600).tolist()
         with pyggml.load(path, n_ctx=600, n_threads=1) as llm:
             np.testing.assert_allclose(llm.embed([ids])[0], NumpyBert(path).tokens(ids).mean(axis=0), **CLOSE)
-            with pytest.raises(pyggml.ContextOverflowError, match="600: shorten it or load with a larger n_ctx"):
+            with pytest.raises(
+                pyggml.ContextOverflowError, match="600: shorten it, pass truncate=True, or load with a larger n_ctx"
+            ):
                 llm.embed([[*ids, 5]])
 
     def test_does_not_generate(self, encoder: pyggml.LLM) -> None:
@@ -305,9 +330,10 @@ class TestEmbed:
         with pytest.raises(error, match=message):
             encoder.embed(texts)
 
-    @pytest.mark.parametrize("pooling", ["none", "rank", "max", 3])
+    @pytest.mark.parametrize("pooling", ["rank", "max", 3])
     def test_no_such_pooling(self, encoder: pyggml.LLM, pooling: Any) -> None:
-        with pytest.raises(pyggml.InvalidParameterError, match="pooling must be one of 'mean', 'cls', 'last'"):
+        names = "'mean', 'cls', 'last', 'none'"
+        with pytest.raises(pyggml.InvalidParameterError, match=f"pooling must be one of {names}"):
             encoder.embed("hello", pooling=pooling)
 
     def test_closed(self, bert_path: Path) -> None:

@@ -9,14 +9,16 @@ import inspect
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
+from configparser import ConfigParser
 from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
+from support.paths import DATA
 
 import pyggml
 from pyggml._core.hints import HintedPackage, hint_groups, hints
-from pyggml.options import LoadOptions
+from pyggml.options import LoadOptions, fields_of
 from pyggml.sampling import SamplingParams
 
 MESSAGE = {"role": "user", "content": "Hello!"}
@@ -41,9 +43,9 @@ PARAMETERS = [
     ("repetition_penalty", "'repeat_penalty'"),
     ("stream", "stream(prompt) and stream_chat(messages)"),
     ("streamer", "stream(prompt)"),
-    ("n", "generate_n(prompt, n)"),
-    ("num_return_sequences", "generate_n(prompt, n)"),
-    ("best_of", "generate_n(prompt, n)"),
+    ("n", "generate_n(prompt, 3)"),
+    ("num_return_sequences", "chat(messages, n=3)"),
+    ("best_of", "generate_n(prompt, 3)"),
     ("echo", "prompt + completion.text"),
     ("do_sample", "temperature=0 picks the most likely token"),
     ("num_ctx", "when the model is loaded"),
@@ -107,6 +109,14 @@ def test_what_is_no_params(llm: Any, params: Any, answer: str) -> None:
         llm.generate("a", params)
 
 
+@pytest.mark.parametrize(
+    "name", sorted(fields_of(LoadOptions).keys() - {"source", "tokenizer", "progress", "chat_template"})
+)
+def test_an_option_of_load_is_not_one_of_a_call(llm: Any, name: str) -> None:
+    with pytest.raises(pyggml.UnknownParameterError, match=rf"no parameter '{name}': it is set when .* option of load"):
+        llm.chat([MESSAGE], **{name: 1})
+
+
 @pytest.mark.parametrize("kind", [pyggml.load, pyggml.LLM, pyggml.Qwen3, LoadOptions])
 @pytest.mark.parametrize(
     ("name", "answer"),
@@ -159,8 +169,9 @@ def test_prompts_of_another_kind(llm: Any, prompt: Any, answer: str) -> None:
         llm.astream,
         lambda prompt: asyncio.run(llm.agenerate(prompt)),
         lambda prompt: llm.generate_n(prompt, 2),
-        lambda prompt: llm.generate_batch([prompt]),
     ]
+    if prompt != [MESSAGE]:
+        ways.append(lambda prompt: llm.generate_batch([prompt]))
     for way in ways:
         with pytest.raises(pyggml.InvalidParameterError, match=f"the prompt .*{answer}"):
             way(prompt)
@@ -299,7 +310,8 @@ def test_results_are_dataclasses_like_others(llm: Any) -> None:
     done, answer = llm.generate("a", max_tokens=2), llm.chat([MESSAGE], max_tokens=2)
     for result in (done, answer, answer.message, next(llm.stream("a", max_tokens=2))):
         assert copy.copy(result) == copy.deepcopy(result) == dataclasses.replace(result) == result
-        assert dataclasses.asdict(result).keys() == vars(result).keys()
+        public = {name for name in vars(result) if not name.startswith("_")}
+        assert dataclasses.asdict(result).keys() == public  # tools that convert dataclasses see nothing else
         assert not hasattr(create_autospec(result), "choices")
         assert not isinstance(result, Mapping)
     assert not hasattr(create_autospec(llm), "create_completion")
@@ -345,12 +357,33 @@ def test_hints_lead_to_parameters(group: str, parameters: inspect.Signature) -> 
         assert hint in parameters.parameters or " " in hint, name
 
 
+@pytest.mark.parametrize("group", ["model", "sampling", "loading"])
+def test_every_name_of_other_libraries_is_answered(group: str) -> None:
+    """By its own hint, since the name that is closest by spelling may mean something else."""
+    table = ConfigParser(delimiters="=")
+    table.read(DATA / "habits" / "names.ini", encoding="utf-8")
+    chat = inspect.signature(pyggml.LLM.chat).parameters
+    ours = {
+        "model": {*dir(pyggml.LLM), *vars_of_a_model()},
+        "sampling": {*inspect.signature(SamplingParams).parameters, *chat, "prompt"},
+        "loading": {*inspect.signature(pyggml.load).parameters},
+    }[group]
+    for library, names in table[group].items():
+        silent = [name for name in names.split() if name not in ours and name not in hints(group)]
+        assert not silent, library
+
+
 @pytest.mark.parametrize("name", OWNERS)
 def test_names_with_hints_are_not_attributes(name: str) -> None:
     assert hints(name)
     for other in hints(name):
         is_called = isinstance(getattr(OWNERS[name], other, None), HintedPackage)
         assert other.startswith("__") or is_called or not hasattr(OWNERS[name], other)
+
+
+def vars_of_a_model() -> list[str]:
+    """The attributes that a model gets when it is loaded, as its docstring lists them."""
+    return re.findall(r"^    (\w+): ", inspect.getdoc(pyggml.LLM) or "", re.MULTILINE)
 
 
 def names_in(answer: str) -> Iterator[tuple[object, str]]:
@@ -366,7 +399,7 @@ def names_in(answer: str) -> Iterator[tuple[object, str]]:
     "group", [name for name in hint_groups() if not re.match("texts|server|alias|option|command", name)]
 )
 def test_hints_name_what_exists(group: str) -> None:
-    set_when_loaded = {"tokenizer", "model", "n_ctx", "metadata", "chat", "stop_tokens"}
+    set_when_loaded = {"chat", *vars_of_a_model()}
     for name, hint in hints(group).items():
         for owner, mentioned in names_in(hint):
             assert hasattr(owner, mentioned) or mentioned in set_when_loaded or mentioned == "to_dict", (

@@ -16,9 +16,10 @@ import pytest
 from support.checkpoints import family_models, models, tokenizer_files
 
 import pyggml
+from pyggml import families, model_loader
 from pyggml import inference as inference_module
-from pyggml import model_loader
 from pyggml._native.placement import Placement, resolve_placement
+from pyggml.gguf import GGUFReader
 from pyggml.options import MemoryOptions
 
 CHATML = ("<|im_end|>", "<|endoftext|>", "<|im_start|>")
@@ -51,6 +52,7 @@ FILES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "gpt-oss": ("gpt-oss", ("<|return|>", "<|call|>"), "Gpt Oss 20b"),
     "llama4": ("llama4", ("<|eot|>", "<|end_of_text|>", "<|eom|>"), "Llama 4 Scout 17B 16E Instruct"),
     "falcon": ("falcon", ("<|endoftext|>",), "Falcon 7B"),
+    "stablelm": ("stablelm", ("<|endoftext|>",), "StableLM 2 1.6B"),
     "foreign": ("qwen3", ("</s>", "<s>"), "Qwen3 with the vocabulary of Llama 2"),
 }
 TAKES: dict[str, tuple[str, ...]] = {
@@ -71,6 +73,9 @@ TAKES: dict[str, tuple[str, ...]] = {
     "use_gptoss": ("gpt-oss",),
     "use_llama4": ("llama4",),
     "use_commandr": ("command-r",),
+    "use_falcon": ("falcon",),
+    "use_stablelm": ("stablelm",),
+    "use_yi": ("yi", "chatml"),
     "use_auto": tuple(FILES),
 }
 CLASSES: dict[str, type[pyggml.LLM]] = {
@@ -91,6 +96,9 @@ CLASSES: dict[str, type[pyggml.LLM]] = {
     "use_gptoss": pyggml.GptOss,
     "use_llama4": pyggml.Llama4,
     "use_commandr": pyggml.CommandR,
+    "use_falcon": pyggml.Falcon,
+    "use_stablelm": pyggml.StableLM,
+    "use_yi": pyggml.Yi,
 }
 CPU = pyggml.Inference.cpu()
 
@@ -164,15 +172,44 @@ def test_the_message_names_both_sides_and_the_way_out(paths: dict[str, Path]) ->
 
 
 def test_the_right_architecture_with_a_foreign_vocabulary(paths: dict[str, Path]) -> None:
-    with pytest.raises(pyggml.TokenizerError, match=r"foreign\.gguf.*'qwen3'.*'<\|im_end\|>', '<\|endoftext\|>'"):
+    with pytest.raises(pyggml.TokenizerError, match=r"foreign\.gguf.*'qwen3'.*'<\|im_end\|>' or '<\|endoftext\|>'"):
         CPU.use_qwen3(paths["foreign"])
     with pytest.raises(pyggml.ArchitectureMismatchError, match=r"of no known family.*'qwen3'"):
         CPU.use_llama(paths["foreign"])
 
 
+@pytest.mark.parametrize(
+    ("method", "architecture", "stop", "family"),
+    [
+        ("use_phi3", "phi3", "<|endoftext|>", "phi3"),
+        ("use_phi4", "phi3", "<|endoftext|>", "phi4"),
+        ("use_phi4", "phi3", "<|im_end|>", "phi4"),
+        ("use_llama31", "llama", "<|end_of_text|>", "llama3"),
+        ("use_llama31", "llama", "<|eot_id|>", "llama3"),
+        ("use_qwen3", "qwen3", "<|endoftext|>", "qwen3"),
+    ],
+)
+def test_one_stop_token_of_a_family_is_enough(
+    method: str, architecture: str, stop: str, family: str, tmp_path: Path
+) -> None:
+    vocabulary = family_models.small_vocabulary(stop)
+    with _use(method)(family_models.write(tmp_path / "model.gguf", architecture, vocabulary), n_ctx=64) as model:
+        assert (model.family.name, [*model.stop_tokens.values()]) == (family, [stop])
+        assert type(model) is CLASSES[method]
+
+
+def test_qwen_1_is_refused_by_name(paths: dict[str, Path], tmp_path: Path) -> None:
+    with GGUFReader(paths["qwen2"]) as reader:
+        match = families.of_gguf({**reader.metadata, "general.architecture": "qwen"})
+    assert match.family.title == "Qwen 1"
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen", "architectures": ["QWenLMHeadModel"]}))
+    with pytest.raises(pyggml.UnsupportedArchitectureError, match=r"Qwen 1 .* Use Qwen1\.5 or later, or a GGUF file"):
+        CPU.use_qwen2(tmp_path)
+
+
 def test_use_auto_finds_the_class(paths: dict[str, Path]) -> None:
-    expected = {"qwen3": pyggml.Qwen3, "phi4-mini": pyggml.Phi3, "llama3": pyggml.Llama31, "yi": pyggml.Llama}
-    for name, kind in {**expected, "falcon": pyggml.LLM, "foreign": pyggml.LLM}.items():
+    expected = {"qwen3": pyggml.Qwen3, "phi4-mini": pyggml.Phi3, "llama3": pyggml.Llama31, "yi": pyggml.Yi}
+    for name, kind in {**expected, "falcon": pyggml.Falcon, "foreign": pyggml.LLM}.items():
         with CPU.use_auto(paths[name], n_threads=1) as model:
             assert type(model) is kind
 
@@ -215,8 +252,9 @@ def test_a_class_refuses_other_families_before_it_loads(
     method: str, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_loader, "Model", None)
-    with pytest.raises(pyggml.ArchitectureMismatchError, match=r"falcon\.gguf is Falcon"):
-        CLASSES[method](paths["falcon"])
+    other, title = ("falcon", "Falcon") if method != "use_falcon" else ("granite", "Granite")
+    with pytest.raises(pyggml.ArchitectureMismatchError, match=rf"{other}\.gguf is {title}"):
+        CLASSES[method](paths[other])
 
 
 def test_a_class_takes_a_tokenizer_and_a_device(paths: dict[str, Path], hugging_face: Path) -> None:

@@ -64,7 +64,7 @@ def test_repr_says_which_model(llm: pyggml.LLM) -> None:
 def test_completion_says_what_happened(llm: pyggml.LLM) -> None:
     completion = llm.generate(STORY, max_tokens=5)
     assert completion.finish_reason == "length"
-    assert completion.stop_reason is None
+    assert completion.stop_reason == "max_tokens"
     assert len(completion.token_ids) == 5
     assert completion.prompt_tokens == len(llm.tokenize(STORY))
     assert completion.timings.generated_tokens == 5
@@ -81,15 +81,25 @@ def test_a_story_ends_by_itself(llm: pyggml.LLM) -> None:
     assert not any(text in completion.text for text in llm.stop_tokens.values())
 
 
+def test_no_limit_ends_with_the_context(tiny_path: Path) -> None:
+    with pyggml.load(tiny_path, n_ctx=64) as small:
+        done = small.generate("Once", max_tokens=-1, ignore_eos=True)
+        assert (done.finish_reason, done.stop_reason) == ("length", "context")
+
+
 def test_max_tokens_zero_only_reads_the_prompt(llm: pyggml.LLM) -> None:
     completion = llm.generate(STORY, max_tokens=0)
-    assert (completion.text, completion.token_ids, completion.finish_reason) == ("", [], "length")
+    assert (completion.text, completion.token_ids, completion.stop_reason) == ("", [], "max_tokens")
 
 
 def test_generation_ends_at_the_end_of_the_context() -> None:
     with pyggml.load(n_ctx=32) as llm:
         completion = llm.generate(STORY, ignore_eos=True, max_tokens=1000)
-        assert completion.finish_reason == "length"
+        assert (completion.finish_reason, completion.stop_reason) == ("length", "context")
+        with llm.stream(STORY, ignore_eos=True, max_tokens=1000) as stream:
+            assert [*stream][-1].stop_reason == "context"
+        exact = llm.generate(STORY, ignore_eos=True, max_tokens=len(completion.token_ids))
+        assert (exact.token_ids, exact.stop_reason) == (completion.token_ids, "max_tokens")
         # The last token is sampled from a full context and needs no cell of its own.
         assert completion.prompt_tokens + len(completion.token_ids) == 32 + 1
 

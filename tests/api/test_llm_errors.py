@@ -147,7 +147,7 @@ def test_bad_load_options(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("params", "named"),
     [
-        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": -2}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"temperature": math.nan}, "temperature"),
         ({"temperature": -1}, "temperature"),
@@ -327,7 +327,7 @@ def test_bad_prompts(llm: pyggml.LLM) -> None:
     ("prompt", "message"),
     [
         (["Once", "Twice"], "list of prompts: generate_batch takes those"),
-        ([{"role": "user", "content": "Once"}], "list of messages: chat takes those"),
+        ([{"role": "user", "content": "Once"}], r"list of messages: chat\(messages\) takes those"),
         (b"Once", "not bytes"),
         ({"prompt": "Once"}, "not dict"),
     ],
@@ -564,3 +564,18 @@ def test_sigterm_ends_the_process() -> None:
     os.kill(child.pid, signal.SIGTERM)
     child.communicate(timeout=240)
     assert child.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"stop_token_ids": [3, 10**6]},
+        {"allowed_token_ids": [10**6]},
+        {"logit_bias": {10**6: 1.0}},
+        {"bad_words": [[10**6]]},
+    ],
+)
+def test_a_token_outside_the_vocabulary_is_told_with_its_parameter(llm: pyggml.LLM, params: dict[str, Any]) -> None:
+    (name,) = params
+    with pytest.raises(pyggml.InvalidParameterError, match=f"{name} has the token id 1000000, which is outside"):
+        llm.generate("Once", max_tokens=1, **params)

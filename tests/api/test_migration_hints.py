@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import logging
 import re
@@ -108,7 +109,7 @@ def test_call(habit: Habit, pyggml_llm: LLM) -> None:
 def value(code: str, llm: LLM) -> object:
     """Return the value of the last statement, without parts that differ between runs."""
     messages = [{"role": "user", "content": "What colour is the sky?"}]
-    names = {"pyggml": pyggml, "llm": llm, "messages": messages, "json": json, "logging": logging}
+    names = {"pyggml": pyggml, "llm": llm, "messages": messages, "json": json, "logging": logging, "asyncio": asyncio}
     *before, last = ast.parse(code).body
     exec(compile(ast.Module(before, []), "typed", "exec"), names)
     if not isinstance(last, ast.Expr):

@@ -141,9 +141,11 @@ def test_signatures_are_made_of_the_declarations() -> None:
 def test_chat_methods_take_the_same() -> None:
     signatures = [inspect.signature(method) for method in CHAT_METHODS]
     _, *expected = inspect.signature(chat_request).parameters.values()
-    assert all([*each.parameters.values()][1:] == expected for each in signatures)
+    others = [[each for each in signature.parameters.values() if each.name != "n"] for signature in signatures]
+    assert all(parameters[1:] == expected for parameters in others)
     assert all(next(iter(each.parameters)) == "self" for each in signatures)
-    returns = ["ChatCompletion", "ChatStream", "ChatCompletion", "AsyncChatStream"]
+    whole = "ChatCompletion | list[ChatCompletion]"
+    returns = [whole, "ChatStream", whole, "AsyncChatStream"]
     assert [each.return_annotation for each in signatures] == returns
     assert [inspect.iscoroutinefunction(method) for method in CHAT_METHODS] == [False, False, True, False]
 
@@ -264,3 +266,13 @@ def test_values_come_out_in_their_types() -> None:
 @pytest.mark.slow
 def test_numbers_may_have_no_bounds() -> None:
     assert Field(name="n", types=(int,)).checked(-(2**70)) == -(2**70)
+
+
+def test_words_in_any_case() -> None:
+    given: Any = {"type_k": "Q8_0", "split_mode": "None"}
+    options = MemoryOptions(**given)
+    assert (options.type_k, options.split_mode) == ("q8_0", "none")
+    for value in ("GGML_TYPE_Q8_0", 8):
+        wrong: Any = {"type_k": value}
+        with pytest.raises(pyggml.InvalidParameterError, match="the number 8, is 'q8_0' here"):
+            MemoryOptions(**wrong)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from support.paths import DATA
 
 import pyggml
 from pyggml import ChatChunk, ChatCompletion, ChatMessage, Chunk, Completion, Timings, ToolCall, ToolCallDelta
+from pyggml.types import TextOffsets
 
 PROMPT = "Once upon a time"
 MESSAGES = [{"role": "user", "content": "What colour is the sky?"}]
@@ -51,7 +52,7 @@ def require_openais(value: dict[str, Any]) -> dict[str, Any]:
 def test_a_completion_is_its_attributes(llm: pyggml.LLM) -> None:
     done = llm.generate(PROMPT, max_tokens=4, logprobs=2, prompt_logprobs=1)
     plain = as_sent(done.to_dict())
-    assert list(plain) == list(vars(done))
+    assert list(plain) == [name for name in vars(done) if not name.startswith("_")]
     for name in ("text", "token_ids", "finish_reason", "stop_reason", "prompt_tokens", "cached_tokens"):
         assert plain[name] == getattr(done, name)
     assert plain["timings"] == {
@@ -109,7 +110,10 @@ def test_a_token_that_cannot_be_is_written_as_a_number() -> None:
     assert as_sent(chunk.to_dict())["logprobs"][0]["logprob"] == -9999.0
     assert require_openais({**chunk.to_dict("openai"), "object": "chat.completion.chunk", "choices": []})
     logprobs = as_sent(chunk.to_dict("openai"))["choices"][0]["logprobs"]
-    assert (logprobs["token_logprobs"], logprobs["top_logprobs"]) == ([-9999.0], [{"token_id:6": -9999.0}])
+    assert (logprobs["token_logprobs"], logprobs["top_logprobs"]) == (
+        [-9999.0],
+        [dict.fromkeys(("token_id:5", "token_id:6"), -9999.0)],
+    )
 
 
 # --- OpenAI's ------------------------------------------------------------------------------------------------------
@@ -124,7 +128,9 @@ def test_openais_completion(llm: pyggml.LLM) -> None:
     assert found == {
         "object": "text_completion",
         "model": "demo",
-        "choices": [{"index": 0, "text": done.text, "logprobs": None, "finish_reason": "length"}],
+        "choices": [
+            {"index": 0, "text": done.text, "logprobs": None, "finish_reason": "length", "stop_reason": "max_tokens"}
+        ],
         "usage": {
             "prompt_tokens": done.prompt_tokens,
             "completion_tokens": 5,
@@ -132,7 +138,9 @@ def test_openais_completion(llm: pyggml.LLM) -> None:
             "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
         },
     }
-    assert done.to_dict("openai")["id"] != done.to_dict("openai")["id"]
+    assert done.to_dict("openai")["id"] != llm.generate(PROMPT, max_tokens=1).to_dict("openai")["id"]
+    unknown = Completion("a", [5], "stop", 2, 3, 0, Timings())
+    assert unknown.to_dict("openai")["id"] != unknown.to_dict("openai")["id"]
 
 
 def test_openais_logprobs_of_a_completion(llm: pyggml.LLM) -> None:
@@ -147,6 +155,47 @@ def test_openais_logprobs_of_a_completion(llm: pyggml.LLM) -> None:
     assert unnamed["tokens"] == [f"token_id:{token_id}" for token_id in done.token_ids]
     nothing = llm.generate(PROMPT, max_tokens=0, logprobs=1)
     assert require_openais(nothing.to_dict("openai"))["choices"][0]["logprobs"]["text_offset"] == []
+
+
+class Pieces:
+    """A tokenizer with parts of characters: "a", "é" whole and in halves, the parts of "€", and a special token."""
+
+    PIECES = (b"a", "é".encode(), b"\xc3", b"\xa9", b"\xe2\x82", b"\xac b", b"")
+
+    def piece(self, token_id: int) -> bytes:
+        return self.PIECES[token_id]
+
+    def decode(self, token_ids: Sequence[int], *, remove_special: bool) -> str:
+        assert not remove_special
+        return "".join(f"<|{token_id}|>" for token_id in token_ids)
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "offsets"),
+    [
+        ([0, 2, 3, 0], [0, 1, 1, 2]),
+        ([4, 5, 1, 0], [0, 0, 3, 4]),  # "€ béa"
+        ([2, 0, 4, 6, 0], [0, 1, 2, 2, 3]),  # what is never completed is one U+FFFD
+        ([3, 0], [0, 1]),
+    ],
+)
+def test_offsets_of_parts_of_characters(token_ids: list[int], offsets: list[int]) -> None:
+    logprobs = [pyggml.TokenLogprobs(token_id, -1, []) for token_id in token_ids]
+    text = b"".join(map(Pieces().piece, token_ids)).decode(errors="replace")
+    found = Chunk(text, token_ids, logprobs=logprobs).to_dict("openai", tokenizer=Pieces())["choices"][0]["logprobs"]
+    assert found["text_offset"] == offsets
+    for token, offset in zip(found["tokens"], offsets, strict=True):
+        assert token.startswith("bytes:") or text[offset:].startswith(token)
+    in_chunks = TextOffsets(Pieces())
+    assert [in_chunks.of([each])[0] for each in logprobs] == offsets
+
+
+def test_alternatives_that_are_parts_of_characters_or_special() -> None:
+    likeliest = [pyggml.TokenLogprob(token_id, -token_id) for token_id in (2, 3, 4, 6)]
+    (top,) = Chunk("a", [0], logprobs=[pyggml.TokenLogprobs(0, -9, likeliest)]).to_dict("openai", tokenizer=Pieces())[
+        "choices"
+    ][0]["logprobs"]["top_logprobs"]
+    assert top == {"bytes:\\xc3": -2, "bytes:\\xa9": -3, "bytes:\\xe2\\x82": -4, "<|6|>": -6, "a": -9}
 
 
 def test_openais_chat(llm: pyggml.LLM) -> None:
@@ -172,6 +221,18 @@ def test_openais_stream_of_a_chat(llm: pyggml.LLM) -> None:
     assert all("usage" not in chunk for chunk in found)
 
 
+@pytest.mark.parametrize("method", ["stream", "stream_chat"])
+def test_a_stream_in_openais_form_is_one_response(llm: pyggml.LLM, method: str) -> None:
+    stream = getattr(llm, method)(PROMPT if method == "stream" else MESSAGES, max_tokens=40, ignore_eos=True)
+    forms = [as_sent(each.to_dict("openai")) for each in (*stream, stream.completion)]
+    assert len(forms) >= 2  # a busy machine may read all tokens at once
+    assert {(each["id"], each["created"], each["model"]) for each in forms} == {
+        (forms[0]["id"], forms[0]["created"], "pyggml-demo-q8_0")
+    }
+    ends = [(each["choices"][0]["finish_reason"], each["choices"][0].get("stop_reason")) for each in forms[:-1]]
+    assert ends == [(None, None)] * (len(forms) - 2) + [("length", "max_tokens")]
+
+
 def test_openais_tool_calls() -> None:
     (choice,) = require_openais(CALLED.to_dict("openai"))["choices"]
     assert choice["finish_reason"] == "tool_calls"
@@ -191,7 +252,8 @@ def test_openais_tool_calls() -> None:
 @pytest.mark.parametrize("reason", ["cancelled", "timeout"])
 def test_reasons_that_openai_has_no_word_for(reason: Any) -> None:
     done = Completion("a", [5], reason, None, 3, 0, Timings())
-    assert require_openais(done.to_dict("openai"))["choices"][0]["finish_reason"] == "length"
+    choice = require_openais(done.to_dict("openai"))["choices"][0]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("length", reason)
     assert done.to_dict()["finish_reason"] == reason
 
 
@@ -202,5 +264,5 @@ def test_other_forms_are_refused() -> None:
         done.to_dict("ollama")
     with pytest.raises(pyggml.InvalidParameterError, match=r"model, id are for to_dict\('openai'\)"):
         done.to_dict(model="demo", id="1")
-    with pytest.raises(TypeError, match="modle"):
+    with pytest.raises(pyggml.InvalidParameterError, match="no parameter 'modle'; it has id, model"):
         done.to_dict("openai", modle="demo")

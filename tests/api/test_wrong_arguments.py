@@ -5,6 +5,7 @@ A call is written as in ``fuzz/fuzzers/calls.py``: object, member, parameters as
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,7 @@ CALLS: list[Call] = [
     ("llm", "generate_batch", {"prompts": "llm"}),
     ("llm", "agenerate_batch", {"prompts": "['a']", "progress": "5"}),
     ("", "Grammar", {"text": "'root ::= \"a\"'", "prefix": "'x'", "lazy": "np.ones(2)"}),
-    ("", "convert", {"hf_dir": "hf", "out": "'out.gguf'", "dry_run": "np.ones(2)"}),
+    ("", "convert", {"source": "hf", "out": "'out.gguf'", "dry_run": "np.ones(2)"}),
     ("llm", "tokenize", {"text": "'x'", "add_special": "np.zeros((2,2))"}),
     ("llm", "detokenize", {"token_ids": "[1]", "remove_special": "np.zeros((2,2))"}),
     ("llm", "embed", {"texts": "np.array(3)"}),
@@ -88,8 +89,8 @@ CALLS: list[Call] = [
     ("", "Placement", {"tensor_split": "5"}),
     ("", "load", {"source": "path", "override_tensor": "0.5"}),
     ("", "load", {"source": "hf", "progress": "5"}),
-    ("", "convert", {"hf_dir": "hf", "out": "'out.gguf'", "progress": "5"}),
-    ("", "quantize", {"src": "path", "dst": "'out.gguf'", "ftype": "'q8_0'", "tensor_types": "np.ones(3)"}),
+    ("", "convert", {"source": "hf", "out": "'out.gguf'", "progress": "5"}),
+    ("", "quantize", {"source": "path", "out": "'out.gguf'", "outtype": "'q8_0'", "tensor_types": "np.ones(3)"}),
     ("", "compute_imatrix", {"source": "llm", "text": "'a b '*300", "progress": "5"}),
     ("", "open_tokenizer", {"path": "None", "model": "5"}),
     ("", "ChatTemplates", {"model": "5"}),
@@ -143,3 +144,18 @@ def test_a_huge_number_of_completions_is_begun_one_by_one(prepared: dict[str, An
         with pytest.raises(InterruptedError):
             llm.generate_n("x", 2**31 - 1, pyggml.SamplingParams(max_tokens=1, seed=1))
     assert time.process_time() - began < 5
+
+
+def test_asynchronous_arguments_of_batches(llm: pyggml.LLM) -> None:
+    async def stream() -> Any:
+        yield "a"
+
+    prompts: Any = stream
+
+    async def progress(*_: int) -> None:
+        pass
+
+    with pytest.raises(pyggml.InvalidParameterError, match=r"collect them first, as in \[each async for each in"):
+        asyncio.run(llm.agenerate_batch(prompts()))
+    with pytest.raises(pyggml.InvalidParameterError, match="progress is a coroutine function, which would never be"):
+        llm.generate_batch(["a"], progress=progress)  # type: ignore[arg-type]

@@ -97,13 +97,18 @@ def test_the_names_are_the_engines() -> None:
 @pytest.mark.slow_except("chatml", "llama3", "llama4", "mistral-v1", "mistral-v3")
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_they_render_what_the_engine_does(bytes_only: Model, name: str) -> None:
+    n_compared = 0
     with ChatTemplates(bytes_only, name) as templates:
         for messages in CONVERSATIONS:
             if name == "yandex" and any(message["role"] == "system" for message in messages):
                 continue  # the engine drops them
+            if templates._plain.format.messages(messages) != messages:
+                continue  # the template has no place for some, such as results of tools
+            n_compared += 1
             for add in (True, False):
                 expected = rendered_by_the_engine(name, messages, add)
                 assert templates.render(messages, add_generation_prompt=add).text == expected
+    assert n_compared >= 8
 
 
 def test_a_system_message_is_never_lost(bytes_only: Model) -> None:
@@ -241,7 +246,7 @@ def test_a_file_that_is_not_there(path: Any, monkeypatch: pytest.MonkeyPatch, tm
 
 def test_other_things_that_are_no_template(tmp_path: Path, llm: pyggml.LLM) -> None:
     with pytest.raises(InvalidParameterError, match="must be Jinja text, a name or a path, not int"):
-        llm.chat([user("Hi")], chat_template=5)  # type: ignore[arg-type]
+        llm.chat([user("Hi")], chat_template=5)  # type: ignore[call-overload]
     for bad in (tmp_path, str(tmp_path)):
         with pytest.raises(InvalidParameterError, match="is not a file"):
             llm.chat([user("Hi")], chat_template=bad)

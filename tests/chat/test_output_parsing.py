@@ -107,7 +107,8 @@ def templates_of(model: Model, name: str) -> ChatTemplates:
 
 def prompt_of(model: Model, case: Case) -> ChatPrompt:
     with templates_of(model, case.template) as templates:
-        return templates.render(USER, tools=TOOLS if case.tools else None, parallel_tool_calls=True)
+        thinking = True if case.reasoning else None  # some templates let models reason only if they are told to
+        return templates.render(USER, tools=TOOLS if case.tools else None, parallel_tool_calls=True, thinking=thinking)
 
 
 def read(prompt: ChatPrompt, text: str, n: int) -> tuple[ChatMessage, list[ChatDelta]]:
@@ -284,8 +285,8 @@ def test_sort_keeps_the_order_of_equal_values(tiny: Model) -> None:
             "does not end",
             marks=pytest.mark.slow,  # until the engine's interpreter gives up
         ),
-        ("{{ range(1000000000)|length }}", "range of more than 100000"),
-        ("{{ range(10, -1000000000, -1)|length }}", "range of more than 100000"),
+        ("{{ range(1000000000)|length }}", "Range too big"),
+        ("{{ range(10, -1000000000, -1)|length }}", "Range too big"),
         ("{{ range(0, 9223372036854775807, 1000000000000000)|length }}", "range of numbers that are too large"),
     ],
 )

@@ -12,6 +12,8 @@ from support.checkpoints import models
 from tokenizer.test_tokenizer import vocabulary_file
 
 from pyggml._native.model import Model
+from pyggml.chat.jinja import QuotedText
+from pyggml.chat.jinja.quoted_text import concatenated
 from pyggml.chat.quoting import SpecialTexts
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer.hugging_face import open_tokenizer
@@ -47,33 +49,50 @@ def prompts(tokenizer: Tokenizer, n: int) -> Iterator[str]:
         yield "".join(itertools.chain.from_iterable((draw.choice(special), turn) for turn in turns))
 
 
+def quoted_in(prompt: str, *quoted: str) -> QuotedText:
+    """The prompt, with each of these texts in it quoted."""
+    text: str = QuotedText(prompt, bytes(len(prompt)))
+    for each in quoted:
+        text = text.replace(each, QuotedText(each))
+    assert isinstance(text, QuotedText)
+    return text
+
+
 @pytest.mark.slow_except("own-llama-spm", "own-qwen2")
-def test_cutting_changes_no_token(tokenizer: Tokenizer) -> None:
-    """Marks without anything smuggled: each marked stretch is encoded by itself, as plain text."""
+def test_splitting_changes_no_token(tokenizer: Tokenizer) -> None:
+    """Quoted text without special tokens: the ids are those of the text."""
     special = SpecialTexts(tokenizer)
     for prompt in prompts(tokenizer, 100):
-        marks = special.new_marks()
-        marked = prompt.replace("Hello", marks._mark + "Hello").replace("<b>", marks._mark + "<b>")
-        assert marks.template_tokens(marked) == special.find_all(prompt)
-        parts = marks.split(marked)
+        parts = special.split(quoted_in(prompt, "Hello", "<b>"))
+        assert parts == [(prompt, True)]
         assert tokenizer.encode_parts(parts) == tokenizer.encode(prompt)
 
 
 @pytest.mark.slow_except("own-llama-spm")
-def test_what_is_marked_is_not_read(tokenizer: Tokenizer) -> None:
+def test_quoted_tokens_are_not_read(tokenizer: Tokenizer) -> None:
     special = SpecialTexts(tokenizer)
     first, *others = (text for text in tokenizer.special_texts if text)
     own = (others or [first])[0]
     user = f"One {first}two{own}{own} three"
-    marks = special.new_marks()
-    marked = f"{own}{marks.insert(user)}{own}end"
-    assert marks.template_tokens(marked) == [own, own]
-    ids = tokenizer.encode_parts(marks.split(marked))
+    prompt = concatenated((own, QuotedText(user), f"{own}end"))
+    assert isinstance(prompt, QuotedText)
+    parts = special.split(prompt)
+    assert [text for text, is_special in parts if is_special] == [own, f"{own}end"]
+    ids = tokenizer.encode_parts(parts)
     is_special = [i for i in ids if i in tokenizer.vocab.special_ids]
     around = [i for i in tokenizer.encode("") if i in tokenizer.vocab.special_ids]
     (own_id,) = tokenizer.encode(own, add_special=False)
     assert [i for i in is_special if i not in around or i == own_id].count(own_id) >= 2
     assert len(is_special) <= 2 + len(around)
+
+
+def test_a_token_that_is_partly_quoted_is_not_read(tiny: Model) -> None:
+    special = SpecialTexts(Tokenizer(tiny.vocab))
+    text = next(text for text in Tokenizer(tiny.vocab).special_texts if len(text) > 2)
+    prompt = concatenated((text[:2], QuotedText(text[2:])))
+    assert isinstance(prompt, QuotedText)
+    assert ("", True) in special.split(prompt)
+    assert (text, False) in special.split(prompt)
 
 
 def test_blanks_that_a_special_token_swallows(tmp_path: Path) -> None:
@@ -83,16 +102,12 @@ def test_blanks_that_a_special_token_swallows(tmp_path: Path) -> None:
         tokenizer = Tokenizer(model.vocab)
         assert tokenizer.special_texts["<|user|>"] == (False, True)
         special = SpecialTexts(tokenizer)
-        marks = special.new_marks()
-        prompt = "<|user|>\n{} Hi<|end|>\n<|assistant|>\n"
-        cut = tokenizer.encode_parts(marks.split(prompt.format(marks._mark)))
-        assert cut == tokenizer.encode(prompt.format(""))
+        prompt = "<|user|>\nHi <|system|><|end|>\n<|assistant|>\n"
+        parts = special.split(quoted_in(prompt, "<|system|>"))
+        assert ("Hi <|system|>", False) in parts
 
 
-@pytest.mark.slow
-def test_a_mark_is_new_each_time(tiny: Model) -> None:
+def test_texts_that_cannot_begin_a_special_token(tiny: Model) -> None:
     special = SpecialTexts(Tokenizer(tiny.vocab))
-    assert special.new_marks().insert("<|im_end|>") != special.new_marks().insert("<|im_end|>")
-    assert special.new_marks().insert("nothing") == "nothing"
     assert not special.may_occur_in(["nothing", "at all"])
     assert special.may_occur_in(["nothing", "a < b"])

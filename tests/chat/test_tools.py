@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, Optional, TypedDict
 import pytest
 
 import pyggml
-from pyggml.chat import tools, typed_values
+from pyggml.chat import tools
 from pyggml.errors import InvalidParameterError
+from pyggml.schema import typed_values
 
 
 class Unit(enum.Enum):
@@ -216,6 +217,12 @@ def no_expression(x: "1 +") -> None: ...  # type: ignore[valid-type]  # noqa: F7
         ([{"name": "f", "description": 3}], "the description of the tool f"),
         ([{"name": "f", "parameters": {"type": "string"}}], "the parameters of the tool f"),
         ([{"name": "f", "parameters": {"x": object()}}], "the parameters of the tool f must be JSON values"),
+        ([{"name": "f", "parameters": {"x": {"type": "string"}}}], "with the arguments in 'properties'"),
+        (
+            [{"name": "f", "input_schema": {"type": "object"}}],
+            r"tools\[0\] has the unknown key 'input_schema': .*'parameters'",
+        ),
+        ([{"function": {"name": "f", "paramters": {}}}], r"tools\[0\]\.function has the unknown key 'paramters'"),
         ([get_weather, {"name": "get_weather"}], "two tools are called get_weather"),
         ([no_annotation], "the parameter x of the tool no_annotation has no type annotation"),
         ([positional], "cannot be passed by name"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
 import subprocess
@@ -24,9 +23,10 @@ from pyggml.cli.arguments.sampling import OPTIONS
 from pyggml.cli.chat.commands import COMMANDS, Outcome, run_input
 from pyggml.cli.chat.inputs import has_open_fence, inputs_from_lines
 from pyggml.cli.chat.model import ChatModelInfo
-from pyggml.cli.chat.parameters import MAX_TOKENS, Parameters
-from pyggml.cli.chat.repetition import RepetitionGuard, without_repetition
+from pyggml.cli.chat.parameters import Parameters
+from pyggml.cli.chat.repetition import without_repetition
 from pyggml.cli.chat.session import Session
+from pyggml.options.chat_defaults import LIMITS
 from pyggml.source import SHIPPED_MODEL
 
 SKY, BLUE = "What colour is the sky?", "The sky is blue."
@@ -86,12 +86,21 @@ def test_reasoning_is_kept(session: Session) -> None:
 
 def test_a_conversation_survives_being_saved(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "chat.json"
-    run_input(session, f"/save {path}")
-    run_input(session, f"/save {path}")  # over a conversation it may
+    for _ in range(2):  # over its own it may
+        assert run_input(session, f"/save {path}").message == f"Saved: {path}"
     other = new_session()
     assert GREEN in run_input(other, f"/load {path}").message
     assert (other.system, other.messages) == (session.system, session.messages)
     assert json.loads(path.read_text())["messages"][0] == {"role": "system", "content": "Be brief."}
+
+
+def test_another_conversation_is_replaced_only_when_asked_twice(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    path.write_text(before := new_session("Other.").to_json().replace("[]", '[{"role": "user", "content": "x"}]'))
+    assert "Replace it?" in run_input(session, f"/save {path}").message
+    assert path.read_text() == before
+    assert run_input(session, f"/save {path}").message == f"Saved: {path}"
+    assert GREEN in path.read_text()
 
 
 def test_a_question_at_the_end_of_a_loaded_conversation_waits(session: Session) -> None:
@@ -238,18 +247,18 @@ def test_set_what_cannot_be(session: Session, line: str, says: str) -> None:
 
 
 def test_a_chat_samples_as_its_model_is_recommended(session: Session) -> None:
-    assert session.parameters.effective == SamplingParams(temperature=0.8, top_k=40, min_p=0.05, max_tokens=2048)
+    assert session.parameters.effective == SamplingParams(temperature=0.8, top_k=40, min_p=0.05, **LIMITS)
     recommended = SamplingParams(temperature=0.0, top_p=0.95)
-    session.use_model(ChatModelInfo(recommended=recommended, thinks=True))
-    assert session.parameters.effective == SamplingParams(temperature=0.0, top_p=0.95, max_tokens=8192)
+    session.use_model(ChatModelInfo(recommended=recommended))
+    assert session.parameters.effective == SamplingParams(temperature=0.0, top_p=0.95, **LIMITS)
     run_input(session, "/set temperature 0.5")
     session.use_model(ChatModelInfo())
-    assert session.parameters.effective == SamplingParams(temperature=0.5, top_k=40, min_p=0.05, max_tokens=MAX_TOKENS)
+    assert session.parameters.effective == SamplingParams(temperature=0.5, top_k=40, min_p=0.05, **LIMITS)
 
 
 def test_a_default_gives_way_to_what_contradicts_it(session: Session) -> None:
     run_input(session, "/set mirostat 2")
-    assert session.parameters.effective == SamplingParams(temperature=0.8, mirostat=2, max_tokens=MAX_TOKENS)
+    assert session.parameters.effective == SamplingParams(temperature=0.8, mirostat=2, **LIMITS)
     with pytest.raises(InvalidParameterError, match="mirostat replaces top_k"):
         run_input(session, "/set top_k 5")
     run_input(session, "/set mirostat default")
@@ -425,72 +434,14 @@ def test_a_fence_is_open_until_the_next() -> None:
 # --- an answer without end --------------------------------------------------------------------------------------
 
 
-def trips_after(text: str, n_at_once: int = 4) -> int | None:
-    """After how many characters, in pieces like tokens, the guard stops a text; None: never."""
-    guard = RepetitionGuard()
-    for n_seen in range(0, len(text), n_at_once):
-        if guard.repeats(text[n_seen : n_seen + n_at_once]):
-            return n_seen + n_at_once
-    return None
-
-
-SONG = "\n".join(
-    f"{n} green bottles hanging on the wall,\n{n} green bottles hanging on the wall,\nAnd if one should fall,\n"
-    f"There'll be {n - 1} green bottles hanging on the wall.\n"
-    for n in range(99, 1, -1)
-)
-REFRAIN = (
-    "Row, row, row your boat,\nGently down the stream.\nMerrily, merrily, merrily, merrily,\nLife is but a dream.\n\n"
-)
-TABLE = "| number | square | even |\n|---|---|---|\n" + "".join(f"| {n} | {n * n} | {n % 2} |\n" for n in range(400))
-
-
-@pytest.mark.parametrize(
-    "block",
-    ["-", "\n", "ha", "The sky is blue. ", "天地玄黄宇宙洪荒。", "1. The same item\n", REFRAIN, TABLE[:900]],
-)
-def test_what_repeats_itself_without_end_is_stopped(block: str) -> None:
+@pytest.mark.parametrize("block", ["-", "\n", "ha", "The sky is blue. ", "天地玄黄宇宙洪荒。", "The same item\n" * 30])
+@pytest.mark.parametrize("n_more", [0, 5, 9])
+def test_one_copy_of_what_repeats_itself_is_kept(block: str, n_more: int) -> None:
     beginning = "I will think about that. "
-    after = trips_after(beginning + block * 4000)
-    assert after is not None
-    n_bytes = len((beginning + block * 4000)[:after].encode()) - len(beginning)
-    assert max(2000, 4 * len(block.encode())) <= n_bytes < max(2000, 5 * len(block.encode())) + 250
-    assert without_repetition((beginning + block * 4000)[:after]).startswith(beginning)
-    assert len(without_repetition((beginning + block * 4000)[:after])) < len(beginning) + 2 * len(block)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        SONG,
-        REFRAIN * 3 + SONG[:500] + REFRAIN * 3,
-        TABLE,
-        "|---" * 40 + "|\n" + "| | | |\n" * 60,
-        "-" * 200 + "\n" + "=" * 120 + "\n" + "0123456789" * 12,
-        "\n".join(["0, " * 16] * 30),
-        "\n".join(f"        case {n}:\n            return {n};\n            break;" for n in range(300)),
-        "".join(f"{n}. I will not talk in class.\n" for n in range(1, 300)),
-        "I will not talk in class.\n" * 50,
-        "".join(random.Random(5).choices("abcdefgh ", k=20_000)),
-        Path(__file__).read_text(),
-    ],
-    ids=[
-        "song",
-        "refrain",
-        "table",
-        "empty table",
-        "rulers",
-        "zeros",
-        "code",
-        "numbered",
-        "punishment",
-        "noise",
-        "file",
-    ],
-)
-def test_what_repeats_itself_with_an_end_is_not(text: str) -> None:
-    assert trips_after(text) is None
-    assert without_repetition(text) == text
+    kept = without_repetition(beginning + block * 400 + block[:n_more])
+    assert kept.startswith(beginning)
+    assert len(kept) <= len(beginning) + 2 * len(block)
+    assert without_repetition(kept[:40]) == kept[:40]
 
 
 # --- one question -----------------------------------------------------------------------------------------------
@@ -539,6 +490,13 @@ def test_a_model_is_told_from_a_question(text: str, is_model: bool) -> None:
     assert looks_like_model(text) == is_model
 
 
+def test_the_model_comes_first() -> None:
+    expected = f"MODEL comes first: type 'pyggml chat {SHIPPED_MODEL} \"What colour"
+    for words in ([SKY], SKY.split()):
+        assert expected.replace('"', "'") in fails(2, "chat", *words, SHIPPED_MODEL).replace('"', "'")
+    assert "MODEL comes first: type 'pyggml generate hf:org/repo Hi'" in fails(2, "generate", "Hi", "hf:org/repo")
+
+
 def test_a_model_that_is_not_there_is_no_question() -> None:
     assert "there is no model file" in fails(1, "chat", "missing.gguf", SKY)
     assert "hf:org/repo" in fails(1, "chat", "org/repo", SKY)
@@ -584,22 +542,23 @@ def test_no_input_is_no_chat() -> None:
     assert chat("", "-m", SHIPPED_MODEL) == Run(0, "", "")
 
 
-@pytest.mark.slow
 def test_an_answer_that_repeats_itself_is_stopped(tmp_path: Path) -> None:
     grammar = tmp_path / "grammar.gbnf"
     grammar.write_text('root ::= "Well. " ("The sky is blue. ")+')
-    text, options = f"{SKY}\n/save {tmp_path}/chat.json\n", ["--grammar", grammar, "--n-ctx", 5000]
-    done = chat(text, SHIPPED_MODEL, *options)
+    text = f"{SKY}\n/save {tmp_path}/chat.json\n"
+    command = ["chat", SHIPPED_MODEL, "--grammar", grammar, "--n-ctx", 5000]
+    done = called(*command, stdin=text)
     assert done.out.startswith("Well. The sky is blue. The sky is blue.")
-    assert 2000 <= len(done.out) < 2500
     assert done.err.startswith("[stopped: the answer repeats itself;")
+    assert "--no-repetition-guard" in done.err
     kept = json.loads((tmp_path / "chat.json").read_text())["messages"][-1]["content"]
     assert kept.startswith("Well. The sky is blue")
     assert len(kept) < 50
 
-    done = chat(text, SHIPPED_MODEL, *options, "--repetition", "--max-tokens", 800)
-    assert len(done.out) > 2500
-    assert done.err.startswith("[cut at max_tokens 800")
+    exact: list[list[object]] = [["--no-repetition-guard"], ["--temperature", 0]]
+    for options in exact:
+        longer = called(*command, *options, "--max-tokens", 1200, stdin=f"{SKY}\n")
+        assert longer.err.startswith("[cut at max_tokens 1200")
 
 
 def test_reasoning_is_not_part_of_the_answer(thinking_path: Path, tmp_path: Path) -> None:
@@ -700,9 +659,13 @@ def test_what_cannot_be_asked() -> None:
     assert done.stderr == b"pyggml: line 2 of standard input is not UTF-8 text: invalid start byte at byte 0\n"
 
 
+# A context beyond the training length, with another base frequency: so no warning is printed.
+LONG = ["-c", "50000", "--rope-freq-base", "20000"]
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_a_chat_that_nobody_watches() -> None:
-    command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL), "-c", "50000", "--ignore-eos"]
+    command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL), *LONG, "--ignore-eos"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdin is not None
         assert run.stdout is not None
@@ -716,7 +679,7 @@ def test_ctrl_c_ends_a_chat_that_nobody_watches() -> None:
 
 @pytest.mark.slow
 def test_a_closed_pipe_is_no_traceback() -> None:
-    command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL), "-c", "50000", "--ignore-eos"]
+    command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL), *LONG, "--ignore-eos"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdin is not None
         assert run.stdout is not None

@@ -55,7 +55,7 @@ def test_numbers_are_short() -> None:
 def test_convert_says_what_became_of_it(tiny: Path, tmp_path: Path) -> None:
     done = pyggml("convert", tiny, tmp_path / "out.gguf")
     assert (done.code, done.err) == (0, "")
-    assert f"{tmp_path / 'out.gguf'}: llama, 96.3 thousand weights of 16.6 bits each, 200 kB, in " in done.out
+    assert f"{tmp_path / 'out.gguf'}: llama, 96.3 thousand weights of 16.1 bits each, 200 kB, in " in done.out
     assert "tensors: 16 BF16, 5 F32\n" in done.out
     assert "note: 9 rows of the model's embedding have no token" in done.out
     with GGUFReader(tmp_path / "out.gguf") as reader:

@@ -146,6 +146,8 @@ def test_a_letter_means_the_same_everywhere(command: str) -> None:
         "-cmoe": "--cpu-moe",
         "-ot": "--override-tensor",
         "-bs": "--backend-sampling",
+        "-ctk": "--type-k",
+        "-ctv": "--type-v",
     }
     in_bench = {"-n": "--generate", "-np": "--parallel"}  # lists of numbers, as for llama-bench
     for param in load_command(command).params:
@@ -160,7 +162,7 @@ def test_a_letter_means_the_same_everywhere(command: str) -> None:
         ("generate -fa x", "-fa: not needed: flash attention is used"),
         ("generate --flash-attn on x", "not needed: flash attention"),
         ("generate -no-cnv -p x", "'pyggml generate' continues the text as it is"),
-        ("generate -ctk q8_0 x", "--cache-type TYPE"),
+        ("generate --rope-scale 4 x", "--rope-freq-scale takes its reciprocal"),
         ("generate --mlock x", "the file is mapped"),
         ("generate --color x", "NO_COLOR"),
         ("generate --max-length 5 x", "--max-tokens N counts only what is generated"),

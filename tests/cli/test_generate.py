@@ -21,7 +21,8 @@ from pyggml.cli.arguments import sampling
 from pyggml.source import SHIPPED_MODEL
 
 GREEDY = "Once upon a time"
-LONG = ["-m", str(SHIPPED_MODEL), "--ignore-eos", "-c", "50000", "--max-tokens", "50000"]
+LONG = ["-m", str(SHIPPED_MODEL), "--ignore-eos", "-c", "50000", "--rope-freq-base", "20000"]
+LONG += ["--max-tokens", "50000"]
 NOTICE = "no --model given: using the small demonstration model that ships with pyggml"
 
 
@@ -117,7 +118,7 @@ def test_schemas_and_grammars_from_files(tmp_path: Path) -> None:
 
 def test_every_sampling_parameter_is_an_option_with_its_default() -> None:
     defaults = library.SamplingParams()
-    names = {field.name for field in fields(defaults)} - {"logprobs", "prompt_logprobs"}
+    names = {field.name for field in fields(defaults)} - {"logprobs", "logprobs_mode", "prompt_logprobs"}
     assert sampling.OPTIONS.keys() == names
     for name, option in sampling.OPTIONS.items():
         assert option.field.default == getattr(defaults, name), name

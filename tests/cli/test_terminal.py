@@ -14,7 +14,7 @@ from pyggml.source import SHIPPED_MODEL
 
 SKY, BLUE = "What colour is the sky?", "The sky is blue."
 GRASS, GREEN = "What colour is grass?", "Grass is green."
-ENDLESS = ["-m", SHIPPED_MODEL, "--n-ctx", 50_000, "--ignore-eos", "--max-tokens", 50_000]
+ENDLESS = ["-m", SHIPPED_MODEL, "--n-ctx", 50_000, "--rope-freq-base", 20_000, "--ignore-eos", "--max-tokens", 50_000]
 PASTE = [f"line {i} of a paste that is long" for i in range(60)]
 
 Start = Callable[..., Terminal]
@@ -125,7 +125,9 @@ def test_what_is_typed_during_an_answer_waits_for_the_next_prompt(start: Start) 
 
 @pytest.mark.slow
 def test_a_line_typed_ahead_is_the_next_question(start: Start) -> None:
-    chat = start("chat", "-m", SHIPPED_MODEL, "--n-ctx", 50_000, "--ignore-eos", "--max-tokens", 1000)
+    chat = start(
+        "chat", "-m", SHIPPED_MODEL, "--n-ctx", 50_000, "--rope-freq-base", 20_000, "--ignore-eos", "--max-tokens", 1000
+    )
     chat.wait_for_prompt()
     n_shown = len(chat.text)
     chat.send("Tell me a story\r")

@@ -136,7 +136,7 @@ def test_no_overrides(overrides: Any, said: str) -> None:
         ({"split_mode": "none", "tensor_split": [1, 1]}, "leave out tensor_split"),
         ({"n_cpu_moe": -1}, "n_cpu_moe must be between 0"),
         ({"n_cpu_moe": "some"}, "n_cpu_moe must be an integer"),
-        ({"n_gpu_layers": "many"}, "n_gpu_layers must be an integer"),
+        ({"n_gpu_layers": "many"}, "n_gpu_layers must be an integer, not 'many'; 'auto' and 'all' work too"),
     ],
 )
 def test_options_that_are_refused_anywhere(options: dict[str, Any], said: str) -> None:
@@ -268,6 +268,19 @@ def test_numbers_of_layers() -> None:
     assert place(n_gpu_layers="auto").n_gpu_layers == ALL  # the plan of the memory decides
     assert place(n_gpu_layers=7, n_cpu_moe=2) == dataclasses.replace(place(), n_gpu_layers=7, n_cpu_moe=2)
     assert place(n_cpu_moe="all").n_cpu_moe == ALL
+    assert place(n_gpu_layers="all") == place(n_gpu_layers=-1) == place()
+
+
+def test_layers_are_not_put_on_a_gpu_that_is_not_there(machine: list[Device], caplog: pytest.LogCaptureFixture) -> None:
+    for n_gpu_layers in (1, 99):
+        with pytest.raises(pyggml.InvalidParameterError, match=f'{n_gpu_layers} has no effect with device="cpu"'):
+            place(device="cpu", n_gpu_layers=n_gpu_layers)
+    machine[:] = [CPU]
+    with caplog.at_level("WARNING", "pyggml"):
+        assert place(n_gpu_layers=99).devices == ()
+    assert any("n_gpu_layers=99 has no effect, because" in message for message in caplog.messages)
+    for wanted in (None, 0, -1, "all", "auto"):
+        assert place(n_gpu_layers=wanted).devices == ()
 
 
 @pytest.mark.usefixtures("machine")

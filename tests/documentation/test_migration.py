@@ -57,7 +57,7 @@ def test_the_page_has_rows_for_every_library() -> None:
     sections = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]
     counts = {section.splitlines()[0]: len(ROW.findall(section)) for section in sections}
     assert counts.pop("Missing features") == 0
-    assert len(counts) == 7
+    assert len(counts) == 8
     assert min(counts.values()) >= 3
     table_lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     assert len(CELLS) == len(table_lines) - 2 * len(counts), "a row that the tests do not see"

@@ -233,7 +233,7 @@ def test_truncated_at_every_length(written: Callable[[bytes], Path]) -> None:
 
 
 def test_truncated_data_says_so(written: Callable[[bytes], Path]) -> None:
-    with pytest.raises(ModelLoadError, match=r'truncated: tensor "weight" needs 48 bytes .* holds 47'):
+    with pytest.raises(ModelLoadError, match=f"cut short: its tensors end at byte {len(small_file())}, but"):
         GGUFReader(written(small_file()[:-1]))
 
 
@@ -243,13 +243,13 @@ def numbered(n: int) -> list[bytes]:
 
 HUGE = 2**62
 BROKEN: dict[str, tuple[bytes, str]] = {
-    "a text": (b"Once upon a time there was a text." * 10, "expected 'GGUF'"),
-    "zeros": (bytes(1000), "magic"),
-    "magic": (handmade.file(magic=b"GGML"), "magic"),
+    "a text": (b"Once upon a time there was a text." * 10, "is a text file"),
+    "zeros": (bytes(1000), "GGUF header"),
+    "magic": (handmade.file(magic=b"GGML"), "GGUF header"),
     "version 0": (handmade.file(version=0), "version"),
-    "version 1": (handmade.file(version=1), "GGUFv1 is no longer supported"),
+    "version 1": (handmade.file(version=1), "version 1, but only"),
     "version 4": (handmade.file(version=4), "version 4"),
-    "other byte order": (handmade.file(version=3 << 24), "endianness"),
+    "other byte order": (handmade.file(version=3 << 24), "other byte order"),
     "many tensors": (handmade.file(n_tensors=HUGE), "number of tensors"),
     "many tensors, countable": (handmade.file(n_tensors=2**40), "tensor"),
     "less than no tensors": (handmade.file(n_tensors=-1), "number of tensors"),
@@ -298,7 +298,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
         handmade.file(None, [handmade.tensor(b"a", [2**61 - 1]), handmade.tensor(b"b", [2**61 - 1])]),
         "offset",
     ),
-    "more than there is": (handmade.file(None, [handmade.tensor(b"n", [2**40])], bytes(64)), "truncated"),
+    "more than there is": (handmade.file(None, [handmade.tensor(b"n", [2**40])], bytes(64)), "is cut short"),
     "unknown tensor type": (handmade.file(None, [handmade.tensor(b"n", [4], 1000)]), "invalid ggml type"),
     "negative tensor type": (handmade.file(None, [handmade.tensor(b"n", [4], -1)]), "invalid ggml type"),
     "removed tensor type": (handmade.file(None, [handmade.tensor(b"n", [32], 4)], bytes(32)), "block size"),

@@ -155,11 +155,13 @@ def test_texts(tmp_path: Path) -> None:
         ("k", np.array([1, 2], np.float16), None, "no float16"),
         ("k", 1, 99, "not a type"),
         ("k", 1, T.UINT8, None),
-        ("general.alignment", 64, None, "can only be 32"),
-        ("general.alignment", 32, T.INT32, "can only be 32"),
-        ("general.alignment", [32], None, "can only be 32"),
+        ("general.alignment", 48, None, "power of 2"),
+        ("general.alignment", 0, None, "power of 2"),
+        ("general.alignment", 32, T.INT32, "single UINT32"),
+        ("general.alignment", [32], None, "single UINT32"),
         ("general.alignment", "32", None, "must be a number"),
         ("general.alignment", 32, None, None),
+        ("general.alignment", 8, None, None),
     ],
 )
 def test_refused_values(key: str, value: object, type: ValueType | None, words: str | None, tmp_path: Path) -> None:
@@ -171,6 +173,35 @@ def test_refused_values(key: str, value: object, type: ValueType | None, words: 
             with pytest.raises(InvalidParameterError, match=words):
                 writer.set(key, value, type)
         writer.set("after", 1)  # the writer goes on
+
+
+@pytest.mark.parametrize("alignment", [8, 1024])
+def test_other_alignments(alignment: int, tmp_path: Path) -> None:
+    data = {name: np.arange(n, dtype=np.float32) for name, n in (("a", 3), ("b", 5), ("c", 2))}
+    with GGUFWriter(tmp_path / "x.gguf") as writer:
+        writer.set("before", 1)
+        writer.set("general.alignment", alignment)
+        for name, values in data.items():
+            writer.add_tensor(name, values.shape, GGMLType.F32)
+        with pytest.raises(InvalidParameterError, match="already set"):
+            writer.set("general.alignment", 32)
+        for name, values in data.items():
+            writer.write_tensor(name, values)
+    with GGUFReader(tmp_path / "x.gguf") as reader:
+        assert dict(reader.metadata) == {"before": 1, "general.alignment": alignment}
+        assert all(info.offset % alignment == 0 for info in reader.tensors.values())
+        assert reader.tensors["b"].offset - reader.tensors["a"].offset == max(alignment, 16)
+        for name, values in data.items():
+            np.testing.assert_array_equal(reader.tensor(name), values)
+
+
+def test_an_alignment_is_set_before_tensors(tmp_path: Path) -> None:
+    with GGUFWriter(tmp_path / "x.gguf") as writer:
+        writer.add_tensor("a", (3,), GGMLType.F32)
+        with pytest.raises(InvalidParameterError, match="before the first tensor"):
+            writer.set("general.alignment", 8)
+        writer.set("general.alignment", 32)
+        writer.write_tensor("a", np.zeros(3, np.float32))
 
 
 def test_a_key_is_set_once(tmp_path: Path) -> None:

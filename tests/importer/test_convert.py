@@ -34,6 +34,7 @@ from pyggml.errors import (
 from pyggml.files.model_files import checkpoint_at
 from pyggml.gguf import GGMLType, GGUFReader
 from pyggml.importer.plan import read_plan
+from pyggml.units import bytes_text
 
 PROMPT = np.random.default_rng(0).integers(0, N_VOCAB, 60).tolist()
 
@@ -101,7 +102,8 @@ def test_an_output_that_differs_is_not_tied(tmp_path: Path) -> None:
     llama = HFLlama()
     llama.config["tie_word_embeddings"] = True  # but the file has an output of its own, which transformers 5 takes
     llama.write(tmp_path / "hf")
-    pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+    notes = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf").notes
+    assert any("computes with lm_head.weight, as transformers 5 does" in note for note in notes)
     llama.config["tie_word_embeddings"] = False
     require_close(computed(tmp_path / "model.gguf"), llama.logits(PROMPT), 1e-3)
 
@@ -214,6 +216,27 @@ def test_shapes_that_fit_no_block_fall_back_as_the_engine_does(tmp_path: Path) -
     assert types["output.weight"] == GGMLType.Q8_0
 
 
+def test_types_of_single_tensors(tmp_path: Path) -> None:
+    HFLlama(n_embd=256, n_ff=512, head_dim=64).write(tmp_path / "hf", stored="BF16")
+    for outtype in ("auto", "f16", "q4_k_m"):
+        pyggml.convert(tmp_path / "hf", tmp_path / "plain.gguf", outtype)
+        pyggml.convert(
+            tmp_path / "hf", tmp_path / "out.gguf", outtype, tensor_types={"ffn_down": "q8_0"}, keep=["^output.weight"]
+        )
+        changed = {"output.weight": GGMLType.BF16}
+        changed |= {f"blk.{i}.ffn_down.weight": GGMLType.Q8_0 for i in range(2)}
+        assert types_of(tmp_path / "out.gguf") == types_of(tmp_path / "plain.gguf") | changed
+    for change, message in (
+        ({"tensor_types": {"ffn_dwn": "q8_0"}}, "'ffn_dwn' matches no tensor"),
+        ({"keep": ["norm"]}, "'norm' matches no tensor that can be quantised"),
+        ({"keep": "output"}, "keep must be a list"),
+    ):
+        with pytest.raises(InvalidParameterError, match=message):
+            pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf", **change)
+    with pytest.raises(InvalidParameterError, match="rows of 64 values, which are no whole number of Q4_K blocks"):
+        pyggml.convert(HFLlama().write(tmp_path / "hf"), tmp_path / "out.gguf", tensor_types={"ffn_up": "q4_k"})
+
+
 def test_threads_do_not_change_the_file(tmp_path: Path) -> None:
     HFLlama(n_embd=256, head_dim=64, n_ff=8192, n_layer=1).write(tmp_path / "hf", stored="BF16")
     for n in (1, 3):
@@ -272,7 +295,7 @@ def test_what_a_config_leaves_out(tmp_path: Path) -> None:
 
 CONFIGURATIONS: dict[str, tuple[dict[str, Any], type[InferError], str]] = {
     "model type": ({"model_type": "gpt9"}, UnsupportedArchitectureError, "model_type is 'gpt9'"),
-    "the engine's own way": ({"model_type": "phimoe"}, UnsupportedArchitectureError, "'phimoe', .* otherwise than"),
+    "the engine's own way": ({"model_type": "phimoe"}, UnsupportedArchitectureError, "'phimoe' .* otherwise than"),
     "no model type": ({"model_type": None, "architectures": None}, UnsupportedArchitectureError, "model_type is None"),
     "classifier": (
         {"architectures": ["LlamaForSequenceClassification"]},
@@ -480,6 +503,36 @@ def test_a_full_disk_is_seen_before_anything_is_written(tmp_path: Path, monkeypa
     require_quick_error(
         lambda: pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf"), DiskFullError, "only 100 kB free", tmp_path
     )
+
+
+def test_a_full_disk_names_the_largest_type_that_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size that it names is that of the file, and the next larger type would not fit."""
+    monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
+    HFLlama(n_embd=256, n_ff=512, head_dim=64).write(tmp_path / "hf")
+    sizes = {
+        each: pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf", each, dry_run=True).n_bytes
+        for each in ("q6_k", "q5_k_m")
+    }
+    free = (sizes["q6_k"] + sizes["q5_k_m"]) // 2
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(0, 0, free))
+    with pytest.raises(DiskFullError) as raised:
+        pyggml.load(tmp_path / "hf")
+    assert f"; q5_k_m would fit, in {bytes_text(sizes['q5_k_m'])}: pyggml convert {tmp_path / 'hf'} OUT.gguf" in str(
+        raised.value
+    )
+    with pyggml.load(tmp_path / "hf", outtype="q5_k_m", n_ctx=64) as llm:
+        assert "Q5_K - Medium" in llm.model.desc
+        assert Path(llm.model.path).stat().st_size == sizes["q5_k_m"]
+    free = 1000
+    with pytest.raises(DiskFullError, match="no smaller type of the weights would fit either"):
+        pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf")
+
+
+def test_a_type_is_only_for_what_is_imported(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameterError, match=r"is a GGUF file: pyggml\.quantize\(path, out, 'q4_k_m'\)"):
+        pyggml.load(outtype="Q4_K_M")
+    with pytest.raises(InvalidParameterError, match="did you mean q4_k_m"):
+        pyggml.load(HFLlama().write(tmp_path / "hf"), outtype="q4_k")
 
 
 def test_progress_is_told_and_can_stop(tmp_path: Path) -> None:

@@ -115,6 +115,8 @@ ASKED: dict[str, dict[str, Any]] = {
     "past the end": {"ignore_eos": True, "max_tokens": 120},
     "a bias": {"logit_bias": {14: -100.0, 318: 2.5}},
     "logprobs": {"logprobs": 3, "prompt_logprobs": 2},
+    "limits": {"bad_words": ["village", [16]], "min_tokens": 30, "allowed_token_ids": [*range(3, 400)]},
+    "labels": {"choices": ["A", "B"], "logprobs": 4, "logprobs_mode": "processed_logprobs"},
     "a grammar": {"grammar": 'root ::= "a" [b-d]{3,9} "."'},
     "a schema": {"json_schema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}},
     "nothing": {"max_tokens": 0},

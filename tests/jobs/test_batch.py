@@ -343,6 +343,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(llm: pyggml.LLM, tmp_
         (source, "is the input"),
         (tmp_path, "directory"),
         (tmp_path / "no" / "out.jsonl", "no directory"),
+        (tmp_path / "out.csv", r"must end in \.jsonl or \.parquet, the formats of answers: name it out\.jsonl"),
     ):
         with pytest.raises(pyggml.InvalidParameterError, match=message):
             batch.run(source, out, llm)
@@ -362,13 +363,84 @@ def test_the_command_answers_a_file(tmp_path: Path) -> None:
     rows: list[Json | str] = [{"text": "A cat"}, {"text": []}]
     source, out = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     done = called("batch", source, "--out", out, "--prompt", "text", "--max-tokens", 3)
-    assert done.code == 0, done
+    assert done.code == 1, done
     assert "2 of 2 rows (1 failed), " in done.err
     assert "tokens/s" in done.err
     assert [row["answer_tokens"] for row in read(out)] == [3, None]
     again = called("batch", source, "--out", out, "--prompt", "text")
     assert again.code == 1
     assert "say --force" in again.err
+    strict = called("batch", source, "--out", out, "--prompt", "text", "--max-tokens", 3, "--force", "--strict")
+    assert strict.code == 1
+    assert "row 2 of 2 failed: EmptyPromptError: " in strict.err
+    assert [row["answer_tokens"] for row in read(out)] == [3, None], "a strict job that fails replaces nothing"
+
+
+def test_the_command_reads_standard_input(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    for text in ("A cat\n\nA dog\n", '{"prompt": "A cat"}\n{"prompt": "A dog"}\n'):
+        done = called("batch", "-", "--out", out, "--max-tokens", 3, "--force", stdin=text)
+        assert done.code == 0, done
+        assert [(row["prompt"], row["answer_tokens"]) for row in read(out)] == [("A cat", 3), ("A dog", 3)]
+
+
+def test_csv_and_plain_text(llm: pyggml.LLM, tmp_path: Path) -> None:
+    three: Json = {"max_tokens": 3}
+    expected = [llm.generate(prompt, max_tokens=3).text for prompt in ("A cat, and", "A dog")]
+    table, out = tmp_path / "in.csv", tmp_path / "out.jsonl"
+    table.write_text('\ufeffid,prompt,params\n7,"A cat, and",\n8,A dog,"{""seed"": 1}"\n9,one,,too many\n', "utf-8")
+    report = batch.run(table, out, llm, params=three)
+    assert (report.n_rows, report.n_failed) == (3, 1)
+    found = read(out)
+    assert [row["answer"] for row in found] == [*expected, None]
+    assert found[0]["id"] == "7"
+    assert "more values than columns" in found[2]["answer_error"]
+    tabs = tmp_path / "in.tsv"
+    tabs.write_text(f"prompt\tmessages\n\t{json.dumps([{'role': 'user', 'content': 'Hi'}])}\n")
+    batch.run(tabs, out, llm, params=three, overwrite=True)
+    assert read(out)[0]["answer"] == llm.chat([{"role": "user", "content": "Hi"}], **three).message.content
+    lines = tmp_path / "in.txt"
+    lines.write_bytes(b"A cat, and\r\n\nA dog\n\xff\n")
+    batch.run(lines, tmp_path / "out.parquet", llm, params=three)
+    table_out = pq.read_table(tmp_path / "out.parquet")
+    assert table_out.column("answer").to_pylist() == [*expected, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "rows.json",
+            '[\n  "a"\n]\n',
+            r"no row to answer: line 1 is not JSON: .* Rows are JSON lines \(\.jsonl\)",
+        ),
+        ("rows.csv", "prompt\n\udcff\n", "rows.csv is not CSV in UTF-8: 'utf-8' codec can't decode"),
+    ],
+)
+def test_files_without_rows_are_refused_at_once(
+    llm: pyggml.LLM, tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(pyggml.InvalidParameterError, match=message):
+        batch.run(tmp_path / name, tmp_path / "out.jsonl", llm)
+
+
+def test_failed_rows_of_an_earlier_run_count(tmp_path: Path, own_llm: pyggml.LLM) -> None:
+    source, out = written(tmp_path / "in.jsonl", [{"prompt": []}, *prompts(1)]), tmp_path / "out.jsonl"
+
+    def stop(_: batch.BatchProgress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        batch.run(source, out, own_llm, progress=stop)
+    report = batch.run(source, out, own_llm)
+    assert (report.n_kept >= 1, report.n_failed) == (True, 1)
+
+
+@pytest.mark.parametrize("params", [{"max_tokns": 3}, 5, {"top_k": -1}])
+def test_wrong_params_are_refused_at_once(llm: pyggml.LLM, tmp_path: Path, params: Any) -> None:
+    with pytest.raises(pyggml.InvalidParameterError):
+        batch.run(written(tmp_path / "in.jsonl", prompts(1)), tmp_path / "out.jsonl", llm, params=params)
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def test_convert_takes_references(gguf: HubServer, tmp_path: Path) -> None:
     assert (tmp_path / "from_hub.gguf").read_bytes() == (tmp_path / "from_disk.gguf").read_bytes()
     assert sum(after < before for before, after in pairwise(told)) == 1  # downloaded, then converted
     assert told[-1] == 1
-    with pytest.raises(InvalidParameterError, match="is not a directory"):
+    with pytest.raises(InvalidParameterError, match="is a GGUF file: quantize changes its type"):
         pyggml.convert("hf:tiny/stories", tmp_path / "out.gguf")
 
 

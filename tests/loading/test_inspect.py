@@ -149,7 +149,7 @@ def test_a_report_reads_well() -> None:
     assert text.startswith("pyggml demo\n  file  ")
     for part in ("architecture llama", "3.48 million", "Q8_0, 8.52 bits", "layers     5, 256 wide", "<|im_end|> (2)"):
         assert part in text, text
-    for part in ("context    1,024 tokens", "\n\nTypes\n  Q8_0  100%  3.69 MB\n", "  context  1,024 tokens by default"):
+    for part in ("context    1,024 tokens", "\n\nTypes\n  Q8_0  100%  3.69 MB\n", "context   1,024 tokens by default"):
         assert part in text, text
     assert text.endswith("\n\nNo problems found.")
 
@@ -609,7 +609,25 @@ PUBLISHED: dict[str, tuple[str, dict[str, object], str]] = {
 def test_variants(name: str) -> None:
     family, sizes, variant = PUBLISHED[name]
     known = {each.name: each for each in families.FAMILIES}
-    assert families.variant_of(known[family], [name], "", sizes) == variant
+    assert families.variant_of(known[family], [name], "", sizes).title == variant
+
+
+def test_a_variant_has_a_kind(tmp_path: Path) -> None:
+    """Also when it is quantised, unless it has a more specific one."""
+    r1 = ("<｜end▁of▁sentence｜>", "<｜Assistant｜>", "<｜User｜>", "<｜begin▁of▁sentence｜>")
+    for name, special, kind, quantised in (
+        ("Llama 3.2 1B", ("<|eot_id|>",), "meta", "quantised"),
+        ("TinyLlama 1.1B", ("</s>",), "tiny", "tiny"),
+        ("Vicuna 7B", ("</s>",), "", "quantised"),
+        ("DeepSeek R1 Distill Llama 8B", r1, "distilled", "distilled"),
+    ):
+        vocabulary = family_models.small_vocabulary(*special)
+        path = family_models.write(tmp_path / "model.gguf", "llama", vocabulary, name=name)
+        pyggml.quantize(path, tmp_path / "small.gguf", "q8_0")
+        assert pyggml.inspect(path).variant_kind == kind
+        report = pyggml.inspect(tmp_path / "small.gguf")
+        assert report.variant_kind == quantised
+        assert f"{report.variant} ({quantised}), architecture llama" in str(report)
 
 
 @pytest.mark.slow

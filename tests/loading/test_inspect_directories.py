@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from importer import test_quantized as quantized
 from importer import test_references as references
-from support.checkpoints import models, tokenizer_files
+from support.checkpoints import family_models, models, tokenizer_files
 from support.checkpoints.formats import FORMATS, IMPORTED
 from support.checkpoints.hf_llama import N_VOCAB, HFLlama
 
 import pyggml
 from pyggml import ModelReport
 from pyggml.errors import ModelLoadError, ModelNotFoundError
+from pyggml.importer.vocabulary import read_vocabulary
 
 
 def codes(report: ModelReport) -> list[str]:
@@ -124,6 +125,14 @@ def test_what_there_is_to_say(tmp_path: Path) -> None:
     assert report.plan.imports
     assert json.loads(json.dumps(report.to_dict()))["plan"]["import_type"] == "BF16"
     assert "imported as  BF16" in str(report)
+
+
+def test_the_end_of_one_message_of_a_turn_is_no_end(tmp_path: Path) -> None:
+    """An answer of gpt-oss has several messages, each with the token at its end that ends the turn of a Phi-3."""
+    for others, is_end in (((), True), (("<|return|>",), False)):
+        tokenizer_files.write_json(tmp_path, family_models.small_vocabulary("<|endoftext|>", "<|end|>", *others))
+        metadata = read_vocabulary(tmp_path, {"vocab_size": 270, "eos_token_id": 257}).metadata
+        assert ("tokenizer.ggml.eot_token_id" in metadata) is is_end
 
 
 def test_every_end_that_is_named_stops(tmp_path: Path) -> None:

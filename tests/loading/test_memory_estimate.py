@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import random
 import subprocess
@@ -39,7 +40,6 @@ from pyggml.memory.planner import Planner, device_memories
 from pyggml.memory.search import (
     CELL_PAD,
     HEADROOM,
-    OUTTYPES,
     SMALLER_CACHES,
     DeviceMemory,
     Limits,
@@ -51,6 +51,7 @@ from pyggml.memory.search import (
     tightest,
 )
 from pyggml.options import MemoryOptions
+from pyggml.options.file_types import NO_IMATRIX_TYPES as OUTTYPES
 from pyggml.quant import GGMLType
 from pyggml.source import SHIPPED_MODEL
 
@@ -460,8 +461,7 @@ def require_best(rng: random.Random) -> None:
     world, limit = random_world(rng), rng.choice([100, 256, 1000, 4096, 10_000])
     found = suggest(SETTINGS, world.memory_of, Limits(limit, world.n_layer, OUTTYPES))
     fits = all(memory.fits for memory in world.memory_of(SETTINGS))
-    farthest = max(limit, SETTINGS.n_ctx) if fits else limit
-    sizes = [n for n in [*range(256, farthest, 256), farthest] if world.is_good(changed(n_ctx=n))]
+    sizes = [n for n in [*range(256, limit, 256), limit] if world.is_good(changed(n_ctx=n))]
     caches = [each for each in SMALLER_CACHES if world.is_good(changed(cache_type=each))]
     outtypes = [each for each in OUTTYPES if world.is_good(changed(outtype=each))]
     layers = [n for n in range(world.n_layer + 1) if world.is_good(changed(n_gpu_layers=n), slice(1, None))]
@@ -596,6 +596,14 @@ def run_limited(program: str, path: Path, spare: int) -> None:
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_planning_logs_nothing(tiny_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """So the error is the first thing that a program with logging shows."""
+    caplog.set_level(logging.DEBUG, "pyggml")
+    with pytest.raises(OutOfMemoryError, match=r"needs .*; use "):
+        pyggml.load(tiny_path, n_ctx=2_000_000_000)
+    assert caplog.messages == []
 
 
 @pytest.mark.slow

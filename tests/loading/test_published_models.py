@@ -1,7 +1,7 @@
-"""Real models, of which there are none here: each GGUF file and directory under ``$PYGGML_TEST_MODELS`` is loaded.
+"""Real models: each GGUF file and directory under ``$PYGGML_TEST_MODELS`` is loaded.
 
-Tests take no files from the network, so whoever has models names their folder. Whatever is in it has to load, to write
-the same text twice, to end its turn by itself, and to come from its family's own method.
+Whoever has models names their folder; ``make test-real`` names that of ``tools/real_models.py``. Whatever is in it has
+to load, to write the same text twice, to end its turn by itself, and to come from its family's own method.
 """
 
 from __future__ import annotations
@@ -24,22 +24,31 @@ def found(folder: Path) -> list[Path]:
     """The models in a folder and below: GGUF files, split sets by their first part, and Hugging Face directories."""
     if not folder.is_dir():
         raise NotADirectoryError(f"PYGGML_TEST_MODELS is {folder}, which is not a directory")
-    files = [path for path in folder.rglob("*.gguf") if not path.name.startswith(("mmproj", "ggml-vocab"))]
+    paths = list(files_below(folder))
+    files = [path for path in paths if path.suffix == ".gguf" and not path.name.startswith(("mmproj", "ggml-vocab"))]
     whole = [path for path in files if "-of-" not in path.name or "-00001-of-" in path.name]
-    directories = [path.parent for path in folder.rglob("config.json") if any(path.parent.glob("*.safetensors"))]
+    configs = [path for path in paths if path.name == "config.json"]
+    directories = [path.parent for path in configs if any(path.parent.glob("*.safetensors"))]
     return sorted([*whole, *directories])
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """The files of a folder and of those below, through links; each folder once, even if links lead back to it."""
+    seen = {folder.resolve()}
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        real = {name: Path(parent, name).resolve() for name in folders}
+        folders[:] = sorted(name for name in folders if real[name] not in seen)
+        seen.update(real.values())
+        yield from (path for path in (Path(parent, name) for name in names) if path.is_file())
 
 
 PUBLISHED = found(Path(FOLDER)) if FOLDER else []
 GPU = any(device.type in ("gpu", "igpu") for device in pyggml.devices())
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not PUBLISHED, reason="PYGGML_TEST_MODELS names no folder with models"),
-]
+NONE = pytest.param(None, marks=pytest.mark.skip(reason="PYGGML_TEST_MODELS names no folder with models"), id="none")
 
 
-@pytest.fixture(scope="module", params=PUBLISHED or [Path("none")], ids=lambda path: path.name)
+@pytest.fixture(scope="module", params=[pytest.param(path, id=path.name) for path in PUBLISHED] or [NONE])
 def path(request: pytest.FixtureRequest) -> Path:
     found: Path = request.param
     return found
@@ -66,6 +75,7 @@ def llm(path: Path, device: str) -> Iterator[pyggml.LLM]:
         yield llm
 
 
+@pytest.mark.slow
 def test_greedy_text_is_there_and_stable(llm: pyggml.LLM) -> None:
     first, second = (llm.generate(PROMPT, max_tokens=48) for _ in range(2))
     assert first.text.strip()
@@ -74,16 +84,19 @@ def test_greedy_text_is_there_and_stable(llm: pyggml.LLM) -> None:
     print(f"{llm!r}: {first.text!r}")
 
 
+@pytest.mark.slow
 def test_a_stream_gives_the_same_text(llm: pyggml.LLM) -> None:
     whole = llm.generate(PROMPT, max_tokens=24).text
     assert "".join(chunk.text for chunk in llm.stream(PROMPT, max_tokens=24)) == whole
 
 
+@pytest.mark.slow
 def test_text_survives_the_tokenizer(llm: pyggml.LLM) -> None:
     text = "Hello, world! 12,345 + 1 = ? Größe, 日本語, 🙂\n\tdef f(x): return x"
     assert llm.detokenize(llm.tokenize(text)) == text
 
 
+@pytest.mark.slow
 def test_a_chat_ends_by_itself(llm: pyggml.LLM) -> None:
     if "tokenizer.chat_template" not in llm.metadata:
         pytest.skip(f"{llm.model.path} has no chat template")
@@ -95,6 +108,7 @@ def test_a_chat_ends_by_itself(llm: pyggml.LLM) -> None:
     print(f"{llm!r}: {answer.message.content!r}")
 
 
+@pytest.mark.slow
 def test_its_familys_method_loads_it(path: Path, llm: pyggml.LLM, device: str) -> None:
     expected = llm.generate(PROMPT, max_tokens=16)
     plan = pyggml.inspect(path).plan
@@ -104,3 +118,21 @@ def test_its_familys_method_loads_it(path: Path, llm: pyggml.LLM, device: str) -
         assert type(model).__name__ == plan.python_class
         completion = asyncio.run(model.forward(PROMPT, 16, completion=True))
     assert (completion.text, completion.token_ids) == (expected.text, expected.token_ids)
+
+
+def test_models_are_found_through_links(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "models", tmp_path / "elsewhere"
+    folder.mkdir()
+    (elsewhere / "checkpoint").mkdir(parents=True)
+    for name in ("a.gguf", "mmproj-a.gguf", "b-00001-of-00002.gguf", "b-00002-of-00002.gguf"):
+        (elsewhere / name).touch()
+    for name in ("config.json", "model.safetensors"):
+        (elsewhere / "checkpoint" / name).touch()
+    (folder / "linked").symlink_to(elsewhere)
+    (folder / "c.gguf").symlink_to(elsewhere / "a.gguf")
+    (folder / "broken.gguf").symlink_to(elsewhere / "missing.gguf")
+    (elsewhere / "back").symlink_to(folder)
+    names = ["c.gguf", "linked/a.gguf", "linked/b-00001-of-00002.gguf", "linked/checkpoint"]
+    assert found(folder) == [folder / name for name in names]
+    (tmp_path / "link").symlink_to(folder)
+    assert found(tmp_path / "link") == [tmp_path / "link" / name for name in names]

@@ -15,6 +15,8 @@ from support.checkpoints import models
 from pyggml import errors, lib
 from pyggml._native.context import Context
 from pyggml._native.model import Model
+from pyggml.gguf import GGUFReader, GGUFWriter
+from pyggml.units import size_label
 
 LOADS_AT_THE_END = """
 import itertools, threading, time
@@ -34,6 +36,14 @@ for _ in range(6):
     threading.Thread(target=load, daemon=True).start()
 time.sleep(0.15)
 """
+
+
+def test_the_description_has_the_size_of_the_weights(tmp_path: Path) -> None:
+    """Upstream takes any Llama of 30 layers for one of 256M parameters."""
+    with Model(models.write_llama(tmp_path / "deep.gguf", n_layer=30)) as model:
+        assert 500_000 < model.n_params < 1_500_000
+        assert model.desc.startswith(f"llama {size_label(model.n_params)} ")
+        assert size_label(model.n_params) in repr(model)
 
 
 def test_facts(tiny: Model, tiny_path: Path) -> None:
@@ -133,6 +143,23 @@ def test_reading_instead_of_mapping_gives_the_same_model(tiny: Model, tiny_path:
         for context in (from_map, from_read):
             context.decode([5, 6, 7])
         assert np.array_equal(from_map.logits(), from_read.logits())
+
+
+@pytest.mark.parametrize("padding", ["", " " * 8])  # one of the two moves the tensors off 32 bytes
+def test_a_small_alignment_gives_the_same_model(tiny: Model, tiny_path: Path, tmp_path: Path, padding: str) -> None:
+    with GGUFReader(tiny_path) as reader, GGUFWriter(tmp_path / "8.gguf") as writer:
+        writer.set("general.alignment", 8)
+        writer.set("padding", padding)
+        for key in reader.metadata.keys() - {"general.alignment"}:
+            writer.set(key, reader.metadata[key], reader.value_type(key))
+        for info in reader.tensors.values():
+            writer.add_tensor(info.name, info.shape, info.type)
+        for name in reader.tensors:
+            writer.write_tensor(name, reader.tensor(name))
+    with Model(tmp_path / "8.gguf") as read, Context(tiny, n_ctx=256) as usual, Context(read, n_ctx=256) as small:
+        for context in (usual, small):
+            context.decode([5, 6, 7])
+        assert np.array_equal(usual.logits(), small.logits())
 
 
 def test_check_tensors_finds_impossible_weights(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from pyggml._native.imatrix import Importance, ImportanceMatrix
 from pyggml._native.quantization_mix import FILE_TYPES
 from pyggml.gguf import GGMLType, GGUFReader
 from pyggml.source import SHIPPED_MODEL
+from pyggml.units import bytes_text
 
 # What upstream has names for, but no rules.
 FTYPES = sorted(set(FILE_TYPES) - {"nvfp4"})
@@ -282,9 +283,34 @@ def test_types_by_name_for_files_of_floats(tiny_path: Path, tmp_path: Path) -> N
     assert types["blk.0.attn_k.weight"] == GGMLType.F16
 
 
-def test_types_that_do_not_fit_fall_back(tiny_path: Path, tmp_path: Path) -> None:
-    pyggml.quantize(tiny_path, tmp_path / "dst.gguf", "q8_0", tensor_types={"ffn_up": "q4_k"})
+def test_types_that_do_not_fit_fall_back_and_the_report_says_so(tiny_path: Path, tmp_path: Path) -> None:
+    done = pyggml.quantize(tiny_path, tmp_path / "dst.gguf", "q8_0", tensor_types={"ffn_up": "q4_k"})
     assert quantizer.types_of(tmp_path / "dst.gguf")["blk.0.ffn_up.weight"] == GGMLType.Q5_0
+    assert done.notes == (
+        "2 tensors fell back to another type, 2 Q5_0: rows of 64 values are not whole blocks of the type meant for "
+        "them",
+    )
+
+
+def test_earlier_names_of_parameters(tiny_path: Path, tmp_path: Path) -> None:
+    done = pyggml.quantize(src=tiny_path, dst=tmp_path / "dst.gguf", ftype="q8_0", dry_run=True)  # type: ignore[call-arg]
+    assert done == pyggml.quantize(tiny_path, out=tmp_path / "dst.gguf", outtype="q8_0", dry_run=True)
+    with pytest.raises(TypeError, match="two values for the parameter 'out'"):
+        pyggml.quantize(tiny_path, dst="a.gguf", out="b.gguf", outtype="q8_0")  # type: ignore[call-arg]
+
+
+def test_a_file_that_grows_is_noted(tmp_path: Path) -> None:
+    before, after = SHIPPED_MODEL.stat().st_size, tmp_path / "dst.gguf"
+    (note,) = pyggml.quantize(SHIPPED_MODEL, after, "f16", dry_run=True).notes
+    assert note.startswith("the file is larger than the source: ")
+    assert note.endswith(bytes_text(before))
+
+
+def test_bits_per_weight_are_those_of_inspect(tiny_path: Path, tmp_path: Path) -> None:
+    done = pyggml.quantize(tiny_path, tmp_path / "dst.gguf", "q8_0")
+    report = pyggml.inspect(done.path)
+    assert done.bits_per_weight == report.quantization.bits_per_weight > 8.5
+    assert f"{bytes_text(done.n_bytes)}\n" in str(report)
 
 
 def test_kept_as_they_are(tmp_path: Path) -> None:
@@ -311,20 +337,20 @@ def test_kept_as_they_are(tmp_path: Path) -> None:
         ({"keep": "output.weight"}, "keep must be a list"),
         ({"keep": [3]}, "a regular expression was expected"),
         ({"keep": ["nothing"]}, "'nothing'"),
-        ({"ftype": "q4"}, "ftype is 'q4'; did you mean q4_k_m"),
-        ({"ftype": None}, "ftype is None"),
-        ({"ftype": "auto"}, "ftype is 'auto'"),
-        ({"ftype": "nvfp4"}, "cannot make files of type"),
-        ({"ftype": "q1_0"}, r"'blk\.0\.attn_k\.weight' has rows of 64 values: no tensor type fallback"),
+        ({"outtype": "q4"}, "outtype is 'q4'; did you mean q4_k_m"),
+        ({"outtype": None}, "outtype is None"),
+        ({"outtype": "auto"}, "outtype is 'auto'"),
+        ({"outtype": "nvfp4"}, "cannot make files of type"),
+        ({"outtype": "q1_0"}, r"'blk\.0\.attn_k\.weight' has rows of 64 values: no tensor type fallback"),
         ({"n_threads": 0}, "n_threads must be between 1 and"),
-        ({"src": 3}, "must be given as a path"),
-        ({"dst": "a\0b"}, "dst must be the path"),
+        ({"source": 3}, "must be given as a path"),
+        ({"out": "a\0b"}, "out must be the path"),
         ({"imatrix": 3}, "given as a path"),
     ],
 )
 def test_arguments_that_cannot_be(tiny_path: Path, tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidParameterError, match=message):
-        pyggml.quantize(**{"src": tiny_path, "dst": tmp_path / "dst.gguf", "ftype": "q8_0", **arguments})
+        pyggml.quantize(**{"source": tiny_path, "out": tmp_path / "dst.gguf", "outtype": "q8_0", **arguments})
     assert not list(tmp_path.iterdir())
 
 

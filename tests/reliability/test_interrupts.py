@@ -71,7 +71,7 @@ def test_embedding(own_llm: pyggml.LLM) -> None:
 
 def test_the_log(tiny_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The lines of later loads arrive, whatever has been interrupted before."""
-    caplog.set_level(logging.INFO, logger="pyggml")
+    caplog.set_level(logging.DEBUG, logger="pyggml")
     for place, error in interrupted(lambda: pyggml.Model(tiny_path, vocab_only=True).close(), step=3):
         assert type(error) is KeyboardInterrupt, (place, error)
         error.__traceback__ = None

@@ -191,7 +191,7 @@ def test_a_broken_model_answers_why_and_is_read_again_once_it_is_repaired(copies
             assert {error.failure.status for error in errors} == {503}
             assert {error.failure.code for error in errors} == {"model_not_loaded"}
             (message,) = {error.failure.message for error in errors}
-            assert message.startswith("the model 'b' cannot be loaded: b.gguf could not be loaded")
+            assert message.startswith("the model 'b' cannot be loaded: b.gguf is damaged or cut short")
             assert "my models" not in message
             assert "/" not in message
             again = await refusal(offered, "b")

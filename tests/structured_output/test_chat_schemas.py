@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,7 @@ def test_random_schemas_after_reasoning(thinker: pyggml.LLM, name: str) -> None:
         "max_tokens": 400,
         "logit_bias": bias,
         "chat_template": template(name),
+        "thinking": True,
     }
     schemas = [random_schema(rng) for _ in range(N_SCHEMAS)]
     streams = [thinker.stream_chat(ASKED, json_schema=schema, seed=i, **options) for i, schema in enumerate(schemas)]
@@ -100,17 +102,40 @@ def test_a_schema_may_say_what_the_engine_does_not_know(thinker: pyggml.LLM) -> 
         {"enum": ["a", 3, None], "type": ["string", "null"]},
     ):
         for name in THINKING:
-            options: dict[str, Any] = {"temperature": 1.0, "max_tokens": 400, "logit_bias": bias}
+            options: dict[str, Any] = {"temperature": 1.0, "max_tokens": 400, "logit_bias": bias, "thinking": True}
             done = thinker.chat(ASKED, json_schema=schema, chat_template=template(name), seed=1, **options)
             if done.finish_reason == "stop":
                 validate(json.loads(done.message.content), schema)
+
+
+@pytest.mark.parametrize("name", THINKING)
+def test_choices_and_patterns_follow_reasoning(thinker: pyggml.LLM, name: str) -> None:
+    weights = {"<think>": 100.0, "</think>": 200.0, "\n": -100.0}
+    bias = {thinker.tokenize(text, add_special=False)[0]: bias for text, bias in weights.items()}
+    for form, pattern in (({"choices": ["yes", "no"]}, "yes|no"), ({"regex": "[0-9]{2}"}, "[0-9]{2}")):
+        options: dict[str, Any] = {"chat_template": template(name), "thinking": True, "logit_bias": bias}
+        done = thinker.chat(ASKED, **form, max_tokens=20, **options)
+        assert re.fullmatch(pattern, done.message.content)
+        assert "</think>" in done.text
+
+
+@pytest.mark.slow
+def test_choices_have_nothing_around_them(thinker: pyggml.LLM) -> None:
+    """In the grammar of every template whose answers begin with reasoning."""
+    n_thinking = 0
+    for path in TEMPLATES.glob("*.jinja"):
+        prompt = thinker.chat_templates(path).render(ASKED, content_grammar='root ::= "yes" | "no"')
+        n_thinking += bool(prompt.thinking_start)
+        thinker.chat(ASKED, choices=["yes", "no"], chat_template=path, max_tokens=1)  # it matches its prefix
+        assert not re.search("space response-format|response-format space", prompt.grammar or "")
+    assert n_thinking > 10
 
 
 REFUSED: dict[str, Schema] = {
     "uniqueItems": {"type": "array", "uniqueItems": True},
     "not": {"type": "integer", "not": {"const": 3}},
     "contains": {"type": "array", "contains": {"const": 1}},
-    "patternProperties": {"type": "object", "patternProperties": {"^a": {"type": "null"}}},
+    "patternProperties": {"type": "object", "patternProperties": {"^a": {"type": "null"}, "^b": {}}},
     "if": {"if": {"type": "string"}, "then": {"maxLength": 3}},
     "pattern": {"type": "string", "pattern": "a(?=b)"},
 }
@@ -213,7 +238,7 @@ def test_random_schemas_of_tools(llm: pyggml.LLM, name: str) -> None:
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.stem)
 def test_every_template_has_a_grammar_for_calls(llm: pyggml.LLM, path: Path) -> None:
     """Of any choice, and one that the engine takes."""
-    parameters = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    parameters = {"type": "object", "properties": {"x": {"type": "integer", "description": "x"}}, "required": ["x"]}
     with ChatTemplates(llm.model, path.read_text()) as templates:
         for choice, parallel in (("auto", True), ("auto", False), ("required", False)):
             options: dict[str, Any] = {"tool_choice": choice, "parallel_tool_calls": parallel}

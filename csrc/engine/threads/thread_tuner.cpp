@@ -149,17 +149,24 @@ void ThreadChoice::apply_finding(Finding finding, double now) {
     }
 }
 
-void ThreadChoice::add_core_share(double seconds, double own_seconds, double now) {
+bool ThreadChoice::add_core_share(double seconds, double own_seconds, double now) {
     share_s_ += seconds;
     share_own_ += own_seconds;
     if (trial_ != Trial::NONE || share_s_ < SHARE_OVER_S) {
-        return;
+        return false;
     }
-    if (share_own_ < GOOD_SHARE * share_s_ && n_ > 1 && now >= ignore_share_until_) {
+    const bool lacked_core = share_own_ < GOOD_SHARE * share_s_;
+    if (lacked_core && n_ > 1 && now >= ignore_share_until_) {
         suspected_          = true;
         ignore_share_until_ = now + std::max(SHARE_AGAIN_S, SHARE_PER_STEP * seconds);
     }
     share_s_ = share_own_ = 0;
+    return lacked_core;
+}
+
+void ThreadChoice::start_with(int32_t n) {
+    n_         = std::clamp(n, 1, n_);
+    increment_ = first_increment();
 }
 
 void ThreadChoice::settled(uint32_t n_tokens, double seconds, double excess) {
@@ -172,8 +179,8 @@ void ThreadChoice::settled(uint32_t n_tokens, double seconds, double excess) {
     cost_.learn(n_tokens, seconds);
     if (slow_ > TRIGGER) {
         start_lowering(slow_sum_ / n_slow_);
-    } else if (suspected_ && slow_ == 0 && n_ > 1) {
-        start_lowering(0);
+    } else if (suspected_ && n_ > 1) {
+        start_lowering(slow_ > 0 ? slow_sum_ / n_slow_ : 0);
     } else if (ready_to_explore(seconds)) {
         start(Trial::EXPLORE, (low_ + n_) / 2);
     }
@@ -299,6 +306,12 @@ ThreadTuner::ThreadTuner(int32_t n_max, Seconds now, std::shared_ptr<IdleCorePro
     : now_(std::move(now)), probe_(std::move(probe)), choices_{ThreadChoice(n_max, true), ThreadChoice(n_max, true),
                                                                ThreadChoice(n_max, true), ThreadChoice(n_max, false)} {}
 
+// Estimate the cores that other programs leave idle, if all threads, theirs and n_used compute threads, got this share.
+int32_t ThreadTuner::n_idle_cores(int32_t n_used, double share) const {
+    const double n_cores = choices_.front().n_max();
+    return static_cast<int32_t>(n_used + n_cores * (1 - 1 / std::max(share, 0.1)));
+}
+
 ThreadChoice & ThreadTuner::choice(uint32_t n_tokens) {
     size_t i = 0;
     while (n_tokens > LARGEST[i]) {
@@ -312,6 +325,9 @@ int32_t ThreadTuner::threads(uint32_t n_tokens) {
     const double   now    = now_();
     after_pause_          = now - ended_at_ > PAUSE_S;
     if (probe_) {
+        if (!chosen.has_started()) {
+            chosen.start_with(probe_->n_idle_cores());  // while programs are busy, a first step could take seconds
+        }
         chosen.maybe_raise(probed_n_threads_ == chosen.n() ? probe_->observation() : IdleCoreProbe::Observation(), now);
         if (chosen.next() > chosen.n()) {
             probe_->reset();  // the idle core is about to be used
@@ -328,12 +344,16 @@ void ThreadTuner::measured(uint32_t n_tokens, double seconds, double own_seconds
     if (n_tokens == 0 || seconds <= 0) {
         return;  // the clock is too coarse
     }
-    ThreadChoice & chosen = choice(n_tokens);
-    chosen.add_core_share(seconds, own_seconds, ended_at_);
-    const ThreadChoice::Finding finding = chosen.measured(n_tokens, seconds, ended_at_, after_pause_);
+    ThreadChoice &              chosen      = choice(n_tokens);
+    const int32_t               n_used      = chosen.next();
+    const bool                  lacked_core = chosen.add_core_share(seconds, own_seconds, ended_at_);
+    const ThreadChoice::Finding finding     = chosen.measured(n_tokens, seconds, ended_at_, after_pause_);
     for (ThreadChoice & other : choices_) {
         if (&other != &chosen) {
             other.apply_finding(finding, ended_at_);
+            if (lacked_core && !other.has_started()) {
+                other.start_with(n_idle_cores(n_used, own_seconds / seconds));
+            }
         }
     }
 }

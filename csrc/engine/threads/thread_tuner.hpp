@@ -52,6 +52,7 @@ class ThreadChoice {
 
     ThreadChoice(int32_t n_max, bool explores) : n_max_(n_max), n_(n_max), low_(explores ? 0 : n_max) {}
 
+    int32_t n_max() const { return n_max_; }
     int32_t n() const { return n_; }  // settled number of threads
     // threads for the next step, which may be a trial
     int32_t next() const { return trial_ == Trial::NONE ? n_ : tried_; }
@@ -62,8 +63,13 @@ class ThreadChoice {
     void    maybe_raise(IdleCoreProbe::Observation observation, double now);
     Finding measured(uint32_t n_tokens, double seconds, double now, bool after_pause);
     void    apply_finding(Finding finding, double now);
-    // Record how much CPU time the calling thread, one of the compute threads, got in steps of `seconds`.
-    void add_core_share(double seconds, double own_seconds, double now);
+    // Record how much CPU time the calling thread, one of the compute threads, got in steps of `seconds`. Return true
+    // if it often lacked a core.
+    bool add_core_share(double seconds, double own_seconds, double now);
+    // Before the first step: start with at most n threads, because other programs use the cores. Idle cores are found
+    // later, as after any disturbance.
+    void start_with(int32_t n);
+    bool has_started() const { return cost_.known() || warm_; }
 
   private:
     enum class Trial { NONE, EXPLORE, LOWER, RAISE };
@@ -146,6 +152,7 @@ class ThreadTuner {
     static constexpr std::array<uint32_t, 4> LARGEST = {1, 8, 32, UINT32_MAX};  // largest step of each class
 
     ThreadChoice & choice(uint32_t n_tokens);
+    int32_t        n_idle_cores(int32_t n_used, double share) const;
 
     Seconds                                  now_;
     std::shared_ptr<IdleCoreProbe>           probe_;                 // null if there is nothing to tune

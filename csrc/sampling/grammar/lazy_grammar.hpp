@@ -21,6 +21,9 @@ class GrammarConstraint {
 
     bool allows(int32_t token_id);
 
+    // True if the output is complete and nothing can follow.
+    bool must_end() { return is_active() && matcher_.is_complete() && matcher_.mask()->is_empty(); }
+
     // Call body(token_id) for each allowed token: ascending, then end tokens if the grammar is complete.
     template <class Body>
     void for_each_allowed(Body && body) {

@@ -1,6 +1,7 @@
 // Token mask: a set of tokens, one bit each, that a grammar allows next.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -11,8 +12,11 @@ class TokenMask {
   public:
     explicit TokenMask(int32_t n_vocab) : words_((static_cast<size_t>(n_vocab) + 63) / 64) {}
 
-    void   add(int32_t token_id) { word(token_id) |= bit(token_id); }
-    bool   has(int32_t token_id) const { return words_[static_cast<size_t>(token_id) / 64] & bit(token_id); }
+    void add(int32_t token_id) { word(token_id) |= bit(token_id); }
+    bool has(int32_t token_id) const { return words_[static_cast<size_t>(token_id) / 64] & bit(token_id); }
+    bool is_empty() const {
+        return std::all_of(words_.begin(), words_.end(), [](uint64_t word) { return word == 0; });
+    }
     size_t n_bytes() const { return words_.size() * sizeof(uint64_t); }
 
     // Call body(token_id) for each token, ascending.

@@ -147,8 +147,8 @@ void test_a_file_that_is_not_there() {
 void test_parts() {
     CHECK(pyg::watch_parts("model.gguf").size() == 1);
     const pyg::MappedFiles parts = pyg::watch_parts("/a/model-00002-of-00003.gguf");
-    CHECK(parts.size() == 4 && parts[1]->path() == "/a/model-00001-of-00003.gguf" &&
-          parts[3]->path() == "/a/model-00003-of-00003.gguf");
+    CHECK(parts.size() == 3 && parts[0]->path() == "/a/model-00001-of-00003.gguf" &&
+          parts[2]->path() == "/a/model-00003-of-00003.gguf");
 }
 
 }  // namespace

@@ -150,6 +150,39 @@ void test_loaded_while_disturbed() {
     CHECK(slowness.n_over < 20 && slowness.worst < 2);  // with many cores, a few idle ones make no difference
 }
 
+// If the system counts running threads, no step of the first request stalls. If not, only one does.
+void test_first_request_while_disturbed() {
+    for (uint32_t seed = 0; seed < 400; seed++) {
+        Machine machine          = any_machine(seed);
+        machine.growth           = 0;
+        machine.counts           = seed % 8 < 4;
+        machine.model.barriers_s = 0;
+        machine.neighbours       = {{0, machine.n_cores}};
+        Run run(std::move(machine));
+        int n_stalls = 0;
+        for (int i = 0; i < 30; i++) {
+            const uint32_t n_tokens = i == 0 ? 100 : i == 1 ? 20 : 1;
+            const double   usual_s  = run.machine().step_s(n_tokens, 1);
+            n_stalls += run.step(n_tokens) > 1.5 * usual_s;
+        }
+        CHECK(n_stalls <= (run.machine().counts ? 0 : 1));
+    }
+}
+
+void test_one_long_step_without_a_core_lowers() {
+    for (uint32_t seed = 0; seed < 100; seed++) {
+        Machine machine           = any_machine(4 * seed);  // of two cores
+        machine.growth            = 0;
+        machine.model.n_saturates = 2;
+        machine.model.slowdown    = 20;
+        Run run(std::move(machine));
+        settle(run, 1);
+        CHECK(disturb(run, 1, 2) && run.n() == 2);
+        run.step(1);
+        CHECK(run.n() == 1);
+    }
+}
+
 Machine two_cores(uint32_t seed) {
     std::mt19937 random(seed);
     Machine      machine      = {2, any_model(random, 2)};
@@ -315,6 +348,8 @@ int main() {
     test_full_speed_is_back_soon();
     test_blind_scout_delays_the_way_back_only();
     test_loaded_while_disturbed();
+    test_first_request_while_disturbed();
+    test_one_long_step_without_a_core_lowers();
     test_prompts_disturbed_from_the_start();
     test_prompts_learn_from_tokens();
     test_neighbour_that_comes_and_goes();

@@ -28,6 +28,7 @@ struct Machine {
     double                                  growth     = 0;  // of the cost of a step, for each step
     std::vector<std::pair<double, int32_t>> neighbours = {};
     bool                                    blind      = false;  // the probe never sees an idle core
+    bool                                    counts     = false;  // the system counts running threads
     std::mt19937                            random     = std::mt19937(1);
     double                                  now        = 0;
     int                                     n_steps    = 0;
@@ -91,6 +92,9 @@ class SimulatedIdleCoreProbe final : public pyg::IdleCoreProbe {
         was_taken_ = false;
     }
     Observation observation() const override { return {static_cast<int32_t>(free_s_ / 0.02), was_taken_}; }
+    int32_t     n_idle_cores() const override {
+        return machine_.counts ? machine_.n_cores - machine_.n_taken() : INT32_MAX;
+    }
 
     void pass(double seconds) {
         if (asked_) {

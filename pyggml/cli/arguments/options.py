@@ -43,10 +43,22 @@ def load_options(function: _Function) -> _Function:
     return _add_options(function, [*LOADING.values()])
 
 
+def hidden_load_options(**defaults: str) -> Callable[[_Function], _Function]:
+    """Return a decorator that adds options of :func:`pyggml.load` that most commands lack.
+
+    ``defaults`` has the name of each and its default in the help, "" for that of the field.
+    """
+    fields = [fields_of(LoadOptions)[name] for name in defaults]
+    settings = {name: {"default": default} for name, default in defaults.items() if default}
+    return lambda function: _add_options(function, fields, **settings)
+
+
 def estimate_options(function: _Function) -> _Function:
     """Add the options of a model's ``estimate``, with any number of output types."""
     fields = fields_of(EstimateOptions).values()
-    return _add_options(function, [field for field in fields if field.name != "source"])
+    help = "Estimate for weights converted to this type. May be repeated."
+    outtype = {"multiple": True, "help": help}
+    return _add_options(function, [field for field in fields if field.name != "source"], outtype=outtype)
 
 
 def option_like(name: str, *, long_name: str = "", **settings: Any) -> Callable[[_Function], _Function]:
@@ -64,9 +76,12 @@ def threads_option(help: str) -> Callable[[_Function], _Function]:
     return option_like("n_threads", type=click.IntRange(1, 512), metavar="N", help=f"{help} Default: one per core.")
 
 
-def _add_options(function: _Function, fields: Sequence[Field]) -> _Function:
+def _add_options(function: _Function, fields: Sequence[Field], **settings: dict[str, Any]) -> _Function:
+    """Add the options for fields; ``settings`` override those of a field by its name."""
     for field in reversed(fields):
-        function = field_option(field, **_FIELD_SETTINGS.get(field.name, {}))(function)
+        function = field_option(field, **{**_FIELD_SETTINGS.get(field.name, {}), **settings.get(field.name, {})})(
+            function
+        )
     return function
 
 
@@ -80,7 +95,7 @@ def field_option(
     *letters, name = option_names(field)
     if bool in field.types:
         settings = {"is_flag": True, "default": None, **settings}
-        name = f"{name}/--no-{name[2:]}" if field.default else name
+        name = name if field.default is False else f"{name}/--no-{name[2:]}"
     else:
         settings = {"metavar": _metavar(field), "type": field_type(field), **settings}
     shown = default_text(field.default if default is None else default)
@@ -100,7 +115,7 @@ def field_type(field: Field) -> ParamType:
         return click.FLOAT if low is high is None else click.FloatRange(low, high, min_open=field.above_low)
     if bool in field.types:
         return click.BOOL
-    return click.Choice(field.words) if field.words else click.STRING
+    return click.Choice(field.words, case_sensitive=False) if field.words else click.STRING
 
 
 def short_help(help: str) -> str:
@@ -125,6 +140,8 @@ _METAVARS = {
     "tensor_split": "N,N...",
     "override_tensor": "PATTERN=DEVICE,...",
     "stop_token_ids": "IDS",
+    "allowed_token_ids": "IDS",
+    "regex": "PATTERN",
     "samplers": "NAMES",
     "logit_bias": "ID=NUMBER",
 }
@@ -179,16 +196,12 @@ _FLAGS = {
 # Settings that cannot be derived from the fields.
 _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
     "tokenizer": {"type": click.Path(), "metavar": "PATH"},
+    "chat_template": {"metavar": "TEMPLATE"},
     "rpc_key": {"type": click.Path(), "metavar": "FILE"},
     "device": {
         "shell_complete": lambda _ctx, _param, prefix: [
             name for name in ("auto", "cpu", "gpu", "cuda", "metal", "vulkan") if name.startswith(prefix)
         ]
     },
-    "outtype": {
-        "type": FileType(OUTTYPES),
-        "multiple": True,
-        "metavar": "TYPE",
-        "help": "Estimate for weights converted to this type. May be repeated.",
-    },
+    "outtype": {"type": FileType(OUTTYPES), "metavar": "TYPE"},
 }

@@ -17,12 +17,19 @@ import pyggml
 from pyggml.cli.arguments.options import ParamType, aliases_of, field_option, field_type
 from pyggml.cli.arguments.text_file import read_text
 from pyggml.options import Field, fields_of
+from pyggml.options.chat_defaults import LIMITS, SAMPLING
 from pyggml.sampling import SamplingParams
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 #: Value of ``max_tokens`` for no limit other than the context.
-NO_LIMIT = 2**31 - 1
+NO_LIMIT = -1
+
+#: Defaults of chats and of the server, for their help.
+CHAT_DEFAULTS = {
+    **{name: str(value) for name, value in LIMITS.items() if not isinstance(value, bool)},
+    **{name: f"recommended by the model's makers, or {value}" for name, value in SAMPLING.items()},
+}
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -32,11 +39,6 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _ids(text: str) -> tuple[int, ...]:
     return tuple(click.INT(item) for item in _names(text))
-
-
-def _token_limit(text: str) -> Any:
-    """Parse a number of tokens, or -1 for no limit, as in other tools."""
-    return NO_LIMIT if text.strip() == "-1" else click.IntRange(0)(text)
 
 
 def _bias(text: str) -> tuple[int, float]:
@@ -162,10 +164,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
 
 # Settings that cannot be derived from the fields: files, lists and pairs.
 _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
-    "max_tokens": {
-        "type": FuncParamType(_token_limit),
-        "help": "Maximum number of tokens to generate, or -1 for the rest of the context.",
-    },
+    "max_tokens": {"help": "Maximum number of tokens to generate, or -1 for the rest of the context."},
     "stop": {"type": click.STRING, "many": True, "help": "Text that ends the generation; may be repeated."},
     "seed": {
         "type": _Seed(-1, 2**32 - 2),
@@ -184,6 +183,12 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
         "other_names": ("--grammar-file",),
         "help": "GBNF grammar that constrains the text, or a file with one.",
     },
+    "choices": {"type": click.STRING, "many": True, "help": "A text that the output may be; may be repeated."},
+    "bad_words": {"type": click.STRING, "many": True, "help": "Text to keep out of the output; may be repeated."},
+    "allowed_token_ids": {
+        "type": FuncParamType(_ids),
+        "help": "The only token ids that may be generated, separated by commas.",
+    },
     "stop_token_ids": {"type": FuncParamType(_ids), "help": "Token ids that end the generation, separated by commas."},
     "logit_bias": {
         "type": FuncParamType(_bias),
@@ -199,7 +204,7 @@ _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
     "samplers": {"type": FuncParamType(_names), "help": "Samplers in the order they run, separated by commas."},
 }
 
-#: All fields of SamplingParams except logprobs.
+#: All fields of SamplingParams except those of logprobs.
 OPTIONS = {
     field.name: SamplingOption(field, **{"type": field_type(field), **_FIELD_SETTINGS.get(field.name, {})})
     for field in fields_of(SamplingParams).values()

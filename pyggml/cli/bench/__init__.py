@@ -140,6 +140,7 @@ def command(
         report.show(results, bench.load_average, interrupted=interrupted)
     if chart is not None and results:
         chart.draw(results)
+        click.echo(f"pyggml: the chart is in {plot}", err=True)
     if interrupted:
         raise KeyboardInterrupt
 

@@ -22,7 +22,6 @@ from typing import Any, Literal
 
 import pyggml
 from pyggml.options import All, PlacementOptions, SplitMode, fields_of
-from pyggml.units import size_label
 
 Kind = Literal["prompt", "generate"]
 
@@ -174,7 +173,7 @@ class Bench(AbstractContextManager["Bench"]):
         self._measured[case, side] = Result(
             side,
             case,
-            ModelInfo(_description(llm.model), llm.model.n_params, llm.model.size_bytes),
+            ModelInfo(llm.model.desc, llm.model.n_params, llm.model.size_bytes),
             stats.n_threads_batch if case.kind == "prompt" else stats.n_threads,
             [*(earlier.seconds if earlier else []), seconds],
         )
@@ -196,16 +195,10 @@ def seconds_of(llm: pyggml.LLM, case: Case, rng: random.Random) -> float:
     seconds = time.perf_counter() - start
     if any(completion.cached_tokens < case.n_depth for completion in done):
         raise pyggml.UnsupportedArchitectureError(
-            f"{_description(llm.model)} cannot continue from {case.n_depth} cached tokens, so it cannot be measured at "
+            f"{llm.model.desc} cannot continue from {case.n_depth} cached tokens, so it cannot be measured at "
             "a depth: leave out --depth"
         )
     return seconds
-
-
-def _description(model: pyggml.Model) -> str:
-    """Return a description such as "llama 135M Q8_0", with the exact size: upstream guesses it from the layers."""
-    architecture, _, type = model.desc.split(" ", 2)
-    return f"{architecture} {size_label(model.n_params)} {type}"
 
 
 def random_prompts(vocab: pyggml.Vocab, n: int, n_tokens: int, rng: random.Random) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,12 +14,12 @@ import pyggml
 from pyggml.cli.arguments.model import is_model, looks_like_model, model_option, single_model
 from pyggml.cli.arguments.options import load_options
 from pyggml.cli.arguments.prompt import read_piped_text
-from pyggml.cli.arguments.sampling import sampling_options, sampling_values
+from pyggml.cli.arguments.sampling import CHAT_DEFAULTS, sampling_options, sampling_values
 from pyggml.cli.arguments.text_file import decode_utf8
 from pyggml.cli.chat.controller import ChatController
 from pyggml.cli.chat.inputs import PlainReader, inputs_from_lines, typed_inputs
 from pyggml.cli.chat.model import ChatModel
-from pyggml.cli.chat.parameters import DEFAULTS, MAX_TOKENS, MAX_TOKENS_THINKING, Parameters
+from pyggml.cli.chat.parameters import Parameters
 from pyggml.cli.chat.session import Session, Settings
 from pyggml.cli.command import Command
 from pyggml.cli.interrupts import Interrupts
@@ -27,11 +28,6 @@ from pyggml.cli.show.screen import Screen, supports_escapes
 
 if TYPE_CHECKING:
     from pyggml.cli.chat.editor import Editor
-
-_SHOWN_DEFAULTS = {
-    "max_tokens": f"{MAX_TOKENS}, or {MAX_TOKENS_THINKING} for a reasoning model",
-    **{name: f"recommended by the model's makers, or {value}" for name, value in DEFAULTS.items()},
-}
 
 
 @click.command("chat", cls=Command)
@@ -45,8 +41,7 @@ _SHOWN_DEFAULTS = {
 @click.option("--thinking/--no-thinking", default=None, help="Enable or disable the thinking of a reasoning model.")
 @click.option("--stats", is_flag=True, help="After each answer, show the number of tokens and the speed.")
 @click.option("--wrap/--no-wrap", default=True, help="Enable or disable word wrap on a terminal.")
-@click.option("--repetition", is_flag=True, help="Do not stop an answer that repeats itself endlessly.")
-@sampling_options(_SHOWN_DEFAULTS)
+@sampling_options(CHAT_DEFAULTS)
 @load_options
 def command(
     words: tuple[str, ...],
@@ -58,7 +53,6 @@ def command(
     thinking: bool | None,
     stats: bool,
     wrap: bool,
-    repetition: bool,
     **load: Any,
 ) -> None:
     r"""Chat with a model, or ask it one QUESTION.
@@ -78,7 +72,7 @@ def command(
         parameters = Parameters(values)
     except pyggml.InvalidParameterError as error:
         raise click.UsageError(str(error)) from None
-    session = Session(system, parameters, Settings(thinking, stats, wrap, repetition))
+    session = Session(system, parameters, Settings(thinking, stats, wrap))
     if question is None:
         _run_chat(model, chat_template, load, session)
         return
@@ -95,6 +89,9 @@ def _model_and_question(words: Sequence[str], model: str | None, prompt: str | N
     if words and (looks_like_model if model is None else is_model)(words[0]):
         named, *words = words
         model = single_model(model, named)
+    elif model is None and len(words) > 1 and is_model(words[-1]):
+        line = shlex.join([words[-1], " ".join(words[:-1])])
+        raise click.UsageError(f"MODEL comes first: type 'pyggml chat {line}'")
     if words and prompt is not None:
         raise click.UsageError("a question and --prompt were both given: choose one")
     return model, " ".join(words) if words else prompt

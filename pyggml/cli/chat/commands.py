@@ -100,6 +100,10 @@ def _save(session: Session, argument: str) -> Outcome:
     path = _path(argument)
     if path.exists() and not _is_conversation(path):
         raise click.ClickException(f"{path} exists and is not a saved conversation: choose another name")
+    if path.exists() and path not in session.replaceable:
+        session.replaceable.add(path)
+        return Outcome(f"{path} has another conversation. Replace it? /save {argument} once more does so.")
+    session.replaceable.add(path)
     path.write_text(session.to_json(), encoding="utf-8")
     return Outcome(f"Saved: {path}")
 
@@ -184,7 +188,7 @@ COMMANDS = {
     "model": SlashCommand(_model, "MODEL", "Change to another model; without one, show the current model."),
     "show": SlashCommand(_show, "TOPIC", "Show info, parameters, system, template or license."),
     "read": SlashCommand(_read, "FILE", "Attach a text file to the next question."),
-    "save": SlashCommand(_save, "FILE", "Save the conversation and its parameters."),
+    "save": SlashCommand(_save, "FILE", "Save the conversation and its parameters; asks before it replaces another."),
     "load": SlashCommand(_load, "FILE", "Load a saved conversation and continue it."),
     "stats": SlashCommand(_stats, "", "Show the number of tokens and the speed of the last answer."),
     "help": SlashCommand(_help, "", "Show this help."),

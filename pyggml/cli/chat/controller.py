@@ -12,7 +12,7 @@ import click
 import pyggml
 from pyggml.cli.chat import commands
 from pyggml.cli.chat.model import ChatModel
-from pyggml.cli.chat.repetition import RepetitionGuard, without_repetition
+from pyggml.cli.chat.repetition import without_repetition
 from pyggml.cli.chat.session import Session
 from pyggml.cli.interrupts import Interrupts
 from pyggml.cli.program import one_line
@@ -54,13 +54,13 @@ class ChatController:
         """Send a question to the model, show the answer, and add both to the conversation."""
         self.interrupts.pressed = False
         self.screen.wraps = self.session.settings.wrap
-        done, is_repeating = self._stream_answer(question)
-        if is_repeating:
+        done = self._stream_answer(question)
+        if done.stop_reason == "repetition":
             message = replace(done.message, content=without_repetition(done.message.content))
             done = replace(done, message=message)
         self.session.add_answer(done)
         self.screen.end_line()
-        if note := self._note(done, is_repeating):
+        if note := self._note(done):
             self.screen.note(note)
         if self.session.settings.stats:
             click.echo(stats_line(done), err=True)
@@ -89,8 +89,7 @@ class ChatController:
         self.session.use_model(self.model.info)
         self.screen.note(f"{self.model.info.name} continues the conversation.")
 
-    def _stream_answer(self, question: str) -> tuple[ChatCompletion, bool]:
-        """Return the answer, and True if it was stopped because it repeated itself."""
+    def _stream_answer(self, question: str) -> ChatCompletion:
         try:
             stream = self.model.llm.stream_chat(
                 self.session.add_question(question),
@@ -101,32 +100,21 @@ class ChatController:
         except pyggml.ContextOverflowError as error:
             raise click.ClickException(f"{error}. {_CONTEXT_HINT}") from None
         with self.interrupts.cancelling(stream.cancel):
-            is_repeating = self._show(stream)
-        return stream.completion, is_repeating
+            self._show(stream)
+        return stream.completion
 
-    def _show(self, stream: ChatStream) -> bool:
-        """Show an answer as it is generated, with its reasoning only on a terminal.
-
-        Returns:
-            True if the answer was stopped because it repeated itself.
-        """
+    def _show(self, stream: ChatStream) -> None:
+        """Show an answer as it is generated, with its reasoning only on a terminal."""
         thinking, answer = _AnswerSection(self.screen, dim=True), _AnswerSection(self.screen)
-        may_repeat = self.session.settings.repetition or self.session.parameters.effective.ignore_eos
-        guard = None if may_repeat else RepetitionGuard()
-        is_repeating = False
         for chunk in stream:
             if self.screen.is_terminal:
                 thinking.show(chunk.reasoning_content, "[thinking]\n")
             answer.show(chunk.content, "[answer]\n" if thinking.has_begun else "")
-            if guard is not None and not is_repeating and guard.repeats(chunk.text):
-                is_repeating = True
-                stream.cancel()
-        return is_repeating
 
-    def _note(self, done: ChatCompletion, is_repeating: bool) -> str:
+    def _note(self, done: ChatCompletion) -> str:
         """Return a note on an unusual end of an answer; "" for the usual end."""
-        if is_repeating:
-            option = "/set repetition on" if self.is_interactive else "--repetition"
+        if done.stop_reason == "repetition":
+            option = "/set repetition_guard off" if self.is_interactive else "--no-repetition-guard"
             kept = "the conversation keeps one copy"
             return f"[stopped: the answer repeats itself; {kept}. {option} disables this check]"
         if done.finish_reason == "cancelled":
@@ -137,8 +125,8 @@ class ChatController:
             return "[empty answer, not added to the conversation]"
         if done.finish_reason != "length":
             return ""
-        limit = self.session.parameters.effective.max_tokens
-        if len(done.token_ids) >= limit:
+        if done.stop_reason == "max_tokens":
+            limit = self.session.parameters.effective.max_tokens
             option = "/set max_tokens -1" if self.is_interactive else "--max-tokens -1"
             return f"[cut at max_tokens {limit}: {option} sets no limit]"
         return f"[the context is full: {_CONTEXT_HINT}]"

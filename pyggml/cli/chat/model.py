@@ -27,7 +27,6 @@ class ChatModelInfo:
         source: the model as requested; "" for the model that ships with pyggml.
         summary: description for the user, in several lines.
         recommended: sampling recommended by its makers.
-        thinks: True for a reasoning model.
     """
 
     source: str = ""
@@ -36,7 +35,6 @@ class ChatModelInfo:
     template: str = ""
     license: str = ""
     recommended: SamplingParams | None = None
-    thinks: bool = False
     n_ctx: int = 0
 
 
@@ -88,13 +86,12 @@ def _info(source: str | None, llm: LLM, templates: ChatTemplates) -> ChatModelIn
     return ChatModelInfo(
         source=source or "",
         name=name,
-        summary=f"{name}: {model.desc}, {count_text(model.n_params)} parameters, {bytes_text(model.size_bytes)}\n"
+        summary=f"{name}: {model.desc}, {count_text(model.n_params)} parameters in {bytes_text(model.size_bytes)}\n"
         f"file: {model.path}\n"
         f"context: {llm.n_ctx:,} tokens; trained with {model.n_ctx_train:,}\n"
         f"stops at: {' '.join(llm.stop_tokens.values())}",
         template=templates.source,
         license=llm.metadata.get("general.license", ""),
         recommended=llm.recommended_sampling,
-        thinks=templates.supports.thinking,
         n_ctx=llm.n_ctx,
     )

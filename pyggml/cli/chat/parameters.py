@@ -5,20 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
-import pyggml
 from pyggml.cli.arguments.sampling import NO_LIMIT, OPTIONS
 from pyggml.options import Field
+from pyggml.options.chat_defaults import chat_defaults, with_defaults
 from pyggml.sampling import SamplingParams
-
-#: Sampling of a model without recommended sampling.
-DEFAULTS = {"temperature": 0.8, "top_k": 40, "min_p": 0.05}
-
-#: Default of max_tokens, for other models and for reasoning models.
-MAX_TOKENS, MAX_TOKENS_THINKING = 2048, 8192
 
 _NEUTRAL = SamplingParams()
 _MAX_VALUE_CHARS = 60  # characters of a value that are shown
@@ -41,21 +33,15 @@ class Parameters:
         self.origin = "the defaults of a chat"
         SamplingParams(**self.given)
 
-    def use_defaults(self, recommended: SamplingParams | None, *, thinks: bool) -> None:
-        """Set the defaults for a model: recommended by its makers, with more tokens for a reasoning model."""
-        own = DEFAULTS if recommended is None else {"temperature": recommended.temperature, **_non_neutral(recommended)}
+    def use_defaults(self, recommended: SamplingParams | None) -> None:
+        """Set the defaults for a model, given the sampling parameters that its makers recommend."""
         self.origin = "the defaults of a chat" if recommended is None else "the recommendations of the model's makers"
-        self.defaults = {**own, "max_tokens": MAX_TOKENS_THINKING if thinks else MAX_TOKENS}
+        self.defaults = chat_defaults(recommended)
 
     @property
     def effective(self) -> SamplingParams:
         """The parameters that apply."""
-        params = SamplingParams(**self.given)
-        for name, value in self.defaults.items():
-            if name not in self.given:
-                with suppress(pyggml.InvalidParameterError):  # such as mirostat with the default top_k
-                    params = replace(params, **{name: value})
-        return params
+        return with_defaults(self.given, self.defaults)
 
     def set(self, changes: Mapping[str, Any]) -> None:
         """Set parameters. If they contradict others, raise InvalidParameterError and change nothing."""
@@ -124,11 +110,6 @@ def value_text(field: Field, value: object) -> str:
     return text if len(text) <= _MAX_VALUE_CHARS else f"{text[: _MAX_VALUE_CHARS - 1]}…"
 
 
-def _non_neutral(params: SamplingParams) -> dict[str, Any]:
-    names = [name for name in OPTIONS if name != "max_tokens"]
-    return {name: getattr(params, name) for name in names if getattr(params, name) != getattr(_NEUTRAL, name)}
-
-
 def _lines(params: SamplingParams, names: Iterable[str]) -> list[str]:
     shown = {name: f"  {name} {value_text(OPTIONS[name].field, getattr(params, name))}" for name in names}
     width = min(max(map(len, shown.values())), _MAX_VALUE_COLUMN)
@@ -151,7 +132,7 @@ def _range(field: Field) -> str:
     if int not in field.types and float not in field.types:
         return _SYNTAX.get(field.name, "any text")
     number = "a whole number" if int in field.types else "a number"
-    has_low, has_high = not math.isinf(field.low), not math.isinf(field.high) and field.high < NO_LIMIT
+    has_low, has_high = not math.isinf(field.low), not math.isinf(field.high) and field.high < 2**31 - 1
     if has_low and has_high:
         return f"{number} from {field.low} to {field.high}"
     if has_low:
@@ -163,6 +144,8 @@ def _range(field: Field) -> str:
 _SYNTAX = {
     "stop": "any text",
     "stop_token_ids": "token ids, separated by commas",
+    "allowed_token_ids": "token ids, separated by commas",
+    "regex": "a regular expression",
     "samplers": "names, separated by commas",
     "logit_bias": "TOKEN_ID=NUMBER, such as 42=-5",
     "grammar": "the name of a file with a GBNF grammar",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,13 +26,11 @@ class Settings:
 
     Attributes:
         thinking: None: the chat template's default.
-        repetition: do not stop an answer that repeats itself endlessly.
     """
 
     thinking: bool | None = None
     stats: bool = False
     wrap: bool = True
-    repetition: bool = False
 
 
 class Session:
@@ -44,6 +43,7 @@ class Session:
         messages: the other messages, in OpenAI's format.
         last: the last answer.
         attachments: texts of files that precede the next question.
+        replaceable: files that /save may replace without asking: its own, and those that it has asked for.
     """
 
     def __init__(self, system: str, parameters: Parameters, settings: Settings | None = None) -> None:
@@ -55,13 +55,14 @@ class Session:
         self.model = ChatModelInfo()
         self.last: ChatCompletion | None = None
         self.attachments: list[str] = []
+        self.replaceable: set[Path] = set()
         self._pending_question: str | None = None
         self._last_answer_inputs: object = None
 
     def use_model(self, model: ChatModelInfo) -> None:
         """Continue with a model, and use its recommended sampling."""
         self.model = model
-        self.parameters.use_defaults(model.recommended, thinks=model.thinks)
+        self.parameters.use_defaults(model.recommended)
 
     def add_question(self, question: str) -> list[Message]:
         """Return the messages of the next request: the conversation, and the question after its attachments."""

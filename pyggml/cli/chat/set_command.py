@@ -19,7 +19,6 @@ SETTINGS = {
     "thinking": "Let a reasoning model think before it answers.",
     "stats": "Show the number of tokens and the speed after each answer.",
     "wrap": "Break lines between words.",
-    "repetition": "Do not stop an answer that repeats itself endlessly.",
 }
 
 _SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}

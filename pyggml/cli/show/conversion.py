@@ -34,7 +34,7 @@ def write_with_progress(
         print_json(done.to_dict())
         return
     ending = "nothing was written" if dry_run else f"in {seconds_text(time.monotonic() - start_s)}"
-    weights = f"{count_text(done.n_params)} weights of {8 * done.n_bytes / max(done.n_params, 1):.3g} bits each"
+    weights = f"{count_text(done.n_params)} weights of {done.bits_per_weight:.3g} bits each"
     click.echo(f"{done.path}: {done.architecture}, {weights}, {bytes_text(done.n_bytes)}, {ending}")
     click.echo(f"tensors: {', '.join(f'{n} {name}' for name, n in done.types.items())}")
     for note in done.notes:

@@ -45,12 +45,13 @@ def print_estimate(estimate: MemoryEstimate, console: Console) -> None:
     """Print a memory estimate: a table with a column per device, the verdict and suggestions."""
     weights = "" if estimate.outtype == "auto" else f" as {estimate.outtype}"
     requests = counted(estimate.n_parallel, "request")
+    types = dict.fromkeys((estimate.type_k or estimate.cache_type, estimate.type_v or estimate.cache_type))
     names = ("weights", "cache", "compute", "vocabulary", "total", "available")
     memory = [(name, [bytes_text(getattr(each, f"{name}_bytes")) for each in estimate.devices]) for name in names]
     print_all(
         console,
         [
-            Text(f"\nMemory{weights}, {estimate.n_ctx:,} cells of {estimate.cache_type} for {requests}", "bold"),
+            Text(f"\nMemory{weights}, {estimate.n_ctx:,} cells of {'/'.join(types)} for {requests}", "bold"),
             columns([device.name for device in estimate.devices], memory),
             facts([("fits", _verdict(estimate)), *_suggestions(estimate)]),
         ],

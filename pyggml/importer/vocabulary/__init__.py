@@ -77,7 +77,7 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
     added = added_tokens.added_tokens(files)
     tokenization = _read_tokenization(files, added)
     n_vocab = _vocab_size(config, directory)
-    tokenization.tokens.require_whole(str(files.tokenizer_file))
+    tokenization.tokens.require_dense(str(files.tokenizer_file))
     roles = find_roles(files, added, tokenization.tokens, n_vocab)
     kept = [token for token in added if token.text in tokenization.tokens.ids]
     tokens = _fitted(tokenization.tokens, n_vocab, files)

@@ -35,6 +35,8 @@ _TURN_ENDS = (
     "<end_of_utterance>",
 )  # fmt: skip
 _MESSAGE_ENDS = ("<|eom_id|>",)
+# In a vocabulary with the first (gpt-oss), a turn has several messages, of which each ends with the second.
+_RETURN, _END = "<|return|>", "<|end|>"
 
 # Tokens that the engine treats as special by their text, despite their type: ends, and fill-in-the-middle markers.
 _ENGINE_SPECIAL = """
@@ -92,7 +94,8 @@ def special_tokens(
     if "eos" not in ids and "sep" in ids:
         ids["eos"] = ids["sep"]  # BERT's texts end with it
     ends = {*_listed(files, "eos", tokens), *([ids["eos"]] if "eos" in ids else [])}
-    for part, texts in (("eot", _TURN_ENDS), ("eom", _MESSAGE_ENDS)):
+    turn_ends = [text for text in _TURN_ENDS if text != _END or _RETURN not in tokens.ids]
+    for part, texts in (("eot", turn_ends), ("eom", _MESSAGE_ENDS)):
         found = _first_special(tokens, texts)
         if found is not None:
             ids[part] = found

@@ -52,12 +52,12 @@ class TokenTable:
             _require_storable(token.text, where)
         self.by_id[token_id] = token
 
-    def require_whole(self, where: str) -> None:
-        """Check that ids run from 0 without gaps."""
+    def require_dense(self, where: str) -> None:
+        """Check that there are tokens, and no more unused ids than tokens; published vocabularies have some."""
         if not self.by_id:
             raise TokenizerError(f"{where}: the vocabulary is empty")
-        missing = next((i for i in range(len(self.by_id)) if i not in self.by_id), None)
-        if missing is not None:
+        if max(self.by_id) >= 2 * len(self.by_id):
+            missing = next(i for i in range(len(self.by_id) + 1) if i not in self.by_id)
             raise TokenizerError(f"{where}: no token has the id {missing}, although ids go up to {max(self.by_id)}")
 
     def fitted(self, n_tokens: int) -> list[Token]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,6 +167,26 @@ def strip_folders(message: str, *paths: str | os.PathLike[str]) -> str:
 def strip_paths(message: str) -> str:
     """Reduce all paths in a message to their last components."""
     return _PATH.sub("", _QUOTED_PATH.sub(r"\1", message))
+
+
+# Advice in messages of the library -> the same for clients of the server.
+_TERMS = {
+    "load with a larger n_ctx": "start the server with a larger n_ctx",
+    "other arguments of the chat do": "other fields of the request do",
+    "use generate()": "use /v1/completions",
+    "compare embeddings from embed()": "compare embeddings from /v1/embeddings",
+    "use embed() or rerank()": "use /v1/embeddings or /v1/rerank",
+    "embed() and rerank() do not support them. Use Context.encode() for their encoder's output": "they cannot embed or "
+    "rerank",
+}
+
+
+def in_request_terms(message: str, own: Mapping[str, str]) -> str:
+    """Replace the library's terms in a message by those of requests; ``own`` are those of the endpoint's body."""
+    for term, replacement in {**own, **_TERMS}.items():
+        start = r"(?<!\w)" if term[0].isalpha() else ""
+        message = re.sub(start + re.escape(term), lambda _, text=replacement: text, message)  # type: ignore[misc]
+    return message
 
 
 def _invalid_body(error: ValidationError) -> Failure:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyggml import ClosedError, EngineLostError, HostLostError
+from pyggml import ClosedError, EngineLostError, HostLostError, InferError
 from pyggml.server.http.disconnects import ClientDisconnectedError, cancel_on_disconnect
 from pyggml.server.http.errors import (
     STOPPING,
@@ -21,6 +21,7 @@ from pyggml.server.http.errors import (
     RequestError,
     error_response,
     failure_from,
+    in_request_terms,
     strip_folders,
 )
 from pyggml.server.http.request_body import read_and_validate
@@ -201,6 +202,8 @@ class ServerRequest:
         is_stopping = self.worker.is_draining and isinstance(error, ClosedError)
         failure = STOPPING if is_stopping else failure_from(error)
         message = failure.message
+        if isinstance(error, InferError):
+            message = in_request_terms(message, {} if self.endpoint.body is None else self.endpoint.body.terms)
         if self.model is not None:
             message = strip_folders(message, self.model.llm.model.path)
             if isinstance(error, (EngineLostError, HostLostError)):

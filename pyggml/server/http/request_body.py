@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
+import functools
+import itertools
 import json
 import math
 import re
@@ -10,20 +13,26 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import anyio
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic import AliasChoices, BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import DictSchema, no_info_before_validator_function
 from starlette.requests import ClientDisconnect, Request
 
+from pyggml.options import FORMATS
 from pyggml.server.http import errors
 from pyggml.server.http.disconnects import ClientDisconnectedError
 from pyggml.server.http.errors import Failure, RequestError
+from pyggml.server.observability.logs import logger
 from pyggml.server.settings.options import Settings
 
 #: From this size on, parsing takes longer than about a millisecond and must not run in the event loop.
 LONG_BYTES = 32_768
 # A client that sends at this rate gets more time for a large body; a client that sends single bytes does not.
 _MIN_BYTES_PER_S = 10_000
+# Similarity of two names from which on one is probably a typo of the other, as difflib measures it.
+_NEAR = 0.85
+# Unknown fields of an object that are compared with the known ones: each takes a tenth of a millisecond.
+_MAX_COMPARED = 20
 # An empty list takes 3 bytes of JSON and 64 bytes of memory.
 _MAX_CONTAINERS = 100_000
 # Lists of token IDs can be as long as a long context; other lists are written by people.
@@ -82,12 +91,18 @@ def _is_checked(schema: dict[str, Any]) -> bool:
 
 
 class Body(BaseModel):
-    """A request body. It ignores unknown fields, as the original APIs do, and limits the length of lists."""
+    """A request body. It ignores unknown fields, as the original APIs do, and limits the length of lists.
+
+    A null means the same as an absent field. An unknown field whose name looks misspelled is logged as a warning.
+    """
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=())
 
     #: Fields that are not supported, and the message and code of the error.
     unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    #: Terms in messages of the library, such as names of arguments, and what requests have instead.
+    terms: ClassVar[Mapping[str, str]] = {}
 
     def require_supported(self) -> None:
         """Refuse unsupported fields.
@@ -99,12 +114,76 @@ class Body(BaseModel):
             if getattr(self, name):
                 raise errors.invalid(message, name, code)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        known = known_names(cls)
+        for name in itertools.islice((name for name in given if name not in known), _MAX_COMPARED):
+            _warn_of_typo(cls, str(name)[:_MAX_NAME])
+        return {name: value for name, value in given.items() if value is not None}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Allow null for every field that may be left out, because it means the same."""
+        schema = handler(core_schema)
+        resolved = handler.resolve_ref_schema(schema)
+        for name, field in resolved.get("properties", {}).items():
+            if name not in resolved.get("required", ()):
+                resolved["properties"][name] = _nullable(field)
+        return schema
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Limit all lists and mappings that have no limit; validation of a list stops at its first wrong item."""
         schema = handler(source)
         _add_limits(schema)
         return schema
+
+
+class StrictBody(Body):
+    """A part of a body that refuses unknown fields, because ignoring them would change what the model reads."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            require_known_fields(given, known_names(cls))
+        return given
+
+
+def require_known_fields(given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse unknown fields of an object, except nulls.
+
+    Raises:
+        ValueError: a field is unknown.
+    """
+    unknown = [name for name, value in given.items() if value is not None and name not in known]
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0][:_MAX_NAME]!r}; known are {', '.join(known)}")
+
+
+_MAX_NAME = 100
+
+
+@functools.lru_cache(maxsize=1000)  # so that a client's repeated typo is logged once
+def _warn_of_typo(cls: type[Body], name: str) -> None:
+    near = difflib.get_close_matches(name, known_names(cls), n=1, cutoff=_NEAR)
+    if near:
+        logger.warning("a request has the unknown field %r, which is ignored: did it mean %r?", name, near[0])
+
+
+@functools.cache
+def known_names(cls: type[Body]) -> Mapping[str, None]:
+    """Return the names of a body's fields, including other servers' names, in their order."""
+    names = dict.fromkeys(cls.model_fields)
+    for each in cls.model_fields.values():
+        if isinstance(each.validation_alias, AliasChoices):
+            names |= dict.fromkeys(map(str, each.validation_alias.choices))
+        elif isinstance(each.validation_alias, str):
+            names[each.validation_alias] = None
+    return names
 
 
 async def read_and_validate(request: Request, model: type[Body], settings: Settings) -> tuple[Body, bool]:
@@ -189,7 +268,7 @@ def _too_large(max_bytes: int) -> RequestError:
 _MAX_TOKEN_CHARS = 64
 # More characters than realistic schemas and grammars have.
 _MAX_GRAMMAR_CHARS = 256 * 1024
-_GRAMMARS = ("json_schema", "response_format", "grammar", "tools")
+_GRAMMARS = (*FORMATS, "response_format", "tools")
 
 
 def require_fitting(n_ctx: int, texts: Iterable[object]) -> None:
@@ -219,3 +298,18 @@ def require_tractable(n_ctx: int, prompts: Iterable[object], options: Mapping[st
         if size > _MAX_GRAMMAR_CHARS:
             message = f"{name} has {size} characters; the limit is {_MAX_GRAMMAR_CHARS}: make it smaller"
             raise errors.invalid(message, name, "grammar_too_large")
+
+
+_NOTES = frozenset({"title", "description", "default", "deprecated"})
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that allows null, too."""
+    if isinstance(schema.get("type"), str) and not {"enum", "const"} & schema.keys():
+        return {**schema, "type": [schema["type"], "null"]}
+    choices = schema.get("anyOf")
+    if choices is not None:
+        return schema if {"type": "null"} in choices else {**schema, "anyOf": [*choices, {"type": "null"}]}
+    notes = {name: value for name, value in schema.items() if name in _NOTES}
+    rest = {name: value for name, value in schema.items() if name not in _NOTES}
+    return {**notes, "anyOf": [rest, {"type": "null"}]} if rest else schema

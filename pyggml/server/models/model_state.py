@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pyggml
 from pyggml.options import MemoryOptions, fields_of
+from pyggml.options.chat_defaults import chosen, with_defaults
 from pyggml.server.http.concurrency_limit import ConcurrencyLimit
 from pyggml.server.models.catalogue import CatalogueEntry
 from pyggml.server.protocols.sampling_fields import N_SEEDS
@@ -51,9 +52,10 @@ class LoadedModel:
         max_requests: int | None,
         memory: pyggml.MemoryEstimate | None = None,
     ) -> LoadedModel:
-        """Wrap an open model; ``sampling`` overrides the parameters that the model's authors recommend."""
-        defaults = replace(llm.recommended_sampling or pyggml.SamplingParams(), max_tokens=llm.n_ctx)
-        return cls(name, llm, replace(defaults, **sampling), ConcurrencyLimit(max_requests), memory)
+        """Wrap an open model; ``sampling`` are the operator's parameters, which override those of chats."""
+        return cls(
+            name, llm, with_defaults(sampling, chosen(llm.chat_defaults)), ConcurrencyLimit(max_requests), memory
+        )
 
     def sampling_params(self, overrides: Mapping[str, Any], n: int, settings: Settings) -> list[pyggml.SamplingParams]:
         """Return the sampling parameters of a request's ``n`` choices; each choice has the next seed.
@@ -63,9 +65,11 @@ class LoadedModel:
         Raises:
             InvalidParameterError: a field is invalid.
         """
-        params = replace(self.defaults, **overrides)
+        params = with_defaults(overrides, chosen(self.defaults))
         limits = [limit for limit in (params.timeout_s, settings.request_timeout) if limit is not None]
-        max_tokens = min(params.max_tokens, settings.max_tokens_limit or params.max_tokens)
+        max_tokens = params.max_tokens
+        if settings.max_tokens_limit is not None and not 0 <= max_tokens <= settings.max_tokens_limit:
+            max_tokens = settings.max_tokens_limit
         params = replace(params, timeout_s=min(limits, default=None), max_tokens=max_tokens)
         if params.seed is None:
             return [params] * n

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
 Vectors = npt.NDArray[np.float32]
+
+#: Terms in messages of the library for endpoints that do not truncate texts.
+NO_TRUNCATION: Mapping[str, str] = {", pass truncate=True": "", ", or pass truncate=True": ""}
 
 
 def truncate_dimensions(vectors: Vectors, dimensions: int | None) -> Vectors:

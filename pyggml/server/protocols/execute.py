@@ -28,21 +28,11 @@ class Execute(Sampling):
         job_id: ID of the job for ``/cancel``; None: a new one.
         model: name of the model.
         prompt: the text, or token IDs.
-        max_tokens: maximum number of tokens to generate; None: up to the context size.
-        stop: strings that end the generation.
-        grammar: GBNF grammar that the output must match.
-        json_schema: JSON schema that the output must match.
-        timeout_s: seconds after which the generation stops; the text so far is returned.
     """
 
     job_id: Annotated[str, BodyField(min_length=1, max_length=200)] | None = None
     model: str = DEFAULT
     prompt: str | list[int]
-    max_tokens: Annotated[int, BodyField(ge=0)] | None = None
-    stop: str | list[str] | None = None
-    grammar: str | None = None
-    json_schema: dict[str, Any] | None = None
-    timeout_s: Annotated[float, BodyField(ge=0)] | None = None
 
 
 class Cancel(Body):
@@ -79,9 +69,7 @@ async def execute(request: ServerRequest, body: Execute) -> Response:
     job_id = body.job_id or request.id
     request.register_job(job_id)  # before the lease, so that a job can be cancelled while its model is loaded
     model = await request.lease_model(body.model)
-    own = {name: getattr(body, name) for name in ("max_tokens", "stop", "grammar", "json_schema", "timeout_s")}
-    sampling = sampling_overrides(body, **own)
-    generation = await submit_prompts(request, model, [body.prompt], sampling)
+    generation = await submit_prompts(request, model, [body.prompt], sampling_overrides(body))
     return stream_events(request, _events(job_id, generation))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
@@ -17,6 +17,7 @@ from pyggml.server.http.large_responses import in_slices, large_json_response
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
 from pyggml.server.models.pool import DEFAULT
+from pyggml.server.protocols.chat_options import TEMPLATE_TERMS, TemplateVariables
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
 
@@ -76,10 +77,12 @@ class ApplyTemplate(Body):
         model: name of the model.
     """
 
+    terms: ClassVar[Mapping[str, str]] = TEMPLATE_TERMS
+
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
     add_generation_prompt: bool = True
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: TemplateVariables = None
     model: str = DEFAULT
 
 

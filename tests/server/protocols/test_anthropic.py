@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anthropic
 import httpx
@@ -15,9 +17,12 @@ import pytest
 from support.servers import servers
 
 import pyggml
+from pyggml.chat.types import ChatMessage
 from pyggml.server import ModelSpec, Settings, create_app
+from pyggml.server.protocols.anthropic import responses
 from pyggml.server.protocols.anthropic.requests import CreateMessage
 
+FORMAT = {"type": "json_schema", "schema": {"type": "integer"}}
 HELLO: Any = {"role": "user", "content": "Hello"}
 SKY: Any = {"role": "user", "content": "What colour is the sky?"}
 WEATHER: Any = {
@@ -189,7 +194,45 @@ def test_a_call_that_is_cut_off(client: anthropic.Anthropic) -> None:
     for n in range(1, n_whole, 9):
         answer = ask(client, HELLO, max_tokens=n, **options)
         assert answer.stop_reason == "max_tokens"
-        assert plain(streamed(client, HELLO, max_tokens=n, **options)) == plain(answer)
+        assert all([*each.input] == ["city"] for each in answer.content if each.type == "tool_use")
+        begun, *_ = plain(streamed(client, HELLO, max_tokens=n, **options))  # a stream has its beginning
+        assert begun[: len(answer.content)] == plain(answer)[0]
+
+
+def test_a_call_that_is_cut_off_is_left_out() -> None:
+    body = CreateMessage.model_validate({"model": "m", "max_tokens": 9, "messages": [HELLO]})
+    calls = [pyggml.ToolCall(text, "f", text) for text in ('{"city": "Paris"}', "", '{"city": "Pa')]
+    message = ChatMessage(tool_calls=calls)
+    completion = types.SimpleNamespace(message=message)
+    found = responses._content(body, cast("pyggml.ChatCompletion", completion))
+    assert [block["input"] for block in found] == [{"city": "Paris"}]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            {"content": [{"type": "image", "source": {}}]},
+            "messages.0.content.0: content of the type 'image'.*only read",
+        ),
+        (
+            {"content": [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image"}]}]},
+            "messages.0.content.0.content.0: content of the type 'image'",
+        ),
+        ({"content": [{"type": "search_result"}]}, "'search_result' is not supported: known are text, thinking, "),
+        ({"content": [{"type": "text", "text": 5}]}, "^messages.0.content.0.text: Input should be a valid string$"),
+        ({"content": ["Hello"]}, "must be an object"),
+        ({"content": 5}, "^messages.0.content: Input should be a valid string$"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "^tools.0: .*run on Anthropic's servers"),
+        ({"regex": "a", "output_config": {"format": FORMAT}}, "output_config.format and regex were both given"),
+    ],
+)
+def test_errors_name_the_field_and_the_reason(url: str, body: dict[str, Any], words: str) -> None:
+    message = {"role": "user", "content": body.pop("content", "Hello")}
+    body = {"model": "default", "max_tokens": 5, "messages": [message], **body}
+    answer = httpx.post(f"{url}/v1/messages", json=body, timeout=60)
+    assert answer.status_code == 400
+    assert re.search(words, answer.json()["error"]["message"])
 
 
 def test_tools_are_not_called_unasked(client: anthropic.Anthropic) -> None:
@@ -305,11 +348,11 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
     ("options", "message"),
     [
         ({"messages": []}, "messages: "),
-        ({"messages": [{"role": "user", "content": [IMAGE]}]}, r"messages\.0\.content\.blocks\.0: .*'image'"),
+        ({"messages": [{"role": "user", "content": [IMAGE]}]}, r"messages\.0\.content\.0: .*'image'"),
         ({"messages": [{"role": "tool", "content": "x"}]}, r"messages\.0\.role"),
-        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": -2}, "max_tokens"),
         ({"stop_sequences": [""]}, r"stop_sequences\.0"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, r"tools\.0\.type: .*'custom'"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, r"tools\.0: .*run on Anthropic"),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool"}}, "needs the name"),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "stranger"}}, "stranger"),
         ({"tool_choice": {"type": "any"}}, "no tools were given"),

@@ -43,12 +43,13 @@ def test_it_streams_what_the_model_generates(url: str) -> None:
     assert "".join(token["text"] for token in tokens) == expected.text
     end = found[-1][1]
     assert (end["reason"], end["prompt_tokens"], end["generated_tokens"]) == ("length", expected.prompt_tokens, 40)
+    assert end["stop_reason"] == "max_tokens"
     assert end["timings"]["prefill_s"] > 0
     assert end["job_id"] == found[0][1]["job_id"]
 
 
 def test_every_field_that_is_wrong_is_listed(url: str) -> None:
-    answer = httpx.post(f"{url}/execute", json={"prompt": 5, "max_tokens": -1, "temp": "hot", "top_p": 2})
+    answer = httpx.post(f"{url}/execute", json={"prompt": 5, "max_tokens": -2, "temp": "hot", "top_p": 2})
     assert answer.status_code == 400
     fields = {each["field"].partition(".")[0] for each in answer.json()["error"]["fields"]}
     assert fields == {"prompt", "max_tokens", "temp", "top_p"}

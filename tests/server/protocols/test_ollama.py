@@ -201,6 +201,15 @@ def test_tools(calling_url: str) -> None:
     caller._client.close()
 
 
+def test_misspelled_options_are_logged(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    options = {"num_predict": 1, "temprature": 0, "num_ctx": 99}
+    assert (
+        httpx.post(f"{url}/api/generate", json={"model": NAME, "prompt": "Hi", "options": options}).status_code == 200
+    )
+    warnings = [record.getMessage() for record in caplog.records if "is ignored" in record.getMessage()]
+    assert warnings == ["a request has the unknown field 'temprature', which is ignored: did it mean 'temperature'?"]
+
+
 def test_a_call_that_is_cut_off_is_no_call() -> None:
     calls = _ToolCalls()
     grown = [calls.add(ToolCallDelta(0, "a", "f", '{"x":')), calls.add(ToolCallDelta(0, arguments_text=" 1}"))]

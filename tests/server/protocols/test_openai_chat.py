@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,7 @@ def test_it_answers_what_the_model_answers(url: str, llm: pyggml.LLM) -> None:
             "message": {"role": "assistant", "content": expected.message.content},
             "logprobs": None,
             "finish_reason": "stop",
+            "stop_reason": expected.stop_reason,
         }
     ]
     n_tokens = len(expected.token_ids)
@@ -188,6 +190,11 @@ def test_misspelled_fields_are_ignored_and_logged(url: str, caplog: pytest.LogCa
     ]
 
 
+def test_a_timeout_of_the_request(url: str) -> None:
+    choice = answered(url, timeout_s=1e-4)["choices"][0]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("length", "timeout")
+
+
 def test_only_the_allowed_tools(eager_url: str) -> None:
     other = {"type": "function", "function": {**TOOL["function"], "name": "get_news"}}
     allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "get_news"}}]}
@@ -209,11 +216,29 @@ def test_only_the_allowed_tools(eager_url: str) -> None:
         {"guided_grammar": 'root ::= "\\"blue\\""'},
         {"guided_choice": ['"blue"']},
         {"structured_outputs": {"choice": ['"blue"']}},
+        {"guided_regex": '"bl[u]e"'},
+        {"regex": '"bl[u]e"'},
+        {"choices": ['"blue"']},
+        {"structured_outputs": {"regex": '"bl[u]e"'}},
     ],
 )
 def test_forms_of_an_answer(form: dict[str, Any], url: str) -> None:
     choice = answered(url, **form, max_tokens=40)["choices"][0]
     assert choice["message"]["content"].strip() == '"blue"'
+
+
+def test_probabilities_of_choices(url: str) -> None:
+    modes: dict[str, Any] = {"logprobs": True, "top_logprobs": 5, "logprobs_mode": "processed_logprobs"}
+    (one, *_) = answered(url, guided_choice=["A", "B"], **modes)["choices"][0]["logprobs"]["content"]
+    assert {each["token"] for each in one["top_logprobs"]} == {"A", "B"}
+    assert sum(math.exp(each["logprob"]) for each in one["top_logprobs"]) == pytest.approx(1, abs=1e-4)
+
+
+def test_limits_on_tokens(url: str) -> None:
+    assert answered(url, allowed_token_ids=[300], max_tokens=3)["usage"]["completion_tokens"] == 3
+    assert answered(url, min_tokens=30, max_tokens=40)["usage"]["completion_tokens"] >= 30
+    assert "blue" not in answered(url, bad_words=["blue"], max_tokens=20)["choices"][0]["message"]["content"]
+    assert "allowed_token_ids" in refused(url, allowed_token_ids=[])["message"]
 
 
 def test_any_object(url: str) -> None:
@@ -249,6 +274,8 @@ def test_how_long_an_answer_is(url: str) -> None:
     for limit in limits:
         found = answered(url, **limit)
         assert (found["usage"]["completion_tokens"], found["choices"][0]["finish_reason"]) == (2, "length")
+    full = answered(url, max_tokens=None, ignore_eos=True)["choices"][0]
+    assert (full["finish_reason"], full["stop_reason"]) == ("length", "context")
     stopped = answered(url, stop=["blue", "green"])["choices"][0]
     assert (stopped["message"]["content"], stopped["finish_reason"]) == ("The sky is ", "stop")
     blue = [token for text in (" blue", "blue") for token in httpx_tokens(url, text)]
@@ -316,7 +343,7 @@ def test_the_last_message_is_continued(url: str) -> None:
 @pytest.mark.parametrize(
     ("body", "param", "words"),
     [
-        ({"messages": None}, "messages", "array"),
+        ({"messages": None}, "messages", "required"),
         ({"messages": "text"}, "messages", "array"),
         ({"messages": []}, None, "at least one"),
         ({"messages": [123]}, "messages.0", "object"),
@@ -337,8 +364,7 @@ def test_the_last_message_is_continued(url: str) -> None:
         ({"response_format": {"type": "json_object", "schema": {"type": "hiccup"}}}, None, "hiccup"),
         ({"json_schema": {"$ref": "http://127.0.0.1:1/schema.json"}}, None, "schema.json"),
         ({"grammar": "root ::= ("}, None, "line 1"),
-        ({"guided_regex": "a+"}, "guided_regex", "pattern"),
-        ({"structured_outputs": {"regex": "a+"}}, "structured_outputs.regex", "pattern"),
+        ({"guided_regex": "("}, None, "not a valid regular expression"),
         ({"grammar": 'root ::= "a"', "json_schema": {}}, None, "choose one"),
         ({"tools": [TOOL], "json_schema": {}}, None, "tools cannot be combined"),
         ({"tools": [{"type": "function"}]}, None, "name"),
@@ -350,6 +376,9 @@ def test_the_last_message_is_continued(url: str) -> None:
         ({"chat_template": "{{ 1 }}"}, "chat_template", "starting the server"),
         ({"continue_final_message": True}, None, "role 'user'"),
         ({"modalities": ["text", "audio"]}, "modalities", "text"),
+        ({"reasoning_effort": "lowest"}, "reasoning_effort", "'minimal', 'low'"),
+        ({"chat_template_kwargs": {"thinkin": 1}}, None, "'thinkin' of chat_template_kwargs; it reads"),
+        ({"template_kwargs": {"messages": []}}, None, "chat_template_kwargs cannot set 'messages': other fields"),
         ({"logit_bias": {"123456789": 1}}, None, "123456789"),
         ({"logit_bias": {"1": "much"}}, None, "logit_bias"),
         ({"logit_bias": {"9" * 20: 1}}, None, "9" * 20),

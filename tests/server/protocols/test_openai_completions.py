@@ -77,12 +77,14 @@ def test_it_continues_a_text(url: str, llm: pyggml.LLM) -> None:
     expected = llm.generate(PROMPT, max_tokens=8)
     for prompt in (PROMPT, [PROMPT], llm.tokenize(PROMPT), [llm.tokenize(PROMPT)]):
         found = completed(url, prompt=prompt, temperature=0)
-        assert found["choices"] == [{"index": 0, "text": expected.text, "logprobs": None, "finish_reason": "length"}]
+        end = {"finish_reason": "length", "stop_reason": "max_tokens"}
+        assert found["choices"] == [{"index": 0, "text": expected.text, "logprobs": None, **end}]
         assert found["usage"]["prompt_tokens"] == expected.prompt_tokens
         assert found["usage"]["completion_tokens"] == 8
     chunks = streamed(url, stream_options={"include_usage": True})
     assert texts(chunks, 1) == [expected.text]
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 2) + ["length"]
+    assert [chunk["choices"][0].get("stop_reason") for chunk in chunks[-3:-1]] == [None, "max_tokens"]
     assert chunks[-2]["choices"][0]["text"] == ""
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"]["total_tokens"] == expected.prompt_tokens + 8
@@ -176,6 +178,7 @@ def test_what_is_refused(body: dict[str, Any], param: str | None, url: str) -> N
 def test_an_answer_that_runs_out_of_time_is_cut() -> None:
     with servers.serving(create_app(Settings(request_timeout=0.2))) as url:
         done = completed(url, max_tokens=None, ignore_eos=True, n=8)
-        assert {choice["finish_reason"] for choice in done["choices"]} == {"length"}
+        ends = {(choice["finish_reason"], choice["stop_reason"]) for choice in done["choices"]}
+        assert ends == {("length", "timeout")}
         assert done["usage"]["completion_tokens"] < 8 * 1000
         assert streamed(url, max_tokens=None, ignore_eos=True)[-1]["choices"][0]["finish_reason"] == "length"

@@ -95,6 +95,25 @@ def test_what_is_not_embedded(body: dict[str, Any], url: str) -> None:
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error"), answer.text
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("/v1/embeddings", {"input": []}, "input: The list is empty"),
+        ("/v1/embeddings", {"input": ["a", []]}, "input[1] has no tokens"),
+        ("/v1/embeddings", {"input": ["a", "word " * 600]}, "input[1] has 602 tokens"),
+        ("/api/embed", {"input": ["word " * 600], "truncate": False, "model": "m"}, "leave out truncate"),
+        ("/api/embeddings", {"prompt": "word " * 600, "model": "m"}, "prompt has 602 tokens"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}, "compare embeddings from /v1/embeddings"),
+    ],
+)
+def test_errors_name_fields_of_the_request(path: str, body: dict[str, Any], words: str, url: str) -> None:
+    answer = httpx.post(f"{url}{path}", json={**body, "model": "default"}, timeout=60)
+    assert answer.status_code == 400
+    assert words in answer.text
+    for name in ("texts", "truncate=True", "embed()"):
+        assert name not in answer.text
+
+
 def test_an_encoder_does_not_chat(url: str) -> None:
     answer = httpx.post(f"{url}/v1/chat/completions", json={"messages": [{"role": "user", "content": "Hi"}]})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported")

@@ -59,6 +59,8 @@ class Layout:
         output: "optional", and the embedding where it is left out; "required"; or "tied", always.
         others: further tensors of a block, by shape, as names of sizes.
         min_layers: the fewest blocks that the engine accepts.
+        all_key_heads: each query head has a key head of its own.
+        n_ff_factor: of the feed-forward width in the metadata to that of its tensors.
     """
 
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -76,6 +78,8 @@ class Layout:
     output: str = "optional"
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     min_layers: int = 1
+    all_key_heads: bool = False
+    n_ff_factor: int = 1
 
 
 SMALL = Size()
@@ -95,6 +99,7 @@ LAYOUTS = {
         output="required",
     ),
     "phi3": Layout(fused_qkv=True, ffn="fused"),
+    "qwen": Layout(fused_qkv=True, qkv_bias=True, output="required", all_key_heads=True, n_ff_factor=2),
     "qwen2": Layout(qkv_bias=True),
     "qwen3": Layout(qk_norm="head"),
     "gemma": Layout(output="tied"),
@@ -272,6 +277,7 @@ CASES: dict[str, Case] = {
         name="Phi 4",
         append=("<|im_start|>", "<|im_end|>", "<|im_sep|>"),
     ),
+    "qwen 1": Case("qwen", ("<|im_end|>", "<|endoftext|>"), "qwen2", "qwen"),
     "qwen 2": Case("qwen2", ("<|im_end|>", "<|endoftext|>"), "qwen2", "qwen2"),
     "qwen 3": Case("qwen3", ("<|im_end|>", "<|endoftext|>"), "qwen35", "qwen3"),
     "gemma 1": Case(
@@ -439,9 +445,9 @@ def _hyper_parameters(architecture: str, layout: Layout, size: Size) -> dict[str
         "context_length": N_CTX_TRAIN,
         "embedding_length": size.n_embd,
         "block_count": max(size.n_layer, layout.min_layers),
-        "feed_forward_length": size.n_ff,
+        "feed_forward_length": size.n_ff * layout.n_ff_factor,
         "attention.head_count": size.n_head,
-        "attention.head_count_kv": 1,
+        "attention.head_count_kv": size.n_head if layout.all_key_heads else 1,
         "attention.key_length": size.head_dim,
         "attention.value_length": size.head_dim,
         "attention.layer_norm_rms_epsilon": 1e-5,
@@ -470,7 +476,8 @@ def _weights(layout: Layout, size: Size, n_vocab: int) -> models.Weights:
 def _layer(draw: models.Draw, layout: Layout, size: Size) -> models.Weights:
     weights = _norm(draw, "attn_norm", layout, size) if layout.pre_norms else {}
     if layout.fused_qkv:
-        weights |= _linear(draw, "attn_qkv", size.n_embd + 2 * size.head_dim, size.n_embd, bias=layout.qkv_bias)
+        n_kv = size.n_embd if layout.all_key_heads else size.head_dim
+        weights |= _linear(draw, "attn_qkv", size.n_embd + 2 * n_kv, size.n_embd, bias=layout.qkv_bias)
     else:
         for name, n_out in (("attn_q", size.n_embd), ("attn_k", size.head_dim), ("attn_v", size.head_dim)):
             weights |= _linear(draw, name, n_out, size.n_embd, bias=layout.qkv_bias)

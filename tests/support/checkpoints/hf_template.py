@@ -44,10 +44,15 @@ def render(source: str, **variables: Any) -> str:
     Raises:
         jinja2.TemplateError: it refuses them.
     """
+    return compiled(source).render(**variables)
+
+
+def compiled(source: str) -> jinja2.Template:
+    """Compile a template, to render it several times."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda text: dt.datetime.now().strftime(text)
-    return environment.from_string(source).render(**variables)
+    return environment.from_string(source)

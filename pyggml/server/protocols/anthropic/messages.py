@@ -38,7 +38,7 @@ async def count_tokens(request: ServerRequest, body: Conversation) -> Response:
 
     def count() -> int:
         conversation = body.library_messages()
-        return len(llm.tokenize_chat(conversation, json_schema=body.json_schema, **body.options(conversation)))
+        return len(llm.tokenize_chat(conversation, json_schema=body.output_schema, **body.options(conversation)))
 
     return JSONResponse({"input_tokens": await request.run_in_thread(count)})
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from pyggml.server.http.generation import ChatInput
-from pyggml.server.http.request_body import Body
+from pyggml.server.http.request_body import Body, StrictBody
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 
@@ -21,10 +22,34 @@ class Text(Body):
 
 
 def _kind(content: object) -> str:
-    return "blocks" if isinstance(content, list) else "text"
+    return _BLOCKS if isinstance(content, list) else _TEXT
 
 
-Texts = Annotated[Annotated[str, Tag("text")] | Annotated[list[Text], Tag("blocks")], Discriminator(_kind)]
+def _block_type(block: dict[str, Any] | Body) -> Any:
+    return block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
+
+
+def _require_type(known: Sequence[str]) -> BeforeValidator:
+    """Return a validator that refuses content blocks of other types."""
+
+    def check(block: Any) -> Any:
+        if not isinstance(block, (dict, Body)):
+            raise PydanticCustomError("content", "a block of content must be an object")
+        kind = _block_type(block)
+        if kind in known:
+            return block
+        reason = "models only read text here" if kind in ("image", "document") else f"known are {', '.join(known)}"
+        context = {"kind": f"{kind!r:.100}", "reason": reason}
+        raise PydanticCustomError("content", "content of the type {kind} is not supported: {reason}", context)
+
+    return BeforeValidator(check)
+
+
+# Tags in the form of types, which paths in errors leave out.
+_TEXT, _BLOCKS = "str", "list[block]"
+
+_TextBlock = Annotated[Text, _require_type(["text"])]
+Texts = Annotated[Annotated[str, Tag(_TEXT)] | Annotated[list[_TextBlock], Tag(_BLOCKS)], Discriminator(_kind)]
 
 
 class Thinking(Body):
@@ -43,12 +68,12 @@ class RedactedThinking(Body):
 
 
 class ToolUse(Body):
-    """The assistant's call of a tool."""
+    """The assistant's call of a tool. Its input is an object; JSON text is accepted, too, and "" for no input."""
 
     type: Literal["tool_use"]
     id: str
     name: str
-    input: dict[str, Any]
+    input: dict[str, Any] | str = Field(default_factory=dict)
 
 
 class ToolResult(Body):
@@ -59,11 +84,19 @@ class ToolResult(Body):
     content: Texts = ""
 
 
-Block = Annotated[Text | Thinking | RedactedThinking | ToolUse | ToolResult, Field(discriminator="type")]
-Content = Annotated[Annotated[str, Tag("text")] | Annotated[list[Block], Tag("blocks")], Discriminator(_kind)]
+Block = Annotated[
+    Annotated[Text, Tag("block[text]")]
+    | Annotated[Thinking, Tag("block[thinking]")]
+    | Annotated[RedactedThinking, Tag("block[redacted_thinking]")]
+    | Annotated[ToolUse, Tag("block[tool_use]")]
+    | Annotated[ToolResult, Tag("block[tool_result]")],
+    Discriminator(lambda block: f"block[{_block_type(block)}]"),
+    _require_type(["text", "thinking", "redacted_thinking", "tool_use", "tool_result"]),
+]
+Content = Annotated[Annotated[str, Tag(_TEXT)] | Annotated[list[Block], Tag(_BLOCKS)], Discriminator(_kind)]
 
 
-class Message(Body):
+class Message(StrictBody):
     """A message. Consecutive messages of the same role are merged."""
 
     role: Literal["user", "assistant", "system"]
@@ -77,6 +110,19 @@ class Tool(Body):
     name: str
     description: str = ""
     input_schema: dict[str, Any]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_server_tools(cls, tool: Any) -> Any:
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if isinstance(kind, str) and kind != "custom":
+            raise PydanticCustomError(
+                "tool",
+                "tools of the type {kind} run on Anthropic's servers and are not supported: give the tool an "
+                "input_schema and the type 'custom', and run it yourself",
+                {"kind": f"{kind!r:.100}"},
+            )
+        return tool
 
 
 class ToolChoice(Body):
@@ -142,6 +188,8 @@ class Conversation(Sampling):
         ),
     }
 
+    terms: ClassVar[Mapping[str, str]] = {"json_schema": "output_config.format"}
+
     model: str
     messages: Annotated[list[Message], Field(min_length=1)]
     system: Texts | None = None
@@ -154,10 +202,11 @@ class Conversation(Sampling):
     mcp_servers: list[Any] | None = None
 
     @property
-    def json_schema(self) -> dict[str, Any] | None:
-        """The JSON schema that the output must match."""
+    def output_schema(self) -> dict[str, Any] | None:
+        """The JSON schema that the output must match, given in Anthropic's form or in pyggml's."""
         output_format = (self.output_config and self.output_config.format) or self.output_format
-        return None if output_format is None else output_format.json_schema
+        schema: dict[str, Any] | None = self.json_schema if output_format is None else output_format.json_schema
+        return schema
 
     def library_messages(self) -> list[dict[str, Any]]:
         """Return the messages in the library's format, which is OpenAI's."""
@@ -191,27 +240,26 @@ class CreateMessage(Conversation):
     """A conversation to respond to.
 
     Attributes:
-        max_tokens: maximum number of tokens to generate, including those of thinking and calls.
+        max_tokens: maximum number of tokens to generate, including those of thinking and calls; -1: up to the end of
+            the context.
         stop_sequences: strings that end the generation.
         stream: stream the response as events.
-        grammar: GBNF grammar that the whole output must match; not part of Anthropic's API.
     """
 
-    max_tokens: Annotated[int, Field(ge=0)]
+    max_tokens: Annotated[int, Field(ge=-1)]
     stop_sequences: list[Annotated[str, Field(min_length=1)]] | None = None
     stream: bool = False
-    grammar: str | None = None
+
+    @property
+    def stop_strings(self) -> list[str]:
+        """The strings that end the generation, given in Anthropic's form or in pyggml's."""
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop
+        return self.stop_sequences or stop or []
 
     def to_chat(self) -> ChatInput:
         """Return the request in the library's terms."""
         messages = self.library_messages()
-        sampling = sampling_overrides(
-            self,
-            max_tokens=self.max_tokens,
-            stop=self.stop_sequences or None,
-            json_schema=self.json_schema,
-            grammar=self.grammar,
-        )
+        sampling = sampling_overrides(self, stop=self.stop_sequences or None, json_schema=self.output_schema)
         return ChatInput(messages, sampling, self.options(messages))
 
 

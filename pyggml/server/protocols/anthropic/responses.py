@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
 from pydantic import BaseModel
-from pydantic_core import from_json
 
 from pyggml import ChatChunk, ChatCompletion
 from pyggml.server.http.generation import Generation
 from pyggml.server.http.sse import Event
 from pyggml.server.protocols.anthropic.requests import CreateMessage, Text, Thinking, ToolUse
+from pyggml.server.protocols.tool_calls import complete_calls
 
 # Clients only send thinking back with a signature, which proves to Anthropic's server that it generated the thinking.
 _SIGNATURE = "unsigned"
@@ -134,8 +134,7 @@ def _content(body: CreateMessage, completion: ChatCompletion) -> list[dict[str, 
         blocks.append({"type": "thinking", "thinking": thinking, "signature": _SIGNATURE})
     if reply.content:
         blocks.append({"type": "text", "text": reply.content})
-    for call in reply.tool_calls:  # incomplete arguments are parsed as far as possible, as clients do with a stream
-        arguments = from_json(call.arguments_text, allow_partial=True) if call.arguments_text else {}
+    for call, arguments in complete_calls(reply.tool_calls):
         blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
     return blocks
 
@@ -145,17 +144,17 @@ def _shows_thinking(body: CreateMessage) -> bool:
 
 
 def _stop(body: CreateMessage, completion: ChatCompletion) -> dict[str, Any]:
-    sequence = completion.stop_reason if completion.stop_reason in (body.stop_sequences or ()) else None
-    return {"stop_reason": "stop_sequence" if sequence else _stop_reason(body, completion), "stop_sequence": sequence}
+    sequence = completion.stop_reason if completion.stop_reason in body.stop_strings else None
+    return {"stop_reason": "stop_sequence" if sequence else _stop_reason(completion), "stop_sequence": sequence}
 
 
-def _stop_reason(body: CreateMessage, completion: ChatCompletion) -> StopReason:
+def _stop_reason(completion: ChatCompletion) -> StopReason:
     if completion.finish_reason == "tool_calls":
         return "tool_use"
     if completion.finish_reason == "stop":
         return "end_turn"
     if completion.finish_reason == "length":
-        return "max_tokens" if len(completion.token_ids) >= body.max_tokens else "model_context_window_exceeded"
+        return "model_context_window_exceeded" if completion.stop_reason == "context" else "max_tokens"
     return "pause_turn"  # cancelled or timed out: the client can send the message back to continue it
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
@@ -13,7 +14,7 @@ import pyggml
 from pyggml.server.http.large_responses import large_json_response
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
-from pyggml.server.protocols.embedding_vectors import Vectors, truncate_dimensions
+from pyggml.server.protocols.embedding_vectors import NO_TRUNCATION, Vectors, truncate_dimensions
 from pyggml.server.protocols.ollama.requests import KeepAlive
 
 
@@ -27,6 +28,8 @@ class EmbedRequest(Body):
         dimensions: return only the first dimensions, scaled to length 1 again.
         keep_alive: ignored: models stay loaded until their memory is needed.
     """
+
+    terms: ClassVar[Mapping[str, str]] = {"texts[": "input[", "pass truncate=True": "leave out truncate"}
 
     model: str
     input: str | list[str] = ""
@@ -48,6 +51,8 @@ class EmbedResponse(BaseModel):
 class EmbeddingsRequest(Body):
     """A text to convert to a vector; an empty one only loads the model."""
 
+    terms: ClassVar[Mapping[str, str]] = {"texts[0]": "prompt", **NO_TRUNCATION}
+
     model: str
     prompt: str = ""
     keep_alive: KeepAlive = None
@@ -65,13 +70,14 @@ async def embed(request: ServerRequest, body: EmbedRequest) -> Response:
     llm = (await request.lease_model(body.model)).llm
     loaded = time.monotonic_ns()
     texts = [body.input] if isinstance(body.input, str) else body.input
-    token_ids = await request.run_in_thread(_tokenize, llm, texts if body.input else [], body.truncate is not False)
-    vectors = await request.await_outside_engine_queue(llm.aembed, token_ids, normalize=True) if token_ids else None
+    token_ids = await request.run_in_thread(_tokenize, llm, texts if body.input else [])
+    truncated = partial(llm.aembed, normalize=True, truncate=body.truncate is not False)
+    vectors = await request.await_outside_engine_queue(truncated, token_ids) if token_ids else None
     others = {
         "model": body.model,
         "total_duration": time.monotonic_ns() - started,
         "load_duration": loaded - started,
-        "prompt_eval_count": sum(map(len, token_ids)),
+        "prompt_eval_count": sum(min(len(ids), llm.n_ctx) for ids in token_ids),
     }
     rows = iter(()) if vectors is None else _rows(vectors, body.dimensions)
     return await request.run_in_thread(large_json_response, "embeddings", rows, **others)
@@ -84,16 +90,8 @@ async def embed_one(request: ServerRequest, body: EmbeddingsRequest) -> Response
     return JSONResponse({"embedding": vector})
 
 
-def _tokenize(llm: pyggml.LLM, texts: list[str], truncate: bool) -> list[list[int]]:
-    return [_truncate(llm, llm.tokenize(text)) if truncate else llm.tokenize(text) for text in texts]
-
-
-def _truncate(llm: pyggml.LLM, token_ids: list[int]) -> list[int]:
-    """Truncate a text's tokens to the context size, keeping the special tokens at its end."""
-    if len(token_ids) <= llm.n_ctx:
-        return token_ids
-    end = token_ids[llm.model.vocab.inside(token_ids).stop :]
-    return token_ids[: llm.n_ctx - len(end)] + end
+def _tokenize(llm: pyggml.LLM, texts: list[str]) -> list[list[int]]:
+    return [llm.tokenize(text) for text in texts]
 
 
 def _rows(vectors: Vectors, dimensions: int | None) -> Iterator[list[Any]]:

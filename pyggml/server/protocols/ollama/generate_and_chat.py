@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from pyggml.server.http.streaming import stream_lines
 from pyggml.server.models.pool import LoadedModel
 from pyggml.server.protocols.ollama.requests import ChatRequest, GenerateRequest, GenerationRequest, refused
 from pyggml.server.protocols.timestamps import rfc3339
+from pyggml.server.protocols.tool_calls import complete_calls
 
 Json = dict[str, Any]
 _Generation = Generation[Any, Any]
@@ -196,12 +196,10 @@ class _ToolCalls:
 
 def _complete(calls: Sequence[ToolCall], first_index: int = 0) -> list[Json]:
     """Return the calls that were not cut off."""
-    complete = []
-    for index, call in enumerate(calls, first_index):
-        with contextlib.suppress(pyggml.InvalidParameterError):
-            function = {"index": index, "name": call.name, "arguments": call.arguments}
-            complete.append({"id": call.id, "function": function})
-    return complete
+    return [
+        {"id": call.id, "function": {"index": index, "name": call.name, "arguments": arguments}}
+        for index, (call, arguments) in enumerate(complete_calls(calls), first_index)
+    ]
 
 
 def _generate_fields(delta: Delta) -> Json:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from pyggml.server.http import errors
 from pyggml.server.http.errors import RequestError
 from pyggml.server.http.generation import ChatInput
-from pyggml.server.http.request_body import Body
+from pyggml.server.http.request_body import Body, StrictBody
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 Json = dict[str, Any]
@@ -20,19 +20,18 @@ KeepAlive = float | str | None
 
 _TEXT_ONLY = "models only read text here"
 
+# Options whose negative numbers all mean the same.
+_NEGATIVES = ("seed", "repeat_last_n", "num_predict")
+
 
 class Options(Sampling):
     """Sampling parameters. Options for loading a model, such as ``num_ctx``, are ignored.
 
     Attributes:
-        num_predict: maximum number of tokens to generate; negative: up to the context size.
-        stop: strings that end the generation.
-        grammar: GBNF grammar that the whole output must match; not part of ollama's API.
+        num_predict: maximum number of tokens to generate; negative: up to the end of the context.
     """
 
     num_predict: int | None = None
-    stop: str | list[str] | None = None
-    grammar: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -40,7 +39,7 @@ class Options(Sampling):
         """Replace negative numbers by -1, which means the same in ollama's API."""
         if not isinstance(options, dict):
             return options
-        return options | {name: -1 for name in ("seed", "repeat_last_n") if _is_negative(options.get(name))}
+        return options | {name: -1 for name in _NEGATIVES if _is_negative(options.get(name))}
 
 
 class GenerationRequest(Body):
@@ -58,6 +57,8 @@ class GenerationRequest(Body):
         keep_alive: ignored: models stay loaded until their memory is needed.
     """
 
+    terms: ClassVar[Mapping[str, str]] = {"max_tokens": "num_predict", "json_schema": "format"}
+
     model: str
     stream: bool = True
     format: Literal["", "json"] | Json | None = None
@@ -67,25 +68,12 @@ class GenerationRequest(Body):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
     keep_alive: KeepAlive = None
 
-    @field_validator(
-        *("stream", "options", "logprobs", "top_logprobs", "prompt", "system", "raw", "suffix", "template", "messages"),
-        mode="before",
-        check_fields=False,  # some fields belong to only one of the two requests
-    )
-    @classmethod
-    def _default_for_null(cls, value: Any, info: ValidationInfo) -> Any:
-        """Replace null by the default, as Go does."""
-        assert info.field_name is not None
-        return cls.model_fields[info.field_name].get_default(call_default_factory=True) if value is None else value
-
     def sampling(self) -> Mapping[str, Any]:
         """Return the fields of SamplingParams that the request sets."""
         options = self.options
         return sampling_overrides(
             options,
-            max_tokens=options.num_predict if options.num_predict is not None and options.num_predict >= 0 else None,
-            stop=options.stop or None,
-            grammar=options.grammar,
+            max_tokens=options.num_predict,
             json_schema={"type": "object"} if self.format == "json" else self.format or None,
             logprobs=max(1, self.top_logprobs) if self.logprobs else None,
         )
@@ -144,10 +132,10 @@ class GenerateRequest(GenerationRequest):
 
 
 class Function(Body):
-    """The name and arguments of a call."""
+    """The name and arguments of a call: an object, or as in OpenAI's API its JSON text; "" stands for no arguments."""
 
     name: str
-    arguments: Json = Field(default_factory=dict)
+    arguments: Json | str = Field(default_factory=dict)
 
 
 class ToolCall(Body):
@@ -157,7 +145,7 @@ class ToolCall(Body):
     function: Function
 
 
-class Message(Body):
+class Message(StrictBody):
     """A message.
 
     Attributes:

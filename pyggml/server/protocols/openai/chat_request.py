@@ -9,6 +9,7 @@ from pydantic import Field as BodyField
 
 from pyggml.server.http.generation import ChatInput
 from pyggml.server.models.pool import LoadedModel
+from pyggml.server.protocols.chat_options import TEMPLATE_TERMS, ReasoningEffort, TemplateVariables
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.openai.generation_request import GenerationRequest, TokenLimit
 
@@ -44,6 +45,8 @@ class ChatRequest(GenerationRequest):
         "web_search_options": "models have no access to the web here",
     }
 
+    terms: ClassVar[Mapping[str, str]] = TEMPLATE_TERMS
+
     messages: list[Json]
     max_completion_tokens: TokenLimit = None
     tools: list[Json] | None = None
@@ -53,9 +56,9 @@ class ChatRequest(GenerationRequest):
     function_call: str | Json | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, BodyField(ge=0, le=20)] | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: ReasoningEffort | None = None
     enable_thinking: bool | None = None
-    chat_template_kwargs: Json | None = None
+    chat_template_kwargs: TemplateVariables = None
     continue_final_message: bool | None = None
     modalities: list[str] | None = None
 
@@ -103,7 +106,7 @@ class ChatRequest(GenerationRequest):
         return self.tools, choice
 
     def _reasoning(self) -> Json:
-        variables = dict(self.chat_template_kwargs or {})
+        variables = {name: value for name, value in (self.chat_template_kwargs or {}).items() if value is not None}
         thinking = self.enable_thinking
         if self.reasoning_effort == "none" and thinking is None:
             thinking = False
@@ -127,9 +130,17 @@ def _tool_name(tool: Any) -> Any:
     return function.get("name") if isinstance(function, dict) else None
 
 
+# Fields of OpenAI's messages that the library's do not have.
+_CONVERTED = ("refusal", "function_call", "reasoning", "annotations")
+
+
 def _convert_message(message: Json) -> Json:
-    """Convert refusals to text, calls of functions to calls of tools, and ``reasoning`` to ``reasoning_content``."""
-    converted = {**message, "content": _convert_content(message)}
+    """Convert refusals to text, calls of functions to calls of tools, and ``reasoning`` to ``reasoning_content``.
+
+    Annotations, which describe the text of an earlier response, are dropped.
+    """
+    converted = {name: value for name, value in message.items() if name not in _CONVERTED}
+    converted["content"] = _convert_content(message)
     if message.get("role") == "function":
         converted |= {"role": "tool", "tool_call_id": message.get("name")}
     if isinstance(message.get("function_call"), dict) and not message.get("tool_calls"):

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, cast
 
+from pydantic import BeforeValidator
 from pydantic import Field as BodyField
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from pyggml import Chunk, Completion, TokenLogprobs
@@ -26,6 +28,7 @@ from pyggml.server.protocols.openai.generation_response import (
     last_events,
     usage,
 )
+from pyggml.types import TextOffsets
 
 Json = dict[str, Any]
 
@@ -35,8 +38,15 @@ MAX_TEXTS = 2048
 _Ids = Annotated[list[int], BodyField(fail_fast=True)]
 _Texts = Annotated[list[str | _Ids], BodyField(min_length=1, max_length=MAX_TEXTS, fail_fast=True)]
 
+
+def _require_texts(texts: Any) -> Any:
+    if texts == []:
+        raise PydanticCustomError("empty", "The list is empty: send at least one text")
+    return texts
+
+
 #: One text or several, each a string or token IDs.
-Texts = str | _Ids | _Texts
+Texts = Annotated[str | _Ids | _Texts, BeforeValidator(_require_texts)]
 
 
 def as_list(texts: Texts) -> list[str | list[int]]:
@@ -137,11 +147,12 @@ async def _chunks(
         for index in range(len(echoes) * body.n_choices):
             echo, _ = echoes[index // body.n_choices]
             yield Event.of(Chunk(echo).to_dict("openai", index=index, **common) | no_usage)
-    lengths = [0] * len(generation)
+    offsets = [TextOffsets(common["tokenizer"]) for _ in range(len(generation))]
     async for index, chunk in generation:
         form = chunk.to_dict("openai", index=index, **common) | no_usage
-        _adjust(form["choices"][0], chunk, body, lengths[index])
-        lengths[index] += len(chunk.text)
+        _adjust(form["choices"][0], chunk, body)
+        if form["choices"][0]["logprobs"] is not None:
+            form["choices"][0]["logprobs"]["text_offset"] = offsets[index].of(chunk.logprobs or ())
         for event in chunk_events(chunk, form, {"text": "", **body.empty_token_ids}):
             yield event
     for event in last_events(form, generation.completions, body):
@@ -181,15 +192,14 @@ def _likelihood(done: Completion) -> float:
     return sum(logprobs) / len(logprobs) if logprobs else float("-inf")
 
 
-def _adjust(choice: Json, result: Completion | Chunk, body: CompletionRequest, length: int = 0) -> None:
-    """Adjust a choice to the options of the request; ``length`` is that of the text before it."""
+def _adjust(choice: Json, result: Completion | Chunk, body: CompletionRequest) -> None:
+    """Adjust a choice to the options of the request."""
     if body.return_token_ids:
         choice["token_ids"] = result.token_ids
     logprobs = choice["logprobs"]
     if body.logprobs is None:
         choice["logprobs"] = None
     elif logprobs is not None:
-        logprobs["text_offset"] = [length + offset for offset in logprobs["text_offset"]]
         logprobs["top_logprobs"] = [top or None for top in logprobs["top_logprobs"]] if body.logprobs else None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel
 from pydantic import Field as BodyField
@@ -13,11 +14,10 @@ from pyggml.server.http.large_responses import large_json_response
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body, require_fitting
 from pyggml.server.models.pool import DEFAULT, LoadedModel
-from pyggml.server.protocols.embedding_vectors import Vectors, truncate_dimensions
+from pyggml.server.protocols.embedding_vectors import NO_TRUNCATION, Vectors, truncate_dimensions
 from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.openai.completions import Texts, as_list
 from pyggml.server.protocols.openai.errors import invalid
-from pyggml.server.protocols.openai.generation_request import ModelName
 
 
 class EmbeddingsRequest(Body):
@@ -30,7 +30,9 @@ class EmbeddingsRequest(Body):
         dimensions: return only the first dimensions, scaled to length 1 again: for models trained for it.
     """
 
-    model: ModelName = DEFAULT
+    terms: ClassVar[Mapping[str, str]] = {"texts[": "input[", **NO_TRUNCATION}
+
+    model: str = DEFAULT
     input: Texts
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, BodyField(ge=1)] | None = None

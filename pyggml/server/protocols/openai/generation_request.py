@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
-import functools
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, BeforeValidator, model_validator
 from pydantic import Field as BodyField
+from pydantic import model_validator
 
 from pyggml.server.http.request_body import Body
 from pyggml.server.models.pool import DEFAULT, LoadedModel
-from pyggml.server.observability.logs import logger
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 _ID = re.compile(r"-?[0-9]{1,20}")
 
-# Similarity of two names from which on one is probably a typo of the other, as difflib measures it.
-_NEAR = 0.85
-
-#: Name of a model; as in llama-server's API, None is the default one.
-ModelName = Annotated[str, BeforeValidator(lambda name: DEFAULT if name is None else name)]
-
-#: Number of tokens; None and llama-server's -1: up to the context size.
-TokenLimit = Annotated[int | None, BodyField(ge=0), BeforeValidator(lambda value: None if value == -1 else value)]
+#: Number of tokens; -1: up to the end of the context; None: the default.
+TokenLimit = Annotated[int | None, BodyField(ge=-1)]
 
 #: Added to the logits of tokens; False: the tokens are never generated.
 Bias = float | Literal[False]
@@ -50,7 +41,7 @@ class StructuredOutputs(Body):
         json_object: any JSON object.
         choice: one of these texts.
         grammar: a GBNF grammar.
-        regex: refused.
+        regex: a regular expression that matches the whole output.
     """
 
     json_schema: Annotated[dict[str, Any] | str | None, BodyField(validation_alias="json")] = None
@@ -68,56 +59,34 @@ class GenerationRequest(Sampling):
         n: number of choices for each prompt.
         stream: stream the response as events.
         stream_options: options of the stream.
-        max_tokens: maximum number of tokens to generate; None: up to the context size.
-        n_predict: llama-server's name of ``max_tokens``.
-        seed: seed for random numbers, of any size. None and -1: a new one each time.
-        stop: strings that end the generation.
-        stop_token_ids: tokens that end the generation.
         logit_bias: what is added to the logits of tokens: token IDs or texts and numbers, as an object or pairs.
         response_format: format of the output.
-        json_schema: JSON schema that the output must match.
-        grammar: GBNF grammar that the output must match.
-        guided_json: vLLM's name of ``json_schema``.
-        guided_choice: the output is one of these texts.
-        guided_grammar: vLLM's name of ``grammar``.
-        structured_outputs: vLLM's newer form of the three.
+        structured_outputs: vLLM's newer form of ``json_schema``, ``choices``, ``regex`` and ``grammar``.
         return_token_ids: also return the IDs of the generated tokens.
     """
 
     #: Fields that would change the response and are not supported, and what to do instead.
     refused: ClassVar[Mapping[str, str]] = {
-        "guided_regex": "write it as a grammar, or as the 'pattern' of a string in a json_schema",
         "lora": "merge the adapter into the model before serving it",
     }
 
-    model: ModelName = DEFAULT
+    model: str = DEFAULT
     n: Annotated[int, BodyField(ge=1)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: TokenLimit = None
-    n_predict: TokenLimit = None
-    stop: str | Annotated[list[str], BodyField(max_length=64)] | None = None
-    stop_token_ids: list[int] | None = None
     logit_bias: dict[str, Bias] | list[tuple[int | str, Bias]] | None = None
     response_format: dict[str, Any] | None = None
-    json_schema: dict[str, Any] | str | None = None
-    grammar: str | None = None
-    guided_json: dict[str, Any] | str | None = None
-    guided_choice: Annotated[list[str], BodyField(min_length=1)] | None = None
-    guided_grammar: str | None = None
     structured_outputs: StructuredOutputs | None = None
     return_token_ids: bool | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _check_fields(cls, body: Any) -> Any:
-        """Refuse unsupported fields, and log a warning about probable typos, as unknown fields are ignored."""
+        """Refuse unsupported fields."""
         if isinstance(body, dict):
             for name, instead in cls.refused.items():
                 if body.get(name):
                     raise unsupported(name, instead)
-            for name in body.keys() - _known_names(cls):
-                _warn_of_typo(cls, name)
         return body
 
     @property
@@ -143,66 +112,21 @@ class GenerationRequest(Sampling):
         """
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options", "it is only for stream=true")
-        own = {"max_tokens": _first(self.max_tokens, self.n_predict)} | own
-        return sampling_overrides(
-            self,
-            **own,
-            **self._format(),
-            stop=self._stop,
-            stop_token_ids=self.stop_token_ids,
-            logit_bias=None if self.logit_bias is None else _bias(self.logit_bias, model),
-        )
-
-    @property
-    def _stop(self) -> list[str] | None:
-        if self.stop is None:
-            return None
-        strings = [self.stop] if isinstance(self.stop, str) else self.stop
-        return [each for each in strings if each]  # other servers ignore ""
+        bias = None if self.logit_bias is None else _bias(self.logit_bias, model)
+        return sampling_overrides(self, **own, **self._format(), logit_bias=bias)
 
     def _format(self) -> dict[str, Any]:
-        """Return the format of the output, which has several names."""
+        """Return the format of the output in OpenAI's and vLLM's forms; None: not given."""
         guided = self.structured_outputs or StructuredOutputs()
-        if guided.regex:
-            raise unsupported("structured_outputs.regex", self.refused["guided_regex"])
-        choice = _first(self.guided_choice, guided.choice)
+        any_object = {"type": "json_object"} if guided.json_object else None
         formats = {
-            "response_format": _first(self.response_format, {"type": "json_object"} if guided.json_object else None),
-            "json_schema": _first(self.json_schema, self.guided_json, guided.json_schema),
-            "grammar": _first(self.grammar, self.guided_grammar, guided.grammar, choice and _one_of(choice)) or None,
+            "json_schema": guided.json_schema,
+            "grammar": guided.grammar or None,
+            "choices": guided.choice,
+            "regex": guided.regex or None,
         }
-        return {name: value for name, value in formats.items() if value is not None}
-
-
-@functools.cache
-def _known_names(cls: type[Body]) -> frozenset[str]:
-    """Return the names of a body's fields, including other servers' names."""
-    names = set(cls.model_fields)
-    for each in cls.model_fields.values():
-        if isinstance(each.validation_alias, AliasChoices):
-            names.update(map(str, each.validation_alias.choices))
-    return frozenset(names)
-
-
-@functools.lru_cache(maxsize=1000)  # so that a client's repeated typo is logged once
-def _warn_of_typo(cls: type[Body], name: str) -> None:
-    near = difflib.get_close_matches(name[:100], _known_names(cls), n=1, cutoff=_NEAR)
-    if near:
-        logger.warning("a request has the unknown field %r, which is ignored: did it mean %r?", name[:100], near[0])
-
-
-def _first(*values: Any) -> Any:
-    """Return the first value that is not None."""
-    return next((value for value in values if value is not None), None)
-
-
-def _one_of(texts: list[str]) -> str:
-    """Return a GBNF grammar that matches one of the texts."""
-    return "root ::= " + " | ".join(f'"{"".join(map(_literal, text))}"' for text in texts)
-
-
-def _literal(character: str) -> str:
-    return character if character.isalnum() or character in " -_.,:;" else f"\\U{ord(character):08x}"
+        form = any_object if self.response_format is None else self.response_format
+        return {"response_format": form} | {name: formats[name] for name in formats if getattr(self, name) is None}
 
 
 def _bias(bias: dict[str, Bias] | list[tuple[int | str, Bias]], model: LoadedModel) -> dict[int, float]:

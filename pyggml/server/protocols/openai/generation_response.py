@@ -56,12 +56,11 @@ def chunk_events(chunk: Chunk, form: Json, empty: Json) -> Iterator[Event]:
     ``form`` is the chunk's JSON object; ``empty`` has the fields of a choice without new text, such as an empty delta.
     """
     choice = form["choices"][0]
-    reason = choice["finish_reason"]
+    end = {name: choice.pop(name) for name in ("finish_reason", "stop_reason") if name in choice}
     if chunk.logprobs or any(choice[name] for name in empty):
-        choice["finish_reason"] = None
-        yield Event.of(form)
-    if reason is not None:
-        end = {**choice, **empty, "logprobs": None, "finish_reason": reason}
+        yield Event.of({**form, "choices": [{**choice, "finish_reason": None}]})
+    if chunk.finish_reason is not None:
+        end = {**choice, **empty, "logprobs": None, **end}
         yield Event.of({**form, "choices": [end]})
 
 

@@ -14,7 +14,6 @@ from pyggml.server.models.pool import DEFAULT
 from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.openai.completions import MAX_TEXTS
 from pyggml.server.protocols.openai.embeddings import PromptUsage
-from pyggml.server.protocols.openai.generation_request import ModelName
 
 
 class Document(Body):
@@ -40,7 +39,7 @@ class RerankRequest(Body):
         raw_scores: return the model's scores without normalizing them to 0 ... 1.
     """
 
-    model: ModelName = DEFAULT
+    model: str = DEFAULT
     query: str
     documents: _Documents | None = None
     texts: _Documents | None = None

@@ -10,8 +10,9 @@ from pydantic import Field as BodyField
 from pyggml.server.http import errors
 from pyggml.server.http.errors import RequestError
 from pyggml.server.http.generation import ChatInput
-from pyggml.server.http.request_body import Body
+from pyggml.server.http.request_body import Body, require_known_fields
 from pyggml.server.models.pool import DEFAULT
+from pyggml.server.protocols.chat_options import ReasoningEffort
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 Item = dict[str, Any]
@@ -24,7 +25,7 @@ class Reasoning(Body):
         effort: "none" disables reasoning; others are for templates with the variable ``reasoning_effort``.
     """
 
-    effort: str | None = None
+    effort: ReasoningEffort | None = None
 
 
 class Text(Body):
@@ -46,7 +47,7 @@ class CreateResponse(Sampling):
         model: name of the model.
         input: the user's message, or the items of the conversation so far.
         instructions: a system message before them.
-        max_output_tokens: maximum number of tokens to generate; None: up to the context size.
+        max_output_tokens: maximum number of tokens to generate; -1: up to the end of the context; None: the default.
         tools: functions that the model may call.
         tool_choice: "auto", "none", "required", or ``{"type": "function", "name": ...}``.
         parallel_tool_calls: allow several calls in one response.
@@ -69,10 +70,12 @@ class CreateResponse(Sampling):
         for name in ("previous_response_id", "conversation", "background")
     }
 
+    terms: ClassVar[Mapping[str, str]] = {"max_tokens": "max_output_tokens"}
+
     model: str = DEFAULT
     input: str | list[Item]
     instructions: str | None = None
-    max_output_tokens: Annotated[int, BodyField(ge=0)] | None = None
+    max_output_tokens: Annotated[int, BodyField(ge=-1)] | None = None
     tools: list[Item] | None = None
     tool_choice: str | Item | None = None
     parallel_tool_calls: bool | None = None
@@ -129,7 +132,7 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
     """Convert items to messages. The model's reasoning, text and calls of one turn become one message."""
     turn: Item = {}
     for index, item in enumerate(items):
-        kind = item.get("type", "message")
+        kind = item.get("type") or "message"
         if kind == "reasoning":
             turn |= {"reasoning_content": _reasoning(item)}
         elif kind == "function_call":
@@ -138,7 +141,7 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
             if "content" in turn or "tool_calls" in turn:
                 yield _assistant(turn)
                 turn = {}
-            turn["content"] = _content(index, item)
+            turn["content"] = _content(index, item) or ""
         else:
             if turn:
                 yield _assistant(turn)
@@ -146,6 +149,9 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
             yield _other(index, kind, item)
     if turn:
         yield _assistant(turn)
+
+
+_MESSAGE_FIELDS = ("type", "id", "role", "content", "status", "phase")
 
 
 def _assistant(turn: Item) -> Item:
@@ -159,13 +165,17 @@ def _other(index: int, kind: object, item: Item) -> Item:
         content = item.get("output")
         return {
             "role": "tool",
-            "tool_call_id": str(item.get("call_id", "")),
+            "tool_call_id": str(item.get("call_id") or ""),
             "content": _parts(index, content) if isinstance(content, list) else content,
         }
     raise _invalid(f"input[{index}] has the type {kind!r}, which is not supported", "input")
 
 
 def _content(index: int, item: Item) -> Any:
+    try:
+        require_known_fields(item, _MESSAGE_FIELDS)
+    except ValueError as error:
+        raise _invalid(f"input[{index}] has an {error}", "input") from None
     content = item.get("content")
     return _parts(index, content) if isinstance(content, list) else content
 
@@ -182,16 +192,16 @@ def _parts(index: int, parts: list[Any]) -> list[Item]:
 
 def _reasoning(item: Item) -> str:
     parts = item.get("content") or item.get("summary") or []
-    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
 
 
 def _call(item: Item) -> Item:
-    function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
-    return {"type": "function", "id": str(item.get("call_id", "")), "function": function}
+    function = {"name": item.get("name"), "arguments": item.get("arguments")}
+    return {"type": "function", "id": str(item.get("call_id") or ""), "function": function}
 
 
 def _tool(index: int, tool: Item) -> Item:
-    if tool.get("type", "function") != "function":
+    if (tool.get("type") or "function") != "function":
         raise _invalid(f"tools[{index}] has the type {tool['type']!r}: only functions are supported", "tools")
     function = {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
     return {"type": "function", "function": function}

@@ -1,0 +1,149 @@
+"""JSON schemas of pydantic's types, of which everything is valid that follows them. Imported only where they are used.
+
+Pydantic's own schemas leave out checks that JSON schemas have no keyword for, such as a URL's schemes.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+
+from pyggml.errors import InvalidParameterError
+from pyggml.schema._formats import HOST, PATH
+from pyggml.schema._moments import bounded
+from pyggml.schema.python_types import INTEGER_KEYS, decimal_schema, set_schema
+
+_NOT_STRIPPED = r"^\S(.*\S)?$"  # text that is the same after white space around it is removed
+
+
+def json_schema(annotation: Any) -> dict[str, Any]:
+    """Return the JSON schema of a type that pydantic knows."""
+    return _adapter(annotation).json_schema(schema_generator=_SchemaGenerator)
+
+
+def from_json(annotation: Any, text: str) -> Any:
+    """Create an object from JSON text."""
+    return _adapter(annotation).validate_json(text)
+
+
+@functools.lru_cache(maxsize=64)
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation)
+
+
+class _SchemaGenerator(GenerateJsonSchema):
+    """Pydantic's generator, with keywords for checks that its schemas leave out."""
+
+    def decimal_schema(self, schema: Any) -> JsonSchemaValue:
+        """A number; pydantic also allows a string."""
+        return decimal_schema(schema)
+
+    def set_schema(self, schema: Any) -> JsonSchemaValue:
+        """An array."""
+        return set_schema(super().set_schema(schema), self._resolved)
+
+    def frozenset_schema(self, schema: Any) -> JsonSchemaValue:
+        """An array."""
+        return set_schema(super().frozenset_schema(schema), self._resolved)
+
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        """As pydantic's; a text that a function of pydantic checks gets a format that no grammar expresses."""
+        result = super().generate_inner(schema)
+        check = _unstated_check(schema)
+        is_stated = result.get("format", "path") != "path"  # "path" does not say whether it must exist
+        return result if check is None or is_stated else {**result, "format": check}
+
+    def complex_schema(self, schema: Any) -> JsonSchemaValue:
+        """A text of a complex number, which no grammar for strings expresses."""
+        return {**super().complex_schema(schema), "format": "complex"}
+
+    def is_subclass_schema(self, schema: Any) -> JsonSchemaValue:
+        """Refused: JSON has no classes."""
+        return self.handle_invalid_for_json_schema(schema, "a class")
+
+    def str_schema(self, schema: Any) -> JsonSchemaValue:
+        """A string whose length is checked after it is stripped."""
+        result = super().str_schema(schema)
+        if schema.get("strip_whitespace") and schema.get("min_length"):
+            result.setdefault("pattern", _NOT_STRIPPED)
+        return result
+
+    def date_schema(self, schema: Any) -> JsonSchemaValue:
+        """A date between bounds, or in the past or the future."""
+        return _at_a_time(super().date_schema(schema), schema)
+
+    def datetime_schema(self, schema: Any) -> JsonSchemaValue:
+        """A moment between bounds, or in the past or the future, perhaps with or without a time zone."""
+        zone, result = schema.get("tz_constraint"), super().datetime_schema(schema)
+        if zone == "naive":
+            bounds = {name: value.replace(tzinfo=None) for name, value in _bounds(schema).items()}
+            return bounded({**result, "format": "local-date-time"}, bounds)
+        return _at_a_time(result, schema, keeps_zone=zone is not None)
+
+    def time_schema(self, schema: Any) -> JsonSchemaValue:
+        """A time between bounds."""
+        return bounded(super().time_schema(schema), schema)
+
+    def timedelta_schema(self, schema: Any) -> JsonSchemaValue:
+        """A duration between bounds."""
+        return bounded(super().timedelta_schema(schema), schema)
+
+    def json_schema(self, schema: Any) -> JsonSchemaValue:
+        """A text of JSON, which no grammar for strings expresses."""
+        return {**super().json_schema(schema), "format": "json-string"}
+
+    def url_schema(self, schema: Any) -> JsonSchemaValue:
+        """A URL with one of the type's schemes."""
+        return _with_scheme(super().url_schema(schema), schema)
+
+    def multi_host_url_schema(self, schema: Any) -> JsonSchemaValue:
+        """A URL with one of the type's schemes, and one host."""
+        return _with_scheme(super().multi_host_url_schema(schema), schema)
+
+    def dict_schema(self, schema: Any) -> JsonSchemaValue:
+        """An object whose names are read as integers where keys are."""
+        result = super().dict_schema(schema)
+        if schema.get("keys_schema", {}).get("type") == "int":
+            result["propertyNames"] = INTEGER_KEYS
+        return result
+
+    def _resolved(self, schema: JsonSchemaValue) -> JsonSchemaValue:
+        return self.get_schema_from_definitions(schema["$ref"]) or schema if "$ref" in schema else schema
+
+
+def _unstated_check(schema: Any) -> str | None:
+    """Return the name of the function with which a type of pydantic checks its texts, or None."""
+    if not schema["type"].startswith("function-"):
+        return None
+    function = schema["function"]["function"]
+    name, module = getattr(function, "__qualname__", ""), getattr(function, "__module__", None)
+    if "<lambda>" in name or (module != "pydantic.types" and name != "import_string"):
+        return None  # a function of another module, or a conversion, as of a Secret
+    return name.removesuffix("._validate").removesuffix(".validate")
+
+
+def _bounds(schema: Any) -> dict[str, Any]:
+    return {name: schema[name] for name in ("ge", "gt", "le", "lt") if schema.get(name) is not None}
+
+
+def _at_a_time(result: JsonSchemaValue, schema: Any, *, keeps_zone: bool = False) -> JsonSchemaValue:
+    if _bounds(schema) and schema.get("now_op"):
+        raise InvalidParameterError("a schema cannot express bounds together with the past or the future: use bounds")
+    if _bounds(schema):
+        return bounded(result, schema, keeps_zone=keeps_zone)
+    pattern = {"past": "^(1[0-9]|20[01])[0-9]", "future": "^2[1-9]"}.get(schema.get("now_op"))
+    return result if pattern is None else {**result, "pattern": pattern}
+
+
+def _with_scheme(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+    schemes: list[str] = schema.get("allowed_schemes") or ["https", "http"]
+    usual = [each for each in ("https", "http") if each in schemes] or schemes
+    if usual == ["https", "http"] and result.get("format") == "uri":
+        return result
+    host = "" if usual == ["file"] else HOST
+    pattern = f"^({'|'.join(map(re.escape, usual))})://{host}{PATH}$"
+    return {"pattern": pattern, **{name: value for name, value in result.items() if name != "format"}}

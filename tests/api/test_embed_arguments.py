@@ -1,0 +1,45 @@
+"""Arguments of embed and rerank: those of other libraries, and texts of wrong types."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyggml
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"normalise": True}, "it is 'normalize' here"),
+        ({"max_length": 8}, "it is 'max_tokens' here"),
+        ({"dimensions": 64}, r"embed\(texts\)\[:, :256\]"),
+        ({"normaliz": True}, "did you mean 'normalize'"),
+        ({"xyz": 1}, r"embed\(\) takes texts, normalize"),
+    ],
+)
+def test_arguments_of_other_libraries_for_embeddings(llm: pyggml.LLM, options: dict[str, Any], said: str) -> None:
+    for call in (llm.embed, lambda *args, **given: asyncio.run(llm.aembed(*args, **given))):
+        with pytest.raises(pyggml.UnknownParameterError, match=said):
+            call(["a"], **options)
+    with pytest.raises(pyggml.UnknownParameterError, match="scores are in the order of the documents"):
+        llm.rerank("q", ["d"], top_n=1)  # type: ignore[call-arg]
+
+
+def test_token_ids_by_themselves(llm: pyggml.LLM) -> None:
+    for texts in ([1, 2, 3], [np.int64(1)]):
+        with pytest.raises(pyggml.InvalidParameterError, match=r"texts\[0\] must be text or a list .* \[\[1, 2, 3\]\]"):
+            llm.embed(texts)  # type: ignore[arg-type]
+    with pytest.raises(
+        pyggml.InvalidParameterError, match=r"texts\[1\] must be text or a list of token ids, not None$"
+    ):
+        llm.embed(["a", None])  # type: ignore[list-item]
+    with pytest.raises(pyggml.InvalidParameterError, match=r"a token id by itself: put it into a list"):
+        pyggml.SamplingParams(bad_words=[7042])  # type: ignore[list-item]
+
+
+def test_texts_of_any_iterable(own_llm: pyggml.LLM) -> None:
+    assert np.array_equal(own_llm.embed(text for text in ("a", "b")), own_llm.embed(["a", "b"]))
