@@ -772,7 +772,7 @@ pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, siz
 // Free a string that was returned as *owned*.
 void pyg_string_free(char * string);
 
-// --- Wakers: notify an event loop, or one thread with many requests, which requests are ready ------------
+// --- Thread tuners: the number of compute threads that is fastest while other programs run ---------------
 
 // Tuner for the number of compute threads of a caller's own passes, as the engine has one: it measures them. Not
 // thread-safe, and nothing blocks.
@@ -786,6 +786,8 @@ int32_t pyg_thread_tuner_begin(pyg_thread_tuner * tuner, uint32_t n_tokens);
 // `own_seconds`: CPU time of the calling thread, which is one of the compute threads.
 void pyg_thread_tuner_measured(pyg_thread_tuner * tuner, uint32_t n_tokens, double seconds, double own_seconds);
 void pyg_thread_tuner_abandoned(pyg_thread_tuner * tuner);
+
+// --- Wakers: notify an event loop, or one thread with many requests, which requests are ready ------------
 
 typedef struct pyg_waker pyg_waker;
 

@@ -19,18 +19,6 @@
 #    include <malloc.h>
 #endif
 
-#include <pthread.h>
-
-#ifdef __GLIBC__
-#    include <malloc.h>
-#endif
-
-#include <pthread.h>
-
-#ifdef __GLIBC__
-#    include <malloc.h>
-#endif
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

@@ -34,7 +34,7 @@ class ToolCall(Record):
 
     def __post_init__(self, _types: Mapping[str, Any] | None) -> None:
         """Keep the types, which are no field, so that tools which convert dataclasses to JSON do not see them."""
-        object.__setattr__(self, "_own_types", _types)
+        object.__setattr__(self, "_types", _types)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class ToolCall(Record):
                 argument has the wrong type.
         """
         arguments = json_object(f"the arguments of the call to {self.name}", self.arguments_text)
-        types: Mapping[str, Any] | None = vars(self)["_own_types"]
+        types: Mapping[str, Any] | None = vars(self)["_types"]
         if types is None:
             return arguments
         return {name: self._as_its_type(name, value, types) for name, value in arguments.items()}

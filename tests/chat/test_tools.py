@@ -239,6 +239,17 @@ def test_bad_tools(given: Any, message: str) -> None:
 
 
 @pytest.mark.slow
+def test_other_libraries_names_of_a_calls_parts_get_a_hint() -> None:
+    call: Any = tools.tool_from_function(get_weather).call("1", '{"city": "Paris"}')
+    hint = r"\.name and \.arguments are its own attributes"
+    for name in ("function", "args"):
+        with pytest.raises(AttributeError, match=hint):
+            getattr(call, name)
+    with pytest.raises(TypeError, match=hint):
+        call["function"]
+    assert dataclasses.asdict(call).keys() == {"id", "name", "arguments_text"}
+
+
 def test_a_call_goes_back_as_it_came() -> None:
     call = tools.tool_from_function(get_weather).call("abc", '{"city":  "Rome"}')
     assert call.to_dict() == {
