@@ -299,6 +299,16 @@ def test_a_template_without_tools_calls_them_too(llm: pyggml.LLM) -> None:
     assert isinstance(get_weather(**call.arguments), str)
 
 
+def is_cut(arguments_text: str) -> bool:
+    if not arguments_text.strip():
+        return False
+    try:
+        json.loads(arguments_text)
+    except ValueError:
+        return True
+    return False
+
+
 def test_a_call_that_is_cut(tagged: pyggml.LLM) -> None:
     bias = call_bias(OPENINGS[0])
     template = TEMPLATES / "Qwen-Qwen2.5-7B-Instruct.jinja"
@@ -315,12 +325,14 @@ def test_a_call_that_is_cut(tagged: pyggml.LLM) -> None:
         assert answer.finish_reason == "length"
         assert "<tool_call>" not in answer.message.content
         for call in answer.message.tool_calls:
+            if not is_cut(call.arguments_text):  # before the arguments, or between them and the end of the call
+                assert set(call.arguments) <= {"city", "days", "unit"}
+                continue
             cut_inside += 1
             with pytest.raises(InvalidParameterError, match="cut off by max_tokens or a stop string, perhaps"):
                 _ = call.arguments
-            if call.arguments_text.strip():  # without any, the history has a call without arguments
-                with pytest.raises(InvalidParameterError, match=r"messages\[1\].tool_calls\[0\].function.arguments"):
-                    tagged.chat([user(SKY), answer.message])
+            with pytest.raises(InvalidParameterError, match=r"messages\[1\].tool_calls\[0\].function.arguments"):
+                tagged.chat([user(SKY), answer.message])
     assert cut_inside
 
 
