@@ -127,6 +127,7 @@ LISTS = {
 }
 
 
+@pytest.mark.slow_except("punishment", "empty table", "rulers", "zeros", "refrain")
 @pytest.mark.parametrize("name", LISTS)
 def test_text_that_may_repeat_is_not_cut(llm: pyggml.LLM, name: str) -> None:
     lines = LISTS[name].splitlines(keepends=True)

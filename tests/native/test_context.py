@@ -396,13 +396,17 @@ class TestSequences:
             assert close_to(single, whole)
 
 
+@pytest.fixture(scope="module", params=["tiny", "mamba"])
+def model(request: pytest.FixtureRequest) -> Model:
+    model: Model = request.getfixturevalue(request.param)
+    return model
+
+
 class TestStates:
     """Saved states are restored."""
 
-    @pytest.mark.parametrize("kind", ["tiny", "mamba"])
     @pytest.mark.parametrize("seq_id", [None, 1])
-    def test_restored_logits_are_the_same(self, kind: str, seq_id: int | None, request: Any) -> None:
-        model = request.getfixturevalue(kind)
+    def test_restored_logits_are_the_same(self, model: Model, seq_id: int | None) -> None:
         with Context(model, n_ctx=256, n_seq_max=2, n_threads=1) as context:
             context.decode(PROMPT, seq_id=1, output="none")
             state = context.state_save(seq_id)

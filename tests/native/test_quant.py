@@ -219,11 +219,12 @@ def test_refused_importances(imatrix: npt.ArrayLike, words: str) -> None:
             quantize(normal(), type, imatrix)
 
 
-def test_odd_importances_do_no_harm() -> None:
+@pytest.mark.slow_except("Q4_0", "Q4_K", "Q6_K", "IQ4_NL")
+@pytest.mark.parametrize("type", QUANTIZED, ids=lambda type: type.name)
+def test_odd_importances_do_no_harm(type: GGMLType) -> None:
     for weights in (np.zeros(512), np.full(512, 1e-42), np.full(512, 1e20), np.eye(1, 512)[0]):
-        for type in QUANTIZED:
-            decoded = dequantize(quantize(normal((1, 512)), type, weights), type, (1, 512))
-            assert np.isfinite(decoded).all()
+        decoded = dequantize(quantize(normal((1, 512)), type, weights), type, (1, 512))
+        assert np.isfinite(decoded).all()
 
 
 @pytest.mark.parametrize("type", UNCONVERTIBLE, ids=lambda type: type.name)
