@@ -27,7 +27,7 @@ VENDOR_FILES = $(filter-out vendor/llama.cpp,$(wildcard vendor/*.*))
 # Install the package in place, with one of its extras and the C++ tests.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all test-real ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults faults-sweep soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all test-real test-clients ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults faults-sweep soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -52,6 +52,9 @@ test-all: test ## run all tests: the same, and then the slow ones, except those 
 test-real: build ## fetch two published models into the user's cache (331 MB, once), and run the tests on them
 	models=$$($(BIN)/python tools/real_models.py) && PYGGML_TEST_MODELS="$$models" $(BIN)/python -m pytest \
 		tests/published_models tests/loading/test_published_models.py
+
+test-clients: build ## test clients that pin others' packages, each in an environment of its own (NOX_ARGS="-s 'client(instructor)'")
+	$(BIN)/nox $(NOX_ARGS)
 
 ray-test: build ## run the tests of jobs and servers on Ray, alone, because Ray's processes time out on a busy machine
 	$(PIP) install --quiet --editable '.[ray]'

@@ -29,6 +29,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 
+collect_ignore = ["clients"]  # noxfile.py runs them in other environments
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     sweeps.mark_slow(items, config)

@@ -98,3 +98,12 @@ def test_the_table_of_paths_is_that_of_the_application() -> None:
     assert listed <= there
     said = {*re.findall(r"/[\w/-]*(?:\.json)?", TEXT)}
     assert there <= said
+
+
+def test_the_versions_of_clients_are_those_of_the_tests() -> None:
+    table = TEXT.partition("The tests use these clients")[2].partition("\n\n")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| ([a-z-]+) \| (\d[\d.]*\d)", table, re.MULTILINE)
+    assert len(rows) >= 6
+    required = (ROOT / "pyproject.toml").read_text()
+    for name, version in rows:
+        assert re.search(rf'"{name}(\[\w+\])?>={re.escape(version)}["; ]', required), f"{name} {version}"

@@ -1,4 +1,7 @@
-"""Frameworks that speak OpenAI's API against the running server: LangChain, Instructor and Pydantic AI."""
+"""Frameworks that speak OpenAI's API against the running server: LangChain and Pydantic AI.
+
+Instructor is tested in ``tests/clients``.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import instructor
 import numpy as np
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI
 from pydantic_ai import Agent, NativeOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -92,37 +94,6 @@ def test_langchain_embeds(url: str) -> None:
     documents = embeddings.embed_documents(["a dog", "a cat"])
     assert len(documents) == 2
     np.testing.assert_allclose(embeddings.embed_query("a dog"), documents[0], atol=1e-5)
-
-
-@pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
-def test_instructor(mode: instructor.Mode, url: str) -> None:
-    with OpenAI(base_url=url, api_key="none", max_retries=0) as client:
-        asked: Any = {
-            "model": "default",
-            "messages": [{"role": "user", "content": "A pet as JSON"}],
-            "max_retries": 0,
-            "max_tokens": 300,
-            "extra_body": EAGER,
-        }
-        found = instructor.from_openai(client, mode=mode).chat.completions.create(response_model=Pet, **asked)
-    assert isinstance(found, Pet)
-
-
-def test_instructor_in_pieces(url: str) -> None:
-    async def main() -> list[Any]:
-        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
-            patched = instructor.from_openai(client, mode=instructor.Mode.TOOLS)
-            pieces = patched.chat.completions.create_partial(
-                model="default",
-                messages=[{"role": "user", "content": "A pet as JSON"}],
-                response_model=Pet,
-                max_tokens=300,
-                extra_body=EAGER,
-            )
-            return [each async for each in pieces]
-
-    *_, last = asyncio.run(main())
-    assert (last.kind in ("cat", "dog"), isinstance(last.tame, bool)) == (True, True)
 
 
 @pytest.mark.slow_except("NativeOutput")
