@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from pyggml._native.model import Progress
 from pyggml.chat.request import ChatTemplate
 from pyggml.options import All, Auto, QueueFull, RopeScaling, SplitMode
+from pyggml.progress import ProgressOption
 from pyggml.sampling import Grammar
 
 class LoadKeywords(TypedDict, total=False):
@@ -39,7 +39,7 @@ class LoadKeywords(TypedDict, total=False):
     backend_sampling: bool
     max_queue: int | None
     queue_full: QueueFull
-    progress: Progress | None
+    progress: ProgressOption
     outtype: str
     chat_template: str | os.PathLike[str] | None
     isolate: bool

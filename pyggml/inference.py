@@ -25,6 +25,7 @@ from pyggml.importer.convert import Accept
 from pyggml.llm import LLM
 from pyggml.model_loader import model_file
 from pyggml.options import LoadOptions
+from pyggml.progress import progress_bar, source_name
 from pyggml.source import Source
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class FamilyModel(LLM):
     def family_of(cls, match: Match, path: Path) -> Family:
         """Return the family detected from a model's metadata, which must be one that this class accepts.
 
+        Args:
+            match: the detected family.
+            path: the model's file, for messages.
+
         Raises:
             ArchitectureMismatchError: the class does not accept the model's family.
             TokenizerError: the architecture is right, but the vocabulary belongs to another family.
@@ -77,6 +82,9 @@ class FamilyModel(LLM):
     @classmethod
     def accept(cls, path: Path) -> None:
         """Refuse a model of another family, reading only the file's metadata.
+
+        Args:
+            path: the model's file.
 
         Raises:
             ArchitectureMismatchError, TokenizerError: as :meth:`family_of`.
@@ -116,7 +124,11 @@ class Inference(Factories):
     """
 
     def __init__(self, device: str | Sequence[str] = "auto") -> None:
-        """Select devices by name, as for :func:`pyggml.load`. They are opened when a model is loaded."""
+        """Select devices by name, as for :func:`pyggml.load`. They are opened when a model is loaded.
+
+        Args:
+            device: the devices' names, as for :func:`pyggml.load`.
+        """
         self.device = device
 
     @classmethod
@@ -128,6 +140,9 @@ class Inference(Factories):
     def cuda(cls, index: int = 0) -> Self:
         """Use an NVIDIA GPU.
 
+        Args:
+            index: index of the GPU, from 0.
+
         Raises:
             DeviceError: this build or this machine has no such GPU.
             InvalidParameterError: the index is not an integer of at least 0.
@@ -136,12 +151,20 @@ class Inference(Factories):
 
     @classmethod
     def metal(cls, index: int = 0) -> Self:
-        """Use Apple's GPU. Errors as :meth:`cuda`."""
+        """Use Apple's GPU. Errors as :meth:`cuda`.
+
+        Args:
+            index: index of the GPU, from 0.
+        """
         return cls._gpu("metal", index)
 
     @classmethod
     def gpu(cls, index: int = 0) -> Self:
-        """Use a GPU of any kind that this build supports. Errors as :meth:`cuda`."""
+        """Use a GPU of any kind that this build supports. Errors as :meth:`cuda`.
+
+        Args:
+            index: index of the GPU, from 0.
+        """
         return cls._gpu("gpu", index)
 
     @classmethod
@@ -152,10 +175,18 @@ class Inference(Factories):
     def use_auto(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> LLM:
-        """Load any model, as the class for its family, or as a plain LLM if there is no such class."""
+        """Load any model, as the class for its family, or as a plain LLM if there is no such class.
+
+        Args:
+            model_path: path of a ``.gguf`` file, or any other source that :func:`pyggml.load` takes.
+            tokenizer_path: a ``tokenizer.json``, a ``tokenizer.model``, or a directory with one; None: the one in the
+                model's file.
+            **load_options: the other parameters of :func:`pyggml.load`.
+        """
         _require_known(load_options)
         outtype = load_options.get("outtype", "auto")
-        path = model_file(model_path, load_options.get("progress"), tokenizer_path, outtype=outtype)
+        with progress_bar(f"Loading {source_name(model_path)}", load_options.get("progress")) as progress:
+            path = model_file(model_path, progress, tokenizer_path, outtype=outtype)
         kind = families.kind_of(_match(path).family)
         options: LoadKeywords = {**load_options, "outtype": "auto"}  # it is a GGUF file now
         return self._open(LLM if kind is None else CLASSES[kind.name], path, tokenizer_path, options)
@@ -219,7 +250,8 @@ def _method_for(kind: type[FamilyModel]) -> Callable[..., LLM]:
     ) -> LLM:
         return self._open(kind, model_path, tokenizer_path, load_options)
 
-    use.__name__, use.__qualname__, use.__doc__ = kind.factory, f"Inference.{kind.factory}", kind.__doc__
+    use.__name__, use.__qualname__ = kind.factory, f"Inference.{kind.factory}"
+    use.__doc__ = f"Load {kind.kind}.\n\nArgs as :meth:`use_auto`.\n"
     use.__annotations__["return"] = kind.__name__
     return use
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -45,6 +46,7 @@ from pyggml.memory.search import DeviceMemory
 from pyggml.options import LoadOptions
 from pyggml.options.chat_defaults import chat_defaults, with_defaults
 from pyggml.options.recommended import recommended
+from pyggml.progress import progress_bar, source_name
 from pyggml.tokenizer.hugging_face import tokenizer_for
 from pyggml.types import Completion, EngineStats, SamplingParams
 from pyggml.units import percent_text
@@ -70,7 +72,7 @@ class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
         n_parallel: maximum number of requests in a batch.
         memory: memory used by model and context on each device, main memory first; () if the model does not generate,
             since its contexts are created on demand.
-        family: the model's :class:`~pyggml.families.Family`.
+        family: the model's :class:`~pyggml.Family`.
         stop_tokens: token id -> text of each token that ends a generation, the family's most common one first.
         recommended_sampling: SamplingParams recommended by the model's authors, from ``generation_config.json`` or
             ``general.sampling.*``; None: no recommendation. The default of chats, not of completions.
@@ -91,12 +93,14 @@ class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
             self._start(model_loader.take_over(source, options), options)
             return
         isolated: Isolated | None = None
-        if options.isolate:
-            path, tokenizer = model_loader.fetch_file(source, options, self._acceptance())
-            isolated = Isolated(path, options)
-            opened = model_loader.Opened(isolated.model, tokenizer, isolated.n_ctx)
-        else:
-            opened = model_loader.open_model(source, options, self._acceptance())
+        with progress_bar(f"Loading {source_name(source)}", options.progress) as progress:
+            options = replace(options, progress=progress)
+            if options.isolate:
+                path, tokenizer = model_loader.fetch_file(source, options, self._acceptance())
+                isolated = Isolated(path, options)
+                opened = model_loader.Opened(isolated.model, tokenizer, isolated.n_ctx)
+            else:
+                opened = model_loader.open_model(source, options, self._acceptance())
         try:
             self._start(opened, options, isolated)
         except BaseException:
@@ -247,16 +251,13 @@ class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
     ) -> str | Completion:
         """Generate at most ``sample_len`` tokens greedily. Cancelling the task cancels the generation.
 
-        Each call has a context of its own: nothing carries over from one to the next.
+        Each call has a context of its own: nothing carries over from one to the next. Errors as :meth:`generate`.
 
         Args:
             prompt: as for :meth:`generate`.
             sample_len: maximum number of tokens.
             parse_special: as for :meth:`generate`.
             completion: return the Completion, with its finish reason and token counts, instead of only the text.
-
-        Raises:
-            As :meth:`generate`.
         """
         is_whole = flag("completion", completion)
         result = await self.agenerate(prompt, parse_special=parse_special, max_tokens=sample_len)
@@ -265,7 +266,11 @@ class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
     def logits(self, prompt: Prompt, *, parse_special: bool = True) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.
 
-        ``parse_special`` and errors as for :meth:`generate`.
+        Errors as :meth:`generate`.
+
+        Args:
+            prompt: as for :meth:`generate`.
+            parse_special: as for :meth:`generate`.
         """
         return self._engine.logits(prompt_ids(prompt, self.tokenizer, parse_special), waits=self._waits_for_capacity)
 
@@ -402,12 +407,12 @@ class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
 
     @with_hints("encoding")
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Convert text to token ids; see :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`."""
+        """Convert text to token ids. Args and errors as :meth:`Tokenizer.encode <pyggml.Tokenizer.encode>`."""
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     @with_hints("decoding")
     def detokenize(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
-        """Convert token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
+        """Convert token ids to text. Args and errors as :meth:`Tokenizer.decode <pyggml.Tokenizer.decode>`."""
         return self.tokenizer.decode(token_ids, remove_special=remove_special, unparse_special=unparse_special)
 
     def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyggml._core.fields import fields_of
-from pyggml._native.model import Model, Progress
+from pyggml._native.model import Model
 from pyggml._native.placement import Placement, resolve_placement
 from pyggml.chat.template_selection import require_template_file
 from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
@@ -19,6 +19,7 @@ from pyggml.importer.encoding import require_outtype
 from pyggml.memory.estimate import require_memory, resolve
 from pyggml.memory.planner import Planner
 from pyggml.options import LoadOptions, PlacementOptions
+from pyggml.progress import Progress
 from pyggml.remote import connected
 from pyggml.source import Source, identify
 from pyggml.tokenizer import Tokenizer
@@ -57,9 +58,9 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     tokenizer = _require_files(source, options)
     with connected(options.rpc, options.rpc_key) as devices_of_hosts:
         placement = resolve_placement(options, devices_of_hosts)
-        path = model_file(source, options.progress, tokenizer, accept, options.outtype)
+        path = model_file(source, options.progress or None, tokenizer, accept, options.outtype)
         n_ctx, placement = _plan(path, options, placement)
-        model = Model(path, placement=placement, progress=options.progress)
+        model = Model(path, placement=placement, progress=options.progress or None)
         return Opened(model, tokenizer, n_ctx)
 
 
@@ -69,7 +70,7 @@ def fetch_file(source: Source, options: LoadOptions, accept: Accept | None = Non
     Args and errors as :func:`open_model`.
     """
     tokenizer = _require_files(source, options)
-    return model_file(source, options.progress, tokenizer, accept, options.outtype), tokenizer
+    return model_file(source, options.progress or None, tokenizer, accept, options.outtype), tokenizer
 
 
 def take_over(model: Model, options: LoadOptions) -> Opened:

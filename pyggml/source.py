@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pyggml import hub
 from pyggml._core.checks import callback, is_path
-from pyggml._native.model import Progress
 from pyggml.errors import InvalidParameterError, ModelNotFoundError
 from pyggml.files.model_files import ModelFiles, model_at
+from pyggml.progress import Progress
 
 #: The model that ships with the package: a demonstration, not an assistant.
 SHIPPED_MODEL = Path(__file__).parent / "assets" / "pyggml-demo-q8_0.gguf"

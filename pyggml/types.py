@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -9,6 +10,7 @@ from pyggml._core import json_forms
 from pyggml._core.cached_property import cached_property
 from pyggml._core.checks import shown
 from pyggml._core.hints import hints
+from pyggml._core.html_forms import HTMLReady, Section
 from pyggml._core.json_forms import JSONReady, NamesTokens, Origin, Result
 from pyggml._core.json_forms import TextOffsets as TextOffsets
 from pyggml.errors import OutputParsingError
@@ -16,6 +18,7 @@ from pyggml.options.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
 from pyggml.options.sampling import Grammar as Grammar
 from pyggml.options.sampling import SamplingParams as SamplingParams
 from pyggml.schema.typed_values import parse_output
+from pyggml.units import seconds_text
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "timeout"]
 
@@ -61,7 +64,12 @@ class Timings(JSONReady):
 
 
 class TokenLogprob(NamedTuple):
-    """A token and the natural logarithm of its probability. ``llm.tokenizer.piece(token_id)`` gives its bytes."""
+    """A token and the natural logarithm of its probability. ``llm.tokenizer.piece(token_id)`` gives its bytes.
+
+    Attributes:
+        token_id: the token.
+        logprob: the natural logarithm of its probability.
+    """
 
     token_id: int
     logprob: float
@@ -82,8 +90,8 @@ class TokenLogprobs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Completion(Result):
-    """A finished generation.
+class Completion(HTMLReady, Result):
+    """A finished generation. A notebook shows its text, how it ended, token counts and speed.
 
     Attributes:
         text: the generated text, without stop tokens or stop strings.
@@ -149,6 +157,26 @@ class Completion(Result):
     def _content(self) -> str:
         """The text that follows the requested form."""
         return self.text
+
+    def _html_sections(self) -> Iterator[Section]:
+        yield Section(text=self._content)
+        yield Section(rows=tuple(self._facts()))
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        """Names and values of what a notebook shows below the text."""
+        yield "finish reason", f"{self.finish_reason}{self._stop_detail()}"
+        cached = f", {self.cached_tokens:,} from the cache" if self.cached_tokens else ""
+        yield "tokens", f"{len(self.token_ids):,} generated, {self.prompt_tokens:,} in the prompt{cached}"
+        if self.timings.tokens_per_s:
+            speed = f"{self.timings.tokens_per_s:,.1f} tokens/s after it"
+            yield "time", f"{seconds_text(self.timings.ttft_s)} to the first token, {speed}"
+
+    def _stop_detail(self) -> str:
+        if self.stop_reason is None:
+            return ""
+        if isinstance(self.stop_reason, int):
+            return f" (token {self.stop_reason})"
+        return f" ({self.stop_reason!r})" if self.finish_reason == "stop" else f" ({self.stop_reason})"
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
         return _text_choice(self, tokenizer)

@@ -30,9 +30,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from pyggml._native.model import Progress
 from pyggml.chat.request import ChatTemplate
 from pyggml.options import All, Auto, QueueFull, RopeScaling, SplitMode
+from pyggml.progress import ProgressOption
 from pyggml.sampling import Grammar
 """
 #: Name -> the class whose fields become keywords, and the fields that do not.

@@ -18,14 +18,13 @@ from pyggml._core.owner import ClosableOwner
 from pyggml._native.placement import Placement, resolve_placement
 from pyggml._native.placement_options import PlacementOptions
 from pyggml._native.vocab import Vocab
+from pyggml.progress import Progress
 from pyggml.units import size_label
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from pyggml._core.ffi import CData
-
-Progress = Callable[[float], bool | None]
 
 #: Metadata key of a checkpoint's whole ``tokenizer.json`` as text, from the GGUF specification (docs/gguf.md of ggml).
 TOKENIZER_JSON = "tokenizer.huggingface.json"
@@ -87,7 +86,7 @@ class Model(ClosableOwner):
             path: the file; for a split set the first file, which loads the others.
             device: as for :func:`pyggml.load`.
             n_gpu_layers: layers to put on the GPU; -1: all of them.
-            placement: the devices of the model, from :func:`pyggml._native.placement.resolve_placement`; it replaces
+            placement: the devices of the model, from ``resolve_placement``; it replaces
                 ``device`` and ``n_gpu_layers``.
             use_mmap: map the weights from the file instead of reading them: faster, and shared between
                 processes. Files with a ``general.alignment`` below 32 are always read.
@@ -128,7 +127,12 @@ class Model(ClosableOwner):
 
     @classmethod
     def from_handle(cls, path: str | os.PathLike[str], handle: CData) -> Self:
-        """Create a model that owns an existing ``pyg_model *``."""
+        """Create a model that owns an existing ``pyg_model *``.
+
+        Args:
+            path: the file's path, for messages and ``path``.
+            handle: the native model, *owned* by the result.
+        """
         model = cls.__new__(cls)
         model.path = os.fsdecode(path)
         model.placement = Placement()
@@ -178,11 +182,15 @@ class Model(ClosableOwner):
 
     @property
     def tokenizer_json(self) -> bytes | None:
-        """The checkpoint's ``tokenizer.json``, if the file has it (:data:`TOKENIZER_JSON`); a new copy each time."""
+        """The checkpoint's ``tokenizer.json``, if the file has it in ``tokenizer.huggingface.json``; a new copy."""
         return next((value for _, value in self._metadata_pairs(lambda key: key == TOKENIZER_JSON)), None)
 
     def chat_template(self, name: str | None = None) -> str | None:
-        """Return the Jinja chat template called ``name``, or the default one; None if the file has none."""
+        """Return the Jinja chat template called ``name``, or the default one; None if the file has none.
+
+        Args:
+            name: the name of a template in the file; None: the default one.
+        """
         wanted = ffi.NULL if name is None else c_string("name", name)
         text = c_calls.call_for_text(lib.pyg_model_chat_template, self._handle, wanted)
         return None if text is None else text.decode(errors="replace")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyggml
 from pyggml.batch import output
@@ -28,6 +28,7 @@ from pyggml.batch.row_processor import (
 )
 from pyggml.batch.rows import InvalidRow, Row, Rows, is_parquet, require_pyarrow, require_writable
 from pyggml.options import BATCH_N_PARALLEL, LoadOptions, fields_of, hints, require_known
+from pyggml.progress import progress_bar
 
 #: Options of load that affect only speed, not answers.
 _SPEED_OPTIONS = (
@@ -89,6 +90,10 @@ class BatchReport(BatchProgress):
     path: Path
 
 
+#: The parameter ``progress`` of :func:`run`.
+BatchProgressOption = Callable[[BatchProgress], object] | Literal[False] | None
+
+
 class Job(contextlib.AbstractContextManager["Job"]):
     """A running job: its rows, the names of their fields, and its journal, which closing the job keeps."""
 
@@ -104,7 +109,18 @@ class Job(contextlib.AbstractContextManager["Job"]):
         strict: bool = False,
         progress: Callable[[BatchProgress], object] | None = None,
     ) -> None:
-        """Start or resume a job; arguments as for :func:`run`, with the ``job_id`` of :func:`job_id`."""
+        """Start or resume a job; arguments as for :func:`run`, with the ``job_id`` of :func:`job_id`.
+
+        Args:
+            rows: the rows.
+            out: the file of answers.
+            job_id: the result of :func:`job_id`, which a resumed job must have, too.
+            names: names of the rows' fields.
+            overwrite: as for :func:`run`.
+            restart: as for :func:`run`.
+            strict: as for :func:`run`.
+            progress: as for :func:`run`.
+        """
         self.rows, self.names = rows, names
         self._out, self._progress, self._strict = out, progress, strict
         journal = out.with_name(f"{out.name}.part")
@@ -127,6 +143,10 @@ class Job(contextlib.AbstractContextManager["Job"]):
 
     def add(self, index: int, answer: dict[str, Any]) -> None:
         """Append the answer to a row to the journal, and report progress.
+
+        Args:
+            index: the row's index, from 0.
+            answer: the fields of the answer.
 
         Raises:
             InferError: the row failed, and the job is strict.
@@ -179,7 +199,7 @@ def run(
     overwrite: bool = False,
     restart: bool = False,
     strict: bool = False,
-    progress: Callable[[BatchProgress], object] | None = None,
+    progress: BatchProgressOption = None,
     **load: Any,
 ) -> BatchReport:
     """Answer every row of a file, and write a file of answers in the same order.
@@ -204,7 +224,7 @@ def run(
         overwrite: replace ``out`` if it exists.
         restart: discard the journal of an earlier run.
         strict: raise at the first row that fails, instead of writing its error; the journal keeps the other answers.
-        progress: called with a BatchProgress after each row.
+        progress: called with a BatchProgress after each row. None: a bar in a notebook; False: no bar.
         **load: options of :func:`pyggml.load`; ``n_parallel`` defaults to 16.
 
     Raises:
@@ -218,12 +238,19 @@ def run(
     require_load_options(load, run)
     rows, names = Rows(source), FieldNames(prompt, messages, "params", column)
     identity = job_id(model, params, load)
-    with Job(
-        rows, Path(out), identity, names, overwrite=overwrite, restart=restart, strict=strict, progress=progress
-    ) as job:
+    flags = {"overwrite": overwrite, "restart": restart, "strict": strict}
+    with _reporting(progress) as report, Job(rows, Path(out), identity, names, **flags, progress=report) as job:
         with _open_model(model, load) as llm:
             asyncio.run(_process(job, llm, params))
         return job.finish()
+
+
+@contextlib.contextmanager
+def _reporting(progress: BatchProgressOption) -> Iterator[Callable[[BatchProgress], object] | None]:
+    """Yield the caller's function, or the one that moves a bar in a notebook."""
+    with progress_bar("Answering rows", progress, counts=True) as report:
+        has_bar = progress is None and report is not None
+        yield (lambda state: report(state.n_done, state.n_rows)) if has_bar else report
 
 
 async def _process(job: Job, llm: pyggml.LLM, params: Params) -> None:
@@ -234,6 +261,10 @@ async def _process(job: Job, llm: pyggml.LLM, params: Params) -> None:
 
 def require_load_options(given: Iterable[str], function: Callable[..., object]) -> None:
     """Check the names of the options for :func:`pyggml.load` that a function for jobs was given.
+
+    Args:
+        given: the names.
+        function: the function, whose own parameters are not options.
 
     Raises:
         UnknownParameterError: one of them does not exist, such as a sampling parameter, which belongs in ``params``.
@@ -249,7 +280,13 @@ def require_load_options(given: Iterable[str], function: Callable[..., object]) 
 def job_id(
     model: str | os.PathLike[str] | pyggml.LLM | None, params: Params, load: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the part of a job's identity that its input lacks: model, model file, sampling parameters and options."""
+    """Return the part of a job's identity that its input lacks: model, model file, sampling parameters and options.
+
+    Args:
+        model: as for :func:`run`.
+        params: as for :func:`run`.
+        load: options of :func:`pyggml.load`.
+    """
     source = model.source if isinstance(model, pyggml.LLM) else model
     found: list[Any] = [None if source is None else str(source)]
     with contextlib.suppress(OSError, TypeError):

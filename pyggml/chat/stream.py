@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyggml._core.json_forms import changed
 from pyggml.chat import ChatParser, ChatPrompt
 from pyggml.chat.request import ChatRequest
-from pyggml.chat.types import ChatChunk, ChatCompletion, ChatMessage, ToolCall, json_object
+from pyggml.chat.types import ChatChunk, ChatCompletion, ChatMessage, ToolCall, call_text, json_object
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.request import Request
 from pyggml.generation.stream import BaseStream, ChunkBuilder
@@ -27,6 +27,7 @@ class ChatChunkBuilder(ChunkBuilder):
         self._pending = pending
         self._parser: ChatParser | None = None
         self._message = ChatMessage()  # once the answer has ended
+        self._displays_reasoning = False
 
     def is_slow(self, token_ids: list[int]) -> bool:
         """Return True for many tokens: their text is parsed character by character; see :meth:`ChatParser.feed`."""
@@ -53,6 +54,19 @@ class ChatChunkBuilder(ChunkBuilder):
             self._message = self._parser.message
         return super().append(chunk)
 
+    def text_to_display(self, chunk: Chunk) -> str:
+        """Return the reasoning, an empty line, the content, and at the end the tool calls."""
+        assert isinstance(chunk, ChatChunk)
+        text = chunk.reasoning_content
+        self._displays_reasoning |= bool(text)
+        if chunk.content:
+            text += "\n\n" * self._displays_reasoning + chunk.content
+            self._displays_reasoning = False
+        if chunk.finish_reason is not None and (calls := self._calls()):
+            text += "\n" * bool(self._message.content or self._message.reasoning_content)
+            text += "\n".join(map(call_text, calls))
+        return text
+
     def cancel(self) -> ChatChunk:
         """End an unfinished answer as cancelled, and return the last chunk."""
         if not isinstance(self._last, ChatChunk):
@@ -63,11 +77,12 @@ class ChatChunkBuilder(ChunkBuilder):
 
     def completion(self, request: Request | None) -> ChatCompletion:
         """Build the completion of an answer that has ended; without a request, an empty, cancelled one."""
-        message = self._message
-        calls = message.tool_calls[: 1 if self._pending.conversation.may_call_once else None]
-        calls = tuple(map(self._typed, calls))
-        message = dataclasses.replace(message, tool_calls=calls)
+        message = dataclasses.replace(self._message, tool_calls=tuple(map(self._typed, self._calls())))
         return ChatCompletion(**vars(super().completion(request)), message=message)
+
+    def _calls(self) -> Sequence[ToolCall]:
+        """The calls of an answer that has ended."""
+        return self._message.tool_calls[: 1 if self._pending.conversation.may_call_once else None]
 
     def _begin(self) -> ChatParser:
         prompt, tokenizer = self._pending.prompt, self._pending.tokenizer
@@ -85,7 +100,12 @@ class ChatStream(BaseStream[ChatChunk, ChatCompletion]):
     """A running answer as an iterator of ChatChunks; otherwise as any :class:`~pyggml.Stream`."""
 
     def __init__(self, pending: ChatRequest, request: Request) -> None:
-        """Read a request, which was submitted as ``pending``."""
+        """Read a request, which was submitted as ``pending``.
+
+        Args:
+            pending: the request as it was prepared: conversation, parameters, tokenizer.
+            request: the same request in flight.
+        """
         super().__init__(request, ChatChunkBuilder(pending), pending.min_tokens)
 
 

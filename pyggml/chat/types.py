@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar
 
 from pyggml._core import json_forms
 from pyggml._core.hints import Hints, Record, hints
+from pyggml._core.html_forms import Section
 from pyggml._core.json_forms import NamesTokens
 from pyggml.errors import InvalidParameterError
 from pyggml.schema.typed_values import as_type
@@ -166,7 +167,8 @@ class ChatAbilities:
 class ChatCompletion(Completion):
     """A finished answer: a Completion, whose ``text`` is the model's raw output, and the message parsed from it.
 
-    ``finish_reason`` is "tool_calls" if the model ended its turn with tool calls.
+    ``finish_reason`` is "tool_calls" if the model ended its turn with tool calls. A notebook shows the message, with
+    tool calls and folded reasoning, and the facts of a Completion.
 
     Attributes:
         message: the answer.
@@ -180,6 +182,16 @@ class ChatCompletion(Completion):
     @property
     def _content(self) -> str:
         return self.message.content
+
+    def _html_sections(self) -> Iterator[Section]:
+        if self.message.reasoning_content:
+            yield Section("Reasoning", text=self.message.reasoning_content, is_folded=True)
+        yield from super()._html_sections()
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        for call in self.message.tool_calls:
+            yield "tool call", call_text(call)
+        yield from super()._facts()
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
         message = self.message.to_dict()
@@ -230,6 +242,11 @@ def _choice(
         "logprobs": json_forms.chat_logprobs(result.logprobs, tokenizer),
         **json_forms.end(result.finish_reason, result.stop_reason),
     }
+
+
+def call_text(call: ToolCall) -> str:
+    """Return a call as users read it: ``get_weather({"city": "Oslo"})``."""
+    return f"{call.name}({call.arguments_text})"
 
 
 def json_object(what: str, text: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from pyggml import families
-from pyggml._native.model import Model, Progress
+from pyggml._native.model import Model
 from pyggml.chat.template_selection import missing_template_advice
 from pyggml.diagnostics._facts import ModelFacts, Problems
 from pyggml.diagnostics._gguf import read_gguf
@@ -24,6 +24,7 @@ from pyggml.diagnostics.report import (
 from pyggml.families import Variant
 from pyggml.memory.llm_context import default_n_ctx, generates, n_ctx_limit
 from pyggml.options.recommended import recommended
+from pyggml.progress import ProgressOption, shows_progress
 from pyggml.quant import GGMLType
 from pyggml.source import Source, identify
 from pyggml.types import SamplingParams
@@ -33,7 +34,8 @@ from pyggml.units import bits_per_weight
 _LOADS_WITH = frozenset({"template-unreadable", "template-fails", "bad-token-id"})
 
 
-def inspect(source: Source = None, progress: Progress | None = None) -> ModelReport:
+@shows_progress("Downloading {}")
+def inspect(source: Source = None, progress: ProgressOption = None) -> ModelReport:
     """Report a model's properties and problems, and the plan for loading it.
 
     Reads only metadata, so 100 GB take no longer than 100 MB. A broken model also gets a report with its problems,
@@ -42,7 +44,8 @@ def inspect(source: Source = None, progress: Progress | None = None) -> ModelRep
     Args:
         source: path of a ``.gguf`` file (the first of a split set), or of a Hugging Face directory; or a reference,
             ``hf:org/repo``, which is downloaded first, weights and all. None: the model that ships with pyggml.
-        progress: called with 0 to 1 during a download; returning False stops it.
+        progress: called with 0 to 1 during a download; returning False stops it. None: a bar in a notebook; False:
+            no bar.
 
     Raises:
         ModelNotFoundError: there is no model.
@@ -52,7 +55,7 @@ def inspect(source: Source = None, progress: Progress | None = None) -> ModelRep
         EngineError: no thread can be started to check the chat template.
         DownloadError, DiskFullError, MissingPackageError: as for :func:`~pyggml.load`, with a reference.
     """
-    files = identify(source, progress)
+    files = identify(source, progress or None)
     facts = read_hugging_face(files) if files.format == "huggingface" else read_gguf(files)
     try:
         return _report(facts)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pyggml._core.html_forms import HTMLReady, Section
 from pyggml._core.json_forms import JSONReady
 from pyggml.chat.types import ChatAbilities
 from pyggml.diagnostics.sections import ReportSection, sections_of
@@ -25,7 +26,13 @@ VariantKind = Literal["", "meta", "tiny", "distilled", "quantised"]
 
 @dataclass(frozen=True)
 class FileReport:
-    """A file that holds weights: its path, its size, and the number of its tensors."""
+    """A file that holds weights: its path, its size, and the number of its tensors.
+
+    Attributes:
+        path: the file.
+        n_bytes: its size.
+        n_tensors: number of its tensors.
+    """
 
     path: Path
     n_bytes: int
@@ -38,6 +45,7 @@ class TensorShare:
 
     Attributes:
         name: what they have in common: "Q4_K", "attention" ...
+        n_tensors: number of the tensors.
         n_params: number of weights in them; in packed checkpoints, of the integers that contain the weights.
         n_bytes: size of their data.
     """
@@ -106,7 +114,12 @@ class RopeReport:
 
 @dataclass(frozen=True)
 class SpecialToken:
-    """A token with a role: its id, and its text in the vocabulary."""
+    """A token with a role: its id, and its text in the vocabulary.
+
+    Attributes:
+        id: the token's id.
+        text: its text in the vocabulary.
+    """
 
     id: int
     text: str
@@ -145,6 +158,7 @@ class TemplateReport:
     Attributes:
         source: its Jinja text.
         names: names of the model's other templates.
+        supports: the abilities of the template.
     """
 
     source: str
@@ -202,8 +216,10 @@ class LoadPlan:
 
 
 @dataclass(frozen=True)
-class ModelReport(JSONReady):
+class ModelReport(HTMLReady, JSONReady):
     """Report on a model from its metadata; see :func:`pyggml.inspect`. Unknown numbers are 0.
+
+    ``print`` shows its sections as text. A notebook shows the model and its problems, with the other sections folded.
 
     Attributes:
         path: path of the GGUF file or the directory.
@@ -307,6 +323,13 @@ class ModelReport(JSONReady):
     def sections(self) -> tuple[ReportSection, ...]:
         """Return the sections of the report as text; ``str(report)`` joins them."""
         return tuple(sections_of(self))
+
+    def _html_sections(self) -> Iterator[Section]:
+        first, *others, problems = self.sections()
+        yield Section(first.title, rows=first.rows)
+        for section in others:
+            yield Section(section.title, rows=section.rows, is_folded=True)
+        yield Section(problems.title, rows=problems.rows)
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.sections()))

@@ -32,11 +32,15 @@ class ReportSection:
     shares: tuple[TensorShare, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
 
-    def __str__(self) -> str:
+    @property
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """The shares with their sizes, and the facts."""
         total = sum(share.n_bytes for share in self.shares) or 1
-        rows = [*((share.name, _size(share.n_bytes, total)) for share in self.shares), *self.facts]
-        width = max((len(name) for name, _ in rows), default=0)
-        return "\n".join([self.title, *(f"  {name:{width}}  {text}" for name, text in rows)])
+        return (*((share.name, _size(share.n_bytes, total)) for share in self.shares), *self.facts)
+
+    def __str__(self) -> str:
+        width = max((len(name) for name, _ in self.rows), default=0)
+        return "\n".join([self.title, *(f"  {name:{width}}  {text}" for name, text in self.rows)])
 
 
 def sections_of(report: ModelReport) -> Iterator[ReportSection]:

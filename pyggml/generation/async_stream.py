@@ -52,6 +52,16 @@ class BaseAsyncStream(StreamResult[D], AsyncIterator[C], Generic[C, D]):
             pass
         return self.completion
 
+    async def display(self) -> None:
+        """Print the text as it is generated, as :meth:`Stream.display <pyggml.Stream.display>`.
+
+        Errors as :meth:`LLM.generate`.
+        """
+        async with self:
+            async for chunk in self:
+                print(self._builder.text_to_display(chunk), end="", flush=True)
+            print()
+
     @property
     def submitted_s(self) -> float | None:
         """Time of submission to the engine, by :func:`time.monotonic`; None: not submitted yet."""
@@ -158,5 +168,10 @@ class AsyncStream(BaseAsyncStream[Chunk, Completion]):
     """
 
     def __init__(self, engine: Engine, pending: PromptRequest) -> None:
-        """Prepare a stream, which submits the request when it is entered or iterated."""
+        """Prepare a stream, which submits the request when it is entered or iterated.
+
+        Args:
+            engine: the engine to submit it to.
+            pending: the request.
+        """
         super().__init__(engine, pending, ChunkBuilder(pending))

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pyggml._core.checks import INT32_MAX, UINT32_MAX, callback, flag, integer
 from pyggml._core.json_forms import changed
@@ -21,10 +21,11 @@ from pyggml.generation.engine import Engine
 from pyggml.generation.pending_request import PromptRequest
 from pyggml.generation.stream import BaseStream, D
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
+from pyggml.progress import progress_bar
 from pyggml.types import SamplingParams
 
 T = TypeVar("T")
-Progress = Callable[[int, int | None], object]
+Progress = Callable[[int, int | None], object] | Literal[False]  # False: no bar in a notebook
 
 _CAPACITY = 2**64 - 1  # tag for capacity in the queue; the other tags are indices of requests
 
@@ -52,8 +53,9 @@ class Batch(Generic[D]):
         self._make_request = make_request
         self._noun = noun
         self._n_total = len(items) if isinstance(items, Sized) else None
-        callback("progress", progress)
+        callback("progress", None if progress is False else progress)
         self._progress = progress
+        self._report: Callable[[int, int | None], object] | None = None
         self._returns_exceptions = flag("return_exceptions", return_exceptions)
         self._results: dict[int, D | InferError] = {}
 
@@ -63,14 +65,15 @@ class Batch(Generic[D]):
         Returns:
             The completions in order; with ``return_exceptions``, an InferError in the place of each that failed.
         """
-        window = _Window(engine, self._add, self._keeps)
-        try:
-            for index, item in self._items:
-                window.drain_below(2 * engine.n_parallel)
-                window.add(index, functools.partial(self._make_request, item))
-            window.drain_below(1)
-        finally:
-            window.close()
+        with self._reporting():
+            window = _Window(engine, self._add, self._keeps)
+            try:
+                for index, item in self._items:
+                    window.drain_below(2 * engine.n_parallel)
+                    window.add(index, functools.partial(self._make_request, item))
+                window.drain_below(1)
+            finally:
+                window.close()
         return self._in_order()
 
     async def arun(self, engine: Engine) -> list[Any]:
@@ -90,22 +93,28 @@ class Batch(Generic[D]):
                 else:
                     self._add(index, completion)
 
-        workers = [asyncio.create_task(work()) for _ in range(2 * engine.n_parallel)]
-        try:
-            await asyncio.gather(*workers)
-        except GeneratorExit:
-            raise  # the event loop was closed, so there is nothing to wait for
-        except BaseException:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
-            raise
+        with self._reporting():
+            workers = [asyncio.create_task(work()) for _ in range(2 * engine.n_parallel)]
+            try:
+                await asyncio.gather(*workers)
+            except GeneratorExit:
+                raise  # the event loop was closed, so there is nothing to wait for
+            except BaseException:
+                for worker in workers:
+                    worker.cancel()
+                await asyncio.gather(*workers, return_exceptions=True)
+                raise
         return self._in_order()
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        with progress_bar("Generating", self._progress, counts=True) as self._report:
+            yield
 
     def _add(self, index: int, result: D | InferError) -> None:
         self._results[index] = result
-        if self._progress is not None:
-            self._progress(len(self._results), self._n_total)
+        if self._report is not None:
+            self._report(len(self._results), self._n_total)
 
     def _keeps(self, index: int, error: Exception) -> bool:
         """Return True if an error is the result of its item; otherwise it is raised, with a note of the index."""

@@ -68,6 +68,10 @@ class ChunkBuilder:
             self._last = chunk
         return chunk
 
+    def text_to_display(self, chunk: Chunk) -> str:
+        """Return what :meth:`Stream.display` prints of a chunk, once it has been added."""
+        return chunk.text
+
     def cancel(self) -> Chunk:
         """End an unfinished generation as cancelled, and return the last chunk."""
         if self._last is None:
@@ -183,9 +187,35 @@ class BaseStream(StreamResult[D], ClosableOwner, Iterator[C], Generic[C, D]):
 
         Errors as :meth:`LLM.generate`.
         """
-        for _ in self:
-            pass
-        return self.completion
+        try:
+            for _ in self:
+                pass
+            return self.completion
+        finally:
+            self.close()  # Ctrl-C may arrive between two chunks
+
+    def display(self) -> None:
+        """Print the text as it is generated, in a notebook or a terminal, to the end; then read :attr:`completion`.
+
+        Prints only what no chunk taken before has. A chat's reasoning is followed by an empty line, and tool calls come
+        last. Ctrl-C, or interrupting the cell, cancels the generation. A stream in the last line of a cell is displayed
+        like this without the call.
+
+        Errors as :meth:`LLM.generate`.
+        """
+        try:
+            for chunk in self:
+                print(self._builder.text_to_display(chunk), end="", flush=True)
+            print()
+        finally:
+            self.close()
+
+    def _ipython_display_(self) -> None:
+        """Display the stream in a notebook or in IPython."""
+        if self._builder.ended:
+            print(repr(self))
+        else:
+            self.display()
 
     def cancel(self) -> None:
         """End the generation soon; the last chunk then has ``finish_reason="cancelled"``."""
@@ -208,5 +238,10 @@ class Stream(BaseStream[Chunk, Completion]):
     """
 
     def __init__(self, pending: PromptRequest, request: Request) -> None:
-        """Read a request, which was submitted as ``pending``."""
+        """Read a request, which was submitted as ``pending``.
+
+        Args:
+            pending: the request as it was prepared: prompt, parameters, tokenizer.
+            request: the same request in flight.
+        """
         super().__init__(request, pending.builder(), pending.min_tokens)

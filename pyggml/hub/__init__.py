@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from pyggml._native.model import Progress
 from pyggml.errors import MissingPackageError
 from pyggml.hub.cached_model import Download
 from pyggml.hub.reference import Reference, guess_reference, is_reference, parse_reference
+from pyggml.progress import ProgressOption, shows_progress
 
 __all__ = [
     "Download",
@@ -32,13 +32,14 @@ _MIN_VERSION = "1.24"  # earlier versions cannot stop a transfer over Xet
 _INSTALL = f"pip install 'huggingface_hub>={_MIN_VERSION}'"
 
 
-def fetch(source: str, progress: Progress | None = None) -> Path:
+@shows_progress("Downloading {}")
+def fetch(source: str, progress: ProgressOption = None) -> Path:
     """Download the files of a reference that are not in the cache yet.
 
     Args:
         source: the reference.
         progress: called with the fraction downloaded, 0 to 1 (over Xet on another thread). It returns False to stop;
-            complete files stay in the cache.
+            complete files stay in the cache. None: a bar in a notebook; False: no bar.
 
     Returns:
         The GGUF file (the first of a split set), or the directory of a checkpoint with the files an import needs.
@@ -55,7 +56,7 @@ def fetch(source: str, progress: Progress | None = None) -> Path:
     _require_package(reference)
     from pyggml.hub.downloader import fetch_model
 
-    return fetch_model(reference, progress)
+    return fetch_model(reference, progress or None)
 
 
 def downloads() -> list[Download]:
@@ -83,6 +84,9 @@ def remove_download(download: Download) -> int:
     """Remove one of :func:`downloads` from the cache, and return the number of bytes freed.
 
     Files that another revision shares are not removed.
+
+    Args:
+        download: one of :func:`downloads`.
     """
     from pyggml.hub.cache import remove_model
 

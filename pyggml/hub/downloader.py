@@ -17,13 +17,13 @@ from huggingface_hub import DryRunFileInfo, HfApi, constants, hf_hub_download, s
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from pyggml._core import log
-from pyggml._native.model import Progress
 from pyggml._version import __version__
 from pyggml.errors import DiskFullError, DownloadError, InvalidParameterError
 from pyggml.hub.errors import DISK_ADVICE, not_a_hub, translate_errors
 from pyggml.hub.file_selection import Files, choose
 from pyggml.hub.progress import Transfer
 from pyggml.hub.reference import Reference, is_plain_path
+from pyggml.progress import Progress
 
 # A commit hash. Other values must not become part of a path.
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pyggml._native.model import Progress
 from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.files.model_files import (
     INDEX,
@@ -20,6 +19,7 @@ from pyggml.files.model_files import (
     split_set,
 )
 from pyggml.hub.reference import Reference
+from pyggml.progress import Progress
 
 # GGUF files that are not models: multimodal projectors and importance matrices.
 _COMPANIONS = ("mmproj", "imatrix")

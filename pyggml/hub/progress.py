@@ -8,9 +8,9 @@ from typing import Any
 
 from huggingface_hub.utils import tqdm
 
-from pyggml._native.model import Progress
 from pyggml.errors import DownloadError, ModelLoadError
 from pyggml.hub.reference import Reference
+from pyggml.progress import Progress
 
 # Number of aborted downloads over Xet. Each aborts all other downloads over Xet in this process.
 _n_aborted = 0

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyggml._core.log import logger
-from pyggml._native.model import Progress
 from pyggml._version import __version__
 from pyggml.cache import cache_dir, cache_entries, cache_limit, remove_entry
 from pyggml.errors import DiskFullError, InferError, InvalidParameterError, ModelLoadError
@@ -36,6 +35,7 @@ from pyggml.importer.convert import (
 from pyggml.importer.encoding import require_outtype
 from pyggml.importer.notes import conversion_warnings
 from pyggml.importer.plan import directory_name
+from pyggml.progress import Progress
 
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
 

@@ -24,7 +24,7 @@ from pyggml._core.hints import renamed, with_hints
 from pyggml._core.json_forms import JSONReady
 from pyggml._core.log import logger
 from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
-from pyggml._native.model import TOKENIZER_JSON, Model, Progress
+from pyggml._native.model import TOKENIZER_JSON, Model
 from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
 from pyggml.files.atomic_file import PartialFile
 from pyggml.files.disk import require_disk_space, target_path
@@ -38,6 +38,7 @@ from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.type_overrides import TypeOverrides
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
 from pyggml.options.file_types import NO_IMATRIX_TYPES
+from pyggml.progress import Progress, ProgressOption, shows_progress
 from pyggml.quant import GGMLType, nbytes
 from pyggml.source import locate
 from pyggml.tokenizer.hugging_face import carried_tokenizer, tokenizer_for
@@ -85,7 +86,16 @@ class Conversion(JSONReady):
         n_bytes: int,
         notes: Iterable[str],
     ) -> Conversion:
-        """Return the result for tensors that were written with these types to a file of ``n_bytes``."""
+        """Return the result for tensors that were written with these types to a file of ``n_bytes``.
+
+        Args:
+            path: the file.
+            architecture: its architecture.
+            tensors: its tensors.
+            types: the type of each, in the same order.
+            n_bytes: size of the file.
+            notes: notes on differences from the source.
+        """
         n_params = sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in tensors)
         n_tensor_bytes = sum(nbytes(type, tensor.shape) for tensor, type in zip(tensors, types, strict=True))
         return cls(
@@ -101,11 +111,12 @@ class Conversion(JSONReady):
 
 @with_hints("converting")
 @renamed(hf_dir="source")
+@shows_progress("Converting {}")
 def convert(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     outtype: str = "auto",
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     *,
     imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
     tensor_types: Mapping[str, str] | None = None,
@@ -125,7 +136,7 @@ def convert(
         outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any type that the engine's
             quantiser supports ("q8_0", "q4_0", "q4_k_m" ...), quantised in the same pass.
         progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor;
-            returning False stops.
+            returning False stops. None: a bar in a notebook; False: no bar.
         imatrix: importances of the weights, for quantised types: from :func:`pyggml.compute_imatrix`, or a file's path.
         tensor_types: regular expression -> element type such as "q6_k", to override ``outtype`` for matching tensors.
             An expression matches anywhere in a tensor's name in the GGUF file, and the first match wins. Vectors are
@@ -146,6 +157,7 @@ def convert(
     outtype = require_outtype(outtype)
     threads, dry_run = checked_threads(n_threads), flag("dry_run", dry_run)
     target, overrides = target_path("out", out), TypeOverrides(tensor_types, keep)
+    progress = progress or None
     files = _directory_at(locate(source, progress))
     contents = read_contents(files, outtype, open_imatrix(imatrix), overrides or None)
     check_vocabulary(contents, target.name)

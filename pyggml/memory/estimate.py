@@ -1,8 +1,10 @@
 """Estimates of the memory that a model needs, and suggestions if it does not fit."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pyggml._core.fields import option_class, shared, takes
+from pyggml._core.html_forms import HTMLReady, Section
 from pyggml._core.json_forms import JSONReady
 from pyggml._native.placement import ALL, resolve_placement
 from pyggml._native.rope_effect import require_rope_effect
@@ -23,15 +25,17 @@ from pyggml.memory.search import (
 from pyggml.options import EstimateOptions, MemoryOptions
 from pyggml.remote import connected
 from pyggml.source import identify
-from pyggml.units import bytes_text
+from pyggml.units import bytes_text, counted
 
 __all__ = ["DeviceMemory", "MemoryEstimate", "Suggestions", "estimate", "require_memory", "resolve"]
 
 
 @option_class
 @dataclass(frozen=True, kw_only=True)
-class MemoryEstimate(ResolvedOptions, JSONReady):
+class MemoryEstimate(HTMLReady, ResolvedOptions, JSONReady):
     """The memory that a model and its context need, as planned by the engine without loading the weights.
+
+    ``print`` and notebooks show a table with a column for each device, and whether the model fits.
 
     Its other attributes are those of :class:`~pyggml.memory.search.ResolvedOptions`.
 
@@ -85,6 +89,44 @@ class MemoryEstimate(ResolvedOptions, JSONReady):
         """The suggestions as text."""
         return _advice(self.suggestions)
 
+    @property
+    def title(self) -> str:
+        """What was estimated: the type of the weights, if they are converted, the context and the requests."""
+        weights = "" if self.outtype == "auto" else f" as {self.outtype}"
+        types = dict.fromkeys((self.type_k or self.cache_type, self.type_v or self.cache_type))
+        requests = counted(self.n_parallel, "request")
+        return f"Memory{weights}, {self.n_ctx:,} cells of {'/'.join(types)} for {requests}"
+
+    @property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """The table as text: names of sizes, each with the sizes of all devices."""
+        names = ("weights", "cache", "compute", "vocabulary", "total", "available")
+        return tuple(
+            (name, *(bytes_text(getattr(device, f"{name}_bytes")) for device in self.devices)) for name in names
+        )
+
+    @property
+    def verdict(self) -> str:
+        """Whether the model fits: "yes", or "no" with the lack of memory on each device."""
+        lacking = [
+            f"{bytes_text(each.total_bytes - each.available_bytes)} on {each.name}"
+            for each in self.devices
+            if not each.fits
+        ]
+        return f"no: {', '.join(lacking)} too little" if lacking else "yes"
+
+    def _html_sections(self) -> Iterator[Section]:
+        yield Section(self.title, rows=self.rows, columns=tuple(device.name for device in self.devices))
+        yield Section(rows=self._facts())
+
+    def _facts(self) -> tuple[tuple[str, str], ...]:
+        return (("fits", self.verdict), *(() if self.fits else (("to fit", self.advice),)))
+
+    def __str__(self) -> str:
+        rows = [("", *(device.name for device in self.devices)), *self.rows]
+        table = [f"  {name:10}" + "".join(f"{size:>12}" for size in sizes) for name, *sizes in rows]
+        return "\n".join([self.title, *table, *(f"  {name:10}  {text}" for name, text in self._facts())])
+
 
 @takes(EstimateOptions)
 def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
@@ -120,8 +162,13 @@ def resolve(planner: Planner, options: MemoryOptions, outtype: str = "auto") -> 
     If n_ctx and n_gpu_layers are both "auto", layers are placed first, assuming the default n_ctx, and n_ctx is then
     maximised. n_gpu_layers="auto" also chooses n_cpu_moe, unless that is given.
 
+    Args:
+        planner: plans the model's memory.
+        options: the options, perhaps "auto".
+        outtype: type that the weights are converted to; "auto": none.
+
     Raises:
-        As :func:`estimate`.
+        InferError: as :func:`estimate`.
     """
     n_ctx, n_gpu_layers, n_cpu_moe = options.n_ctx, options.n_gpu_layers, options.n_cpu_moe
     model = planner.model(outtype=outtype)
@@ -145,6 +192,10 @@ def require_memory(planner: Planner, settings: ResolvedOptions) -> None:
     """Check that a model fits, so that the kernel does not kill the process.
 
     Weights that are mapped from the file and not repacked do not count, because the kernel can evict their pages.
+
+    Args:
+        planner: plans the model's memory.
+        settings: the options, without "auto".
 
     Raises:
         OutOfMemoryError: it does not fit; the message contains the sizes and suggestions.

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from tokenizers import Tokenizer as HuggingFace
 
-    from pyggml._native.model import Model, Progress
+    from pyggml._native.model import Model
+    from pyggml.progress import ProgressOption
     from pyggml.source import Source
     from pyggml.tokenizer import Tokenizer
 
@@ -89,7 +90,7 @@ class LoadOptions(MemoryOptions):
         backend_sampling: sample greedy requests on the GPU (experimental). The tokens are the same.
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
-        progress: called with 0..1 while loading.
+        progress: called with 0..1 while loading. None: a bar in a notebook; False: no bar.
         outtype: type of the weights that a directory is imported with, such as q4_k_m. "auto": the checkpoint's own.
         chat_template: chat template to use: a name such as chatml, a file, or Jinja text. None: the model's own.
         isolate: run model and engine in a separate process: a crash there does not end this one.
@@ -106,7 +107,7 @@ class LoadOptions(MemoryOptions):
     backend_sampling: Annotated[bool, Field(letter="bs")] = False
     max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None
     queue_full: Annotated[QueueFull, Field(hidden=True)] = "raise"
-    progress: Annotated["Progress | None", Field(hidden=True)] = None
+    progress: Annotated["ProgressOption", Field(hidden=True)] = None
     outtype: str = "auto"
     chat_template: Annotated["str | os.PathLike[str] | None", Field(hidden=True)] = None
     isolate: bool = False

@@ -6,12 +6,13 @@ import os
 
 from pyggml._native.activation_collector import Collector
 from pyggml._native.imatrix import Importance, ImportanceMatrix
-from pyggml._native.model import Progress
 from pyggml.llm import LLM
+from pyggml.progress import ProgressOption, shows_progress
 from pyggml.quantization.text_chunks import Text, batch_context, batches, open_model, tokenize_chunks
 from pyggml.source import Source
 
 
+@shows_progress("Computing an importance matrix")
 def compute_imatrix(
     source: Source | LLM,
     text: Text,
@@ -21,7 +22,7 @@ def compute_imatrix(
     process_output: bool = False,
     device: str = "auto",
     n_threads: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
 ) -> ImportanceMatrix:
     """Run a model over a text and sum the squared inputs of each weight column, as ``llama-imatrix`` does.
 
@@ -34,14 +35,15 @@ def compute_imatrix(
         device: as for :func:`pyggml.load`; ignored for a loaded model.
         n_threads: number of compute threads; None: one per core.
         progress: called with the fraction done, 0 to 1, first while a model is downloaded or imported. It returns False
-            to stop.
+            to stop. None: a bar in a notebook; False: no bar.
 
     Raises:
-        As :func:`pyggml.load`, and
+        InferError: as :func:`pyggml.load`.
         InvalidParameterError: the text has too few tokens, or an argument is invalid.
         EngineError: ``progress`` stopped it, or an activation was NaN.
     """
     collector = Collector(process_output=process_output)
+    progress = progress or None
     with open_model(source, device, progress) as (model, tokenizer):
         chunks = tokenize_chunks(text, model, tokenizer, n_ctx, n_chunks)
         # All tokens are outputs, because the engine skips parts of the last layer and the output matrix for others.

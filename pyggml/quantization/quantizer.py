@@ -16,7 +16,6 @@ from pyggml._core.checks import flag
 from pyggml._core.hints import renamed
 from pyggml._native import quantization_mix
 from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
-from pyggml._native.model import Progress
 from pyggml._native.quantization_mix import Choice, TensorToQuantize
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.files.disk import require_disk_space, target_path
@@ -27,6 +26,7 @@ from pyggml.importer import encoding as encodings
 from pyggml.importer.convert import checked_threads
 from pyggml.importer.type_overrides import TypeOverrides
 from pyggml.options.file_types import file_type
+from pyggml.progress import Progress, ProgressOption, shows_progress
 from pyggml.quant import GGMLType
 from pyggml.quantization.gguf_source import GGUFSource
 from pyggml.source import locate
@@ -34,6 +34,7 @@ from pyggml.units import bytes_text, counted
 
 
 @renamed(src="source", dst="out", ftype="outtype")
+@shows_progress("Quantising {}")
 def quantize(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -43,7 +44,7 @@ def quantize(
     tensor_types: Mapping[str, str] | None = None,
     keep: Iterable[str] = (),
     requantize: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     n_threads: int | None = None,
     dry_run: bool = False,
 ) -> Conversion:
@@ -62,7 +63,7 @@ def quantize(
         keep: regular expressions; tensors with a matching name keep their type.
         requantize: allow sources that are already quantised, although the losses add up.
         progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor. It
-            returns False to stop.
+            returns False to stop. None: a bar in a notebook; False: no bar.
         n_threads: number of encoding threads; None: one per core.
         dry_run: write nothing; only return the report.
 
@@ -80,6 +81,7 @@ def quantize(
     target, dry_run = target_path("out", out), flag("dry_run", dry_run)
     overrides = TypeOverrides(tensor_types, keep)
     matrix = open_imatrix(imatrix)
+    progress = progress or None
     path = locate(source, progress)
     if path.is_dir():
         raise ModelLoadError(

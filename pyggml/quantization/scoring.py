@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._core.html_forms import HTMLReady, Section
 from pyggml._core.json_forms import JSONReady
 from pyggml._native.context import Context
-from pyggml._native.model import Progress
 from pyggml.llm import LLM
+from pyggml.progress import ProgressOption, shows_progress
 from pyggml.quantization.text_chunks import Batch, Ids, Text, batch_context, batches, open_model, tokenize_chunks
 from pyggml.source import Source
+from pyggml.units import counted
 
 
 @dataclass(frozen=True)
-class Perplexity(JSONReady):
-    """A model's perplexity on a text; lower is better.
+class Perplexity(HTMLReady, JSONReady):
+    """A model's perplexity on a text; lower is better. A notebook shows it with its standard error and the text's size.
 
     Attributes:
         value: e to the mean negative log-likelihood of the scored tokens.
@@ -34,7 +37,16 @@ class Perplexity(JSONReady):
     n_chunks: int
     n_ctx: int
 
+    def _html_sections(self) -> Iterator[Section]:
+        yield Section(
+            rows=(
+                ("perplexity", f"{self.value:,.4f} ± {self.stderr:,.4f}"),
+                ("text", f"{self.n_tokens:,} tokens scored, {counted(self.n_chunks, 'chunk')} of {self.n_ctx:,} read"),
+            )
+        )
 
+
+@shows_progress("Computing a perplexity")
 def perplexity(
     source: Source | LLM,
     text: Text,
@@ -43,7 +55,7 @@ def perplexity(
     n_chunks: int | None = None,
     device: str = "auto",
     n_threads: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
 ) -> Perplexity:
     """Compute a model's perplexity on a text, defined as in ``llama-perplexity``.
 
@@ -58,13 +70,14 @@ def perplexity(
         device: as for :func:`pyggml.load`; ignored for a loaded model.
         n_threads: number of compute threads; None: one per core.
         progress: called with the fraction done, 0 to 1, first while a model is downloaded or imported. It returns False
-            to stop.
+            to stop. None: a bar in a notebook; False: no bar.
 
     Raises:
-        As :func:`pyggml.load`, and
+        InferError: as :func:`pyggml.load`.
         InvalidParameterError: the text has too few tokens, or an argument is invalid.
         EngineError: ``progress`` stopped it.
     """
+    progress = progress or None
     with open_model(source, device, progress) as (model, tokenizer):
         chunks = tokenize_chunks(text, model, tokenizer, n_ctx, n_chunks)
         with batch_context(model, chunks, n_threads) as context:

@@ -16,11 +16,12 @@ from pyggml._core.c_values import int32_array
 from pyggml._core.checks import INT32_MAX, callback, integer
 from pyggml._native.activation_collector import Collector
 from pyggml._native.context import Context
-from pyggml._native.model import Model, Progress
+from pyggml._native.model import Model
 from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.llm import LLM
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.model_loader import model_file
+from pyggml.progress import Progress
 from pyggml.source import Source
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer.hugging_face import tokenizer_for

@@ -298,7 +298,7 @@ def test_results_are_not_dicts(llm: Any) -> None:
 def test_other_names_are_missing_as_ever(llm: Any) -> None:
     done = llm.generate("a", max_tokens=2)
     for owner in (llm, pyggml.LLM, pyggml, done, done.timings):
-        for name in ("nonsense", "_repr_html_", "__array__"):
+        for name in ("nonsense", "_repr_svg_", "__array__"):
             assert not hasattr(owner, name)
             with pytest.raises(AttributeError, match=f"has no attribute '{name}'$"):
                 getattr(owner, name)

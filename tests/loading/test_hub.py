@@ -22,7 +22,6 @@ from support.checkpoints.hf_llama import HFLlama
 from support.servers.hub_server import HubServer, hub_at
 
 import pyggml
-from pyggml._native.model import Progress
 from pyggml.errors import (
     DiskFullError,
     DownloadError,
@@ -34,6 +33,7 @@ from pyggml.errors import (
 from pyggml.gguf import GGUFReader, GGUFWriter, ValueType
 from pyggml.hub.reference import Reference, parse_reference
 from pyggml.importer import cache_entries
+from pyggml.progress import Progress
 from pyggml.source import SHIPPED_MODEL
 from pyggml.source import identify as identify_files
 

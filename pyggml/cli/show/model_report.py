@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pyggml.cli.program import with_option_names
 from pyggml.cli.show.tables import bars, columns, facts, print_all
-from pyggml.units import bytes_text, counted
+from pyggml.units import counted
 
 if TYPE_CHECKING:
     from pyggml import MemoryEstimate, ModelReport, ReportSection
@@ -43,27 +43,15 @@ def _with_dim_code(text: str) -> Text:
 
 def print_estimate(estimate: MemoryEstimate, console: Console) -> None:
     """Print a memory estimate: a table with a column per device, the verdict and suggestions."""
-    weights = "" if estimate.outtype == "auto" else f" as {estimate.outtype}"
-    requests = counted(estimate.n_parallel, "request")
-    types = dict.fromkeys((estimate.type_k or estimate.cache_type, estimate.type_v or estimate.cache_type))
-    names = ("weights", "cache", "compute", "vocabulary", "total", "available")
-    memory = [(name, [bytes_text(getattr(each, f"{name}_bytes")) for each in estimate.devices]) for name in names]
+    verdict = Text(estimate.verdict, "green" if estimate.fits else "bold red")
     print_all(
         console,
         [
-            Text(f"\nMemory{weights}, {estimate.n_ctx:,} cells of {'/'.join(types)} for {requests}", "bold"),
-            columns([device.name for device in estimate.devices], memory),
-            facts([("fits", _verdict(estimate)), *_suggestions(estimate)]),
+            Text(f"\n{estimate.title}", "bold"),
+            columns([device.name for device in estimate.devices], ((name, sizes) for name, *sizes in estimate.rows)),
+            facts([("fits", verdict), *_suggestions(estimate)]),
         ],
     )
-
-
-def _verdict(estimate: MemoryEstimate) -> Text:
-    lacking = [device for device in estimate.devices if not device.fits]
-    if not lacking:
-        return Text("yes", style="green")
-    missing = ", ".join(f"{bytes_text(each.total_bytes - each.available_bytes)} on {each.name}" for each in lacking)
-    return Text(f"no: {missing} too little", style="bold red")
 
 
 def _suggestions(estimate: MemoryEstimate) -> Iterator[tuple[str, str]]:
