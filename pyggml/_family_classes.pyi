@@ -98,100 +98,160 @@ class Factories:
     def use_commandr(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> CommandR:
-        """Command-R or Aya Expanse."""
+        """Load Command-R or Aya Expanse.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_falcon(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Falcon:
-        """Falcon."""
+        """Load Falcon.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_gemma(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Gemma:
-        """Gemma 1, 2, 3 or 3n."""
+        """Load Gemma 1, 2, 3 or 3n.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_glm4(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Glm4:
-        """GLM-4."""
+        """Load GLM-4.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_gptoss(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> GptOss:
-        """gpt-oss."""
+        """Load gpt-oss.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_granite(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Granite:
-        """Granite 3."""
+        """Load Granite 3.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_llama(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Llama:
-        """Llama 1, 2 or TinyLlama; Llama 3, 3.1, 3.2 or 3.3; Yi; DeepSeek-R1-Distill-Llama."""
+        """Load Llama 1, 2 or TinyLlama; Llama 3, 3.1, 3.2 or 3.3; Yi; DeepSeek-R1-Distill-Llama.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_llama31(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Llama31:
-        """Llama 3, 3.1, 3.2 or 3.3."""
+        """Load Llama 3, 3.1, 3.2 or 3.3.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_llama4(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Llama4:
-        """Llama 4."""
+        """Load Llama 4.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_mistral(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Mistral:
-        """Mistral or Mixtral."""
+        """Load Mistral or Mixtral.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_olmo2(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> OLMo2:
-        """OLMo 2 or 3."""
+        """Load OLMo 2 or 3.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_phi(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Phi:
-        """Phi-1, 1.5 or 2."""
+        """Load Phi-1, 1.5 or 2.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_phi3(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Phi3:
-        """Phi-3 or 3.5; Phi-4-mini."""
+        """Load Phi-3 or 3.5; Phi-4-mini.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_phi4(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Phi4:
-        """Phi-4; Phi-4-mini."""
+        """Load Phi-4; Phi-4-mini.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_qwen2(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Qwen2:
-        """Qwen1.5, 2 or 2.5; DeepSeek-R1-Distill-Qwen."""
+        """Load Qwen1.5, 2 or 2.5; DeepSeek-R1-Distill-Qwen.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_qwen3(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Qwen3:
-        """Qwen3; DeepSeek-R1-0528-Qwen3."""
+        """Load Qwen3; DeepSeek-R1-0528-Qwen3.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_smollm2(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> SmolLM2:
-        """SmolLM or SmolLM2."""
+        """Load SmolLM or SmolLM2.
+
+        Args as :meth:`use_auto`.
+        """
     use_smolm2 = use_smollm2
 
     def use_smollm3(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> SmolLM3:
-        """SmolLM3."""
+        """Load SmolLM3.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_stablelm(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> StableLM:
-        """StableLM."""
+        """Load StableLM.
+
+        Args as :meth:`use_auto`.
+        """
 
     def use_yi(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Yi:
-        """Yi."""
+        """Load Yi.
+
+        Args as :meth:`use_auto`.
+        """

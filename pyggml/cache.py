@@ -54,7 +54,11 @@ class CacheEntry:
 
 
 def display_name(path: Path) -> str:
-    """Return a model file's name for messages; for a file of the cache, the imported directory's name."""
+    """Return a model file's name for messages; for a file of the cache, the imported directory's name.
+
+    Args:
+        path: the model's file.
+    """
     match = _NAME.fullmatch(path.name)
     return match["model"] if match else path.name
 
@@ -112,7 +116,11 @@ def cache_entries() -> list[CacheEntry]:
 
 
 def remove_entry(entry: CacheEntry) -> int:
-    """Remove an entry from the cache, unless it is being written, and return the number of bytes freed."""
+    """Remove an entry from the cache, unless it is being written, and return the number of bytes freed.
+
+    Args:
+        entry: one of :func:`cache_entries`.
+    """
     if not isinstance(entry, CacheEntry):
         raise InvalidParameterError(f"a CacheEntry was expected, not {shown(entry)}")
     if not entry.is_complete:

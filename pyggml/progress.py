@@ -62,7 +62,8 @@ def progress_bar(what: str, progress: Any, *, counts: bool = False) -> Iterator[
 def shows_progress(what: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Decorate a function with a parameter ``progress`` to show a bar in a notebook, as :func:`progress_bar` does.
 
-    ``{}`` in ``what`` is the name of the file in the first argument.
+    Args:
+        what: the label of the bar; ``{}`` in it is the name of the file in the first argument.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -85,7 +86,11 @@ def shows_progress(what: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 
 
 def source_name(source: object) -> str:
-    """Return a short name of a model's source: a reference, the name of a file or directory, or "the model"."""
+    """Return a short name of a model's source: a reference, the name of a file or directory, or "the model".
+
+    Args:
+        source: the source, as for :func:`pyggml.load`.
+    """
     if not isinstance(source, (str, os.PathLike)):
         return "the model"
     text = os.fspath(source)

@@ -206,6 +206,9 @@ def dequantize(data: npt.NDArray[np.generic], type: GGMLType, shape: Sequence[in
 def ggml_type(type: int) -> GGMLType:
     """Convert a number to a type.
 
+    Args:
+        type: the number of a type in ``enum ggml_type``.
+
     Raises:
         InvalidParameterError: there is no such type.
     """
@@ -220,6 +223,9 @@ def ggml_type(type: int) -> GGMLType:
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """Return a tensor's shape as a tuple of ints.
 
+    Args:
+        shape: one or more sizes, in numpy's order, columns last.
+
     Raises:
         InvalidParameterError: it is not one or more sizes from 0 to 2**63 - 1.
     """
@@ -233,6 +239,10 @@ def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 def raw_shape(type: GGMLType, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of a tensor's raw data in numpy: quantised rows become rows of bytes.
+
+    Args:
+        type: the tensor's element type.
+        shape: its shape in numpy's order, columns last.
 
     Raises:
         InvalidParameterError: as :func:`nbytes`.

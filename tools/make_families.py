@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -61,7 +62,8 @@ def _method_stub(name: str) -> str:
     method = getattr(Inference, name)
     signature = str(inspect.signature(method)).replace("'", "").replace("self: Inference", "self")
     parameters, result = signature[1:].split(") -> ")
-    return f'    def {name}(\n        {parameters}\n    ) -> {result}:\n        """{method.__doc__}"""\n'
+    docstring = textwrap.indent(f'"""{method.__doc__}"""', " " * 8)
+    return f"    def {name}(\n        {parameters}\n    ) -> {result}:\n{docstring}\n"
 
 
 def table_of_families() -> str:
@@ -107,6 +109,11 @@ def table_of_formats() -> str:
     return _table(head, rows)
 
 
+def directives_of_classes() -> str:
+    directives = (f".. autoclass:: pyggml.{name}(source=None, tokenizer=None, **options)\n" for name in CLASSES)
+    return "```{eval-rst}\n" + "\n".join(directives) + "```\n"
+
+
 def _codes(names: Iterable[str], separator: str = ", ") -> str:
     return separator.join("`{}`".format(name.replace("|", r"\|")) for name in names)
 
@@ -115,9 +122,10 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ("---",) * len(head), *rows))
 
 
-#: Page -> its tables, by the name in the comment before each.
+#: Page -> its generated parts, by the name in the comment before each.
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "model-families.md": {"families": table_of_families, "classes": table_of_classes},
+    "api/families.md": {"classes": directives_of_classes},
     "hugging-face-checkpoints.md": {"layouts": table_of_layouts, "formats": table_of_formats},
 }
 

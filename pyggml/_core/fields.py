@@ -92,6 +92,9 @@ class Field:
     def checked(self, value: Any) -> Any:
         """Convert a value to the field's type.
 
+        Args:
+            value: the value.
+
         Raises:
             InvalidParameterError: the value has another type or is out of range.
         """
@@ -119,7 +122,11 @@ class Field:
 
 @functools.cache
 def fields_of(cls: type) -> dict[str, Field]:
-    """Return the fields of a dataclass by name, in their order."""
+    """Return the fields of a dataclass by name, in their order.
+
+    Args:
+        cls: the dataclass.
+    """
     texts = _help_texts(cls)
     hints: Hints = getattr(cls, "HINTS", {})
     found = {}
@@ -145,6 +152,9 @@ def parameters_of(cls: Callable[..., object]) -> Mapping[str, inspect.Parameter]
 def check(options: Any) -> None:
     """Check and convert the value of each field, in ``__post_init__``.
 
+    Args:
+        options: the object, whose fields are replaced by the checked values.
+
     Raises:
         InvalidParameterError: a value is invalid; names the first such field.
     """
@@ -160,8 +170,11 @@ def shared(options: Any, cls: type) -> dict[str, Any]:
 def option_class(cls: type[_Options]) -> type[_Options]:
     """Decorate a dataclass of options: :func:`help` shows plain types, and errors for unknown names carry hints.
 
-    The class may have ``HINTS``, the names of its fields in other libraries (:mod:`pyggml._core.hints`), and
+    The class may have ``HINTS``, the names of its fields in other libraries (``pyggml._core.hints``), and
     ``LISTED_BY``, which names the list of all its fields.
+
+    Args:
+        cls: the dataclass.
     """
     cls.__init__.__annotations__ = {name: _plain(type) for name, type in cls.__init__.__annotations__.items()}
     init = cls.__init__
@@ -184,6 +197,12 @@ def require_known(
     """Raise UnknownParameterError for names of parameters that do not exist, with hints at the ones probably meant.
 
     ``known`` are the names that exist, by default the parameters of ``cls``; ``more_hints`` are added to its hints.
+
+    Args:
+        cls: the class that the parameters belong to.
+        given: the names.
+        known: the names that exist; None: the parameters of ``cls``.
+        more_hints: hints in addition to those of ``cls``.
     """
     names = parameters_of(cls) if known is None else known
     unknown = [name for name in given if name not in names]

@@ -37,7 +37,11 @@ def hint_groups() -> list[str]:
 
 @functools.cache
 def hints(group: str) -> Hints:
-    """Return a group of hints: another library's name -> the name here, or a sentence. Unknown groups are empty."""
+    """Return a group of hints: another library's name -> the name here, or a sentence. Unknown groups are empty.
+
+    Args:
+        group: the group's name.
+    """
     if not _table().has_section(group):
         return {}
     return {name: " ".join(hint.split()) for names, hint in _table()[group].items() for name in names.split()}

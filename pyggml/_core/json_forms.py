@@ -28,10 +28,19 @@ class NamesTokens(Protocol):
     """The part of a tokenizer that names tokens."""
 
     def piece(self, token_id: int) -> bytes:
-        """Return the bytes that a token adds to a text; special tokens add none."""
+        """Return the bytes that a token adds to a text; special tokens add none.
+
+        Args:
+            token_id: the token.
+        """
 
     def decode(self, token_ids: Sequence[int], *, remove_special: bool) -> str:
-        """Convert token ids to text, with the names of special tokens."""
+        """Convert token ids to text, with the names of special tokens.
+
+        Args:
+            token_ids: the tokens.
+            remove_special: leave out special tokens.
+        """
 
 
 class Logprob(Protocol):
@@ -246,13 +255,21 @@ class TextOffsets:
     """Offsets of consecutive tokens in their text, in characters. A token within a character has that one's offset."""
 
     def __init__(self, tokenizer: NamesTokens | None) -> None:
-        """Begin at the start of the text."""
+        """Begin at the start of the text.
+
+        Args:
+            tokenizer: the model's tokenizer; None: the offsets are those of the tokens' numbers as text.
+        """
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._n_characters = 0
 
     def of(self, tokens: Sequence[Logprob]) -> list[int]:
-        """Return the offsets of the next tokens."""
+        """Return the offsets of the next tokens.
+
+        Args:
+            tokens: the tokens, as in ``logprobs``.
+        """
         return [self._next(each.token_id) for each in tokens]
 
     def _next(self, token_id: int) -> int:

@@ -70,6 +70,9 @@ def devices() -> list[Device]:
 def find_device(name: str) -> Device:
     """Return the device with a name, as for :func:`pyggml.load`: "cpu", "gpu", "cuda:1", "metal" ...
 
+    Args:
+        name: the name, such as "cpu", "gpu", "cuda:1" or "metal".
+
     Raises:
         DeviceError: there is no such device.
         InvalidParameterError: it is not the name of one device.
@@ -118,6 +121,9 @@ def device_advice(name: str) -> str:
     """Return the reason why a device is missing, and the way out: the end of a DeviceError's message.
 
     It names the missing part: hardware, driver, run-time libraries or build.
+
+    Args:
+        name: a device's name, as for :func:`pyggml.load`.
     """
     if not isinstance(name, str):
         raise errors.InvalidParameterError(f"the name of a device was expected, not {shown(name)}")

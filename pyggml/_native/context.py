@@ -201,7 +201,8 @@ class Context(ClosableOwner):
             float32, (n,). No logits are copied.
 
         Raises:
-            As :meth:`logits`, and InvalidParameterError for tokens outside the vocabulary.
+            EngineError: as :meth:`logits`.
+            InvalidParameterError: as :meth:`logits`, or a token is outside the vocabulary.
         """
         ids = int32_array("token_ids", token_ids)
         logprobs = np.empty(len(ids), np.float32)
@@ -222,6 +223,9 @@ class Context(ClosableOwner):
 
         With "rank" pooling, returns the scores of the classification head, (model.n_cls_out,).
 
+        Args:
+            seq_id: a sequence, 0 to n_seq_max - 1.
+
         Raises:
             EngineError: this context does not pool, or the sequence was not in the last batch.
             InvalidParameterError: there is no such sequence.
@@ -237,11 +241,20 @@ class Context(ClosableOwner):
     # close().
 
     def memory_clear(self, data: bool = True) -> None:
-        """Remove all sequences. Without ``data``, cells are marked free but not zeroed, which is faster."""
+        """Remove all sequences. Without ``data``, cells are marked free but not zeroed, which is faster.
+
+        Args:
+            data: zero the cells as well. False: only mark them free, which is faster.
+        """
         c_calls.call(lib.pyg_context_memory_clear, self._handle, flag("data", data))
 
     def seq_rm(self, seq_id: SupportsIndex | None, p0: int = -1, p1: int = -1) -> bool:
         """Remove positions [p0, p1) of a sequence, or of all sequences (None).
+
+        Args:
+            seq_id: a sequence, 0 to n_seq_max - 1; None: all of them.
+            p0: the first position; -1: the sequence's beginning.
+            p1: the position after the last; -1: the sequence's end.
 
         Returns:
             False if the memory cannot remove a part (a recurrent state cannot); it is then unchanged.
@@ -254,26 +267,54 @@ class Context(ClosableOwner):
 
         With ``kv_unified``, both share the cells, which costs nothing. Otherwise, and for recurrent models, only a
         whole sequence can be copied; it replaces ``dst``.
+
+        Args:
+            src: the sequence to copy from.
+            dst: the sequence to copy to.
+            p0: the first position; -1: the sequence's beginning.
+            p1: the position after the last; -1: the sequence's end.
         """
         source, target, positions = seq_number(src), seq_number(dst), (_pos("p0", p0), _pos("p1", p1))
         c_calls.call(lib.pyg_context_seq_cp, self._handle, source, target, *positions)
 
     def seq_keep(self, seq_id: SupportsIndex) -> None:
-        """Remove all other sequences."""
+        """Remove all other sequences.
+
+        Args:
+            seq_id: the sequence to keep.
+        """
         c_calls.call(lib.pyg_context_seq_keep, self._handle, seq_number(seq_id))
 
     def seq_add(self, seq_id: SupportsIndex, p0: int, p1: int, delta: int) -> None:
-        """Move positions [p0, p1) by ``delta``; those below 0 are removed. Takes effect in the next decode."""
+        """Move positions [p0, p1) by ``delta``; those below 0 are removed. Takes effect in the next decode.
+
+        Args:
+            seq_id: a sequence, 0 to n_seq_max - 1.
+            p0: the first position; -1: the sequence's beginning.
+            p1: the position after the last; -1: the sequence's end.
+            delta: number to add to each position; it may be negative.
+        """
         offset = integer("delta", delta, -INT32_MAX, INT32_MAX)
         c_calls.call(lib.pyg_context_seq_add, self._handle, seq_number(seq_id), _pos("p0", p0), _pos("p1", p1), offset)
 
     def seq_div(self, seq_id: SupportsIndex, p0: int, p1: int, d: int) -> None:
-        """Divide positions [p0, p1) by ``d``, rounding down. Takes effect in the next decode."""
+        """Divide positions [p0, p1) by ``d``, rounding down. Takes effect in the next decode.
+
+        Args:
+            seq_id: a sequence, 0 to n_seq_max - 1.
+            p0: the first position; -1: the sequence's beginning.
+            p1: the position after the last; -1: the sequence's end.
+            d: the divisor, at least 1.
+        """
         divisor = integer("d", d, 1, INT32_MAX)
         c_calls.call(lib.pyg_context_seq_div, self._handle, seq_number(seq_id), _pos("p0", p0), _pos("p1", p1), divisor)
 
     def seq_pos(self, seq_id: SupportsIndex = 0) -> tuple[int, int] | None:
-        """Return the first and last position of a sequence; None if it is empty."""
+        """Return the first and last position of a sequence; None if it is empty.
+
+        Args:
+            seq_id: a sequence, 0 to n_seq_max - 1.
+        """
         first, last = ffi.new("int32_t *"), ffi.new("int32_t *")
         c_calls.call(lib.pyg_context_seq_pos, self._handle, seq_number(seq_id), first, last)
         return None if last[0] < 0 else (first[0], last[0])
@@ -283,6 +324,9 @@ class Context(ClosableOwner):
 
         They can be restored with the same model on the same kind of machine, have a checksum, and contain neither
         logits nor embeddings.
+
+        Args:
+            seq_id: a sequence, 0 to n_seq_max - 1; None: the whole context.
 
         Raises:
             InvalidParameterError: there is no such sequence, the model has no memory, or sequences were edited
@@ -297,6 +341,10 @@ class Context(ClosableOwner):
 
     def state_restore(self, data: bytes | bytearray | memoryview, seq_id: SupportsIndex | None = None) -> None:
         """Replace the state of the context, or of one sequence, with a saved one.
+
+        Args:
+            data: bytes from :meth:`state_save`.
+            seq_id: the sequence to replace; None: the whole context. The bytes must be of the same scope.
 
         Raises:
             InvalidParameterError: as :meth:`state_save`; or the bytes are damaged, from another model or of the wrong
@@ -341,6 +389,10 @@ class Context(ClosableOwner):
 
     def set_threads(self, n_threads: int | None = None, n_threads_batch: int | None = None) -> None:
         """Change the numbers of threads; None as in the constructor.
+
+        Args:
+            n_threads: threads for single tokens.
+            n_threads_batch: threads for larger batches.
 
         Raises:
             InvalidParameterError: a number is out of range.

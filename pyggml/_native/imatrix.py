@@ -69,6 +69,9 @@ class ImportanceMatrix:
     def load(cls, path: str | os.PathLike[str]) -> ImportanceMatrix:
         """Read a file, in upstream's GGUF format or the older one (``.dat``).
 
+        Args:
+            path: the file.
+
         Raises:
             ModelNotFoundError: there is no such file.
             ModelLoadError: the file is not an importance matrix, or broken.
@@ -90,6 +93,9 @@ class ImportanceMatrix:
     def merged(cls, matrices: Iterable[ImportanceMatrix]) -> ImportanceMatrix:
         """Merge matrices, as if computed from all their texts.
 
+        Args:
+            matrices: the matrices, at least one, of the same model.
+
         Raises:
             InvalidParameterError: there are none, or they belong to different models.
         """
@@ -109,6 +115,9 @@ class ImportanceMatrix:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a GGUF file that ``llama-quantize`` and ``llama-imatrix`` can read too.
 
+        Args:
+            path: the file to write; an existing one is replaced.
+
         Raises:
             InvalidParameterError: the path is invalid.
         """
@@ -124,7 +133,13 @@ class ImportanceMatrix:
                 writer.write_tensor(name, array)
 
     def weights(self, name: str) -> Floats | None:
-        """Return the importances of a tensor's columns, see :attr:`Importance.weights`; None if unknown."""
+        """Return the importances of a tensor's columns; None if unknown.
+
+        See :attr:`Importance.weights <pyggml.imatrix.Importance.weights>`.
+
+        Args:
+            name: the tensor's name, such as "blk.0.ffn_up.weight".
+        """
         if not isinstance(name, str):
             raise InvalidParameterError(f"the name of a tensor was expected, not {shown(name)}")
         entry = self.entries.get(name)

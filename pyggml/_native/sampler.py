@@ -77,7 +77,11 @@ class Sampler(ClosableOwner):
         return self._add(lib.pyg_sampler_add_greedy)
 
     def dist(self, seed: SupportsIndex | None = None) -> Sampler:
-        """Choose at random, by probability."""
+        """Choose at random, by probability.
+
+        Args:
+            seed: seed of its random numbers, 0 to 2**32 - 2; None: the engine picks one.
+        """
         return self._add(lib.pyg_sampler_add_dist, _seed(seed))
 
     def mirostat(self, tau: float = 5.0, eta: float = 0.1, m: int = 100, seed: SupportsIndex | None = None) -> Sampler:
@@ -98,7 +102,13 @@ class Sampler(ClosableOwner):
         )
 
     def mirostat_v2(self, tau: float = 5.0, eta: float = 0.1, seed: SupportsIndex | None = None) -> Sampler:
-        """Mirostat 2.0: as :meth:`mirostat`, without the estimate."""
+        """Mirostat 2.0: as :meth:`mirostat`, without the estimate.
+
+        Args:
+            tau: target surprise in bits, at least 0.
+            eta: learning rate, at least 0.
+            seed: seed of its random numbers, 0 to 2**32 - 2; None: the engine picks one.
+        """
         return self._add(lib.pyg_sampler_add_mirostat_v2, _seed(seed), real("tau", tau), real("eta", eta))
 
     def adaptive_p(self, target: float, decay: float = 0.9, seed: SupportsIndex | None = None) -> Sampler:
@@ -115,23 +125,46 @@ class Sampler(ClosableOwner):
     # At least `min_keep` tokens are always kept.
 
     def top_k(self, k: int) -> Sampler:
-        """Keep the ``k`` most likely tokens (arXiv:1904.09751); 0: all."""
+        """Keep the ``k`` most likely tokens (arXiv:1904.09751); 0: all.
+
+        Args:
+            k: number of tokens; 0: all.
+        """
         return self._add(lib.pyg_sampler_add_top_k, integer("k", k, 0, INT32_MAX))
 
     def top_p(self, p: float, min_keep: int = 1) -> Sampler:
-        """Keep the smallest set of tokens with total probability ``p`` (arXiv:1904.09751); 1: all."""
+        """Keep the smallest set of tokens with total probability ``p`` (arXiv:1904.09751); 1: all.
+
+        Args:
+            p: total probability, 0 to 1; 1: all tokens.
+            min_keep: fewest tokens to keep.
+        """
         return self._add(lib.pyg_sampler_add_top_p, real("p", p), _min_keep(min_keep))
 
     def min_p(self, p: float, min_keep: int = 1) -> Sampler:
-        """Drop tokens less likely than ``p`` times the most likely one (llama.cpp pull request 3841); 0: none."""
+        """Drop tokens less likely than ``p`` times the most likely one (llama.cpp pull request 3841); 0: none.
+
+        Args:
+            p: a fraction of the highest probability, 0 to 1; 0: no token is dropped.
+            min_keep: fewest tokens to keep.
+        """
         return self._add(lib.pyg_sampler_add_min_p, real("p", p), _min_keep(min_keep))
 
     def typical(self, p: float, min_keep: int = 1) -> Sampler:
-        """Keep tokens with about the expected surprise, of total probability ``p`` (arXiv:2202.00666); 1: all."""
+        """Keep tokens with about the expected surprise, of total probability ``p`` (arXiv:2202.00666); 1: all.
+
+        Args:
+            p: total probability, 0 to 1; 1: all tokens.
+            min_keep: fewest tokens to keep.
+        """
         return self._add(lib.pyg_sampler_add_typical, real("p", p), _min_keep(min_keep))
 
     def top_n_sigma(self, n: float) -> Sampler:
-        """Keep logits within ``n`` standard deviations of the largest (arXiv:2411.07641); 0: all."""
+        """Keep logits within ``n`` standard deviations of the largest (arXiv:2411.07641); 0: all.
+
+        Args:
+            n: number of standard deviations; 0: all tokens.
+        """
         return self._add(lib.pyg_sampler_add_top_n_sigma, real("n", n))
 
     def xtc(self, p: float, t: float, min_keep: int = 1, seed: SupportsIndex | None = None) -> Sampler:
@@ -204,11 +237,21 @@ class Sampler(ClosableOwner):
     # --- samplers that reweight -----------------------------------------------------------------------------
 
     def temp(self, t: float) -> Sampler:
-        """Divide logits by ``t``: less random below 1, more random above; 0: the most likely token only."""
+        """Divide logits by ``t``: less random below 1, more random above; 0: the most likely token only.
+
+        Args:
+            t: the temperature, at least 0; 1: no change.
+        """
         return self._add(lib.pyg_sampler_add_temp, real("t", t))
 
     def temp_ext(self, t: float, delta: float, exponent: float = 1.0) -> Sampler:
-        """Dynamic temperature (arXiv:2309.02772): from ``t - delta`` if the model is certain to ``t + delta``."""
+        """Dynamic temperature (arXiv:2309.02772): from ``t - delta`` if the model is certain to ``t + delta``.
+
+        Args:
+            t: the middle of the range of temperatures.
+            delta: half the width of the range; 0: the temperature is ``t``.
+            exponent: exponent of the distribution's normalised entropy, which sets the place in the range.
+        """
         return self._add(lib.pyg_sampler_add_temp_ext, real("t", t), real("delta", delta), real("exponent", exponent))
 
     def penalties(
@@ -261,7 +304,11 @@ class Sampler(ClosableOwner):
         )
 
     def logit_bias(self, biases: Mapping[int, float]) -> Sampler:
-        """Add biases to the logits of tokens; ``-inf`` forbids a token."""
+        """Add biases to the logits of tokens; ``-inf`` forbids a token.
+
+        Args:
+            biases: token id -> number that is added to its logit; ``-inf`` forbids the token.
+        """
         if not isinstance(biases, Mapping):
             raise errors.InvalidParameterError(
                 f"biases must be a mapping from token ids to numbers, not {type(biases).__name__}"
@@ -294,6 +341,9 @@ class Sampler(ClosableOwner):
 
     def accept(self, token_id: SupportsIndex) -> None:
         """Record that a token was chosen; :meth:`sample` does this itself.
+
+        Args:
+            token_id: the token.
 
         Raises:
             InvalidParameterError: the token is outside the vocabulary, or the grammar does not allow it here.
@@ -348,6 +398,9 @@ class Sampler(ClosableOwner):
 
     def remove(self, index: int) -> None:
         """Remove the sampler at ``index``.
+
+        Args:
+            index: its place in the chain, counted from 0.
 
         Raises:
             InvalidParameterError: there is no such sampler.

@@ -88,7 +88,11 @@ class Vocab(Owner):
     _instead_of_a_copy = "share this one between threads; another process takes that of the model it loads"
 
     def __init__(self, model: CData) -> None:
-        """Read the vocabulary of a native model; for Model's use."""
+        """Read the vocabulary of a native model; for Model's use.
+
+        Args:
+            model: the native ``pyg_model *``, borrowed.
+        """
         self._handle = model
         info = ffi.new("pyg_vocab_info *")
         c_calls.call(lib.pyg_vocab_get_info, model, info)
@@ -142,7 +146,7 @@ class Vocab(Owner):
         """Convert token ids to text as the engine does. Invalid UTF-8 becomes U+FFFD.
 
         It is the inverse of :meth:`tokenize`, except that it keeps the spaces that some vocabularies put behind special
-        tokens, which :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>` leaves out.
+        tokens, which :meth:`Tokenizer.decode <pyggml.Tokenizer.decode>` leaves out.
 
         Args:
             token_ids: integers, shape (n,); int32 arrays are not copied.
@@ -164,6 +168,9 @@ class Vocab(Owner):
 
     def inside(self, token_ids: Sequence[int] | npt.NDArray[np.int32]) -> slice:
         """Return the slice of a text's tokens between those that ``add_special`` puts around it, if present.
+
+        Args:
+            token_ids: the tokens of a text, integers, (n,).
 
         Raises:
             InvalidParameterError: they are not token ids.
@@ -203,7 +210,11 @@ class Vocab(Owner):
         return _text(_PIECE_BYTES, lib.pyg_vocab_piece, self._handle, token, special)
 
     def text(self, token_id: SupportsIndex) -> str:
-        """Return the token's text as stored, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
+        """Return the token's text as stored, in the tokenizer's own spelling (``Ġthe``, ``▁the``).
+
+        Args:
+            token_id: the token, 0 to n_tokens - 1.
+        """
         text = _text(_PIECE_BYTES, lib.pyg_vocab_text, self._handle, self._checked(token_id))
         return text.decode(errors="replace")
 
@@ -225,6 +236,9 @@ class Vocab(Owner):
     def find(self, text: str) -> int | None:
         """Return the token stored as ``text``, in the spelling of :meth:`text`; None if there is none.
 
+        Args:
+            text: the token's text, in the spelling of :meth:`text`.
+
         Raises:
             InvalidParameterError: not text, or an unpaired surrogate.
         """
@@ -236,19 +250,35 @@ class Vocab(Owner):
         return _id_or_none(c_calls.call_for_value("int32_t", lib.pyg_vocab_find, self._handle, data, len(data)))
 
     def score(self, token_id: SupportsIndex) -> float:
-        """Return the token's score, which orders merges in some vocabularies."""
+        """Return the token's score, which orders merges in some vocabularies.
+
+        Args:
+            token_id: the token, 0 to n_tokens - 1.
+        """
         return float(self._token(token_id).score)
 
     def attr(self, token_id: SupportsIndex) -> TokenAttr:
-        """Return the token's attributes."""
+        """Return the token's attributes.
+
+        Args:
+            token_id: the token, 0 to n_tokens - 1.
+        """
         return TokenAttr(self._token(token_id).attr)
 
     def is_eog(self, token_id: SupportsIndex) -> bool:
-        """Return True if the token ends a generation in the engine's view (EOS, EOT ...)."""
+        """Return True if the token ends a generation in the engine's view (EOS, EOT ...).
+
+        Args:
+            token_id: the token, 0 to n_tokens - 1.
+        """
         return bool(self._token(token_id).is_eog)
 
     def is_control(self, token_id: SupportsIndex) -> bool:
-        """Return True if the token is a control token rather than text."""
+        """Return True if the token is a control token rather than text.
+
+        Args:
+            token_id: the token, 0 to n_tokens - 1.
+        """
         return bool(self._token(token_id).is_control)
 
     @cached_property

@@ -65,7 +65,11 @@ def _schema(rows: Rows, column: str) -> pa.Schema:
 
 
 def answer_schema(column: str) -> pa.Schema:
-    """Return the Arrow schema of the fields that answers add to prompt rows."""
+    """Return the Arrow schema of the fields that answers add to prompt rows.
+
+    Args:
+        column: name of the field with the answer.
+    """
     import pyarrow as pa
 
     fields = answer_fields(column).items()
@@ -73,7 +77,12 @@ def answer_schema(column: str) -> pa.Schema:
 
 
 def fit_to_column(value: Any, kind: pa.DataType) -> Any:
-    """Convert a value to its column's type: in a string column, other values become JSON."""
+    """Convert a value to its column's type: in a string column, other values become JSON.
+
+    Args:
+        value: the value.
+        kind: the column's Arrow type.
+    """
     import pyarrow as pa
 
     if value is None or not pa.types.is_string(kind):

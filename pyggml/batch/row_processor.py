@@ -46,13 +46,21 @@ class RowProcessor(Protocol):
     async def process(self, index: int, row: Row | InvalidRow) -> Json:
         """Return the answer to a row; for a row that fails, the answer contains the error.
 
+        Args:
+            index: the row's index, from 0.
+            row: the row.
+
         Raises:
             InferError: the engine failed.
         """
 
 
 def answer_fields(column: str) -> dict[str, type]:
-    """Return the fields that an answer adds to a prompt row, with their types; ``object`` for lists."""
+    """Return the fields that an answer adds to a prompt row, with their types; ``object`` for lists.
+
+    Args:
+        column: name of the field with the answer.
+    """
     return {
         column: str,
         f"{column}_error": str,
@@ -87,6 +95,12 @@ async def open_row_processor(
 ) -> AsyncIterator[RowProcessor]:
     """Open the row processor for a format, with an open model.
 
+    Args:
+        llm: the open model.
+        params: default sampling parameters.
+        names: names of the rows' fields.
+        is_openai: the rows are in the format of OpenAI's batch API.
+
     Raises:
         MissingPackageError: requests in OpenAI's format need the packages of the server.
     """
@@ -105,7 +119,14 @@ async def process_rows(
     n_parallel: int,
     add: Callable[[int, Json], object],
 ) -> None:
-    """Process rows concurrently, and pass each answer to ``add`` as soon as it is computed."""
+    """Process rows concurrently, and pass each answer to ``add`` as soon as it is computed.
+
+    Args:
+        processor: computes the answers.
+        rows: the rows, each with its index.
+        n_parallel: number of parallel sequences of the model; twice as many rows are in flight.
+        add: called with the index and the answer of each row.
+    """
     queue = iter(rows)
 
     async def work() -> None:
@@ -136,12 +157,23 @@ class PromptRowProcessor:
     """Row processor for rows with a prompt or messages."""
 
     def __init__(self, llm: pyggml.LLM, params: Params, names: FieldNames) -> None:
-        """Use an open model, with default sampling parameters."""
+        """Use an open model, with default sampling parameters.
+
+        Args:
+            llm: the open model.
+            params: default sampling parameters.
+            names: names of the rows' fields.
+        """
         self._llm, self._params, self._names = llm, params, names
         self._known = {names.prompt, names.messages}  # and the fields of which a warning was given
 
     async def process(self, index: int, row: Row | InvalidRow) -> Json:
-        """Return the answer to a row; see :meth:`RowProcessor.process`."""
+        """Return the answer to a row, as every :class:`~pyggml.batch.row_processor.RowProcessor`.
+
+        Args:
+            index: the row's index, which is not used.
+            row: the row.
+        """
         del index
         if isinstance(row, InvalidRow):
             return self._error_fields(row)
@@ -234,6 +266,9 @@ def missing_prompt_message(names: FieldNames, fields: Iterable[str], what: str =
 def checked_params(params: Params) -> Params:
     """Check the sampling parameters of a job.
 
+    Args:
+        params: the parameters.
+
     Raises:
         InvalidParameterError: they are neither SamplingParams nor a mapping of its fields.
     """
@@ -281,7 +316,12 @@ def failure(answer: Json, column: str) -> str | None:
 
 
 def usage(answer: Json, column: str) -> tuple[bool, int, int]:
-    """Return, for an answer: True if the row failed, the prompt tokens, and the generated tokens."""
+    """Return, for an answer: True if the row failed, the prompt tokens, and the generated tokens.
+
+    Args:
+        answer: the answer.
+        column: name of the field with the answer.
+    """
     failed = failure(answer, column) is not None
     if _is_openai(answer):
         used = ((answer["response"] or {}).get("body") or {}).get("usage") or {}

@@ -13,5 +13,10 @@ class AsyncChatStream(BaseAsyncStream[ChatChunk, ChatCompletion]):
     """A running answer as an asynchronous iterator of ChatChunks; otherwise as any :class:`~pyggml.AsyncStream`."""
 
     def __init__(self, engine: Engine, pending: ChatRequest) -> None:
-        """Prepare a stream, which submits the request when it is entered or iterated."""
+        """Prepare a stream, which submits the request when it is entered or iterated.
+
+        Args:
+            engine: the engine to submit it to.
+            pending: the request.
+        """
         super().__init__(engine, pending, ChatChunkBuilder(pending))

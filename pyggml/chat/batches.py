@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 from pyggml.chat.request import OWN_PARAMETERS, ChatModel, ChatRequest, ChatTemplate, Messages, Tools, chat_request
 from pyggml.chat.types import ChatCompletion
 from pyggml.errors import InferError
-from pyggml.generation.batch_generation import Batch, Progress, of_one_prompt, with_own_params
+from pyggml.generation.batch_generation import Batch, ItemProgress, of_one_prompt, with_own_params
 from pyggml.generation.param_merging import format_grammar, merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, is_message
 from pyggml.types import Completion, SamplingParams
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyggml._keywords import ChatKeywords, SamplingOverrides
 
 T = TypeVar("T")
-Params = SamplingParams | Sequence[SamplingParams | None] | None
+BatchParams = SamplingParams | Sequence[SamplingParams | None] | None
 
 
 class BatchMethods:
@@ -30,10 +30,10 @@ class BatchMethods:
     def generate_batch(
         self,
         prompts: Iterable[Prompt | Messages],
-        params: Params = None,
+        params: BatchParams = None,
         *,
         parse_special: bool = True,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: Literal[False] = False,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]: ...
@@ -42,10 +42,10 @@ class BatchMethods:
     def generate_batch(
         self,
         prompts: Iterable[Prompt | Messages],
-        params: Params = None,
+        params: BatchParams = None,
         *,
         parse_special: bool = True,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: bool,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion | InferError]: ...
@@ -53,10 +53,10 @@ class BatchMethods:
     def generate_batch(
         self,
         prompts: Iterable[Prompt | Messages],
-        params: Params = None,
+        params: BatchParams = None,
         *,
         parse_special: bool = True,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: bool = False,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Any]:
@@ -72,13 +72,14 @@ class BatchMethods:
             params: used for every prompt, or a sequence with those of each.
             parse_special: as for :meth:`generate`; messages are always plain text.
             progress: called on this thread after each completion, with the number of completions so far and the number
-                of prompts (None if ``prompts`` has no length).
+                of prompts (None if ``prompts`` has no length). None: a bar in a notebook; False: no bar.
             return_exceptions: return the InferError of a prompt that fails in its place, and complete the others.
             **overrides: as for :meth:`generate`; they replace fields of all ``params``.
 
         Raises:
-            As :meth:`generate`, for the first prompt that fails, with a note of its index on Python 3.11 and later; the
-            others are cancelled and their results lost. So are they if ``progress`` or ``prompts`` raises.
+            InferError: as :meth:`generate`, for the first prompt that fails, with a note of its index on Python 3.11
+                and later; the others are cancelled and their results lost. So are they if ``progress`` or ``prompts``
+                raises.
             InvalidParameterError: ``params`` is a sequence of another length than ``prompts``.
         """
         llm = cast("ChatModel", self)
@@ -90,10 +91,10 @@ class BatchMethods:
     async def agenerate_batch(
         self,
         prompts: Iterable[Prompt | Messages],
-        params: Params = None,
+        params: BatchParams = None,
         *,
         parse_special: bool = True,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: Literal[False] = False,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]: ...
@@ -102,10 +103,10 @@ class BatchMethods:
     async def agenerate_batch(
         self,
         prompts: Iterable[Prompt | Messages],
-        params: Params = None,
+        params: BatchParams = None,
         *,
         parse_special: bool = True,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: bool,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion | InferError]: ...
@@ -113,10 +114,10 @@ class BatchMethods:
     async def agenerate_batch(
         self,
         prompts: Iterable[Prompt | Messages],
-        params: Params = None,
+        params: BatchParams = None,
         *,
         parse_special: bool = True,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: bool = False,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Any]:
@@ -135,9 +136,9 @@ class BatchMethods:
         self,
         conversations: Iterable[Messages],
         tools: Tools | None = None,
-        params: Params = None,
+        params: BatchParams = None,
         *,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: Literal[False] = False,
         **options: Unpack[ChatKeywords],
     ) -> list[ChatCompletion]: ...
@@ -147,9 +148,9 @@ class BatchMethods:
         self,
         conversations: Iterable[Messages],
         tools: Tools | None = None,
-        params: Params = None,
+        params: BatchParams = None,
         *,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: bool,
         **options: Unpack[ChatKeywords],
     ) -> list[ChatCompletion | InferError]: ...
@@ -158,15 +159,16 @@ class BatchMethods:
         self,
         conversations: Iterable[Messages],
         tools: Tools | None = None,
-        params: Params = None,
+        params: BatchParams = None,
         *,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: bool = False,
         **options: Unpack[ChatKeywords],
     ) -> list[Any]:
         """Answer many conversations, and return the answers in their order.
 
-        Requests in flight, a full queue and ``timeout_s`` are handled as by :meth:`generate_batch`.
+        Requests in flight, a full queue and ``timeout_s`` are handled as by :meth:`generate_batch`. Errors as
+        :meth:`chat` and :meth:`generate_batch`.
 
         Args:
             conversations: any iterable of conversations, each as for :meth:`chat`, read as the work proceeds.
@@ -175,9 +177,6 @@ class BatchMethods:
             progress: as for :meth:`generate_batch`.
             return_exceptions: return the InferError of a conversation that fails in its place, and answer the others.
             **options: the other parameters of :meth:`chat`, for every conversation.
-
-        Raises:
-            As :meth:`chat` and :meth:`generate_batch`.
         """
         llm = cast("ChatModel", self)
         batch = _batch_of_conversations(llm, conversations, tools, params, options)
@@ -188,9 +187,9 @@ class BatchMethods:
         self,
         conversations: Iterable[Messages],
         tools: Tools | None = None,
-        params: Params = None,
+        params: BatchParams = None,
         *,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: Literal[False] = False,
         **options: Unpack[ChatKeywords],
     ) -> list[ChatCompletion]: ...
@@ -200,9 +199,9 @@ class BatchMethods:
         self,
         conversations: Iterable[Messages],
         tools: Tools | None = None,
-        params: Params = None,
+        params: BatchParams = None,
         *,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: bool,
         **options: Unpack[ChatKeywords],
     ) -> list[ChatCompletion | InferError]: ...
@@ -211,9 +210,9 @@ class BatchMethods:
         self,
         conversations: Iterable[Messages],
         tools: Tools | None = None,
-        params: Params = None,
+        params: BatchParams = None,
         *,
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: bool = False,
         **options: Unpack[ChatKeywords],
     ) -> list[Any]:
@@ -237,7 +236,8 @@ class BatchMethods:
         show. If the prompt is short (about thirty tokens), they do not wait for the first but compute it themselves.
         With ``prefix_cache=False``, and for recurrent models, each completion computes the whole prompt.
 
-        Requests in flight, a full queue and ``timeout_s`` are handled as by :meth:`generate_batch`.
+        Requests in flight, a full queue and ``timeout_s`` are handled as by :meth:`generate_batch`. Errors as
+        :meth:`generate`.
 
         Args:
             prompt: as for :meth:`generate`.
@@ -246,9 +246,6 @@ class BatchMethods:
                 each uses a random seed. Greedy completions are all the same.
             parse_special: as for :meth:`generate`.
             **overrides: as for :meth:`generate`.
-
-        Raises:
-            As :meth:`generate`.
         """
         llm = cast("ChatModel", self)
         request = _prompt_request(llm, parse_special, prompt, merge(params, overrides))
@@ -274,7 +271,7 @@ class BatchMethods:
 def _batch_of_prompts(
     llm: ChatModel,
     prompts: Iterable[Prompt | Messages],
-    params: Params,
+    params: BatchParams,
     overrides: SamplingOverrides,
     parse_special: bool,
     shared: SamplingParams | None,
@@ -293,7 +290,7 @@ def _batch_of_prompts(
 
 
 def _batch_of_conversations(
-    llm: ChatModel, conversations: Iterable[Messages], tools: Tools | None, params: Params, options: ChatKeywords
+    llm: ChatModel, conversations: Iterable[Messages], tools: Tools | None, params: BatchParams, options: ChatKeywords
 ) -> functools.partial[Batch[ChatCompletion]]:
     """A batch without its options."""
     given: dict[str, Any] = dict(options)

@@ -30,6 +30,9 @@ _ABSENT: tuple[Any, ...] = (None, "", [], {}, ())
 def checked_messages(messages: Sequence[Message]) -> list[JSONMessage]:
     """Check messages and return copies in OpenAI's format, without keys that are null or empty.
 
+    Args:
+        messages: the conversation, each message a ChatMessage or a mapping in OpenAI's format.
+
     Raises:
         InvalidParameterError: a message is malformed or has an unknown key; names the message and the field.
     """

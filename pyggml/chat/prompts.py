@@ -75,6 +75,11 @@ class ChatParser(Owner):
     _instead_of_a_copy = "make one for each answer"
 
     def __init__(self, answer_format: CData) -> None:
+        """Start to parse an answer.
+
+        Args:
+            answer_format: the native format of the prompt's answers, borrowed.
+        """
         self._handle = c_calls.create(
             "pyg_chat_parser", lib.pyg_chat_parser_free, lib.pyg_chat_parser_clone, answer_format
         )

@@ -61,7 +61,7 @@ class ChatTemplates(ClosableOwner):
         Args:
             model: the model to render for.
             template: Jinja text; a file with it; the name of one of the model's additional templates, or of a built-in
-                one, such as "chatml" (:data:`~pyggml.chat.builtin_templates.BUILT_IN`). None: the model's own, and for
+                one, such as "chatml" (``pyggml.chat.builtin_templates.BUILT_IN``). None: the model's own, and for
                 prompts with tools its template "tool_use", if it has one.
 
         Raises:

@@ -75,7 +75,11 @@ KINDS: tuple[Kind, ...] = tuple(map(_kind, sorted({name for family in FAMILIES f
 
 
 def kind_of(family: Family) -> Kind | None:
-    """Return the most specific class for a family; None: a plain LLM."""
+    """Return the most specific class for a family; None: a plain LLM.
+
+    Args:
+        family: the family.
+    """
     return next((kind for kind in KINDS if kind.name in family.classes[:1]), None)
 
 

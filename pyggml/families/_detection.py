@@ -48,6 +48,9 @@ class Match:
 
         A choice of one family is accepted if the model may belong to it. A choice among several does not decide which:
         without any sign, the model stays of no known family.
+
+        Args:
+            families: the families.
         """
         fitting = [family for family in families if family in (self.family, *self.rivals)]
         is_undecided = len(families) > 1 and self.family not in fitting
@@ -75,7 +78,11 @@ class Detector:
         self._generic = generic
 
     def of_model(self, model: Model) -> Match:
-        """Return the family of a loaded model."""
+        """Return the family of a loaded model.
+
+        Args:
+            model: the model.
+        """
         metadata, vocab = model.metadata, model.vocab
         named = named_ends(metadata)
 
@@ -89,7 +96,11 @@ class Detector:
         return self._of_architecture(model.arch, _Traits(names, template, vocab.n_tokens, has_token))
 
     def of_gguf(self, metadata: Mapping[str, object]) -> Match:
-        """Return the family of a GGUF file by its :attr:`metadata <pyggml.gguf.GGUFReader.metadata>`."""
+        """Return the family of a GGUF file by its :attr:`metadata <pyggml.gguf.GGUFReader.metadata>`.
+
+        Args:
+            metadata: the file's metadata.
+        """
         tokens = _sequence(metadata.get("tokenizer.ggml.tokens"))
         types: Iterable[int] = _sequence(metadata.get("tokenizer.ggml.token_type"))
         types = itertools.chain(types, itertools.repeat(TokenType.NORMAL))
@@ -105,7 +116,7 @@ class Detector:
         Args:
             metadata: as for :meth:`of_gguf`; of ``tokenizer.*``, only the chat template is used.
             n_vocab: number of tokens.
-            has_token: whether a text is a token that is more than plain text, see :func:`is_markup`.
+            has_token: whether a text is a token that is more than plain text, such as a special token.
         """
         names, template = words_of(map(metadata.get, _NAME_KEYS)), str(metadata.get("tokenizer.chat_template", ""))
         traits = _Traits(names, template, n_vocab, has_token)

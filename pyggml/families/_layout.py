@@ -24,7 +24,9 @@ SAVED_TABLES = (r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)", r"(.*\.)
 class Sizes(Shape):
     """The sizes that determine the shapes of a model's tensors, and the switches that decide which tensors exist.
 
-    Attributes, in addition to those of :class:`~pyggml._native.quantization_mix.Shape`:
+    Its other attributes are those of :class:`~pyggml._native.quantization_mix.Shape`.
+
+    Attributes:
         n_vocab: rows of the embedding.
         flags: names of the switches that are on.
         blocks: switch that is on in some blocks -> whether it is on, block by block.
@@ -37,13 +39,22 @@ class Sizes(Shape):
     own: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, name: str) -> int:
-        """Return a size by name: the architecture's own, or an attribute; "2*n_ff" is twice the size "n_ff"."""
+        """Return a size by name: the architecture's own, or an attribute; "2*n_ff" is twice the size "n_ff".
+
+        Args:
+            name: the size's name.
+        """
         factor, _, name = name.rpartition("*")
         size: int = self.own[name] if name in self.own else getattr(self, name)
         return size * int(factor or 1)
 
     def is_on(self, switch: str, block: int) -> bool:
-        """Check whether a switch is on or, with the prefix "no ", off."""
+        """Check whether a switch is on or, with the prefix "no ", off.
+
+        Args:
+            switch: the switch's name, perhaps with the prefix "no ".
+            block: the block's number, for switches that are on in some blocks.
+        """
         name = switch.removeprefix("no ")
         is_on = self.blocks[name][block] if name in self.blocks else name in self.flags or name == "always"
         return is_on == (name == switch)
@@ -105,7 +116,12 @@ class Tensor:
         return "linear" if len(self.shape) == 2 and 1 not in self.shape and not self.is_float else "other"
 
     def exists(self, sizes: Sizes, block: int = 0) -> bool:
-        """Check whether a model of these sizes has the tensor, in this block if it belongs to one."""
+        """Check whether a model of these sizes has the tensor, in this block if it belongs to one.
+
+        Args:
+            sizes: the model's sizes and switches.
+            block: the block's number.
+        """
         return self.when is None or all(sizes.is_on(switch, block) for switch in self.when.split(" and "))
 
 
@@ -126,11 +142,19 @@ class Architecture:
     refusal: str = ""
 
     def model_type(self, name: object) -> str | None:
-        """Return its model type of this name, ignoring case and punctuation; None if it has none."""
+        """Return its model type of this name, ignoring case and punctuation; None if it has none.
+
+        Args:
+            name: the ``model_type`` of a ``config.json``.
+        """
         return next((each for each in self.model_types if _normal(each) == _normal(name)), None)
 
     def is_hf_architecture(self, name: object) -> bool:
-        """Check whether one of a ``config.json``'s ``architectures`` names it."""
+        """Check whether one of a ``config.json``'s ``architectures`` names it.
+
+        Args:
+            name: an entry of ``architectures``.
+        """
         return _normal(name) in map(_normal, self.hf_architectures)
 
 
@@ -211,5 +235,9 @@ class Layout(Architecture):
         return {**self.prefixes, **{module: self.base + module for module in modules}}
 
     def is_ignored(self, name: str) -> bool:
-        """Check whether the model computes without the tensor of this name."""
+        """Check whether the model computes without the tensor of this name.
+
+        Args:
+            name: the tensor's name in the checkpoint.
+        """
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)

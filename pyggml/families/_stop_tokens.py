@@ -30,6 +30,10 @@ def named_ends(metadata: Mapping[str, object]) -> set[int]:
 def stop_tokens(model: Model, family: Family) -> dict[int, str]:
     """Return id -> text of the tokens that end a generation: the family's in its order, then the others.
 
+    Args:
+        model: the model.
+        family: its family.
+
     Raises:
         TokenizerError: there are none.
         ClosedError: the model was closed.

@@ -13,6 +13,12 @@ def variant_of(family: Family, names: Iterable[str], template: str, sizes: Mappi
     """Return the variant, or one with the title of the family if none fits; "" if the family is unknown.
 
     The strongest sign decides: a name, then the chat template, then the sizes, by the names in :class:`Variant`.
+
+    Args:
+        family: the family.
+        names: the model's names.
+        template: its chat template.
+        sizes: its sizes, by the names in :class:`Variant`.
     """
     words = words_of(names)
     signs: tuple[Callable[[Variant], bool], ...] = (

@@ -25,7 +25,7 @@ from pyggml.progress import progress_bar
 from pyggml.types import SamplingParams
 
 T = TypeVar("T")
-Progress = Callable[[int, int | None], object] | Literal[False]  # False: no bar in a notebook
+ItemProgress = Callable[[int, int | None], object] | Literal[False]  # False: no bar in a notebook
 
 _CAPACITY = 2**64 - 1  # tag for capacity in the queue; the other tags are indices of requests
 
@@ -42,7 +42,7 @@ class Batch(Generic[D]):
         make_request: Callable[[T], PromptRequest],
         *,
         noun: str = "prompt",
-        progress: Progress | None = None,
+        progress: ItemProgress | None = None,
         return_exceptions: bool = False,
     ) -> None:
         """Make a request of each item; ``noun`` names an item in messages.

@@ -177,7 +177,7 @@ class EmbeddingMethods:
 
         Raises:
             InvalidParameterError: the model has no classifier head, or an argument is invalid.
-            Otherwise as :meth:`embed`; the length limit applies to query and document together.
+            InferError: as :meth:`embed`; the length limit applies to query and document together.
         """
         return self._embedder.rerank(query, documents, normalize=normalize)
 
@@ -191,5 +191,10 @@ class EmbeddingMethods:
 
     @with_hints("reranking")
     def rerank_ids(self, query: str, documents: Iterable[str]) -> list[list[int]]:
-        """The token ids that :meth:`rerank` reads for each document, in their order. Errors as :meth:`rerank`."""
+        """The token ids that :meth:`rerank` reads for each document, in their order. Errors as :meth:`rerank`.
+
+        Args:
+            query: as for :meth:`rerank`.
+            documents: as for :meth:`rerank`.
+        """
         return self._embedder.pairs(query, documents)

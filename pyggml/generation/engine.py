@@ -175,7 +175,9 @@ class Engine(ClosableOwner):
             waits: if the queue is full, wait instead of raising QueueFullError.
 
         Raises:
-            As :meth:`submit`; OutOfMemoryError: they do not fit; EngineError: the computation failed.
+            OutOfMemoryError: the logits do not fit.
+            EngineError: the computation failed.
+            InferError: as :meth:`submit`.
         """
         prompt, waits = int32_array("the prompt", token_ids), flag("waits", waits)
         n_rows = self._n_logit_rows(len(prompt))
@@ -226,8 +228,12 @@ class Engine(ClosableOwner):
     def enqueue(self, request: PendingRequest) -> Request:
         """Queue a request; if the queue is full and the request waits for capacity, wait without the GIL.
 
+        Args:
+            request: the request, which holds prompt and parameters.
+
         Raises:
-            As :meth:`submit`, and errors of tokenizers; RequestTimeout: ``timeout_s`` passed while the queue was full.
+            RequestTimeout: ``timeout_s`` passed while the queue was full.
+            InferError: as :meth:`submit`, and errors of tokenizers.
         """
         if not request.waits_for_capacity:
             return self.try_enqueue(request)
@@ -240,6 +246,11 @@ class Engine(ClosableOwner):
         """As :meth:`enqueue`, for tasks. Returns None if the request was cancelled before it was queued.
 
         To cancel the wait for capacity, let ``is_cancelled`` return True and wake the waiter.
+
+        Args:
+            request: the request.
+            waiter: waits in the event loop that reads the request.
+            is_cancelled: returns True once nothing awaits the request any more.
         """
         deadline = request.deadline()
         while not is_cancelled():
@@ -272,7 +283,7 @@ class Engine(ClosableOwner):
             waiter: waits in the event loop that reads the request; replaces waker and tag.
 
         Raises:
-            As :meth:`submit`, and errors of tokenizers.
+            InferError: as :meth:`submit`, and errors of tokenizers.
         """
         request.encode(self.stop_token_ids, self.model.vocab)
         params = request.params
@@ -290,6 +301,10 @@ class Engine(ClosableOwner):
 
     def notify_when_queue_has_capacity(self, waker: Waker, tag: int = 0) -> None:
         """Notify the waker once the queue is not full, possibly at once. Nothing is reserved.
+
+        Args:
+            waker: the waker to notify.
+            tag: identifies the notification to the waker, 0 to 2**64 - 1.
 
         Raises:
             ClosedError: the engine was closed. If it is closed later, the waker is notified too.

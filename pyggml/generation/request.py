@@ -68,6 +68,14 @@ class Request(Owner):
 
         ``prompt`` and ``params`` are needed for logprobs and stop reasons; ``timeout_s`` counts from now; ``waiter``
         receives the request's notifications if a task reads it.
+
+        Args:
+            handle: the native ``pyg_request *``.
+            engine: the engine that computes it.
+            prompt: the prompt's token ids, int32, (n,); needed for the prompt's logprobs.
+            params: the sampling parameters; needed for logprobs and stop reasons.
+            timeout_s: seconds from now after which the request ends; None: no limit.
+            waiter: receives the request's notifications if a task reads it.
         """
         params = params or SamplingParams()
         self._handle = handle
@@ -92,6 +100,9 @@ class Request(Owner):
         With ``min_tokens``, wait until there are that many, for at most a twentieth of a second. Releases the GIL while
         waiting. After the end it returns any remaining tokens, then ``[]``, and :attr:`finish_reason` is set.
 
+        Args:
+            min_tokens: number of tokens to wait for.
+
         Raises:
             InvalidParameterError: another thread or task is reading it now.
             ClosedError: the engine was closed while the request was running.
@@ -110,6 +121,9 @@ class Request(Owner):
 
         If there are fewer than ``min_tokens``, the request's waker is notified once there are that many, or at the end.
         Errors as :meth:`read`.
+
+        Args:
+            min_tokens: number of tokens that are worth a notification.
         """
         self._require_no_reader()
         with self._reader:

@@ -101,6 +101,9 @@ class GGUFReader(ClosableOwner):
     def value_type(self, key: str) -> ValueType:
         """Return the stored type of a metadata value, or of an array's elements.
 
+        Args:
+            key: the key of the value.
+
         Raises:
             KeyError: there is no such key.
             InvalidParameterError: the key is not text.
@@ -110,6 +113,9 @@ class GGUFReader(ClosableOwner):
 
     def tensor(self, name: str) -> npt.NDArray[np.generic]:
         """Return a tensor's raw data: a read-only view of the mapped file, not a copy.
+
+        Args:
+            name: the tensor's name, such as "blk.0.attn_q.weight".
 
         Returns:
             F32, F16, F64 and integers: that dtype and the tensor's shape. BF16: its bits as uint16, the tensor's shape.
@@ -133,6 +139,9 @@ class GGUFReader(ClosableOwner):
 
     def dequantized(self, name: str) -> npt.NDArray[np.float32]:
         """Return a tensor's values as float32, in the tensor's shape: a copy. Runs on one thread, without the GIL.
+
+        Args:
+            name: the tensor's name, such as "blk.0.attn_q.weight".
 
         Raises:
             InvalidParameterError: there is no such tensor, its type is an integer or F64, or its bytes are not valid

@@ -71,13 +71,22 @@ class Build:
         return [kind_of(backend) for backend in self.backends]
 
     def has(self, kind: str) -> bool:
-        """Return True if it was built for a kind of device, even if its module does not load."""
+        """Return True if it was built for a kind of device, even if its module does not load.
+
+        Args:
+            kind: a kind of device: "cuda", "rocm", "vulkan" ...
+        """
         return kind in self.kinds or kind in self.unloaded or kind in self.refused
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine: its root folder, which is "/" unless in tests, and the environment variables."""
+    """A machine: its root folder, which is "/" unless in tests, and the environment variables.
+
+    Attributes:
+        root: its root folder.
+        environment: its environment variables.
+    """
 
     root: Path = Path("/")
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -94,7 +103,13 @@ class Machine:
 
 
 class Problem(NamedTuple):
-    """A problem with a part, its description, and the fix; None: there is none."""
+    """A problem with a part, its description, and the fix; None: there is none.
+
+    Attributes:
+        part: "hardware", "driver", "settings", "libraries" or "build".
+        text: the description.
+        remedy: the fix; None: there is none.
+    """
 
     part: Part
     text: str
@@ -102,7 +117,13 @@ class Problem(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """Diagnosis of a GPU: status, description and advice, if any."""
+    """Diagnosis of a GPU: status, description and advice, if any.
+
+    Attributes:
+        status: "ok", "note", "warning" or "failed".
+        text: the description.
+        advice: the fix, if there is one.
+    """
 
     status: Literal["ok", "note", "warning", "failed"]
     text: str
@@ -110,12 +131,22 @@ class Diagnosis(NamedTuple):
 
 
 def has_gpu_backend(options: Sequence[str]) -> bool:
-    """Return True if a build with these CMake options supports GPUs."""
+    """Return True if a build with these CMake options supports GPUs.
+
+    Args:
+        options: names of the build's CMake options that are on.
+    """
     return any(kind.option in options for kind in KINDS.values())
 
 
 def explain_missing_device(kind: str, build: Build, machine: Machine) -> str:
-    """Explain why there is no device of a kind ("cuda", "gpu" ..., without its index), and how to fix it."""
+    """Explain why there is no device of a kind ("cuda", "gpu" ..., without its index), and how to fix it.
+
+    Args:
+        kind: the kind of device that was asked for.
+        build: the build, as the engine reports it.
+        machine: the machine.
+    """
     if kind == "gpu":
         seen = [device for device in build.devices if device.kind in KINDS]
         kind = _preferred_kind(machine) if machine.gpus and not seen else kind
@@ -134,7 +165,13 @@ def explain_missing_device(kind: str, build: Build, machine: Machine) -> str:
 
 
 def find_problems(kind: str, build: Build, machine: Machine) -> list[Problem]:
-    """Find out why there is no device of a kind. There is at least one problem; the first is to be fixed first."""
+    """Find out why there is no device of a kind. There is at least one problem; the first is to be fixed first.
+
+    Args:
+        kind: a kind of device: "cuda", "rocm", "vulkan" ...
+        build: the build, as the engine reports it.
+        machine: the machine.
+    """
     known = KINDS[kind]
     gpus = [gpu for gpu in machine.gpus if gpu.vendor in known.vendors]
     if not gpus:
@@ -152,7 +189,12 @@ def find_problems(kind: str, build: Build, machine: Machine) -> list[Problem]:
 
 
 def capability_problem(device: EngineDevice, build: Build) -> Problem | None:
-    """Return the problem of a device that is older than the build's CUDA code, which would crash; None: it is not."""
+    """Return the problem of a device that is older than the build's CUDA code, which would crash; None: it is not.
+
+    Args:
+        device: the device.
+        build: the build, as the engine reports it.
+    """
     oldest = min(map(_parse_capability, build.capabilities), default=(0, 0))
     if device.capability is None or _parse_capability(device.capability) >= oldest:
         return None
@@ -169,7 +211,12 @@ def _parse_capability(capability: str) -> tuple[int, ...]:
 
 
 def diagnose(build: Build, machine: Machine) -> Iterator[Diagnosis]:
-    """Diagnose each GPU in the machine."""
+    """Diagnose each GPU in the machine.
+
+    Args:
+        build: the build, as the engine reports it.
+        machine: the machine.
+    """
     usable = {
         vendor: [gpu.name for gpu in machine.gpus if gpu.vendor == vendor and not gpu.missing] for vendor in VENDORS
     }

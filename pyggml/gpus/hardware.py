@@ -30,6 +30,7 @@ class Vendor(NamedTuple):
     driver: str = ""
 
 
+#: The vendors of GPUs, by name.
 VENDORS = {
     "NVIDIA": Vendor("0x10de", ("cuda", "vulkan"), ("nvidia", "geforce", "quadro", "tesla"), "nvidia"),
     "AMD": Vendor("0x1002", ("rocm", "vulkan"), ("amd", "radeon"), "amdgpu"),
@@ -50,6 +51,7 @@ class Gpu(NamedTuple):
     """A GPU in this machine.
 
     Attributes:
+        vendor: the vendor, a key of :data:`VENDORS`.
         name: its product name, or else its PCI ids.
         seen: the bus address or file by which it was found.
         missing: what is missing to use it; None: nothing.
@@ -64,14 +66,22 @@ class Gpu(NamedTuple):
 
 
 def find_gpus(root: Path = Path("/")) -> list[Gpu]:
-    """Find the GPUs that pyggml can be built for, without display adapters of servers."""
+    """Find the GPUs that pyggml can be built for, without display adapters of servers.
+
+    Args:
+        root: the root of the file system, which is "/" unless in tests.
+    """
     if platform.system() == "Darwin":
         return [Gpu("Apple", "Apple GPU", "the processor")] if platform.machine() == "arm64" else []
     return list(_find_pci_gpus(root)) or list(_find_other_gpus(root))
 
 
 def has_rocm(root: Path = Path("/")) -> bool:
-    """Return True if the kernel supports an AMD GPU for ROCm."""
+    """Return True if the kernel supports an AMD GPU for ROCm.
+
+    Args:
+        root: the root of the file system, which is "/" unless in tests.
+    """
     nodes = root.glob("sys/class/kfd/kfd/topology/nodes/*/properties")
     return any(read_pairs(node, " ").get("simd_count", "0") != "0" for node in nodes)
 

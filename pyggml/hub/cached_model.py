@@ -28,7 +28,11 @@ class Download:
     files: tuple[tuple[Path, Path], ...]
 
     def matches(self, name: str) -> bool:
-        """Check whether a name is a reference to this model or its repository, or the name of its file."""
+        """Check whether a name is a reference to this model or its repository, or the name of its file.
+
+        Args:
+            name: the name, such as "hf:org/repo", "org/repo" or "model.gguf".
+        """
         other = split_reference(name.removeprefix("hf:"))
         if other.repo_id != self.reference.repo_id:
             return name in (self.path.name, str(self.path))

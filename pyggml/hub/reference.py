@@ -53,12 +53,20 @@ class Reference:
 
 
 def is_reference(source: object) -> bool:
-    """Return True if a source is a reference, even a malformed one, and not a path."""
+    """Return True if a source is a reference, even a malformed one, and not a path.
+
+    Args:
+        source: the source, as for :func:`pyggml.load`.
+    """
     return isinstance(source, (str, os.PathLike)) and str(source).startswith(_SCHEME)
 
 
 def guess_reference(source: object) -> str | None:
-    """Guess the reference for a source that is an id, as in transformers, or a URL of the hub; None: it is neither."""
+    """Guess the reference for a source that is an id, as in transformers, or a URL of the hub; None: it is neither.
+
+    Args:
+        source: the text, such as "org/repo" or "https://huggingface.co/org/repo".
+    """
     found = _SIMILAR.fullmatch(source) if isinstance(source, str) else None
     if found is None or not (found["address"] or (found["revision"] is None and not found["path"])):
         return None
@@ -73,6 +81,9 @@ def guess_reference(source: object) -> str | None:
 
 def parse_reference(source: str) -> Reference:
     """Parse a reference.
+
+    Args:
+        source: the reference, such as "hf:org/repo:q4_k_m".
 
     Raises:
         InvalidParameterError: it is malformed.

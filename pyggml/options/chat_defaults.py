@@ -22,12 +22,20 @@ LIMITS: Mapping[str, Any] = {"max_tokens": 8192, "repetition_guard": True}
 
 
 def chat_defaults(recommended: SamplingParams | None) -> dict[str, Any]:
-    """Return the defaults for a model, given its recommended sampling parameters."""
+    """Return the defaults for a model, given its recommended sampling parameters.
+
+    Args:
+        recommended: the parameters that the model's authors recommend; None: none.
+    """
     return {**(SAMPLING if recommended is None else chosen(recommended)), **LIMITS}
 
 
 def chosen(params: SamplingParams) -> dict[str, Any]:
-    """Return the fields that differ from the defaults of SamplingParams, and the temperature."""
+    """Return the fields that differ from the defaults of SamplingParams, and the temperature.
+
+    Args:
+        params: the parameters.
+    """
     values = {name: getattr(params, name) for name in _FIELDS}
     return {name: value for name, value in values.items() if name == "temperature" or value != _FIELDS[name].default}
 
@@ -37,6 +45,10 @@ def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samp
 
     ``mirostat=2``, for instance, replaces a default top_k. A given temperature of 0 and ``ignore_eos`` ask for exactly
     what the model generates, so they turn off a default repetition guard.
+
+    Args:
+        given: fields of SamplingParams that the caller sets.
+        defaults: fields of SamplingParams for the others.
 
     Raises:
         InvalidParameterError: a given parameter is invalid, or two contradict each other.

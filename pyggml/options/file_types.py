@@ -28,6 +28,11 @@ OUTTYPES = ("auto", *FILE_TYPES)
 def file_type(name: str, given: object, known: Iterable[str] = FILE_TYPES) -> str:
     """Return the engine's name of a type given in upper or lower case, the value of the parameter ``name``.
 
+    Args:
+        name: the parameter's name, for messages.
+        given: the type.
+        known: the types that are allowed.
+
     Raises:
         InvalidParameterError: it is not one of ``known``; suggests similar ones.
     """
@@ -38,7 +43,11 @@ def file_type(name: str, given: object, known: Iterable[str] = FILE_TYPES) -> st
 
 
 def suggestion(text: str) -> str:
-    """A question that suggests similar types; "" if there are none."""
+    """A question that suggests similar types; "" if there are none.
+
+    Args:
+        text: the text that is no type.
+    """
     types = similar_types(text)
     return f"did you mean {' or '.join(filter(None, [', '.join(types[:-1]), *types[-1:]]))}?" if types else ""
 
@@ -47,6 +56,9 @@ def similar_types(text: str) -> list[str]:
     """Types that a text probably stands for: those with the same beginning, a similar spelling, or as many bits.
 
     "q4" is the beginning of four types; "int4", "4bit", "nf4", "fp16" and "float32" contain the number of bits.
+
+    Args:
+        text: the text that is no type.
     """
     text = text.lower().replace("-", "_")
     with_prefix = [type for type in FILE_TYPES if text and type.startswith(text)]

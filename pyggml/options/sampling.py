@@ -87,9 +87,12 @@ class Grammar:
 class SamplingParams:
     """Sampling parameters and stop conditions. The defaults are greedy.
 
-    The constructor raises InvalidParameterError naming any bad field. It also takes ``response_format``, OpenAI's way
-    to set ``json_schema``: ``{"type": "json_object"}`` for any object, ``{"type": "json_schema", "json_schema":
-    {"schema": ...}}`` for a schema, ``{"type": "text"}`` for any text; or a Python type, for its schema.
+    The constructor raises InvalidParameterError naming any bad field.
+
+    Args:
+        response_format: OpenAI's way to set ``json_schema``: ``{"type": "json_object"}`` for any object, ``{"type":
+            "json_schema", "json_schema": {"schema": ...}}`` for a schema, ``{"type": "text"}`` for any text; or a
+            Python type, for its schema.
 
     Attributes:
         max_tokens: maximum number of tokens to generate. -1: up to the end of the context.

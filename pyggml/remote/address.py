@@ -12,7 +12,12 @@ DEFAULT_PORT = 50052
 
 
 class Address(NamedTuple):
-    """The address of a host."""
+    """The address of a host.
+
+    Attributes:
+        host: a name or an IP address, without brackets.
+        port: the port, 1 to 65535.
+    """
 
     host: str
     port: int
@@ -20,6 +25,9 @@ class Address(NamedTuple):
     @classmethod
     def parse(cls, text: object) -> Address:
         """Parse "host:port", "host" (the default port), or "[::1]:port".
+
+        Args:
+            text: the address.
 
         Raises:
             InvalidParameterError: the text is not an address.

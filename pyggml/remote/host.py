@@ -51,7 +51,12 @@ class Host(Owner, contextlib.AbstractContextManager["Host"]):
     _instead_of_a_copy = "connect again"
 
     def __init__(self, address: Address, key: bytes) -> None:
-        """Connect; see :func:`connect`."""
+        """Connect; see :func:`connect`.
+
+        Args:
+            address: the host's address.
+            key: the server's key, from :func:`find_key`.
+        """
         self.address = address
         connection, self.info = _open_connection(address, key)
         connection.settimeout(None)

@@ -25,6 +25,9 @@ def default_key_file() -> Path:
 def find_key(file: str | os.PathLike[str] | None = None) -> bytes:
     """Find the key in ``file``, else in PYGGML_RPC_KEY, else in :func:`default_key_file`.
 
+    Args:
+        file: the file; None: look in the other places.
+
     Raises:
         InvalidParameterError: there is no key, it is too short, or ``file`` is not a path.
     """
@@ -44,6 +47,9 @@ def find_key(file: str | os.PathLike[str] | None = None) -> bytes:
 
 def create_key(path: Path) -> bytes:
     """Create a key in a new file that only this user can read. If the file exists, return its key.
+
+    Args:
+        path: the file.
 
     Raises:
         OSError: the file cannot be written.

@@ -173,6 +173,9 @@ def list_exported_devices(exported: ExportedDevices) -> list[dict[str, Any]]:
 
     A separate process queries the devices, because a GPU's driver reserves memory for every process that does.
 
+    Args:
+        exported: the devices.
+
     Raises:
         DeviceError: there is no such device.
     """

@@ -33,12 +33,12 @@ def grammar_of(schema: Mapping[str, Any] | str | object) -> str:
     """Convert a JSON schema to a GBNF grammar with a rule ``root``. Recent results are cached.
 
     Args:
-        schema: a mapping, JSON text, or a type that :func:`~pyggml.schema.schema_of` supports.
+        schema: a mapping, JSON text, or a type that :func:`~pyggml.schema_of` supports.
 
     Raises:
         GrammarError: the text is not valid JSON, a grammar cannot express the schema, or no value can match it; the
             message has a JSON pointer.
-        InvalidParameterError: as :func:`as_text`.
+        InvalidParameterError: ``schema`` is none of these.
     """
     return _converted(as_text(schema))
 

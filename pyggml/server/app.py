@@ -168,6 +168,10 @@ def nearest_protocol(path: str) -> Protocol:
 def settings_of(serves: Settings | Model | Sequence[Model] | None, options: Mapping[str, Any]) -> Settings:
     """Return the arguments of :func:`create_app` as settings.
 
+    Args:
+        serves: as for :func:`create_app`.
+        options: fields of :class:`Settings`.
+
     Raises:
         InvalidParameterError: an option is invalid.
     """

@@ -66,7 +66,7 @@ class Tokenizer(Owner, HintedObject):
             parts: pairs of a text and its ``parse_special``, in order.
 
         Raises:
-            As :meth:`encode`.
+            InferError: as :meth:`encode`.
         """
         checked = [_checked_part(part) for part in items("parts", parts)]
         return self._surrounded([i for text, is_read in checked for i in self._encode(text, is_read)])
@@ -113,7 +113,11 @@ class Tokenizer(Owner, HintedObject):
         return b"".join(written).decode(errors="replace")
 
     def piece(self, token_id: int) -> bytes:
-        """Return the bytes that a token adds to a text, possibly part of a character; special tokens have none."""
+        """Return the bytes that a token adds to a text, possibly part of a character; special tokens have none.
+
+        Args:
+            token_id: the token.
+        """
         try:
             piece = self._pieces.get(token_id)
         except (TypeError, ValueError):  # not hashable

@@ -27,7 +27,12 @@ class StreamDecoder:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token_ids: Iterable[int], *, last: bool = False) -> str:
-        """Return the characters that these tokens complete; with ``last``, also U+FFFD for an incomplete one."""
+        """Return the characters that these tokens complete; with ``last``, also U+FFFD for an incomplete one.
+
+        Args:
+            token_ids: the next tokens of the stream.
+            last: the stream ends with them.
+        """
         return self._utf8.decode(b"".join(map(self._piece, token_ids)), last)
 
     def _piece(self, token_id: int) -> bytes:
@@ -39,7 +44,11 @@ class StopStrings:
     """A filter that ends a stream of text before the first stop string, and never passes on a part of one."""
 
     def __init__(self, stop: Sequence[str]) -> None:
-        """Create a filter for stop strings, if any."""
+        """Create a filter for stop strings, if any.
+
+        Args:
+            stop: the stop strings; (): none, and every text passes.
+        """
         self._stop = tuple(stop)
         self._held = ""
         self.found: str | None = None  # the stop string that ended the text
@@ -50,7 +59,12 @@ class StopStrings:
         return bool(self._stop)
 
     def feed(self, text: str, *, last: bool = False) -> str:
-        """Return the text that is safe to show; with ``last``, including the text that was held back."""
+        """Return the text that is safe to show; with ``last``, including the text that was held back.
+
+        Args:
+            text: the next chunk of the stream.
+            last: the stream ends with it.
+        """
         if not self._stop:
             return text
         text = self._held + text

@@ -6,7 +6,11 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if a host name or address reaches only this machine."""
+    """Return True if a host name or address reaches only this machine.
+
+    Args:
+        host: the name or address, without a port.
+    """
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

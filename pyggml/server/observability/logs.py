@@ -131,6 +131,9 @@ def configure_logs(settings: Settings) -> None:
 
     The engine's hundred lines about each model are logged at level "debug". Of asyncio only errors are logged, as it
     warns of each chunk that is sent to a disconnected client.
+
+    Args:
+        settings: the level and format of messages.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JSONFormatter() if settings.log_format == "json" else TextFormatter())

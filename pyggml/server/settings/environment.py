@@ -64,7 +64,11 @@ def read_environment(environment: Mapping[str, str]) -> PartialSettings:
 
 
 def foreign_variable_hints(environment: Mapping[str, str]) -> list[str]:
-    """Return a hint for each variable of another server: the variable to set instead."""
+    """Return a hint for each variable of another server: the variable to set instead.
+
+    Args:
+        environment: the environment variables.
+    """
     found = {variable: own for variable, own in _FOREIGN.items() if variable in environment}
     for variable in environment:
         if variable.startswith(_LLAMA_SERVER_PREFIX):

@@ -167,11 +167,19 @@ class Settings:
             _check_sampling(self.sampling_options(model))
 
     def load_options(self, model: ModelSpec) -> dict[str, Any]:
-        """Return the options for loading a model."""
+        """Return the options for loading a model.
+
+        Args:
+            model: the model.
+        """
         return {**LOAD_DEFAULTS, **self.load, **model.load}
 
     def sampling_options(self, model: ModelSpec) -> dict[str, Any]:
-        """Return the default sampling parameters of requests for a model."""
+        """Return the default sampling parameters of requests for a model.
+
+        Args:
+            model: the model.
+        """
         return {**self.sampling, **model.sampling}
 
     def read_api_keys(self) -> tuple[str, ...]:

@@ -100,7 +100,12 @@ _FLAGS = {
 
 
 def parse_text(field: Field, text: str) -> Any:
-    """Convert a text to a field's type; return the text if that fails, so that :meth:`Field.checked` refuses it."""
+    """Convert a text to a field's type; return the text if that fails, so that ``Field.checked`` refuses it.
+
+    Args:
+        field: the field's declaration.
+        text: the text.
+    """
     try:
         return _parse_text(field, text)
     except ValueError:
