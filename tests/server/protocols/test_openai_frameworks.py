@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultHttpxClient
 from pydantic_ai import Agent, NativeOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -85,15 +85,17 @@ def test_langchain_answers_with_objects(method: Any, url: str) -> None:
 
 
 def test_langchain_embeds(url: str) -> None:
-    embeddings = OpenAIEmbeddings(
-        base_url=url,
-        api_key="none",  # type: ignore[arg-type]
-        model="default",
-        check_embedding_ctx_length=False,  # it would send the tokens of OpenAI's vocabulary
-    )
-    documents = embeddings.embed_documents(["a dog", "a cat"])
-    assert len(documents) == 2
-    np.testing.assert_allclose(embeddings.embed_query("a dog"), documents[0], atol=1e-5)
+    with DefaultHttpxClient() as client:  # LangChain closes none that it makes itself
+        embeddings = OpenAIEmbeddings(
+            base_url=url,
+            api_key="none",  # type: ignore[arg-type]
+            model="default",
+            check_embedding_ctx_length=False,  # it would send the tokens of OpenAI's vocabulary
+            http_client=client,
+        )
+        documents = embeddings.embed_documents(["a dog", "a cat"])
+        assert len(documents) == 2
+        np.testing.assert_allclose(embeddings.embed_query("a dog"), documents[0], atol=1e-5)
 
 
 @pytest.mark.slow_except("NativeOutput")
