@@ -27,7 +27,7 @@ VENDOR_FILES = $(filter-out vendor/llama.cpp,$(wildcard vendor/*.*))
 # Install the package in place, with one of its extras and the C++ tests.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all test-real test-clients ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults faults-sweep soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all test-real test-clients ray-test arm-test lint format docs stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults faults-sweep soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -78,6 +78,10 @@ format: $(BIN)/python ## format Python and C++ in the house style
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
+
+docs: $(BIN)/python ## build the documentation as a site, in build/docs
+	$(call editable,docs)
+	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet docs build/docs
 
 stubs: build ## write type stubs (compiled module, families, keywords) and the tables of families in docs/
 	$(BIN)/python tools/make_stubs.py

@@ -1,4 +1,4 @@
-"""The language of code and docs: the field's standard terms (docs/glossary.md), in sentences that are read once."""
+"""The language of code and docs: terms of the field (docs/reference/glossary.md), in sentences that are read once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EXEMPT = (
     "pyggml/server/static/vendor/",
     "tools/demo_model/",
     "tests/documentation/test_language.py",
-    "docs/glossary.md",
+    "docs/reference/glossary.md",
 )
 TEXT = re.compile(r"\.(?:py|pyi|md|h|hpp|c|cpp|js|html|toml|txt|yaml|yml)$|(?:^|/)(?:Makefile|CMakeLists\.txt|run)$")
 
