@@ -52,8 +52,8 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             faster with one.
         queue_full: ... A refused request raises QueueFullError; a waiting one raises RequestTimeout after its
             ``timeout_s``.
-        progress: ... First while files are downloaded, again while a directory is imported, and again while the weights
-            load. Returning False stops it.
+        progress: ... It is called first while files are downloaded, again while a directory is imported, and again
+            while the weights load. Returning False stops it.
         outtype: ... Weights are quantised while they are imported, in one pass, so that the disk need not hold them in
             their own precision. Not for a GGUF file, which :func:`pyggml.quantize` converts.
         chat_template: ... See :meth:`LLM.chat_templates`. A call may name another.
