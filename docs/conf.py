@@ -104,9 +104,7 @@ def _tables_of_contents(page: str) -> Iterator[str]:
 
 
 #: The type of a field that is declared with its range.
-ANNOTATED = re.compile(r":type: (?:\S+\.)?Annotated\[(.*), \S*Field\(.*\)\]$", re.MULTILINE)
-#: Attributes are too many for a page's table of contents.
-ATTRIBUTE = re.compile(r"^(\.\. attribute:: \w+)$", re.MULTILINE)
+ANNOTATED = re.compile(r"(?:\S+\.)?Annotated\[(.*), \S*Field\(.*\)\]")
 DOCSTRINGS: Any = Config(napoleon_use_ivar=False, napoleon_attr_annotations=True)
 
 
@@ -118,10 +116,23 @@ def read_docstring(app: Sphinx, what: str, name: str, obj: object, options: obje
     """
     kind: Any = "method" if what in ("attribute", "data", "property") else what
     given = [":returns:" if line == "Returns:" else line for line in lines]
-    text = "\n".join(GoogleDocstring(given, DOCSTRINGS, app, kind, name, obj, options).lines())
-    text = ANNOTATED.sub(r":type: \1", text)
-    text = ATTRIBUTE.sub(r"\1\n   :no-contents-entry:", text)
+    text = "\n".join(_attributes(GoogleDocstring(given, DOCSTRINGS, app, kind, name, obj, options).lines()))
     lines[:] = text.replace("ffn_.*", r"ffn\_.\*").split("\n")  # the beginning of a pattern, and no reference
+
+
+def _attributes(lines: list[str]) -> list[str]:
+    """Put the types of attributes next to their names, and leave them out of the page's table of contents."""
+    found: list[str] = []
+    first = 0
+    for line in lines:
+        if line.startswith(".. attribute::"):
+            found += [line, "   :no-contents-entry:"]
+            first = len(found)
+        elif line.startswith("   :type: "):
+            found.insert(first, ANNOTATED.sub(r"\1", line))
+        else:
+            found.append(line)
+    return found
 
 
 def tidy_signature(
