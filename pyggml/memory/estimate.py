@@ -91,7 +91,7 @@ class MemoryEstimate(HTMLReady, ResolvedOptions, JSONReady):
 
     @property
     def title(self) -> str:
-        """What was estimated: the type of the weights, if they are converted, the context and the requests."""
+        """The type of the weights, if they are converted, the size and type of the cache, and the number of requests."""
         weights = "" if self.outtype == "auto" else f" as {self.outtype}"
         types = dict.fromkeys((self.type_k or self.cache_type, self.type_v or self.cache_type))
         requests = counted(self.n_parallel, "request")
@@ -107,7 +107,7 @@ class MemoryEstimate(HTMLReady, ResolvedOptions, JSONReady):
 
     @property
     def verdict(self) -> str:
-        """Whether the model fits: "yes", or "no" with the lack of memory on each device."""
+        """The text "yes" if the model fits, else "no" with the missing memory of each device."""
         lacking = [
             f"{bytes_text(each.total_bytes - each.available_bytes)} on {each.name}"
             for each in self.devices

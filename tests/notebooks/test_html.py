@@ -114,7 +114,7 @@ def test_a_perplexity_shows_its_error() -> None:
     assert {"12.3457 ± 0.2500", "510 tokens scored, 2 chunks of 512 read"} <= {*texts}
 
 
-def test_results_are_as_before_otherwise() -> None:
-    """What libraries look for in any object is not there, and the HTML adds no field."""
+def test_nothing_else_has_changed() -> None:
+    """Chunks have no HTML, and it adds no field to the others."""
     assert not hasattr(pyggml.Chunk("a"), "_repr_html_")
     assert "html" not in str([*pyggml.Completion(**completion()).to_dict()])

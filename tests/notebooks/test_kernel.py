@@ -1,4 +1,4 @@
-"""What a real kernel shows: progress bars, streams and results; and interrupted cells."""
+"""Progress bars, streams, results and interrupted cells in a real kernel."""
 
 from __future__ import annotations
 
