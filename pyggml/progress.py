@@ -32,10 +32,12 @@ DELAY_S, INTERVAL_S = 0.5, 0.1
 
 
 def in_kernel() -> bool:
-    """Return True if this program runs in the kernel of a notebook, or of another front end of Jupyter."""
+    """Return True if this process is the kernel of a notebook, or of another front end of Jupyter."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None  # IPython in a terminal has none
+    kernel = getattr(shell, "kernel", None)  # IPython in a terminal has none
+    session = getattr(kernel, "session", None)
+    return kernel is not None and getattr(session, "pid", None) in (None, os.getpid())  # else a forked child
 
 
 @contextlib.contextmanager

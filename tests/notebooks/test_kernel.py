@@ -68,6 +68,13 @@ def test_short_work_shows_no_bar(kernel: Kernel) -> None:
     assert {kind for kind, _ in sent} <= {"status", "execute_input"}
 
 
+def test_a_forked_child_shows_none(kernel: Kernel) -> None:
+    """It must not write to its parent's sockets."""
+    child = "print(pyggml.progress.in_kernel(), flush=True)\n    os._exit(0)"
+    cell = f"import os, pyggml.progress\nif not os.fork():\n    {child}\nos.wait()\nprint(pyggml.progress.in_kernel())"
+    assert kernel.run(cell)[0].split() == ["False", "True"]
+
+
 def test_every_kind_of_work_has_a_bar(kernel: Kernel) -> None:
     """With no delay, so that the short work of a small model shows them, too."""
     sent = kernel.messages(
