@@ -12,7 +12,8 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -40,13 +41,20 @@ class _Screen(pyte.HistoryScreen):
 
 
 class Terminal:
-    """``pyggml arguments`` in a terminal of so many columns.
+    """``pyggml arguments``, or another Python program, in a terminal of so many columns.
 
     Attributes:
         raw: all that it was sent, escape sequences included.
     """
 
-    def __init__(self, *arguments: object, columns: int = 80, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: object,
+        program: Sequence[str] = ("-m", "pyggml"),
+        columns: int = 80,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
         self.columns = columns
         self.raw = ""
         self._typed_at = 0
@@ -56,12 +64,13 @@ class Terminal:
         _set_size(line, columns)
         inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _ENTER, "-m", "pyggml", *map(str, arguments)],
+            [sys.executable, "-c", _ENTER, *program, *map(str, arguments)],
             stdin=line,
             stdout=line,
             stderr=line,
             start_new_session=True,
             env={**inherited, "TERM": "xterm-256color", **(env or {})},
+            cwd=cwd,
         )
         os.close(line)
 
