@@ -172,8 +172,9 @@ compare: build ## compare imported models with transformers and compressed-tenso
 	$(BIN)/python tools/compare_with_transformers.py --python $(TRANSFORMERS_PYTHON)
 	$(BIN)/python tools/compare_with_compressed_tensors.py --python $(TRANSFORMERS_PYTHON)
 
-outputs: build ## update the example outputs in README and docs, after a change to the demonstration model
+outputs: build ## update the outputs in README, docs and examples, after a change to the demonstration model
 	$(BIN)/python tools/update_outputs.py
+	$(BIN)/python tools/example_outputs.py
 
 comparison: build ## measure the README's comparison with other libraries, and draw its plot; half an hour on two idle cores
 	$(BIN)/python benchmarks/compare_features.py

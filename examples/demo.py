@@ -6,6 +6,7 @@ python examples/demo.py --no-download  ends before that
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -80,7 +81,14 @@ def real_model() -> None:
             messages.append({"role": "assistant", "content": answer})
 
 
-if __name__ == "__main__":
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-download", action="store_true", help="end before the conversation with a real model")
+    args = parser.parse_args()
     shipped_model()
-    if "--no-download" not in sys.argv[1:]:
+    if not args.no_download:
         real_model()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Suggestions while a user types: pyggml's decode loop in a tool with its own tokenizer and scheduling.
 
-Usage: python examples/embed_engine.py [model.gguf]; the default is the model that ships with pyggml.
+python examples/embed_engine.py -m model.gguf
 
 Several writers type in one event loop. Every keystroke makes the suggestion in flight worthless, so it is cancelled and
 another one is asked for; the engine computes those of all writers together, and takes what a writer had typed before
@@ -9,6 +9,7 @@ from its cache. The tool deals in token ids only: an ``Engine`` has no tokenizer
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import sys
@@ -20,7 +21,7 @@ WRITERS = {
     "Ben": "The dog wanted to play in the",
     "Tim": "One day, Lily found a big red",
 }
-KEYSTROKE_S = 0.02
+KEYSTROKE_S = 0.002  # real writers are slower, and so are real models
 
 
 class LongestMatch:
@@ -105,12 +106,17 @@ async def write_together(engine: pyggml.Engine, tokenizer: LongestMatch) -> None
 
 def main() -> None:
     """Load a model, and create an engine on a context of it."""
-    path = sys.argv[1] if len(sys.argv) > 1 else pyggml.SHIPPED_MODEL
-    with pyggml.Model(path) as model:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", default=pyggml.SHIPPED_MODEL, help="GGUF file")
+    args = parser.parse_args()
+    with pyggml.Model(args.model) as model:
         context = pyggml.Context(model, n_ctx=2048, n_seq_max=len(WRITERS))
         with pyggml.Engine(context, adapt_threads=True) as engine:
             asyncio.run(write_together(engine, LongestMatch(model.vocab)))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except pyggml.InferError as error:
+        sys.exit(f"embed_engine.py: {error}")

@@ -1,6 +1,6 @@
 """Raw ggml: a quantised matrix product and a small MLP, computed on a device and checked against numpy.
 
-Usage: python examples/raw_ggml_graph.py [device], with a name from pyggml.devices(); the default is CPU.
+python examples/raw_ggml_graph.py CUDA0          a name from pyggml.devices(); the default is CPU
 
 ``pyggml.lib`` and ``pyggml.ffi`` are ggml's C API. It is unguarded: a wrong shape ends the process, as in C. pyggml
 adds only Backend here, which turns an unknown device or a graph without memory into an exception.
@@ -11,12 +11,14 @@ ne = [n_columns, n_rows], and ggml_mul_mat(w, x) is numpy's x @ w.T.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+import pyggml
 from pyggml import Backend, ffi, lib
 from pyggml.quant import GGMLType, dequantize, quantize
 
@@ -125,11 +127,17 @@ def mlp(backend: Backend) -> bool:
 
 def main() -> None:
     """Run both on the device; the exit status says whether the results are right."""
-    with Backend(sys.argv[1] if len(sys.argv) > 1 else "CPU") as backend:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("device", nargs="?", default="CPU")
+    args = parser.parse_args()
+    with Backend(args.device) as backend:
         print(f"on {ffi.string(lib.ggml_backend_name(backend.handle)).decode()}")
         results = [quantised_product(backend), mlp(backend)]
     sys.exit(0 if all(results) else 1)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except pyggml.DeviceError as error:
+        sys.exit(f"raw_ggml_graph.py: {error}")

@@ -1,6 +1,6 @@
 """Raw llama.cpp: load a model, tokenize a prompt and generate greedily, all through its own C API.
 
-Usage: python examples/raw_llama_loop.py [model.gguf [prompt]]; the default is the model that ships with pyggml.
+python examples/raw_llama_loop.py "Once upon a time" -m model.gguf
 
 ``pyggml.lib`` and ``pyggml.ffi`` are llama.cpp's C API as llama.h documents it. It is unguarded: a mistake ends the
 process, as in C, and you must free what you create. pyggml's classes do the same with checks.
@@ -8,9 +8,9 @@ process, as in C, and you must free what you create. pyggml's classes do the sam
 
 from __future__ import annotations
 
+import argparse
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyggml
@@ -19,8 +19,6 @@ from pyggml import ffi, lib
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
 
-SHIPPED_MODEL = Path(pyggml.__file__).parent / "assets" / "pyggml-demo-q8_0.gguf"
-PROMPT = "Once upon a time"
 N_PREDICT = 64
 
 
@@ -85,11 +83,13 @@ def generate(context: CData, sampler: CData, vocab: CData, prompt: CData) -> Non
 
 
 def main() -> None:
-    """Loads, generates, and frees everything in the reverse order."""
-    path = sys.argv[1] if len(sys.argv) > 1 else str(SHIPPED_MODEL)
-    text = sys.argv[2] if len(sys.argv) > 2 else PROMPT
+    """Load, generate, and free everything in the reverse order."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prompt", nargs="?", default="Once upon a time")
+    parser.add_argument("-m", "--model", default=pyggml.SHIPPED_MODEL, help="GGUF file")
+    args = parser.parse_args()
     with ExitStack() as owned:
-        model = load_model(path)
+        model = load_model(str(args.model))
         owned.callback(lib.llama_model_free, model)
         context = make_context(model)
         owned.callback(lib.llama_free, context)
@@ -97,8 +97,8 @@ def main() -> None:
         owned.callback(lib.llama_sampler_free, sampler)
 
         vocab = lib.llama_model_get_vocab(model)
-        print(text, end="", flush=True)
-        generate(context, sampler, vocab, tokenize(vocab, text))
+        print(args.prompt, end="", flush=True)
+        generate(context, sampler, vocab, tokenize(vocab, args.prompt))
 
 
 if __name__ == "__main__":
