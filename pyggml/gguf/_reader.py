@@ -123,8 +123,8 @@ class GGUFReader(ClosableOwner):
 
         Raises:
             InvalidParameterError: there is no such tensor, or only the header was opened.
-            ModelLoadError: the file was truncated since it was opened, or became unreadable, and an array was read
-                beyond its end, where it has zeros (on Linux).
+            ModelLoadError: its shape is impossible; or the file was truncated since it was opened, or became
+                unreadable, and an array was read beyond its end, where it has zeros (on Linux).
         """
         info, mapped = self._find(name), self._mapped
         if not self._has_data:
@@ -135,7 +135,12 @@ class GGUFReader(ClosableOwner):
             raise errors.ClosedError(f"the reader of {self.path} has been closed")
         mapped.require_whole()
         raw = mapped.data[info.offset : info.offset + info.nbytes]
-        return raw.view(info.type.dtype).reshape(quant.raw_shape(info.type, info.shape))
+        try:
+            return raw.view(info.type.dtype).reshape(quant.raw_shape(info.type, info.shape))
+        except ValueError:  # no elements, of a shape whose other dimensions are too large for any array
+            raise errors.ModelLoadError(
+                f"{self.path}: the tensor {name!r} has an impossible shape, {info.shape}: the file is damaged"
+            ) from None
 
     def dequantized(self, name: str) -> npt.NDArray[np.float32]:
         """Return a tensor's values as float32, in the tensor's shape: a copy. Runs on one thread, without the GIL.

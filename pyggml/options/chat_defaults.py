@@ -43,8 +43,8 @@ def chosen(params: SamplingParams) -> dict[str, Any]:
 def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> SamplingParams:
     """Return the given parameters with the defaults for the others, except defaults that contradict them.
 
-    ``mirostat=2``, for instance, replaces a default top_k. A given temperature of 0 and ``ignore_eos`` ask for exactly
-    what the model generates, so they turn off a default repetition guard.
+    ``mirostat=2``, for instance, replaces a default top_k, and ``ignore_eos``, which asks for so many tokens whatever
+    they are, turns off a default repetition guard.
 
     Args:
         given: fields of SamplingParams that the caller sets.
@@ -54,8 +54,7 @@ def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Samp
         InvalidParameterError: a given parameter is invalid, or two contradict each other.
     """
     params = _with_consistent(given, defaults)
-    is_exact = params.ignore_eos or (params.temperature == 0 and "temperature" in given)
-    if is_exact and params.repetition_guard and "repetition_guard" not in given:
+    if params.ignore_eos and params.repetition_guard and "repetition_guard" not in given:
         return replace(params, repetition_guard=None)
     return params
 

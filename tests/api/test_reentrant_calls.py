@@ -128,7 +128,7 @@ def test_a_handler_may_close_at_every_point(name: str) -> None:
     outcomes = set()
     for place, raised in interrupted(
         lambda: CALLS[name](llms[-1]),
-        step=4 if name == "embed" else 7,  # each point takes a model of its own
+        step=29 if name == "embed" else 47,  # each point takes a model of its own
         handler=lambda: llms[-1].close(),
         prepare=lambda: llms.append(pyggml.load()),
     ):

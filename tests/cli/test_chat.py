@@ -555,10 +555,8 @@ def test_an_answer_that_repeats_itself_is_stopped(tmp_path: Path) -> None:
     assert kept.startswith("Well. The sky is blue")
     assert len(kept) < 50
 
-    exact: list[list[object]] = [["--no-repetition-guard"], ["--temperature", 0]]
-    for options in exact:
-        longer = called(*command, *options, "--max-tokens", 1200, stdin=f"{SKY}\n")
-        assert longer.err.startswith("[cut at max_tokens 1200")
+    longer = called(*command, "--no-repetition-guard", "--max-tokens", 1200, stdin=f"{SKY}\n")
+    assert longer.err.startswith("[cut at max_tokens 1200")
 
 
 def test_reasoning_is_not_part_of_the_answer(thinking_path: Path, tmp_path: Path) -> None:

@@ -341,7 +341,7 @@ def test_lines_follow_the_width_of_the_terminal(start: Start) -> None:
     chat.resize(24)
     chat.wait_for_prompt()
     chat.say("/set")
-    assert chat.shows("The defaults of a chat:")
+    chat.wait_for("The recommendations of the model's makers:")
     n_before = len(chat.rows)
     chat.say("Tell me a story")
     rows = chat.rows[n_before:-1]

@@ -156,6 +156,14 @@ def test_shapes(written: Callable[[bytes], Path]) -> None:
         assert {name: info.shape for name, info in reader.tensors.items()} == shapes
 
 
+def test_a_shape_without_elements_that_no_array_has(written: Callable[[bytes], Path]) -> None:
+    tensor = handmade.tensor(b"a", [2, 0, 31, 2**62], int(GGMLType.F32), 0)
+    with GGUFReader(written(handmade.file(None, [tensor], b""))) as reader:
+        for read in (reader.tensor, reader.dequantized):
+            with pytest.raises(ModelLoadError, match="the tensor 'a' has an impossible shape"):
+                read("a")
+
+
 def test_close(written: Callable[[bytes], Path]) -> None:
     reader = GGUFReader(written(small_file()))
     metadata, weight = reader.metadata, reader.tensor("weight")
