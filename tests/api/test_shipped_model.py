@@ -1,4 +1,4 @@
-"""The shipped model reaches the figures of the README, measured through pyggml."""
+"""The shipped model reaches the figures of docs/reference/demonstration-model.md, measured through pyggml."""
 
 from __future__ import annotations
 
