@@ -91,7 +91,7 @@ class MemoryEstimate(HTMLReady, ResolvedOptions, JSONReady):
 
     @property
     def title(self) -> str:
-        """The type of the weights, if they are converted, the size and type of the cache, and the number of requests."""
+        """The weights' type, if they are converted, the cache's size and type, and the number of requests."""
         weights = "" if self.outtype == "auto" else f" as {self.outtype}"
         types = dict.fromkeys((self.type_k or self.cache_type, self.type_v or self.cache_type))
         requests = counted(self.n_parallel, "request")
