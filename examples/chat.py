@@ -39,8 +39,18 @@ class Chat:
         self.n_tokens = 0
 
     def ask(self, question: str) -> None:
-        """Print an answer as it is generated. An error leaves the conversation as it was."""
-        messages = [*self._messages, {"role": "user", "content": question}]
+        """Answer a question."""
+        self._answer([*self._messages, {"role": "user", "content": question}])
+
+    def retry(self) -> None:
+        """Answer the last question again."""
+        if len(self._messages) < 2:
+            show(("ansired", "There is no answer yet.\n"))
+        else:
+            self._answer(self._messages[:-1])
+
+    def _answer(self, messages: list[dict[str, str]]) -> None:
+        """Print an answer as it is generated. Without any of it, the conversation stays as it was."""
         answer, n_generated = "", 0
         try:
             with self._llm.stream_chat(messages) as stream:  # leaving it cancels what is still to come
@@ -54,14 +64,6 @@ class Chat:
         show(("", "\n"))
         if answer:
             self._messages = [*messages, {"role": "assistant", "content": answer}]
-
-    def retry(self) -> None:
-        """Answer the last question again."""
-        if len(self._messages) < 2:
-            show(("ansired", "There is no answer yet.\n"))
-            return
-        *self._messages, question, _ = self._messages
-        self.ask(question["content"])
 
 
 def show(*fragments: tuple[str, str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import random
 import sys
 import time
@@ -92,13 +93,13 @@ class Village:
         return self._random.choice([other for other in others if other.place == character.place] or others)
 
 
-async def game(village: Village, llm: pyggml.LLM, budget_s: float) -> None:
+def game(village: Village, llm: pyggml.LLM, budget_s: float) -> None:
     """Rounds until the player leaves."""
     here, call = PLACES[0], ""
     while True:
         start, before = time.monotonic(), llm.stats()
         neighbours = [each for each in village.characters if each.place == here]
-        ready = await village.play(budget_s, here, call)
+        ready = asyncio.run(village.play(budget_s, here, call))
         seconds, after = time.monotonic() - start, llm.stats()
         for each in neighbours[:N_HEARD]:
             print(f'{each}: "{each.said}" (goes to the {each.place})' if each in ready else f"{each} has no time")
@@ -108,10 +109,7 @@ async def game(village: Village, llm: pyggml.LLM, budget_s: float) -> None:
         n_steps = after.n_decode_steps - before.n_decode_steps
         print(f"[{len(ready)} of {len(village.characters)} were ready in time; ", end="")
         print(f"{n_tokens} tokens in {n_steps} forward passes, {seconds:.1f} s]")
-        try:
-            line = input(f"You are here: {here}\n> ").strip()
-        except EOFError:
-            return
+        line = input(f"You are here: {here}\n> ").strip()
         here, call = (line, "") if line in PLACES else (here, line)
 
 
@@ -123,8 +121,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     warnings.filterwarnings("ignore", "n_ctx=.* is longer")  # fifty short texts share these cells
-    with pyggml.load(args.model, n_ctx=8192, n_parallel=args.characters) as llm:
-        asyncio.run(game(Village(llm, args.characters, args.seed), llm, args.budget))
+    with (
+        contextlib.suppress(EOFError, KeyboardInterrupt),
+        pyggml.load(args.model, n_ctx=8192, n_parallel=args.characters) as llm,
+    ):
+        game(Village(llm, args.characters, args.seed), llm, args.budget)
 
 
 if __name__ == "__main__":

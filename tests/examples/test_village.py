@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from support import recipes
-from support.examples import printed, run
+from support.examples import EXAMPLES, printed, run
+from support.terminal import Terminal
 
 SPEAKS = re.compile(r'^(\w+) the \w+: "(.+)" \(goes to the (\w+)\)$', re.MULTILINE)
 ROUND = re.compile(r"^\[(\d+) of (\d+) were ready in time; (\d+) tokens in (\d+) forward passes, ", re.MULTILINE)
@@ -45,6 +46,17 @@ def test_those_who_are_late_are_cancelled(tmp_path: Path) -> None:
     assert all(int(n_ready) < 50 for n_ready, *_ in rounds)
     assert "has no time" in shown
     assert time.monotonic() - start < 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["ctrl-c", "ctrl-d"])
+def test_a_key_leaves_the_game(key: str) -> None:
+    with Terminal("--characters", 5, program=(str(EXAMPLES / "village.py"),)) as terminal:
+        terminal.wait_for("You are here: forest")
+        terminal.wait_until(lambda: terminal.rows[-1] == ">", "prompt")
+        terminal.send(key)
+        assert terminal.wait_for_exit() == 0
+        assert not terminal.shows("Traceback")
 
 
 @pytest.mark.slow
