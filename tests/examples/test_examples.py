@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 from support.examples import EXAMPLES, SCRIPTS, printed, run
@@ -27,6 +28,12 @@ def test_it_is_small_listed_and_says_how_to_run_it(name: str) -> None:
     assert command.startswith(f"python examples/{name}")
     assert f"[{name}]({name})" in README
     assert f"$ python examples/{name}" in README
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+    assert len(targets) > len(SCRIPTS)
+    assert all((EXAMPLES / target).exists() for target in targets)
 
 
 @pytest.mark.slow
