@@ -17,7 +17,7 @@ import pyggml
 
 #: Ours round activations otherwise: perplexities differ by less than this, and first choices only where the two best
 #: logits are closer than DECISIVE.
-PERPLEXITY_LIMIT = 0.005  # three digits
+PERPLEXITY_LIMIT = 0.01  # of 470 words; which of the two is lower depends on the text and the CPU
 DECISIVE = 0.5
 
 
@@ -26,7 +26,8 @@ def with_upstream_kernels(model_path: Path, tmp_path_factory: pytest.TempPathFac
     out = tmp_path_factory.mktemp("measured") / "upstream.npz"
     env = os.environ | {"PYGGML_KERNELS": "off"}
     subprocess.run([sys.executable, measured_model.__file__, str(model_path), str(out)], env=env, check=True)
-    return np.load(out)
+    with np.load(out) as measured:
+        return dict(measured)
 
 
 @pytest.fixture(scope="module")
