@@ -138,7 +138,7 @@ class SamplingParams:
         stop_token_ids: ids of tokens that end the generation, in addition to the model's stop tokens.
         repetition_guard: end a generation that repeats a block of tokens endlessly, with the stop reason "repetition".
             The block must occur four times in a row, with at least 1,024 tokens together. None: on in chats and in the
-            server, unless the caller sets a temperature of 0 or ``ignore_eos``; off elsewhere.
+            server, unless the caller sets ``ignore_eos``; off elsewhere.
         min_tokens: number of tokens before the first stop token or stop string. A grammar that allows nothing but the
             end still ends the output.
         bad_words: texts to keep out of the output, as vLLM defines it: the last token of a text's own token sequence,
