@@ -87,7 +87,7 @@ class Languages {
 
     // A language with the same beginnings of up to `n` characters, including which of them are complete: counts of
     // repetitions beyond that are dropped. Token masks of texts whose limits are far away are then the same.
-    Language near(Language language, uint32_t n);
+    Language within(Language language, uint32_t n);
 
     size_t n_bytes() const;  // taken by terms and tables
 
