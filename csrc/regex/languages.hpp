@@ -89,6 +89,9 @@ class Languages {
     // repetitions beyond that are dropped. Token masks of texts whose limits are far away are then the same.
     Language within(Language language, uint32_t n);
 
+    // True for languages of every text with least..most characters (most: UNBOUNDED), such as ANYTHING.
+    bool is_any_text(Language language, uint32_t & least, uint32_t & most) const;
+
     size_t n_bytes() const;  // taken by terms and tables
 
   private:
