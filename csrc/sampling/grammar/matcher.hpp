@@ -5,29 +5,43 @@
 
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace pyg {
 
 // A grammar and its automaton, shared by threads. The automaton is bounded: when it grows too large it is replaced, and
-// its users switch over at their next step.
+// its users read their text again at their next step.
 class CompiledGrammar {
   public:
     // PYG_ERR_GRAMMAR
-    CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const TokenTrie> trie, const std::string & text,
+    CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const VocabTries> tries, const std::string & text,
                     const std::string & root);
 
-    const TokenTrie & trie() const { return *trie_; }
+    const TokenTrie & trie() const { return tries_->tokens(); }
+    size_t            n_bytes();
 
   private:
     friend class GrammarMatcher;
 
-    std::shared_ptr<GrammarAutomaton> fresh() const;
+    // The rules, with the languages of their terminals, and their automaton: replaced together.
+    struct Compiled {
+        Compiled(const llama_vocab * vocab, const std::string & text, const std::string & root,
+                 const VocabTries & tries, const std::vector<bool> & spelled)
+            : rules(parse_grammar(vocab, text, root)), automaton(rules, tries, spelled) {}
 
-    const std::shared_ptr<const TokenTrie> trie_;
-    const GrammarRules                     rules_;
-    const std::vector<bool>                spelled_;  // (n_vocab,) special tokens whose text the grammar mentions
-    std::mutex                             mutex_;    // guards every automaton of this grammar
-    std::shared_ptr<GrammarAutomaton>      automaton_;
+        GrammarRules     rules;
+        GrammarAutomaton automaton;
+    };
+
+    std::shared_ptr<Compiled> compile() const;
+
+    const llama_vocab * const               vocab_;
+    const std::shared_ptr<const VocabTries> tries_;
+    const std::string                       text_;
+    const std::string                       root_;
+    const std::vector<bool>                 spelled_;  // (n_vocab,) special tokens whose text the grammar mentions
+    std::mutex                              mutex_;    // guards every automaton of this grammar
+    std::shared_ptr<Compiled>               compiled_;
 };
 
 // The position of one text in a grammar. For one thread at a time; any number of matchers share a grammar.
@@ -45,13 +59,30 @@ class GrammarMatcher {
     bool accept(int32_t token_id);
     bool accept_text(const std::string & text);
 
-  private:
-    GrammarAutomaton & current();  // with the grammar's lock held
-    bool               move_to(GrammarAutomaton::State state);
+    // Take back the last calls of accept and accept_text that advanced.
+    void   rollback(size_t n);
+    size_t n_accepted() const { return reads_.size(); }
 
-    std::shared_ptr<CompiledGrammar>  grammar_;
-    std::shared_ptr<GrammarAutomaton> automaton_;
-    GrammarAutomaton::State           state_ = GrammarAutomaton::START;
+    // The text that must follow, at most `most` bytes: as long as only one byte can come and the text is not complete.
+    std::string forced(size_t most);
+
+  private:
+    struct Read {
+        int32_t     token_id;  // or TEXT
+        std::string text;
+    };
+    static constexpr int32_t TEXT = -1;
+
+    GrammarAutomaton & current();  // with the grammar's lock held
+    bool               advance(Read read);
+
+    static GrammarAutomaton::State after(GrammarAutomaton & automaton, const Read & read,
+                                         GrammarAutomaton::State state);
+
+    std::shared_ptr<CompiledGrammar>           grammar_;
+    std::shared_ptr<CompiledGrammar::Compiled> compiled_;
+    std::vector<Read>                          reads_;
+    std::vector<GrammarAutomaton::State>       states_ = {GrammarAutomaton::START};  // before each read, and now
 };
 
 }  // namespace pyg
