@@ -28,13 +28,14 @@ size_t GrammarAutomaton::SetHash::operator()(const StackSet & set) const {
     return static_cast<size_t>(hash);
 }
 
-GrammarAutomaton::GrammarAutomaton(GrammarRules & rules, const VocabTries & tries, const std::vector<bool> & spelled)
-    : rules_(rules), tries_(tries), spelled_(spelled),
+GrammarAutomaton::GrammarAutomaton(const GrammarRules & rules, GrammarSteps & steps, const VocabTries & tries,
+                                   const std::vector<int32_t> & spelled)
+    : rules_(rules), steps_(steps), tries_(tries), spelled_(spelled),
       has_names_(std::any_of(rules.symbols.begin(), rules.symbols.end(),
                              [](const GrammarSymbol & s) {
                                  return s.kind == GrammarSymbol::TOKEN || s.kind == GrammarSymbol::NOT_TOKEN;
                              })),
-      steps_(rules), path_(tries.tokens().max_depth() + 1) {
+      path_(tries.tokens().max_depth() + 1) {
     state_of(set_of({}), {});  // DEAD
     state_of(expanded_set(steps_.start()), {});
 }
@@ -143,7 +144,7 @@ GrammarAutomaton::State GrammarAutomaton::after_character(uint32_t set, uint32_t
             steps_.step(stack, code_point, after);
         }
     }
-    return state_of(expanded_set(after), {});
+    return after.empty() ? DEAD : state_of(expanded_set(after), {});
 }
 
 bool GrammarAutomaton::may_become(uint32_t set, Utf8Prefix partial) {
@@ -206,7 +207,7 @@ GrammarAutomaton::State GrammarAutomaton::after_token(State state, int32_t token
 bool GrammarAutomaton::is_spelled(int32_t token_id) const {
     const std::string & text = tries_.tokens().text(token_id);
     return !text.empty() && text.find('\0') == std::string::npos &&
-           (!tries_.tokens().is_special(token_id) || spelled_[static_cast<size_t>(token_id)]);
+           (!tries_.tokens().is_special(token_id) || std::binary_search(spelled_.begin(), spelled_.end(), token_id));
 }
 
 bool GrammarAutomaton::is_complete(State state) const {

@@ -18,8 +18,8 @@
 
 namespace pyg {
 
-// For one thread at a time; GrammarMatcher ensures that. The rules, the tries and the set of spelled special tokens must
-// outlive it. The languages of the rules' terminals grow as it follows them.
+// For one thread at a time; GrammarMatcher ensures that. What it is created from must outlive it; the steps keep what
+// they have seen.
 class GrammarAutomaton {
   public:
     using State = uint32_t;
@@ -27,8 +27,9 @@ class GrammarAutomaton {
     static constexpr State DEAD  = 0;  // no continuation, and the text is not complete
     static constexpr State START = 1;
 
-    // `spelled`: special tokens whose text the grammar mentions; they match as that text.
-    GrammarAutomaton(GrammarRules & rules, const VocabTries & tries, const std::vector<bool> & spelled);
+    // `spelled`: special tokens whose text the grammar mentions, sorted; they match as that text.
+    GrammarAutomaton(const GrammarRules & rules, GrammarSteps & steps, const VocabTries & tries,
+                     const std::vector<int32_t> & spelled);
 
     // The state after one more token, or text, even if the token ends generation. PYG_ERR_GRAMMAR when the grammar is
     // so ambiguous that it has too many stacks or takes too long. Afterwards, and after running out of memory, the
@@ -45,7 +46,12 @@ class GrammarAutomaton {
     // Mask of the tokens allowed next, except those that end generation. Shared and immutable.
     std::shared_ptr<const TokenMask> mask(State state);
 
-    size_t n_bytes() const { return n_bytes_ + steps_.n_bytes(); }
+    // The equivalent state in another automaton of the same steps.
+    State moved_to(GrammarAutomaton & other, State state) const {
+        return other.state_of(other.set_of(sets_[states_[state].set]), states_[state].partial);
+    }
+
+    size_t n_bytes() const { return n_bytes_; }  // without the steps
 
   private:
     using StackSet = std::vector<StackId>;  // sorted
@@ -89,11 +95,11 @@ class GrammarAutomaton {
     State             after_quote(StackId stack);
     const std::vector<bool> & allowed_rests(State state);
 
-    GrammarRules &            rules_;
-    const VocabTries &        tries_;
-    const std::vector<bool> & spelled_;
-    const bool                has_names_;  // the grammar names tokens
-    GrammarSteps              steps_;
+    const GrammarRules &         rules_;
+    GrammarSteps &               steps_;
+    const VocabTries &           tries_;
+    const std::vector<int32_t> & spelled_;
+    const bool                   has_names_;  // the grammar names tokens
 
     std::unordered_map<StackId, StackSet>                        expanded_;
     std::vector<StackSet>                                        sets_;

@@ -6,14 +6,18 @@
 
 namespace {
 
-constexpr size_t MAX_AUTOMATON_BYTES = 32 << 20;
+constexpr size_t MAX_AUTOMATON_BYTES = 16 << 20;
+constexpr size_t MAX_FOLLOWED_BYTES  = 32 << 20;
 
 // Special tokens match as text only in grammars that mention their text, such as those of tool calls.
-std::vector<bool> mentioned(const pyg::TokenTrie & trie, const std::string & grammar) {
-    std::vector<bool> result(static_cast<size_t>(trie.n_vocab()));
+std::vector<int32_t> mentioned(const pyg::TokenTrie & trie, const std::string & grammar) {
+    std::vector<int32_t> result;
     for (const auto & [token_id, special] : trie.entries()) {
-        result[static_cast<size_t>(token_id)] = special && grammar.find(trie.text(token_id)) != std::string::npos;
+        if (special && grammar.find(trie.text(token_id)) != std::string::npos) {
+            result.push_back(token_id);
+        }
     }
+    std::sort(result.begin(), result.end());
     return result;
 }
 
@@ -23,37 +27,64 @@ namespace pyg {
 
 CompiledGrammar::CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const VocabTries> tries,
                                  const std::string & text, const std::string & root)
-    : vocab_(vocab), tries_(std::move(tries)), text_(text), root_(root), spelled_(mentioned(tries_->tokens(), text)),
-      compiled_(compile()) {}
+    : vocab_(vocab), tries_(std::move(tries)), text_(text), root_(root), spelled_(mentioned(tries_->tokens(), text)) {
+    start_again();
+}
 
-std::shared_ptr<CompiledGrammar::Compiled> CompiledGrammar::compile() const {
-    return std::make_shared<Compiled>(vocab_, text_, root_, *tries_, spelled_);
+void CompiledGrammar::start_again() {
+    followed_   = std::make_shared<Followed>(vocab_, text_, root_);
+    automaton_  = fresh_automaton();
+    most_bytes_ = MAX_FOLLOWED_BYTES;
+}
+
+std::shared_ptr<GrammarAutomaton> CompiledGrammar::fresh_automaton() const {
+    return std::make_shared<GrammarAutomaton>(followed_->rules, followed_->steps, *tries_, spelled_);
 }
 
 size_t CompiledGrammar::n_bytes() {
     std::lock_guard<std::mutex> lock(mutex_);
-    return compiled_->automaton.n_bytes();
+    return followed_->steps.n_bytes() + automaton_->n_bytes();
 }
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<CompiledGrammar> grammar) : grammar_(std::move(grammar)) {
     std::lock_guard<std::mutex> lock(grammar_->mutex_);
-    compiled_ = grammar_->compiled_;
+    followed_  = grammar_->followed_;
+    automaton_ = grammar_->automaton_;
 }
 
-// If the automaton was replaced, read the text again.
+// Replace what has grown too large, and follow the grammar to what others have replaced.
 GrammarAutomaton & GrammarMatcher::current() {
-    if (grammar_->compiled_->automaton.n_bytes() > MAX_AUTOMATON_BYTES) {
-        grammar_->compiled_ = grammar_->compile();
+    CompiledGrammar & grammar = *grammar_;
+    if (grammar.followed_->steps.n_bytes() > grammar.most_bytes_) {
+        grammar.start_again();
+    } else if (grammar.automaton_->n_bytes() > MAX_AUTOMATON_BYTES) {
+        grammar.automaton_ = grammar.fresh_automaton();
     }
-    if (compiled_ != grammar_->compiled_) {
-        std::vector<GrammarAutomaton::State> states = {GrammarAutomaton::START};
-        for (const Read & read : reads_) {
-            states.push_back(after(grammar_->compiled_->automaton, read, states.back()));
-        }
-        states_   = std::move(states);
-        compiled_ = grammar_->compiled_;
+    if (followed_ != grammar.followed_) {
+        followed_  = grammar.followed_;
+        automaton_ = grammar.automaton_;
+        read_again();
+        // A long text may need more than the limit: it must not be read again at every step.
+        grammar.most_bytes_ = std::max(grammar.most_bytes_, 2 * followed_->steps.n_bytes());
+    } else if (automaton_ != grammar.automaton_) {
+        const GrammarAutomaton::State now = automaton_->moved_to(*grammar.automaton_, states_.back());
+        states_.assign(states_.size(), NOT_KNOWN);
+        states_.back() = now;
+        automaton_     = grammar.automaton_;
     }
-    return compiled_->automaton;
+    if (states_.back() == NOT_KNOWN) {  // after a rollback
+        read_again();
+    }
+    return *automaton_;
+}
+
+void GrammarMatcher::read_again() {
+    states_.assign(reads_.size() + 1, NOT_KNOWN);  // it may fail
+    std::vector<GrammarAutomaton::State> states = {GrammarAutomaton::START};
+    for (const Read & read : reads_) {
+        states.push_back(after(*automaton_, read, states.back()));
+    }
+    states_ = std::move(states);
 }
 
 GrammarAutomaton::State GrammarMatcher::after(GrammarAutomaton & automaton, const Read & read,
@@ -67,9 +98,9 @@ std::shared_ptr<const TokenMask> GrammarMatcher::mask() {
     return automaton.mask(states_.back());
 }
 
-bool GrammarMatcher::is_complete() const {
+bool GrammarMatcher::is_complete() {
     std::lock_guard<std::mutex> lock(grammar_->mutex_);
-    return compiled_->automaton.is_complete(states_.back());
+    return current().is_complete(states_.back());
 }
 
 bool GrammarMatcher::allows(int32_t token_id) {

@@ -10,7 +10,7 @@
 namespace pyg {
 
 // A grammar and its automaton, shared by threads. The automaton is bounded: when it grows too large it is replaced, and
-// its users read their text again at their next step.
+// its users switch over at their next step.
 class CompiledGrammar {
   public:
     // PYG_ERR_GRAMMAR
@@ -23,25 +23,27 @@ class CompiledGrammar {
   private:
     friend class GrammarMatcher;
 
-    // The rules, with the languages of their terminals, and their automaton: replaced together.
-    struct Compiled {
-        Compiled(const llama_vocab * vocab, const std::string & text, const std::string & root,
-                 const VocabTries & tries, const std::vector<bool> & spelled)
-            : rules(parse_grammar(vocab, text, root)), automaton(rules, tries, spelled) {}
+    // The rules, and what following them has created: stacks, languages, states of objects and arrays.
+    struct Followed {
+        Followed(const llama_vocab * vocab, const std::string & text, const std::string & root)
+            : rules(parse_grammar(vocab, text, root)), steps(rules) {}
 
-        GrammarRules     rules;
-        GrammarAutomaton automaton;
+        GrammarRules rules;
+        GrammarSteps steps;
     };
 
-    std::shared_ptr<Compiled> compile() const;
+    void                              start_again();
+    std::shared_ptr<GrammarAutomaton> fresh_automaton() const;
 
     const llama_vocab * const               vocab_;
     const std::shared_ptr<const VocabTries> tries_;
     const std::string                       text_;
     const std::string                       root_;
-    const std::vector<bool>                 spelled_;  // (n_vocab,) special tokens whose text the grammar mentions
-    std::mutex                              mutex_;    // guards every automaton of this grammar
-    std::shared_ptr<Compiled>               compiled_;
+    const std::vector<int32_t>              spelled_;  // special tokens whose text the grammar mentions
+    std::mutex                              mutex_;    // guards everything below
+    std::shared_ptr<Followed>               followed_;
+    std::shared_ptr<GrammarAutomaton>       automaton_;  // of `followed_`
+    size_t                                  most_bytes_ = 0;  // of `followed_`
 };
 
 // The position of one text in a grammar. For one thread at a time; any number of matchers share a grammar.
@@ -51,7 +53,7 @@ class GrammarMatcher {
 
     // Tokens allowed next, and whether the text may end here. Ignores tokens that end generation.
     std::shared_ptr<const TokenMask> mask();
-    bool                             is_complete() const;
+    bool                             is_complete();
 
     bool allows(int32_t token_id);
 
@@ -71,16 +73,19 @@ class GrammarMatcher {
         int32_t     token_id;  // or TEXT
         std::string text;
     };
-    static constexpr int32_t TEXT = -1;
+    static constexpr int32_t                 TEXT          = -1;
+    static constexpr GrammarAutomaton::State NOT_KNOWN     = UINT32_MAX;
 
     GrammarAutomaton & current();  // with the grammar's lock held
+    void               read_again();
     bool               advance(Read read);
 
     static GrammarAutomaton::State after(GrammarAutomaton & automaton, const Read & read,
                                          GrammarAutomaton::State state);
 
     std::shared_ptr<CompiledGrammar>           grammar_;
-    std::shared_ptr<CompiledGrammar::Compiled> compiled_;
+    std::shared_ptr<CompiledGrammar::Followed> followed_;
+    std::shared_ptr<GrammarAutomaton>          automaton_;
     std::vector<Read>                          reads_;
     std::vector<GrammarAutomaton::State>       states_ = {GrammarAutomaton::START};  // before each read, and now
 };

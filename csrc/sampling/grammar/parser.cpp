@@ -241,7 +241,7 @@ pyg::CharSet read_chars(const llama_grammar_rule & rule, size_t & i) {
         if (rule[i].type == LLAMA_GRETYPE_CHAR_ANY) {
             ranges.emplace_back(0, pyg::LAST_CODE_POINT);
         } else if (rule[i + 1].type == LLAMA_GRETYPE_CHAR_RNG_UPPER) {
-            ranges.emplace_back(low, std::min(rule[i + 1].value, LAST_CODE_POINT));
+            ranges.emplace_back(low, std::min(rule[i + 1].value, pyg::LAST_CODE_POINT));
             i++;
         } else {
             ranges.emplace_back(low, low);

@@ -4,6 +4,7 @@
 
 #include "sampling/grammar/automaton.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <unordered_set>
 #include <utility>
@@ -170,7 +171,7 @@ void GrammarAutomaton::add_spelled_tokens(State state, TokenMask & mask) {
         path_[node.depth + 1u] = next;
         for (uint32_t entry = i == 0 ? 0 : nodes[i - 1].tokens_after; entry < node.tokens_after; entry++) {
             const auto [token_id, special] = tries_.tokens().entries()[entry];
-            if (!special || spelled_[static_cast<size_t>(token_id)]) {
+            if (!special || std::binary_search(spelled_.begin(), spelled_.end(), token_id)) {
                 mask.add(token_id);
             }
         }
@@ -180,9 +181,8 @@ void GrammarAutomaton::add_spelled_tokens(State state, TokenMask & mask) {
 
 // Special tokens whose text the grammar mentions; free text leaves them out.
 void GrammarAutomaton::add_spelled_specials(State state, TokenMask & mask) {
-    for (size_t i = 0; i < spelled_.size(); i++) {
-        const auto token_id = static_cast<int32_t>(i);
-        if (spelled_[i] && !mask.has(token_id) && after_text(state, tries_.tokens().text(token_id)) != DEAD) {
+    for (const int32_t token_id : spelled_) {
+        if (!mask.has(token_id) && after_text(state, tries_.tokens().text(token_id)) != DEAD) {
             mask.add(token_id);
         }
     }
