@@ -134,8 +134,8 @@ Language LanguageStore::repeat(Language one, uint32_t least, uint32_t most) {
     if (body.kind == Kind::REPEAT) {
         // Numbers of times: any of [n * b, n * c] for n of [least, most], without gaps between them?
         const bool without_gaps =
-            least == most || body.b == 0 || add_lengths(multiply_lengths(body.c, least), 1) >=
-                                                multiply_lengths(body.b, add_lengths(least, 1));
+            least == most || body.b == 0 ||
+            add_lengths(multiply_lengths(body.c, least), 1) >= multiply_lengths(body.b, add_lengths(least, 1));
         if (without_gaps) {
             return repeat(body.a, multiply_lengths(body.b, least), multiply_lengths(body.c, most));
         }

@@ -72,7 +72,7 @@ Language LanguageStore::within_intersection(Language language, uint32_t n) {
         const Term &   limit = terms_[pair[i]];
         const Language other = pair[1 - i];
         const bool     far   = limit.kind == Kind::REPEAT && limit.a == any_char && limit.b == 0 &&
-                         limit.c >= add_lengths(terms_[other].detour, n);
+                               limit.c >= add_lengths(terms_[other].detour, n);
         if (far && terms_[other].detour != UNBOUNDED) {
             return within(other, n);
         }

@@ -21,16 +21,16 @@ struct Nesting {
 
 // The known transition for a character, or null.
 const LanguageStore::Transition * LanguageStore::known(Language language, uint32_t code_point) const {
-    const std::vector<Transition> & row   = rows_[language].transitions;
-    const auto                      after = std::upper_bound(
-        row.begin(), row.end(), code_point, [](uint32_t c, const Transition & transition) { return c < transition.low; });
+    const std::vector<Transition> & row = rows_[language].transitions;
+    const auto after = std::upper_bound(row.begin(), row.end(), code_point,
+                                        [](uint32_t c, const Transition & transition) { return c < transition.low; });
     return after != row.begin() && std::prev(after)->high >= code_point ? &*std::prev(after) : nullptr;
 }
 
 void LanguageStore::remember(Language language, uint32_t code_point, Transition transition) {
-    std::vector<Transition> & row   = rows_[language].transitions;
-    const auto                after = std::upper_bound(
-        row.begin(), row.end(), code_point, [](uint32_t c, const Transition & other) { return c < other.low; });
+    std::vector<Transition> & row = rows_[language].transitions;
+    const auto after = std::upper_bound(row.begin(), row.end(), code_point,
+                                        [](uint32_t c, const Transition & other) { return c < other.low; });
     if (after != row.begin()) {
         if (std::prev(after)->high >= code_point) {
             return;
@@ -124,7 +124,7 @@ LanguageStore::Transition LanguageStore::of_concat(const Term & term, uint32_t c
 }
 
 LanguageStore::Transition LanguageStore::of_list(const Term & term, uint32_t code_point) {
-    const bool     is_union = term.kind == Kind::UNION;
+    const bool     is_union  = term.kind == Kind::UNION;
     const Language absorbing = is_union ? Languages::ANYTHING : Languages::NOTHING;
     Transition     result{0, LAST_CODE_POINT, absorbing};
     Children       targets;

@@ -36,8 +36,8 @@ Language LanguageStore::all_of(Children languages) {
     if (!removed.empty()) {
         const Language union_of_removed = any_of(std::move(removed));
         const Term &   term             = terms_[union_of_removed];
-        const bool     contradicts = term.kind == Kind::UNION && std::any_of(children_of(term), children_of(term) + term.b,
-                                                                             contains);
+        const bool     contradicts =
+            term.kind == Kind::UNION && std::any_of(children_of(term), children_of(term) + term.b, contains);
         if (contradicts || union_of_removed == Languages::ANYTHING || contains(union_of_removed)) {
             return Languages::NOTHING;
         }

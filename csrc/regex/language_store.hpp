@@ -19,23 +19,23 @@ class LanguageStore {
     enum class Kind : uint8_t {
         NOTHING,
         EMPTY_TEXT,
-        CHARS,      // a: index of the set
-        TRIE,       // texts by their first character. a: index of the first edge, b: number of edges, c: 1 with ""
-        CONCAT,     // a, b; `a` is no concatenation itself
-        REPEAT,     // a: term, b: least, c: most; least is 0 if `a` contains ""
-        UNION,      // a: index of the first child, b: number of children, sorted
-        INTERSECT,  // the same
-        COMPLEMENT, // a
-        AUTOMATON,  // a: index of the automaton, b, c: low and high half of its state
-        VARIABLE,   // a: index of the variable
+        CHARS,       // a: index of the set
+        TRIE,        // texts by their first character. a: index of the first edge, b: number of edges, c: 1 with ""
+        CONCAT,      // a, b; `a` is no concatenation itself
+        REPEAT,      // a: term, b: least, c: most; least is 0 if `a` contains ""
+        UNION,       // a: index of the first child, b: number of children, sorted
+        INTERSECT,   // the same
+        COMPLEMENT,  // a
+        AUTOMATON,   // a: index of the automaton, b, c: low and high half of its state
+        VARIABLE,    // a: index of the variable
     };
 
     enum class Emptiness : uint8_t { UNKNOWN, EMPTY, NOT_EMPTY };
 
     struct Term {
         Kind      kind;
-        bool      nullable = false;  // contains ""
-        bool      plain    = false;
+        bool      nullable  = false;  // contains ""
+        bool      plain     = false;
         Emptiness emptiness = Emptiness::UNKNOWN;
         uint32_t  a = 0, b = 0, c = 0;
         uint32_t  shortest = 0;          // lower bound of lengths of its texts; exact if plain
@@ -49,9 +49,7 @@ class LanguageStore {
         uint32_t code_point;
         Language target;
 
-        bool operator==(const Edge & other) const {
-            return code_point == other.code_point && target == other.target;
-        }
+        bool operator==(const Edge & other) const { return code_point == other.code_point && target == other.target; }
     };
 
     // Where characters low..high lead. A target that is not known to be empty may be.
@@ -156,20 +154,20 @@ class LanguageStore {
     Language within_intersection(Language language, uint32_t n);
     Language bounded(Language language, uint32_t n);
 
-    std::vector<Term>                                         terms_;
-    std::vector<Row>                                          rows_;
-    std::vector<uint32_t>                                     index_;  // hash table of terms
-    std::vector<Language>                                     children_;
-    std::vector<Edge>                                         edges_;
-    std::vector<CharSet>                                      sets_;
-    std::unordered_multimap<uint64_t, uint32_t>               set_index_;
-    std::vector<std::shared_ptr<const CharAutomaton>>         automata_;
-    std::vector<Variable>                                     variables_;
-    std::deque<std::array<Language, N_ASCII>>                 ascii_;
-    std::unordered_map<uint64_t, Language>                    bounded_;  // by language and n
-    size_t   set_bytes_ = 0, n_transitions_ = 0;
-    uint64_t n_cuts_       = 0;  // derivatives that were left out because they are being computed
-    uint32_t n_nested_     = 0;  // derivatives being computed
+    std::vector<Term>                                 terms_;
+    std::vector<Row>                                  rows_;
+    std::vector<uint32_t>                             index_;  // hash table of terms
+    std::vector<Language>                             children_;
+    std::vector<Edge>                                 edges_;
+    std::vector<CharSet>                              sets_;
+    std::unordered_multimap<uint64_t, uint32_t>       set_index_;
+    std::vector<std::shared_ptr<const CharAutomaton>> automata_;
+    std::vector<Variable>                             variables_;
+    std::deque<std::array<Language, N_ASCII>>         ascii_;
+    std::unordered_map<uint64_t, Language>            bounded_;  // by language and n
+    size_t                                            set_bytes_ = 0, n_transitions_ = 0;
+    uint64_t n_cuts_   = 0;  // derivatives that were left out because they are being computed
+    uint32_t n_nested_ = 0;  // derivatives being computed
 };
 
 // Sum or product of lengths, where UNBOUNDED stays so.

@@ -98,16 +98,17 @@ std::vector<uint32_t> code_points_of(const std::string & utf8) {
     std::vector<uint32_t> code_points;
     code_points.reserve(utf8.size());
     for (size_t i = 0; i < utf8.size();) {
-        const auto     lead = static_cast<unsigned char>(utf8[i]);
-        const size_t   n    = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-        uint32_t code_point = n == 1 ? lead : lead & (0x7Fu >> n);
-        bool           good = (lead < 0x80 || lead >= 0xC2) && lead < 0xF5 && i + n <= utf8.size();
+        const auto   lead       = static_cast<unsigned char>(utf8[i]);
+        const size_t n          = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+        uint32_t     code_point = n == 1 ? lead : lead & (0x7Fu >> n);
+        bool         good       = (lead < 0x80 || lead >= 0xC2) && lead < 0xF5 && i + n <= utf8.size();
         for (size_t k = 1; good && k < n; k++) {
             const auto byte = static_cast<unsigned char>(utf8[i + k]);
             good            = (byte & 0xC0) == 0x80;
             code_point      = code_point << 6 | (byte & 0x3F);
         }
-        if (!good || code_point > LAST_CODE_POINT || (n == 3 && code_point < 0x800) || (n == 4 && code_point < 0x10000)) {
+        if (!good || code_point > LAST_CODE_POINT || (n == 3 && code_point < 0x800) ||
+            (n == 4 && code_point < 0x10000)) {
             throw fail(PYG_ERR_INVALID_PARAMETER, "the text is not valid UTF-8 at byte %zu", i);
         }
         code_points.push_back(code_point);

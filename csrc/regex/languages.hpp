@@ -32,8 +32,8 @@ class CharAutomaton {
     virtual ~CharAutomaton()    = default;
     virtual State start() const = 0;
     // False if no text continues from here with this character.
-    virtual bool next(State state, uint32_t code_point, State & after) const = 0;
-    virtual bool is_accepting(State state) const                             = 0;
+    virtual bool            next(State state, uint32_t code_point, State & after) const = 0;
+    virtual bool            is_accepting(State state) const                             = 0;
     virtual const CharSet & alphabet() const = 0;  // characters outside are never accepted
 };
 
@@ -52,15 +52,15 @@ class Languages {
 
     // --- building -------------------------------------------------------------------------------------------------
 
-    Language chars(const CharSet & set);               // one character
-    Language text(const std::string & utf8);           // exactly this text, of valid UTF-8
+    Language chars(const CharSet & set);      // one character
+    Language text(const std::string & utf8);  // exactly this text, of valid UTF-8
     Language concat(Language first, Language second);
     Language repeat(Language one, uint32_t least, uint32_t most);  // most: UNBOUNDED for no limit
-    Language any_of(std::vector<Language> languages);  // union
-    Language all_of(std::vector<Language> languages);  // intersection
+    Language any_of(std::vector<Language> languages);              // union
+    Language all_of(std::vector<Language> languages);              // intersection
     Language without(Language from, Language removed);
     Language complement(Language language);
-    Language lengths(uint32_t least, uint32_t most);   // texts of so many characters
+    Language lengths(uint32_t least, uint32_t most);  // texts of so many characters
     Language automaton(std::shared_ptr<const CharAutomaton> automaton);
 
     // The texts that a regular expression matches: as a whole, or anywhere in them (as `pattern` does). Throws
@@ -73,7 +73,7 @@ class Languages {
     bool contains_empty_text(Language language);
     bool is_empty(Language language);  // exact; NOTHING is the id of every language for which this was found out
     bool contains(Language language, const std::string & utf8);
-    bool is_finite(Language language, size_t most_texts);  // true if it has at most so many texts
+    bool is_finite(Language language, size_t most_texts);              // true if it has at most so many texts
     std::vector<std::string> some_texts(Language language, size_t n);  // shortest first
 
     // --- following --------------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ Language multiples_of(Languages & languages, const std::string & number);
 Language numbers_equal_to(Languages & languages, const std::string & number);
 
 // -1, 0, 1: compares two values; exact.
-int compare_numbers(const std::string & a, const std::string & b);
-bool is_integer(const std::string & number);         // of value: 2.0 and 1e3 are
-bool is_json_number(const std::string & text);       // of spelling
+int  compare_numbers(const std::string & a, const std::string & b);
+bool is_integer(const std::string & number);    // of value: 2.0 and 1e3 are
+bool is_json_number(const std::string & text);  // of spelling
 
 }  // namespace pyg

@@ -1,6 +1,7 @@
 // Texts of languages, and how many there are.
-#include "boundary/guard.hpp"
 #include "regex/samples.hpp"
+
+#include "boundary/guard.hpp"
 
 #include <algorithm>
 #include <queue>

@@ -18,8 +18,9 @@ uint32_t mixed(uint32_t hash, uint32_t value) {
 }
 
 [[noreturn]] void fail_too_complex() {
-    throw fail(PYG_ERR_GRAMMAR, "the language is too complex: its automaton has too many states; simplify the patterns, "
-                                "or combine fewer of them");
+    throw fail(PYG_ERR_GRAMMAR,
+               "the language is too complex: its automaton has too many states; simplify the patterns, "
+               "or combine fewer of them");
 }
 
 }  // namespace
@@ -100,8 +101,8 @@ Language LanguageStore::trie(const std::vector<Edge> & edges, bool with_empty_te
     if (edges.empty()) {
         return with_empty_text ? Languages::EMPTY_TEXT : Languages::NOTHING;
     }
-    const bool is_set = std::all_of(edges.begin(), edges.end(),
-                                    [](const Edge & edge) { return edge.target == Languages::EMPTY_TEXT; });
+    const bool is_set =
+        std::all_of(edges.begin(), edges.end(), [](const Edge & edge) { return edge.target == Languages::EMPTY_TEXT; });
     if (is_set) {
         CharSet set;
         for (const Edge & edge : edges) {
@@ -235,13 +236,13 @@ void LanguageStore::describe(Term & term) const {
         certain_if(true);
         break;
     case Kind::CONCAT: {
-        const Term & a = terms_[term.a], & b = terms_[term.b];
-        term.nullable  = a.nullable && b.nullable;
-        term.plain     = a.plain && b.plain;
-        term.shortest  = add_lengths(a.shortest, b.shortest);
-        term.longest   = add_lengths(a.longest, b.longest);
-        term.detour    = std::max(add_lengths(a.detour, b.shortest), b.detour);
-        term.depth     = a.nullable ? std::max(a.depth, b.depth) + 1 : a.depth + 1;
+        const Term &a = terms_[term.a], &b = terms_[term.b];
+        term.nullable = a.nullable && b.nullable;
+        term.plain    = a.plain && b.plain;
+        term.shortest = add_lengths(a.shortest, b.shortest);
+        term.longest  = add_lengths(a.longest, b.longest);
+        term.detour   = std::max(add_lengths(a.detour, b.shortest), b.detour);
+        term.depth    = a.nullable ? std::max(a.depth, b.depth) + 1 : a.depth + 1;
         certain_if(a.emptiness == Emptiness::NOT_EMPTY && b.emptiness == Emptiness::NOT_EMPTY);
         break;
     }
@@ -286,8 +287,9 @@ void LanguageStore::describe(Term & term) const {
         term.detour = UNBOUNDED;
     }
     if (term.depth > MOST_DEPTH) {
-        throw fail(PYG_ERR_GRAMMAR, "the language is too complex: a pattern has more than %u nested or optional parts in "
-                                    "a row; simplify it",
+        throw fail(PYG_ERR_GRAMMAR,
+                   "the language is too complex: a pattern has more than %u nested or optional parts in "
+                   "a row; simplify it",
                    MOST_DEPTH);
     }
 }

@@ -109,9 +109,9 @@ Language LanguageStore::any_of(Children languages) {
         languages.erase(languages.begin());
     }
     merge_repetitions(languages);
-    const bool is_nullable = std::any_of(languages.begin(), languages.end(),
-                                         [&](Language language) { return terms_[language].nullable; });
-    with_empty_text        = with_empty_text && !is_nullable;
+    const bool is_nullable =
+        std::any_of(languages.begin(), languages.end(), [&](Language language) { return terms_[language].nullable; });
+    with_empty_text = with_empty_text && !is_nullable;
     if (!set.is_empty()) {
         (!tries.empty() && n_chars(set) <= MOST_SPLIT_CHARS ? tries : languages).push_back(chars(set));
     }

@@ -13,6 +13,16 @@ struct SchemaOptions {
     // an object with `properties` has no others unless `additionalProperties` (or patternProperties,
     // unevaluatedProperties) mentions them.
     bool known_members_only = false;
+
+    // Refuse a misspelled keyword ("minimun"), and a schema of nothing but unknown keywords; else they are ignored, as the
+    // specification says.
+    bool refuse_misspelled = true;
+
+    // Texts have the formats that regex/formats.hpp knows; else `format` is an annotation.
+    bool assert_formats = true;
+
+    // Integers are spelled without a fraction: 2, not 2.0, where only integers are allowed.
+    bool plain_integers = false;
 };
 
 // Every value that the result allows matches the schema, in the draft that it declares ($schema; 2020-12 without one).
