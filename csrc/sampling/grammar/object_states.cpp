@@ -36,8 +36,8 @@ uint32_t NameTrie::after(uint32_t index, uint32_t code_point) const {
 ObjectStates::ObjectStates(const ObjectShape & shape, bool any_order)
     : shape_(shape), any_order_(any_order), names_(shape.members),
       keeps_names_(!shape.free.empty() &&
-                   shape.least > static_cast<size_t>(std::count_if(shape.members.begin(), shape.members.end(),
-                                                                   [](const Member & m) { return m.required; }))) {}
+                   shape.least > 1 + static_cast<size_t>(std::count_if(shape.members.begin(), shape.members.end(),
+                                                                       [](const Member & m) { return m.required; }))) {}
 
 uint32_t ObjectStates::start() {
     State state;
@@ -53,17 +53,13 @@ uint32_t ObjectStates::after_member(uint32_t state, uint32_t member) {
     return id_of(std::move(next));
 }
 
-uint32_t ObjectStates::after_free(uint32_t state, uint32_t name) {
+uint32_t ObjectStates::after_free(uint32_t state, uint32_t names) {
     State next = states_[state];
     if (!any_order_) {
         std::fill(next.closed.begin(), next.closed.end(), true);
     }
     next.count = counted(next.count + 1);
-    if (name != 0 && next.count < shape_.least) {
-        next.names.insert(std::lower_bound(next.names.begin(), next.names.end(), name), name);
-    } else {
-        next.names.clear();
-    }
+    next.names = keeps_names_ && next.count < shape_.least ? names : 0;
     return id_of(std::move(next));
 }
 
@@ -73,13 +69,13 @@ uint32_t ObjectStates::counted(uint32_t count) const {
 }
 
 uint32_t ObjectStates::id_of(State state) {
-    auto       key   = std::make_pair(state.closed, std::make_pair(state.count, state.names));
+    auto       key   = std::make_tuple(state.closed, state.count, state.names);
     const auto known = ids_.find(key);
     if (known != ids_.end()) {
         return known->second;
     }
     derive(state);
-    n_bytes_ += sizeof(State) + 96 + state.closed.size() / 2 + 2 * sizeof(uint32_t) * state.names.size();
+    n_bytes_ += sizeof(State) + 96 + state.closed.size() / 2;
     states_.push_back(std::move(state));
     return ids_.emplace(std::move(key), static_cast<uint32_t>(states_.size() - 1)).first->second;
 }

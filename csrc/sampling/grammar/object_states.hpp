@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace pyg {
@@ -36,7 +37,7 @@ class ObjectStates {
     struct State {
         std::vector<bool>     closed;  // members that came, and in declared order those before them
         uint32_t              count = 0;  // members so far; counted only if the shape limits them
-        std::vector<uint32_t> names;   // free names so far, sorted; kept only if they must differ
+        uint32_t              names = 0;  // free names so far, of ValueSets; kept only if they must differ
 
         // Derived:
         bool              may_end   = false;
@@ -49,13 +50,13 @@ class ObjectStates {
 
     uint32_t      start();
     uint32_t      after_member(uint32_t state, uint32_t member);
-    uint32_t      after_free(uint32_t state, uint32_t name);  // name: of ReadTexts, or 0
+    uint32_t      after_free(uint32_t state, uint32_t names);  // with the new one, if they are kept
     const State & state(uint32_t index) const { return states_[index]; }
 
     const ObjectShape & shape() const { return shape_; }
     const NameTrie &    names() const { return names_; }
 
-    // Free names are kept, since only different ones count towards the least number of members.
+    // True if free names are kept, since only different ones count towards the least number of members.
     bool keeps_names() const { return keeps_names_; }
 
     // True if a name that begins like the trie's node may come next.
@@ -74,9 +75,9 @@ class ObjectStates {
     const NameTrie      names_;
     const bool          keeps_names_;
 
-    std::vector<State>                                                                  states_;
-    std::map<std::pair<std::vector<bool>, std::pair<uint32_t, std::vector<uint32_t>>>, uint32_t> ids_;
-    size_t                                                                              n_bytes_ = 0;
+    std::vector<State>                                                            states_;
+    std::map<std::tuple<std::vector<bool>, uint32_t, uint32_t>, uint32_t> ids_;
+    size_t                                                                        n_bytes_ = 0;
 };
 
 }  // namespace pyg

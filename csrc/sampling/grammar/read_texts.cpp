@@ -7,8 +7,8 @@
 namespace pyg {
 
 uint32_t ReadTexts::after(uint32_t text, uint32_t code_point) {
-    if (text == UNTRACKED) {
-        return UNTRACKED;
+    if (text == UNTRACKED || text == OTHER) {
+        return text;
     }
     const uint64_t key   = static_cast<uint64_t>(text) << 32 | code_point;
     const auto     known = ids_.find(key);
@@ -21,7 +21,7 @@ uint32_t ReadTexts::after(uint32_t text, uint32_t code_point) {
 
 std::string ReadTexts::utf8(uint32_t text) const {
     std::vector<uint32_t> characters;
-    for (; text > EMPTY; text = nodes_[text].before) {
+    for (; text > OTHER; text = nodes_[text].before) {
         characters.push_back(nodes_[text].code_point);
     }
     std::string result;

@@ -12,6 +12,7 @@ class ReadTexts {
   public:
     static constexpr uint32_t UNTRACKED = 0;  // stays so
     static constexpr uint32_t EMPTY     = 1;
+    static constexpr uint32_t OTHER     = 2;  // stands for any text that was not read before
 
     uint32_t    after(uint32_t text, uint32_t code_point);
     std::string utf8(uint32_t text) const;
@@ -23,7 +24,7 @@ class ReadTexts {
         uint32_t code_point;
     };
 
-    std::vector<Node>                      nodes_ = {{0, 0}, {0, 0}};
+    std::vector<Node>                      nodes_ = {{0, 0}, {0, 0}, {0, 0}};
     std::unordered_map<uint64_t, uint32_t> ids_;
 };
 

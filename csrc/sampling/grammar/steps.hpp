@@ -69,6 +69,7 @@ class GrammarSteps {
     void begin_key(const Frame & object, StackId below, std::vector<StackId> & after);
     void step_key(const Frame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
     void step_free_key(const Frame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    StackId after_free_key(const Frame & key, StackId below);
     void step_colon(const Frame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after);
 
     // steps_arrays.cpp

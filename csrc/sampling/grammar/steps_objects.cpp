@@ -36,11 +36,16 @@ void GrammarSteps::begin_key(const Frame & object, StackId below, std::vector<St
         after.push_back(stacks_.push({FrameKind::KEY, 0, object.terminal, object.shape, object.a, 0, 0}, below));
     }
     if (states.state(object.a).free_next) {
-        const uint32_t text = states.keeps_names() ? ReadTexts::EMPTY : ReadTexts::UNTRACKED;
+        const uint32_t text  = states.keeps_names() ? ReadTexts::EMPTY : ReadTexts::UNTRACKED;
+        const uint32_t taken = states.state(object.a).names;
         for (size_t i = 0; i < states.shape().free.size(); i++) {
-            after.push_back(stacks_.push({FrameKind::FREE_KEY, static_cast<uint8_t>(i), object.terminal, object.shape,
-                                          object.a, states.shape().free[i].names, 0, text},
-                                         below));
+            const Language names = json_[object.terminal].values.without(
+                languages(object), states.shape().free[i].names, ScalarKind::STRING, taken, texts_);
+            if (names != Languages::NOTHING) {
+                after.push_back(stacks_.push({FrameKind::FREE_KEY, static_cast<uint8_t>(i), object.terminal,
+                                              object.shape, object.a, names, 0, text},
+                                             below));
+            }
         }
     }
 }
@@ -94,13 +99,8 @@ void GrammarSteps::step_free_key(const Frame & key, uint32_t code_point, StackId
     case JsonEscape::INVALID:
         return;
     case JsonEscape::CLOSES: {
-        ObjectStates & states = objects(key.terminal, key.shape);
-        const auto &   taken  = states.state(key.a).names;
-        if (languages(key).contains_empty_text(key.b) && !std::binary_search(taken.begin(), taken.end(), key.d)) {
-            after.push_back(stacks_.push({FrameKind::COLON, 0, key.terminal, key.shape,
-                                          states.after_free(key.a, key.d), states.shape().free[key.phase].value,
-                                          INLINE},
-                                         below));
+        if (languages(key).contains_empty_text(key.b)) {
+            after.push_back(after_free_key(key, below));
         }
         return;
     }
@@ -118,6 +118,17 @@ void GrammarSteps::step_free_key(const Frame & key, uint32_t code_point, StackId
     }
     next.c = escape.packed();
     after.push_back(stacks_.push(next, below));
+}
+
+StackId GrammarSteps::after_free_key(const Frame & key, StackId below) {
+    ObjectStates & states = objects(key.terminal, key.shape);
+    const uint32_t before = states.state(key.a).names;
+    const uint32_t names  = key.d == ReadTexts::UNTRACKED
+                                ? before
+                                : json_[key.terminal].values.with(before, ScalarKind::STRING, key.d);
+    return stacks_.push({FrameKind::COLON, 0, key.terminal, key.shape, states.after_free(key.a, names),
+                         states.shape().free[key.phase].value, INLINE},
+                        below);
 }
 
 void GrammarSteps::step_colon(const Frame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after) {

@@ -148,33 +148,68 @@ bool TextTrie::allows(const Entry & entry, Languages & languages, Language langu
            });
 }
 
-void TextTrie::walk(const Part & part, Languages & languages, Language language, TextMask & mask) const {
-    const auto add = [&](const Entry & entry) {
-        if (entry.rest == INSIDE) {
-            mask.inside.add(entry.token_id);
-        } else {
-            mask.closers.emplace_back(entry.rest, entry.token_id);
-        }
-    };
+void TextTrie::add(const Entry & entry, TextMask & mask) const {
+    if (entry.rest == INSIDE) {
+        mask.inside.add(entry.token_id);
+    } else {
+        mask.closers.emplace_back(entry.rest, entry.token_id);
+    }
+}
+
+// Call visit(first, end, language) for runs of entries: what the language is behind their text. Runs behind NOTHING and
+// ANYTHING cover whole subtrees.
+template <class Visit>
+void TextTrie::walk(const Part & part, Languages & languages, Language language, Visit && visit) const {
     std::vector<Language> path(longest_ + 1u);
     for (uint32_t i = 0; i < part.nodes.size();) {
         const Node &   node = part.nodes[i];
         const Language now  = i == 0 ? language : languages.after(path[node.depth - 1u], node.code_point);
-        if (now == Languages::NOTHING || now == Languages::ANYTHING) {
-            for (uint32_t e = node.first_entry; now == Languages::ANYTHING && e < node.last_entry; e++) {
-                add(part.entries[e]);
-            }
-            i = node.after;
-            continue;
-        }
-        path[node.depth] = now;
-        for (uint32_t e = node.first_entry; e < node.own_end; e++) {
-            if (allows(part.entries[e], languages, now)) {
-                add(part.entries[e]);
-            }
-        }
-        i++;
+        const bool     whole = now == Languages::NOTHING || now == Languages::ANYTHING;
+        path[node.depth]     = now;
+        visit(node.first_entry, whole ? node.last_entry : node.own_end, now);
+        i = whole ? node.after : i + 1;
     }
+}
+
+void TextTrie::add_allowed(const Part & part, Languages & languages, Language language, TextMask & mask) const {
+    walk(part, languages, language, [&](uint32_t first, uint32_t end, Language now) {
+        for (uint32_t e = first; now != Languages::NOTHING && e < end; e++) {
+            if (now == Languages::ANYTHING || allows(part.entries[e], languages, now)) {
+                add(part.entries[e], mask);
+            }
+        }
+    });
+}
+
+// The same for short tokens, of a language that allows most of them.
+void TextTrie::add_all_but_forbidden(Languages & languages, Language language, TextMask & mask) const {
+    TokenMask forbidden(n_vocab_);
+    mask.inside = up_to_[SHORT];
+    walk(short_, languages, language, [&](uint32_t first, uint32_t end, Language now) {
+        for (uint32_t e = first; now != Languages::ANYTHING && e < end; e++) {
+            if (now == Languages::NOTHING || !allows(short_.entries[e], languages, now)) {
+                forbidden.add(short_.entries[e].token_id);
+            }
+        }
+    });
+    mask.inside.remove_all(forbidden);
+    for (const uint32_t closer : closers_) {
+        if (!forbidden.has(short_.entries[closer].token_id)) {
+            add(short_.entries[closer], mask);
+        }
+    }
+}
+
+// True if most tokens lead to ANYTHING at once, such as in a language without a few names.
+bool TextTrie::is_nearly_free(Languages & languages, Language language) const {
+    size_t n_free = 0;
+    for (uint32_t i = 1; i < short_.nodes.size(); i = short_.nodes[i].after) {
+        const Node & node = short_.nodes[i];
+        if (languages.after(language, node.code_point) == Languages::ANYTHING) {
+            n_free += node.last_entry - node.first_entry;
+        }
+    }
+    return 2 * n_free > short_.entries.size();
 }
 
 void TextTrie::add_by_length(const Part & part, uint32_t least, uint32_t most, TextMask & mask) const {
@@ -182,11 +217,7 @@ void TextTrie::add_by_length(const Part & part, uint32_t least, uint32_t most, T
         if (entry.length > most || (entry.rest != INSIDE && entry.length < least)) {
             continue;
         }
-        if (entry.rest == INSIDE) {
-            mask.inside.add(entry.token_id);
-        } else {
-            mask.closers.emplace_back(entry.rest, entry.token_id);
-        }
+        add(entry, mask);
     }
 }
 
@@ -198,11 +229,13 @@ TextMask TextTrie::short_mask(Languages & languages, Language language) const {
         for (const uint32_t closer : closers_) {
             const Entry & entry = short_.entries[closer];
             if (entry.length >= least && entry.length <= most) {
-                mask.closers.emplace_back(entry.rest, entry.token_id);
+                add(entry, mask);
             }
         }
+    } else if (is_nearly_free(languages, language)) {
+        add_all_but_forbidden(languages, language, mask);
     } else {
-        walk(short_, languages, language, mask);
+        add_allowed(short_, languages, language, mask);
     }
     std::sort(mask.closers.begin(), mask.closers.end());
     return mask;
@@ -213,7 +246,7 @@ void TextTrie::add_long_tokens(Languages & languages, Language language, TextMas
     if (languages.is_any_text(language, least, most)) {
         add_by_length(long_, least, most, mask);
     } else {
-        walk(long_, languages, language, mask);
+        add_allowed(long_, languages, language, mask);
     }
     std::sort(mask.closers.begin(), mask.closers.end());
 }

@@ -81,7 +81,12 @@ class TextTrie {
     uint32_t tail_of(Ranges ranges);
     uint32_t rest_of(const std::string & rest);
     void     build(std::vector<Spelled> spelled, Part & part) const;
-    void     walk(const Part & part, Languages & languages, Language language, TextMask & mask) const;
+    void     add(const Entry & entry, TextMask & mask) const;
+    bool     is_nearly_free(Languages & languages, Language language) const;
+    template <class Visit>
+    void walk(const Part & part, Languages & languages, Language language, Visit && visit) const;
+    void     add_allowed(const Part & part, Languages & languages, Language language, TextMask & mask) const;
+    void     add_all_but_forbidden(Languages & languages, Language language, TextMask & mask) const;
     void     add_by_length(const Part & part, uint32_t least, uint32_t most, TextMask & mask) const;
     bool     allows(const Entry & entry, Languages & languages, Language language) const;
 

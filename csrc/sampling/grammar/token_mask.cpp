@@ -47,7 +47,6 @@ std::shared_ptr<const TokenMask> GrammarAutomaton::mask(State state) {
 
 // --- free text --------------------------------------------------------------------------------------------------
 
-// Strings whose text is needed later are not free text: what comes after them depends on it.
 bool GrammarAutomaton::is_free_text(StackId stack, FreeText & text) {
     if (stack == Stacks::EMPTY) {
         return false;
@@ -56,9 +55,9 @@ bool GrammarAutomaton::is_free_text(StackId stack, FreeText & text) {
     text                = {stack, frame.kind == FrameKind::FREE_KEY ? frame.b : frame.a};
     switch (frame.kind) {
     case FrameKind::STRING:
-        return frame.b == 0 && frame.d == ReadTexts::UNTRACKED;
+        return frame.b == 0;
     case FrameKind::FREE_KEY:
-        return frame.c == 0 && frame.d == ReadTexts::UNTRACKED;
+        return frame.c == 0;
     case FrameKind::TEXT:
         return rules_.terminals[frame.terminal].is_text && steps_.stacks().below(stack) == Stacks::EMPTY;
     default:
@@ -70,9 +69,12 @@ const TextTrie & GrammarAutomaton::trie_of(const Frame & frame) const {
     return frame.kind == FrameKind::TEXT ? tries_.plain() : tries_.strings();
 }
 
+// The same stack with another language, and a text that was not read before. Languages already lack the texts that may
+// not come again, so what may follow does not depend on it.
 StackId GrammarAutomaton::with_language(StackId stack, Language language) {
     Frame frame = steps_.stacks().top(stack);
     (frame.kind == FrameKind::FREE_KEY ? frame.b : frame.a) = language;
+    frame.d = frame.d == ReadTexts::UNTRACKED ? frame.d : ReadTexts::OTHER;
     return steps_.stacks().push(frame, steps_.stacks().below(stack));
 }
 
@@ -84,10 +86,9 @@ uint32_t GrammarAutomaton::canonical_set(uint32_t set) {
         if (is_free_text(stack, text)) {
             const Frame    frame = steps_.stacks().top(stack);
             const Language near  = steps_.languages(frame).within(text.language, trie_of(frame).longest());
-            if (near != text.language) {
-                stack   = with_language(stack, near);
-                changed = true;
-            }
+            const StackId  same = with_language(stack, near);
+            changed             = changed || same != stack;
+            stack               = same;
         }
     }
     return changed ? set_of(std::move(stacks)) : set;

@@ -18,6 +18,11 @@ class TokenMask {
             words_[i] |= other.words_[i];
         }
     }
+    void remove_all(const TokenMask & other) {
+        for (size_t i = 0; i < words_.size(); i++) {
+            words_[i] &= ~other.words_[i];
+        }
+    }
     bool has(int32_t token_id) const { return words_[static_cast<size_t>(token_id) / 64] & bit(token_id); }
     bool is_empty() const {
         return std::all_of(words_.begin(), words_.end(), [](uint64_t word) { return word == 0; });

@@ -37,7 +37,7 @@ Language ValueSets::without(Languages & languages, Language language, ScalarKind
     }
     std::vector<Language> taken;
     for (const Value & value : sets_[set]) {
-        if (value.kind == kind) {
+        if (value.kind == kind && value.text != ReadTexts::OTHER) {
             const std::string text = texts.utf8(value.text);
             taken.push_back(kind == ScalarKind::NUMBER ? numbers_equal_to(languages, text) : languages.text(text));
         }

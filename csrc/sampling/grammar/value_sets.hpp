@@ -1,4 +1,5 @@
-// Sets of scalar JSON values that an array has so far, and languages without them: for items that must differ.
+// Sets of scalar JSON values that an array has so far, or of an object's names, and languages without them: for items
+// that must differ, and for names that count.
 #pragma once
 
 #include "sampling/grammar/read_texts.hpp"
