@@ -6,10 +6,20 @@
 #include "regex/samples.hpp"
 #include "regex/syntax/pattern.hpp"
 
+#include <algorithm>
+#include <unordered_map>
+
 namespace pyg {
 
+namespace {
+
+constexpr size_t MAX_BEGINNINGS = 64;  // states that are looked at
+
+}  // namespace
+
 struct Languages::Impl {
-    LanguageStore store;
+    LanguageStore                      store;
+    std::unordered_map<Language, bool> has_every_beginning;
 };
 
 Languages::Languages() : impl_(std::make_unique<Impl>()) {}
@@ -95,6 +105,37 @@ bool Languages::is_any_text(Language language, uint32_t & least, uint32_t & most
     least                  = is_repeated ? term.b : language == EMPTY_TEXT ? 0 : 1;
     most                   = is_repeated ? term.c : language == EMPTY_TEXT ? 0 : 1;
     return is_repeated || language == EMPTY_TEXT || is_any(term);
+}
+
+bool Languages::has_every_beginning(Language language) {
+    auto &     known = impl_->has_every_beginning;
+    const auto found = known.find(language);
+    if (found != known.end()) {
+        return found->second;
+    }
+    std::vector<Language> reached = {language};
+    bool                  every   = true;
+    for (size_t i = 0; i < reached.size() && every; i++) {
+        const auto before = known.find(reached[i]);
+        if (before != known.end() || reached[i] == ANYTHING) {
+            every = reached[i] == ANYTHING || before->second;
+            continue;
+        }
+        for (uint32_t low = 0; low <= LAST_CODE_POINT && every;) {
+            const auto next = impl_->store.transition(reached[i], low);
+            every           = next.target != NOTHING && reached.size() < MAX_BEGINNINGS;
+            if (std::find(reached.begin(), reached.end(), next.target) == reached.end()) {
+                reached.push_back(next.target);
+            }
+            low = next.high + 1;
+        }
+    }
+    if (every) {
+        for (const Language each : reached) {
+            known[each] = true;
+        }
+    }
+    return known[language] = every;
 }
 
 size_t Languages::n_bytes() const { return impl_->store.n_bytes(); }

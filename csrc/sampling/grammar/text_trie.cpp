@@ -8,25 +8,23 @@
 namespace pyg {
 
 TextTrie::TextTrie(const TokenTrie & tokens, Spelling spelling) : n_vocab_(tokens.n_vocab()) {
-    std::vector<Spelled> all[2];
+    std::vector<Spelled> inside, closing, longer;
     for (const auto & [token_id, special] : tokens.entries()) {
         Spelled spelled = {{}, {token_id, INSIDE, 0, 0}};
         const std::string & bytes = tokens.text(token_id);
         if (!special && (spelling == JSON_STRING ? read_json(bytes, spelled) : read_plain(bytes, spelled))) {
             spelled.entry.length = static_cast<uint32_t>(spelled.text.size()) + (spelled.entry.tail != 0 ? 1 : 0);
             longest_             = std::max(longest_, spelled.entry.length);
-            all[spelled.entry.length > SHORT].push_back(std::move(spelled));
+            auto & part = spelled.entry.length > SHORT ? longer : spelled.entry.rest == INSIDE ? inside : closing;
+            part.push_back(std::move(spelled));
         }
     }
-    build(std::move(all[0]), short_);
-    build(std::move(all[1]), long_);
+    build(std::move(inside), inside_);
+    build(std::move(closing), closing_);
+    build(std::move(longer), long_);
     up_to_.assign(SHORT + 1, TokenMask(n_vocab_));
-    for (uint32_t i = 0; i < short_.entries.size(); i++) {
-        const Entry & entry = short_.entries[i];
-        if (entry.rest != INSIDE) {
-            closers_.push_back(i);
-        }
-        for (uint32_t n = entry.length; n <= SHORT && entry.rest == INSIDE; n++) {
+    for (const Entry & entry : inside_.entries) {
+        for (uint32_t n = entry.length; n <= SHORT; n++) {
             up_to_[n].add(entry.token_id);
         }
     }
@@ -181,35 +179,28 @@ void TextTrie::add_allowed(const Part & part, Languages & languages, Language la
     });
 }
 
-// The same for short tokens, of a language that allows most of them.
+// The same for inside_, of a language that allows most of its tokens.
 void TextTrie::add_all_but_forbidden(Languages & languages, Language language, TextMask & mask) const {
-    TokenMask forbidden(n_vocab_);
     mask.inside = up_to_[SHORT];
-    walk(short_, languages, language, [&](uint32_t first, uint32_t end, Language now) {
+    walk(inside_, languages, language, [&](uint32_t first, uint32_t end, Language now) {
         for (uint32_t e = first; now != Languages::ANYTHING && e < end; e++) {
-            if (now == Languages::NOTHING || !allows(short_.entries[e], languages, now)) {
-                forbidden.add(short_.entries[e].token_id);
+            if (now == Languages::NOTHING || !allows(inside_.entries[e], languages, now)) {
+                mask.inside.remove(inside_.entries[e].token_id);
             }
         }
     });
-    mask.inside.remove_all(forbidden);
-    for (const uint32_t closer : closers_) {
-        if (!forbidden.has(short_.entries[closer].token_id)) {
-            add(short_.entries[closer], mask);
-        }
-    }
 }
 
 // True if most tokens lead to ANYTHING at once, such as in a language without a few names.
 bool TextTrie::is_nearly_free(Languages & languages, Language language) const {
     size_t n_free = 0;
-    for (uint32_t i = 1; i < short_.nodes.size(); i = short_.nodes[i].after) {
-        const Node & node = short_.nodes[i];
+    for (uint32_t i = 1; i < inside_.nodes.size(); i = inside_.nodes[i].after) {
+        const Node & node = inside_.nodes[i];
         if (languages.after(language, node.code_point) == Languages::ANYTHING) {
             n_free += node.last_entry - node.first_entry;
         }
     }
-    return 2 * n_free > short_.entries.size();
+    return 2 * n_free > inside_.entries.size();
 }
 
 void TextTrie::add_by_length(const Part & part, uint32_t least, uint32_t most, TextMask & mask) const {
@@ -226,16 +217,16 @@ TextMask TextTrie::short_mask(Languages & languages, Language language) const {
     uint32_t least, most;
     if (languages.is_any_text(language, least, most)) {
         mask.inside = up_to_[std::min(most, SHORT)];
-        for (const uint32_t closer : closers_) {
-            const Entry & entry = short_.entries[closer];
-            if (entry.length >= least && entry.length <= most) {
-                add(entry, mask);
-            }
-        }
-    } else if (is_nearly_free(languages, language)) {
-        add_all_but_forbidden(languages, language, mask);
+        add_by_length(closing_, least, most, mask);
     } else {
-        add_allowed(short_, languages, language, mask);
+        if (languages.has_every_beginning(language)) {
+            mask.inside = up_to_[SHORT];
+        } else if (is_nearly_free(languages, language)) {
+            add_all_but_forbidden(languages, language, mask);
+        } else {
+            add_allowed(inside_, languages, language, mask);
+        }
+        add_allowed(closing_, languages, language, mask);
     }
     std::sort(mask.closers.begin(), mask.closers.end());
     return mask;

@@ -91,13 +91,13 @@ class TextTrie {
     bool     allows(const Entry & entry, Languages & languages, Language language) const;
 
     int32_t                  n_vocab_;
-    Part                     short_;
-    Part                     long_;
+    Part                     inside_;   // short tokens that stay in the text
+    Part                     closing_;  // short ones that close it
+    Part                     long_;     // both
     std::vector<std::string> rests_;
     std::vector<Ranges>      ranges_ = {{}};
     uint32_t                 longest_ = 0;
-    std::vector<uint32_t>    closers_;  // entries of short tokens that close the text
-    std::vector<TokenMask>   up_to_;  // by n <= SHORT: short tokens inside a text that add at most n characters
+    std::vector<TokenMask>   up_to_;  // by n <= SHORT: tokens of inside_ that add at most n characters
 };
 
 }  // namespace pyg
