@@ -51,6 +51,11 @@ class LeapSeconds final : public CharAutomaton {
 
     bool is_accepting(State state) const override { return unpacked(state).step == END; }
 
+    uint32_t shortest(State state) const override {
+        const uint32_t step = unpacked(state).step;
+        return step >= OFFSET ? END - step : step >= AFTER_SECONDS ? 1 : AFTER_SECONDS - step + 1;
+    }
+
     const CharSet & alphabet() const override {
         static const CharSet alphabet = CharSet::of({{'+', '+'}, {'-', '.'}, {'0', ':'}, {'Z', 'Z'}, {'z', 'z'}});
         return alphabet;
