@@ -55,6 +55,9 @@ class Expansion {
     Cases of_goal(Goal goal) {
         Cases result(1);
         for (const Literal literal : terms_.literals(goal)) {
+            if (literal == NEVER) {
+                return {};
+            }
             result = product(result, cases(literal, false), *terms_.term(literal).schema, "", false);
         }
         return result;
