@@ -15,10 +15,9 @@ Language LanguageStore::chars(const CharSet & set) {
     return intern(term);
 }
 
-Language LanguageStore::text(const std::string & utf8) {
-    const std::vector<uint32_t> code_points = code_points_of(utf8);
-    Language                    rest        = Languages::EMPTY_TEXT;
-    std::vector<Edge>           edge(1);
+Language LanguageStore::text(const std::vector<uint32_t> & code_points) {
+    Language          rest = Languages::EMPTY_TEXT;
+    std::vector<Edge> edge(1);
     for (auto code_point = code_points.rbegin(); code_point != code_points.rend(); ++code_point) {
         edge[0] = {*code_point, rest};
         rest    = trie(edge, false);

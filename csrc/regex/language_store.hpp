@@ -62,7 +62,7 @@ class LanguageStore {
 
     // --- building (algebra.cpp, unions.cpp) ---
     Language chars(const CharSet & set);
-    Language text(const std::string & utf8);
+    Language text(const std::vector<uint32_t> & code_points);
     Language concat(Language first, Language second);
     Language repeat(Language one, uint32_t least, uint32_t most);
     Language any_of(std::vector<Language> languages);

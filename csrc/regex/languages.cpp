@@ -4,6 +4,7 @@
 #include "boundary/guard.hpp"
 #include "regex/language_store.hpp"
 #include "regex/samples.hpp"
+#include "regex/syntax/pattern.hpp"
 
 namespace pyg {
 
@@ -17,7 +18,7 @@ Languages::~Languages() = default;
 
 Language Languages::chars(const CharSet & set) { return impl_->store.chars(set); }
 
-Language Languages::text(const std::string & utf8) { return impl_->store.text(utf8); }
+Language Languages::text(const std::string & utf8) { return impl_->store.text(code_points_of(utf8)); }
 
 Language Languages::concat(Language first, Language second) { return impl_->store.concat(first, second); }
 
@@ -42,6 +43,10 @@ Language Languages::lengths(uint32_t least, uint32_t most) {
 
 Language Languages::automaton(std::shared_ptr<const CharAutomaton> automaton) {
     return impl_->store.automaton(std::move(automaton));
+}
+
+Language Languages::regex(const std::string & pattern, RegexSyntax syntax, bool whole) {
+    return compile_pattern(impl_->store, parse_pattern(pattern, syntax), whole);
 }
 
 bool Languages::contains_empty_text(Language language) { return impl_->store.term(language).nullable; }
