@@ -22,7 +22,9 @@ class ArrayShaper {
         value.unique = value.unique && value.most > 1;
         if (value.unique && has_structured_items(value)) {
             add_with_one_item(value);
-            restrict_to_scalars(value);
+            if (!restrict_to_scalars(value)) {
+                return;
+            }
         }
         add_shape(value);
     }
@@ -55,18 +57,25 @@ class ArrayShaper {
         }
     }
 
-    void restrict_to_scalars(ArrayCase & value) {
+    // False if there must be an array or object.
+    bool restrict_to_scalars(ArrayCase & value) {
+        normalizer_.out.notes.push_back(value.origin->json->pointer() +
+                                        "/uniqueItems: arrays of several items have no objects and arrays among them");
+        const uint32_t n_required = std::max(value.least, 1u);
         for (Goal & goal : value.first) {
             goal = normalizer_.scalar_values(goal);
         }
         value.rest = normalizer_.scalar_values(value.rest);
-        for (uint32_t i = 0; i < std::min<size_t>(value.least, value.first.size() + 1); i++) {
-            if (normalizer_.is_surely_empty(value.at(i))) {
+        for (uint32_t i = 0; i < std::min<size_t>(n_required, value.first.size() + 1); i++) {
+            if (!normalizer_.is_surely_empty(value.at(i))) {
+                continue;
+            }
+            if (value.least > 1) {
                 throw refused(value, "uniqueItems", "a grammar cannot express this for items that are objects or arrays");
             }
+            return false;  // arrays without items are among those with at most one
         }
-        normalizer_.out.notes.push_back(value.origin->json->pointer() +
-                                        "/uniqueItems: arrays of several items have no objects and arrays among them");
+        return true;
     }
 
     // --- counters ---------------------------------------------------------------------------------------------------

@@ -47,18 +47,12 @@ class Expansion {
         } else if (literal != NEVER) {
             const OpenTerm open(terms_, literal);
             const Term     term = terms_.term(literal);  // terms may move
-            result              = is_negated(literal) ? negative(term) : positive(term, key.second);
+            result              = is_negated(literal) ? negative(term) : positive(literal, term, key.second);
         }
         return known_.emplace(key, std::move(result)).first->second;
     }
 
-    Cases of_goal(Goal goal) {
-        Cases result(1);
-        for (const Literal literal : terms_.literals(goal)) {
-            result = product(result, cases(literal, false), *terms_.term(literal).schema, "", false);
-        }
-        return result;
-    }
+    Cases of_goal(Goal goal) { return conjunction(terms_.literals(goal)); }
 
     // Their conjunction, or nothing if they contradict each other.
     virtual std::optional<Case> both(const Case & a, const Case & b) = 0;
@@ -138,40 +132,93 @@ class Expansion {
         return cases(opposite(terms_.beside(term, schema)), false);
     }
 
-    Cases positive(const Term & term, bool outer_tracks) {
-        const Schema & schema = *term.schema;
+    // Literals of one value. What is certain comes first, of all of them and of what they refer to: it excludes most
+    // alternatives of the others before these multiply.
+    Cases conjunction(const std::vector<Literal> & literals) {
+        std::vector<Literal> plain, others;
+        for (const Literal literal : literals) {
+            if (literal == NEVER) {
+                return {};
+            }
+            collect(literal, plain, others);
+        }
+        Cases result(1);
+        for (const Literal literal : plain) {
+            const Term term = terms_.term(literal);
+            if ((term.schema->types & type_) == 0) {
+                return {};
+            }
+            result = certain(term, false, result);
+        }
+        for (const Literal literal : plain) {
+            result = uncertain(terms_.term(literal), false, std::move(result));
+        }
+        for (const Literal literal : others) {
+            if (literal == NEVER) {
+                return {};
+            }
+            result = product(result, cases(literal, false), *terms_.term(literal).schema, "not", false);
+        }
+        return result;
+    }
+
+    // Split literals into plain ones, with those of allOf and references, and others.
+    void collect(Literal literal, std::vector<Literal> & plain, std::vector<Literal> & others) {
+        if (literal == ALWAYS) {
+            return;
+        }
+        std::vector<Literal> & list = is_negated(literal) || has_unevaluated(*terms_.term(literal).schema) ? others : plain;
+        if (std::find(list.begin(), list.end(), literal) != list.end()) {
+            return;
+        }
+        list.push_back(literal);
+        if (&list == &others) {
+            return;
+        }
+        const Term     term = terms_.term(literal);
+        const OpenTerm open(terms_, literal);
+        const auto     add = [&](const Schema & schema) {
+            const Literal sub = terms_.beside(term, schema);
+            if (sub == NEVER) {
+                others.push_back(NEVER);
+            } else {
+                collect(sub, plain, others);
+            }
+        };
+        for (const Schema * each : term.schema->all_of) {
+            add(*each);
+        }
+        if (term.schema->ref != nullptr) {
+            add(*term.schema->ref);
+        }
+        if (term.schema->dynamic_ref != nullptr) {
+            add(terms_.dynamic_target(term));
+        }
+    }
+
+    Cases positive(Literal literal, const Term & term, bool outer_tracks) {
+        const Schema & schema  = *term.schema;
+        const bool     tracked = outer_tracks || has_unevaluated(schema);
         if ((schema.types & type_) == 0) {
             return {};
         }
-        const bool tracked = outer_tracks || has_unevaluated(schema);
-        Cases      result  = own(term, tracked);
-        const auto join    = [&](const Cases & cases, const char * keyword) {
-            result = product(result, cases, schema, keyword, tracked);
-        };
-        if (schema.has_values) {
-            join(of_values(schema), "enum");
+        if (!tracked) {
+            return conjunction({literal});
         }
+        Cases      result = certain(term, true, Cases(1));
+        const auto join   = [&](const Schema & each, const char * keyword) {
+            result = product(result, sub(term, each, true), schema, keyword, true);
+        };
         for (const Schema * each : schema.all_of) {
-            join(sub(term, *each, tracked), "allOf");
+            join(*each, "allOf");
         }
         if (schema.ref != nullptr) {
-            join(sub(term, *schema.ref, tracked), "$ref");
+            join(*schema.ref, "$ref");
         }
         if (schema.dynamic_ref != nullptr) {
-            join(sub(term, terms_.dynamic_target(term), tracked), "$dynamicRef");
+            join(terms_.dynamic_target(term), "$dynamicRef");
         }
-        if (schema.has_any_of) {
-            join(tracked ? any_subset(term) : any_of(term), "anyOf");
-        }
-        if (schema.has_one_of) {
-            join(exactly_one(term, tracked), "oneOf");
-        }
-        if (schema.negated != nullptr) {
-            join(not_sub(term, *schema.negated), "not");
-        }
-        if (schema.condition != nullptr) {
-            join(conditional(term, tracked), "if");
-        }
+        result = uncertain(term, true, std::move(result));
         apply_unevaluated(term, result);
         if (!outer_tracks) {
             for (Case & each : result) {
@@ -180,6 +227,26 @@ class Expansion {
             simplify(result, false);
         }
         return result;
+    }
+
+    Cases certain(const Term & term, bool tracked, const Cases & base) {
+        Cases result = product(base, own(term, tracked), *term.schema, "properties", tracked);
+        return term.schema->has_values ? product(result, of_values(*term.schema), *term.schema, "enum", tracked) : result;
+    }
+
+    // The alternatives that keywords add to `base`.
+    Cases uncertain(const Term & term, bool tracked, Cases base) {
+        const Schema & schema = *term.schema;
+        if (schema.negated != nullptr) {
+            base = product(base, not_sub(term, *schema.negated), schema, "not", tracked);
+        }
+        if (schema.condition != nullptr) {
+            base = conditional(term, tracked, base);
+        }
+        if (schema.has_any_of) {
+            base = product(base, tracked ? any_subset(term) : any_of(term), schema, "anyOf", tracked);
+        }
+        return schema.has_one_of ? exactly_one(term, tracked, base) : base;
     }
 
     Cases negative(const Term & term) {
@@ -266,11 +333,12 @@ class Expansion {
     }
 
     // Alternatives that contradict each other need no negation, which would multiply cases.
-    Cases exactly_one(const Term & term, bool tracked) {
+    Cases exactly_one(const Term & term, bool tracked, const Cases & base) {
         const Schema & schema = *term.schema;
         Cases          result;
         for (size_t i = 0; i < schema.one_of.size(); i++) {
-            for (const Case & each : Cases(sub(term, *schema.one_of[i], tracked))) {
+            const Cases some = product(base, sub(term, *schema.one_of[i], tracked), schema, "oneOf", tracked);
+            for (const Case & each : some) {
                 Cases alone(1, each);
                 for (size_t j = 0; j < schema.one_of.size() && !alone.empty(); j++) {
                     if (j != i && meets(alone, sub(term, *schema.one_of[j], false), schema)) {
@@ -315,16 +383,16 @@ class Expansion {
         return result;
     }
 
-    Cases conditional(const Term & term, bool tracked) {
+    Cases conditional(const Term & term, bool tracked, const Cases & base) {
         const Schema & schema = *term.schema;
         if (!tracked && schema.then == nullptr && schema.otherwise == nullptr) {
-            return Cases(1);
+            return base;
         }
-        Cases result = sub(term, *schema.condition, tracked);
+        Cases result = product(base, sub(term, *schema.condition, tracked), schema, "if", tracked);
         if (schema.then != nullptr) {
             result = product(result, sub(term, *schema.then, tracked), schema, "then", tracked);
         }
-        Cases otherwise = not_sub(term, *schema.condition);
+        Cases otherwise = product(base, not_sub(term, *schema.condition), schema, "if", tracked);
         if (schema.otherwise != nullptr) {
             otherwise = product(otherwise, sub(term, *schema.otherwise, tracked), schema, "else", tracked);
         }

@@ -63,7 +63,7 @@ class Terms {
     const Schema & dynamic_target(const Term & term);
 
     const Term & term(Literal literal) const { return terms_[literal / 2]; }
-    std::string  place(Literal literal) const { return term(literal).schema->json->pointer(); }
+    std::string  place(Literal literal) const { return literal <= NEVER ? "#" : term(literal).schema->json->pointer(); }
 
     // --- goals ------------------------------------------------------------------------------------------------------
 
