@@ -280,6 +280,68 @@ bool GrammarAutomaton::is_complete(State state) const {
     return parts.partial.missing == 0 && !set.empty() && set.front() == 0;
 }
 
+// --- what must follow ------------------------------------------------------------------------------------------
+
+bool GrammarAutomaton::names_tokens(State state) const {
+    const StackSet & set = sets_[states_[state].set];
+    return has_names_ && std::any_of(set.begin(), set.end(), [&](uint32_t top) {
+               return top != 0 && symbol(top).kind != GrammarSymbol::CHARS;
+           });
+}
+
+// The only byte that can follow, or -1.
+int GrammarAutomaton::forced_byte(State state) {
+    int found = -1;
+    for (size_t byte = 0; byte < N_BYTES; byte++) {
+        if (after_byte(state, static_cast<uint8_t>(byte)) == DEAD) {
+            continue;
+        }
+        if (found >= 0) {
+            return -1;
+        }
+        found = static_cast<int>(byte);
+    }
+    return found;
+}
+
+std::string GrammarAutomaton::forced_text(State state, size_t n_max) {
+    spent_ = 0;
+    std::string text;
+    while (text.size() < n_max && !is_complete(state) && !names_tokens(state)) {
+        const int byte = forced_byte(state);
+        if (byte < 0) {
+            break;
+        }
+        text += static_cast<char>(byte);
+        state = after_byte(state, static_cast<uint8_t>(byte));
+    }
+    return text;
+}
+
+bool GrammarAutomaton::allows_longer(State state, const std::string & begun) {
+    spent_              = 0;
+    uint32_t after      = 0;
+    uint32_t i          = trie_.find(begun, after);
+    path_[begun.size()] = state;
+    for (; i < after;) {
+        const TokenTrie::Node & node = trie_.nodes()[i];
+        const State             next = after_byte(path_[node.depth], node.byte);
+        if (next == DEAD) {
+            i = node.after;
+            continue;
+        }
+        path_[node.depth + 1u] = next;
+        for (uint32_t entry = trie_.nodes()[i - 1].tokens_after; entry < node.tokens_after; entry++) {
+            const auto [token_id, special] = trie_.entries()[entry];
+            if (!special || spelled_[static_cast<size_t>(token_id)]) {
+                return true;
+            }
+        }
+        i++;
+    }
+    return false;
+}
+
 GrammarAutomaton::State GrammarAutomaton::moved_to(GrammarAutomaton & other, State state) const {
     StackSet moved;
     for (const uint32_t top : sets_[states_[state].set]) {

@@ -10,6 +10,7 @@
 #include "sampling/grammar/token_trie.hpp"
 
 #include <memory>
+#include <string>
 #include <unordered_map>
 
 namespace pyg {
@@ -34,6 +35,13 @@ class GrammarAutomaton {
 
     // True if the text so far is complete.
     bool is_complete(State state) const;
+
+    // The longest text, in bytes and at most `n_max`, that every continuation begins with; empty where the text may end
+    // and where the grammar names tokens.
+    std::string forced_text(State state, size_t n_max);
+
+    // True if a token that begins with `begun` and is longer continues the text, which already ends with `begun`.
+    bool allows_longer(State state, const std::string & begun);
 
     // Mask of the tokens allowed next, except those that end generation. Shared and immutable.
     std::shared_ptr<const TokenMask> mask(State state);
@@ -78,6 +86,8 @@ class GrammarAutomaton {
     uint32_t set_after(uint32_t set, Matches && matches);
 
     State after_byte(State state, uint8_t byte);
+    int   forced_byte(State state);
+    bool  names_tokens(State state) const;
     State begin_character(uint32_t set, uint8_t byte);
     State continue_character(uint32_t set, Partial partial, uint8_t byte);
     State after_character(uint32_t set, uint32_t code_point);

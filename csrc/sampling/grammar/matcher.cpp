@@ -70,6 +70,16 @@ bool GrammarMatcher::accept_text(const std::string & text) {
     return move_to(current().after_text(state_, text));
 }
 
+std::string GrammarMatcher::forced_text(size_t n_max) {
+    std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    return current().forced_text(state_, n_max);
+}
+
+bool GrammarMatcher::allows_longer(const std::string & begun) {
+    std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    return current().allows_longer(state_, begun);
+}
+
 bool GrammarMatcher::move_to(GrammarAutomaton::State state) {
     if (state == GrammarAutomaton::DEAD) {
         return false;

@@ -45,6 +45,14 @@ class GrammarMatcher {
     bool accept(int32_t token_id);
     bool accept_text(const std::string & text);
 
+    // Text that must follow, in bytes, at most `n_max`: the longest that every continuation begins with. Empty where
+    // the text may end, and where the grammar names tokens by id.
+    std::string forced_text(size_t n_max);
+
+    // True if the grammar allows a token here that begins with the bytes `begun` and is longer, after this text up to
+    // `begun` was accepted.
+    bool allows_longer(const std::string & begun);
+
   private:
     GrammarAutomaton & current();  // with the grammar's lock held
     bool               move_to(GrammarAutomaton::State state);
