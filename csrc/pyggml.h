@@ -97,6 +97,8 @@ enum pyg_handle_kind {
     PYG_HANDLE_REMOTE,
     PYG_HANDLE_MAPPED_FILE,
     PYG_HANDLE_ENGINE_CLIENT,
+    PYG_HANDLE_GRAMMAR,
+    PYG_HANDLE_MATCHER,
     PYG_HANDLE_KINDS,
 };
 
@@ -704,6 +706,60 @@ pyg_status pyg_sampler_sample(pyg_sampler * sampler, pyg_context * ctx, int32_t 
 // chain's order. *n_out is how many remain, *selected the index of the selected one or -1.
 pyg_status pyg_sampler_apply(pyg_sampler * sampler, int32_t * token_ids, float * logits, float * probs, int32_t n,
                              int32_t * n_out, int32_t * selected, pyg_error * err);
+
+// --- Grammars and matchers, for programs with a sampling loop of their own -------------------------------
+
+typedef struct pyg_grammar pyg_grammar;
+typedef struct pyg_matcher pyg_matcher;
+
+// Return PYG_OK if `text` is a grammar with a rule `root`. Tokens that it names are not looked up. PYG_ERR_GRAMMAR with
+// the place and the reason.
+pyg_status pyg_grammar_check(const char * text, const char * root, pyg_error * err);
+
+// Compile a grammar for a model's vocabulary, or find it in the model's cache, which requests use, too. The grammar
+// keeps the vocabulary alive. The texts of its matchers start after `prefix` (may be NULL).
+//   stop_token_ids  (n,) tokens that end a text, in addition to the vocabulary's end-of-generation tokens
+// PYG_ERR_GRAMMAR; PYG_ERR_TOKENIZER for a model without a vocabulary; PYG_ERR_INVALID_PARAMETER.
+pyg_status pyg_grammar_compile(pyg_model * model, const char * text, const char * root, const char * prefix,
+                               const int32_t * stop_token_ids, size_t n_stop_tokens, pyg_grammar ** out,
+                               pyg_error * err);
+pyg_status pyg_grammar_close(pyg_grammar * grammar, pyg_error * err);
+void       pyg_grammar_free(pyg_grammar * grammar);
+pyg_status pyg_grammar_vocab_size(pyg_grammar * grammar, int32_t * out, pyg_error * err);
+
+// Create a matcher: the position of one text in a grammar, at its start. It keeps the grammar's data alive. Matchers of
+// one grammar share what they compute, under a short lock.
+pyg_status pyg_matcher_new(pyg_grammar * grammar, pyg_matcher ** out, pyg_error * err);
+pyg_status pyg_matcher_copy(pyg_matcher * matcher, pyg_matcher ** out, pyg_error * err);
+pyg_status pyg_matcher_close(pyg_matcher * matcher, pyg_error * err);
+void       pyg_matcher_free(pyg_matcher * matcher);
+
+// Write the tokens that are allowed next: bit i % 32 of words[i / 32] is token i. `n_words` must be
+// ceil(n_vocab / 32); unused bits are 0. Where the text may end, that includes the tokens that end it, and after one of
+// them it is only those. PYG_ERR_GRAMMAR when the grammar is too ambiguous to follow; the matcher is still usable.
+pyg_status pyg_matcher_mask(pyg_matcher * matcher, uint32_t * words, size_t n_words, pyg_error * err);
+
+// Advance by tokens, up to the first that is not allowed, and return how many were. PYG_ERR_INVALID_PARAMETER, and no
+// change, if one is not in the vocabulary. PYG_ERR_GRAMMAR as for the mask, with the tokens before accepted.
+pyg_status pyg_matcher_accept(pyg_matcher * matcher, const int32_t * token_ids, size_t n, size_t * n_accepted,
+                              pyg_error * err);
+
+// Take back the last `n` accepted tokens. PYG_ERR_INVALID_PARAMETER if there are fewer.
+pyg_status pyg_matcher_rollback(pyg_matcher * matcher, size_t n, pyg_error * err);
+pyg_status pyg_matcher_reset(pyg_matcher * matcher, pyg_error * err);
+
+// Tokens that must follow, at most `n_max`: see GrammarMatcher.forced in Python. The matcher does not advance.
+// PYG_ERR_GRAMMAR as for the mask.
+pyg_status pyg_matcher_forced(pyg_matcher * matcher, int32_t * token_ids, size_t n_max, size_t * n_forced,
+                              pyg_error * err);
+
+typedef struct pyg_matcher_state {
+    size_t n_accepted;     // tokens
+    bool   is_complete;    // the text may end here
+    bool   is_terminated;  // a token has ended it
+} pyg_matcher_state;
+
+pyg_status pyg_matcher_get_state(pyg_matcher * matcher, pyg_matcher_state * out, pyg_error * err);
 
 // --- Chat templates, rendered and parsed by upstream's code ----------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyggml._core.ffi import ffi, lib
 from pyggml._native.backend import Backend, Device, device_advice, devices, find_device, unused_gpu
 from pyggml._native.context import Context
+from pyggml._native.grammar import CompiledGrammar, GrammarMatcher
 from pyggml._native.imatrix import ImportanceMatrix
 from pyggml._native.model import Model
 from pyggml._native.placement import Placement
@@ -116,6 +117,7 @@ __all__ = [
     "ChatTemplates",
     "Chunk",
     "ClosedError",
+    "CompiledGrammar",
     "Completion",
     "Context",
     "ContextOverflowError",
@@ -135,6 +137,7 @@ __all__ = [
     "FileReport",
     "Grammar",
     "GrammarError",
+    "GrammarMatcher",
     "HostLostError",
     "ImportanceMatrix",
     "InferError",

@@ -5,11 +5,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from numbers import Integral
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pyggml._core.checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, invalid, real, require_content, shown
 from pyggml._core.fields import Field, check, fields_of, option_class
 from pyggml._core.hints import hints
+
+if TYPE_CHECKING:
+    from pyggml._native.grammar import CompiledGrammar
+    from pyggml._native.model import Model
+    from pyggml._native.vocab import Vocab
 
 #: The samplers in their default order. Each does nothing until its parameter is set.
 DEFAULT_SAMPLERS = (
@@ -80,6 +85,64 @@ class Grammar:
         object.__setattr__(self, "trigger_tokens", token_ids)
         if flag("lazy", self.lazy) != bool(self.trigger_patterns or token_ids):
             raise invalid("lazy=True needs trigger_patterns or trigger_tokens, and triggers need lazy=True")
+
+    @staticmethod
+    def compile(
+        grammar_or_schema: "Grammar | str | Mapping[str, Any] | object",
+        vocab: object,
+        *,
+        stop_token_ids: Sequence[int] = (),
+    ) -> "CompiledGrammar":
+        """Compile a grammar or a JSON schema for a vocabulary, for a sampling loop outside pyggml.
+
+        Args:
+            grammar_or_schema: GBNF text with a rule ``root``, a Grammar that is not lazy, or a JSON schema as
+                :func:`pyggml.grammar_of` takes it: a mapping, JSON text that begins with ``{``, or a type.
+            vocab: the owner of the vocabulary: an LLM, an Engine, a :class:`pyggml.Model` (``vocab_only`` is enough)
+                or its :class:`pyggml.Vocab`.
+            stop_token_ids: ids of tokens that end a text, in addition to the end-of-generation tokens of the
+                vocabulary and the stop tokens of an LLM or Engine.
+
+        Returns:
+            The grammar, whose matchers compute token masks: :class:`pyggml.CompiledGrammar`.
+
+        Raises:
+            GrammarError: the grammar cannot be used, or the schema cannot be expressed as one.
+            InvalidParameterError: an argument is none of these, or the grammar is lazy.
+            TokenizerError: the model has no vocabulary.
+            ClosedError: the model was closed.
+        """
+        from pyggml._native.grammar import CompiledGrammar
+
+        grammar = _as_grammar(grammar_or_schema)
+        of_model, ends = _vocabulary(vocab)
+        stop_ids = [*ends, *_token_ids("stop_token_ids", stop_token_ids)]
+        return CompiledGrammar(of_model, grammar.text, grammar.root, grammar.prefix, stop_ids)
+
+
+def _as_grammar(source: object) -> Grammar:
+    from pyggml.schema.grammar import grammar_of
+
+    if isinstance(source, Grammar):
+        if source.lazy:
+            raise invalid("a matcher follows its grammar from the start: pass a Grammar without lazy=True")
+        return source
+    is_gbnf = isinstance(source, str) and not source.lstrip().startswith("{")
+    return Grammar(str(source) if is_gbnf else grammar_of(source))
+
+
+def _vocabulary(owner: object) -> "tuple[Model | Vocab, Sequence[int]]":
+    """Return the vocabulary of an object that has one, and the ids of its stop tokens."""
+    from pyggml._native.model import Model
+    from pyggml._native.vocab import Vocab
+
+    if isinstance(owner, (Model, Vocab)):
+        return owner, ()
+    model = getattr(owner, "model", None)
+    if not isinstance(model, Model):
+        raise invalid(f"vocab must be an LLM, an Engine, a Model or a Vocab, not {type(owner).__name__}")
+    stop_tokens = getattr(owner, "stop_tokens", None) or getattr(owner, "stop_token_ids", None) or ()
+    return model, tuple(stop_tokens)
 
 
 @option_class

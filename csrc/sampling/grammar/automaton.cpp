@@ -216,28 +216,69 @@ bool GrammarAutomaton::is_complete(State state) const {
     return parts.partial.missing == 0 && !set.empty() && set.front() == Stacks::EMPTY;
 }
 
-std::string GrammarAutomaton::forced(State state, size_t most) {
+// --- what must follow ------------------------------------------------------------------------------------------
+
+bool GrammarAutomaton::names_tokens(State state) {
+    const StackSet & set = sets_[states_[state].set];
+    return has_names_ && std::any_of(set.begin(), set.end(), [&](StackId stack) {
+               const Frame & frame = steps_.stacks().top(stack);
+               return stack != Stacks::EMPTY && frame.kind == FrameKind::SYMBOL &&
+                      steps_.symbol(frame).kind != GrammarSymbol::CHARS;
+           });
+}
+
+// The only byte that can follow, or -1.
+int GrammarAutomaton::forced_byte(State state) {
+    int found = -1;
+    for (int byte = 0; byte < 256; byte++) {
+        if (after_byte(state, static_cast<uint8_t>(byte)) == DEAD) {
+            continue;
+        }
+        if (found >= 0) {
+            return -1;
+        }
+        found = byte;
+    }
+    return found;
+}
+
+std::string GrammarAutomaton::forced_text(State state, size_t n_max) {
     spent_ = 0;
     std::string text;
-    while (text.size() < most && !is_complete(state)) {
-        State next = DEAD;
-        int   n    = 0;
-        char  only = 0;
-        for (int byte = 0; byte < 256 && n < 2; byte++) {
-            const State after = after_byte(state, static_cast<uint8_t>(byte));
-            if (after != DEAD) {
-                n++;
-                next = after;
-                only = static_cast<char>(byte);
-            }
-        }
-        if (n != 1) {
+    while (text.size() < n_max && !is_complete(state) && !names_tokens(state)) {
+        const int byte = forced_byte(state);
+        if (byte < 0) {
             break;
         }
-        text += only;
-        state = next;
+        text += static_cast<char>(byte);
+        state = after_byte(state, static_cast<uint8_t>(byte));
     }
     return text;
+}
+
+bool GrammarAutomaton::allows_longer(State state, const std::string & begun) {
+    spent_                 = 0;
+    const TokenTrie & trie = tries_.tokens();
+    uint32_t          after = 0;
+    uint32_t          i     = trie.find(begun, after);
+    path_[begun.size()]     = state;
+    while (i < after) {
+        const TokenTrie::Node & node = trie.nodes()[i];
+        const State             next = after_byte(path_[node.depth], node.byte);
+        if (next == DEAD) {
+            i = node.after;
+            continue;
+        }
+        path_[node.depth + 1u] = next;
+        for (uint32_t entry = trie.nodes()[i - 1].tokens_after; entry < node.tokens_after; entry++) {
+            const auto [token_id, special] = trie.entries()[entry];
+            if (!special || std::binary_search(spelled_.begin(), spelled_.end(), token_id)) {
+                return true;
+            }
+        }
+        i++;
+    }
+    return false;
 }
 
 }  // namespace pyg

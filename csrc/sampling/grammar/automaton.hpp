@@ -14,6 +14,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
 
 namespace pyg {
@@ -40,11 +41,15 @@ class GrammarAutomaton {
     // True if the text so far is complete.
     bool is_complete(State state) const;
 
-    // The bytes that must follow: as long as there is one way to go on, and the text is not complete. At most `most`.
-    std::string forced(State state, size_t most);
-
     // Mask of the tokens allowed next, except those that end generation. Shared and immutable.
     std::shared_ptr<const TokenMask> mask(State state);
+
+    // The longest text, in bytes and at most `n_max`, that every continuation begins with; empty where the text may end
+    // and where the grammar names tokens.
+    std::string forced_text(State state, size_t n_max);
+
+    // True if a token that begins with `begun` and is longer continues the text, which already ends with `begun`.
+    bool allows_longer(State state, const std::string & begun);
 
     // The equivalent state in another automaton of the same steps.
     State moved_to(GrammarAutomaton & other, State state) const {
@@ -75,6 +80,8 @@ class GrammarAutomaton {
     State continue_character(uint32_t set, Utf8Prefix partial, uint8_t byte);
     State after_character(uint32_t set, uint32_t code_point);
     bool  may_become(uint32_t set, Utf8Prefix partial);
+    int   forced_byte(State state);
+    bool  names_tokens(State state);
     void  spend(size_t work);
     bool  is_spelled(int32_t token_id) const;
 

@@ -132,10 +132,16 @@ void GrammarMatcher::rollback(size_t n) {
     states_.resize(n_left + 1);
 }
 
-std::string GrammarMatcher::forced(size_t most) {
+std::string GrammarMatcher::forced_text(size_t n_max) {
     std::lock_guard<std::mutex> lock(grammar_->mutex_);
     GrammarAutomaton &          automaton = current();
-    return automaton.forced(states_.back(), most);
+    return automaton.forced_text(states_.back(), n_max);
+}
+
+bool GrammarMatcher::allows_longer(const std::string & begun) {
+    std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    GrammarAutomaton &          automaton = current();
+    return automaton.allows_longer(states_.back(), begun);
 }
 
 }  // namespace pyg

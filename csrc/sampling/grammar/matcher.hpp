@@ -65,8 +65,13 @@ class GrammarMatcher {
     void   rollback(size_t n);
     size_t n_accepted() const { return reads_.size(); }
 
-    // The text that must follow, at most `most` bytes: as long as only one byte can come and the text is not complete.
-    std::string forced(size_t most);
+    // Text that must follow, in bytes, at most `n_max`: the longest that every continuation begins with. Empty where
+    // the text may end, and where the grammar names tokens by id.
+    std::string forced_text(size_t n_max);
+
+    // True if the grammar allows a token here that begins with the bytes `begun` and is longer, after this text up to
+    // `begun` was accepted.
+    bool allows_longer(const std::string & begun);
 
   private:
     struct Read {

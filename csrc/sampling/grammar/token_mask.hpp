@@ -25,6 +25,28 @@ class TokenMask {
     }
     size_t n_bytes() const { return words_.size() * sizeof(uint64_t); }
 
+    // Copy it as 32-bit words: bit i % 32 of to[i / 32] is token i. `n` is at most ceil(n_vocab / 32).
+    void copy_to(uint32_t * to, size_t n) const {
+        for (size_t i = 0; i < n; i++) {
+            to[i] = static_cast<uint32_t>(words_[i / 2] >> (32 * (i % 2)));
+        }
+    }
+
+    // The only token, or -1 if there are none or several.
+    int32_t only() const {
+        int32_t found = -1;
+        for (size_t i = 0; i < words_.size(); i++) {
+            if (words_[i] == 0) {
+                continue;
+            }
+            if (found >= 0 || (words_[i] & (words_[i] - 1)) != 0) {
+                return -1;
+            }
+            found = static_cast<int32_t>(64 * i) + __builtin_ctzll(words_[i]);
+        }
+        return found;
+    }
+
     // Call body(token_id) for each token, ascending.
     template <class Body>
     void for_each(Body && body) const {

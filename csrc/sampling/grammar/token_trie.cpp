@@ -68,4 +68,22 @@ TokenTrie::TokenTrie(const llama_vocab * vocab) {
     }
 }
 
+uint32_t TokenTrie::find(const std::string & text, uint32_t & after) const {
+    uint32_t i   = 0;
+    uint32_t end = static_cast<uint32_t>(nodes_.size());
+    for (const char c : text) {
+        while (i < end && nodes_[i].byte != static_cast<uint8_t>(c)) {
+            i = nodes_[i].after;  // the next sibling
+        }
+        if (i >= end) {
+            after = 0;
+            return 0;
+        }
+        end = nodes_[i].after;
+        i++;  // its first child
+    }
+    after = end;
+    return i;
+}
+
 }  // namespace pyg

@@ -29,6 +29,10 @@ class TokenTrie {
 
     explicit TokenTrie(const llama_vocab * vocab);
 
+    // Range of the nodes strictly below the one for `text`, which is not empty: from the result to `after`, empty if no
+    // token is longer and begins so.
+    uint32_t find(const std::string & text, uint32_t & after) const;
+
     const std::vector<Node> &    nodes() const { return nodes_; }
     const std::vector<Entry> &   entries() const { return entries_; }
     const std::vector<int32_t> & ends() const { return ends_; }  // end-of-generation tokens of the vocabulary
