@@ -6,10 +6,10 @@
 #pragma once
 
 #include "sampling/grammar/parser.hpp"
-#include "sampling/grammar/steps.hpp"
-#include "sampling/grammar/token_mask.hpp"
-#include "sampling/grammar/utf8_prefix.hpp"
-#include "sampling/grammar/vocab_tries.hpp"
+#include "sampling/grammar/steps/steps.hpp"
+#include "sampling/grammar/masks/token_mask.hpp"
+#include "sampling/grammar/masks/utf8_prefix.hpp"
+#include "sampling/grammar/masks/vocab_tries.hpp"
 
 #include <array>
 #include <map>
@@ -85,7 +85,7 @@ class GrammarAutomaton {
     void  spend(size_t work);
     bool  is_spelled(int32_t token_id) const;
 
-    // token_mask.cpp
+    // masks/automaton_masks.cpp
     struct FreeText {  // a stack inside of free text, between two characters
         StackId  stack;
         Language language;

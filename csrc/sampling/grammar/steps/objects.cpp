@@ -1,6 +1,6 @@
 // Steps of objects: braces, names, colons and commas.
-#include "sampling/grammar/steps.hpp"
-#include "sampling/grammar/white_space.hpp"
+#include "sampling/grammar/steps/steps.hpp"
+#include "sampling/grammar/steps/white_space.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
-#include "sampling/grammar/text_trie.hpp"
+#include "sampling/grammar/masks/text_trie.hpp"
 
-#include "sampling/grammar/json_escapes.hpp"
-#include "sampling/grammar/utf8_prefix.hpp"
+#include "sampling/grammar/steps/json_escapes.hpp"
+#include "sampling/grammar/masks/utf8_prefix.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "sampling/grammar/object_states.hpp"
+#include "sampling/grammar/steps/object_states.hpp"
 
 #include "regex/utf8.hpp"
 

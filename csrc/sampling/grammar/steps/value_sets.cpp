@@ -1,4 +1,4 @@
-#include "sampling/grammar/value_sets.hpp"
+#include "sampling/grammar/steps/value_sets.hpp"
 
 #include "regex/numbers.hpp"
 

@@ -2,7 +2,7 @@
 // that must differ, and for names that count.
 #pragma once
 
-#include "sampling/grammar/read_texts.hpp"
+#include "sampling/grammar/steps/read_texts.hpp"
 #include "schema/shapes.hpp"
 
 #include <map>

@@ -1,4 +1,4 @@
-#include "sampling/grammar/json_escapes.hpp"
+#include "sampling/grammar/steps/json_escapes.hpp"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "sampling/grammar/read_texts.hpp"
+#include "sampling/grammar/steps/read_texts.hpp"
 
 #include "regex/utf8.hpp"
 

@@ -1,8 +1,8 @@
 // Tries of a vocabulary, shared by all its grammars.
 #pragma once
 
-#include "sampling/grammar/text_trie.hpp"
-#include "sampling/grammar/token_trie.hpp"
+#include "sampling/grammar/masks/text_trie.hpp"
+#include "sampling/grammar/masks/token_trie.hpp"
 
 #include <memory>
 #include <mutex>

@@ -1,13 +1,13 @@
 // Steps of the grammar automaton: what each kind of frame does with a character.
 #pragma once
 
-#include "sampling/grammar/array_states.hpp"
-#include "sampling/grammar/json_escapes.hpp"
-#include "sampling/grammar/object_states.hpp"
+#include "sampling/grammar/steps/array_states.hpp"
+#include "sampling/grammar/steps/json_escapes.hpp"
+#include "sampling/grammar/steps/object_states.hpp"
 #include "sampling/grammar/parser.hpp"
-#include "sampling/grammar/read_texts.hpp"
-#include "sampling/grammar/stacks.hpp"
-#include "sampling/grammar/value_sets.hpp"
+#include "sampling/grammar/steps/read_texts.hpp"
+#include "sampling/grammar/steps/stacks.hpp"
+#include "sampling/grammar/steps/value_sets.hpp"
 
 #include <memory>
 #include <vector>
@@ -54,7 +54,7 @@ class GrammarSteps {
     ObjectStates &       objects(uint16_t terminal, uint32_t shape);
     ArrayStates &        arrays(uint16_t terminal, uint32_t shape);
 
-    // steps_values.cpp
+    // values.cpp
     StackId push_value(uint16_t terminal, NodeId node, StackId below);
     void    begin_value(const Frame & value, uint32_t code_point, StackId below, std::vector<StackId> & after);
     void    step_value(const Frame & value, uint32_t code_point, StackId below, std::vector<StackId> & after);
@@ -64,7 +64,7 @@ class GrammarSteps {
     StackId after_scalar(StackId below, ScalarKind kind, uint32_t text);
     bool    may_read_after(const Frame & string, Language language, const JsonEscape & escape);
 
-    // steps_objects.cpp
+    // objects.cpp
     void step_object(const Frame & object, uint32_t code_point, StackId below, std::vector<StackId> & after);
     void begin_key(const Frame & object, StackId below, std::vector<StackId> & after);
     void step_key(const Frame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
@@ -72,7 +72,7 @@ class GrammarSteps {
     StackId after_free_key(const Frame & key, StackId below);
     void step_colon(const Frame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after);
 
-    // steps_arrays.cpp
+    // arrays.cpp
     void step_array(const Frame & array, uint32_t code_point, StackId below, std::vector<StackId> & after);
     void begin_item(const Frame & array, uint32_t code_point, StackId below, std::vector<StackId> & after);
     bool may_have_item(const Frame & array);

@@ -1,4 +1,4 @@
-#include "sampling/grammar/array_states.hpp"
+#include "sampling/grammar/steps/array_states.hpp"
 
 #include "boundary/guard.hpp"
 

@@ -1,7 +1,7 @@
 // Parser stacks, each stored once: stacks share their tails.
 #pragma once
 
-#include "sampling/grammar/frames.hpp"
+#include "sampling/grammar/steps/frames.hpp"
 
 #include <unordered_map>
 #include <vector>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "regex/languages.hpp"
-#include "sampling/grammar/token_mask.hpp"
-#include "sampling/grammar/token_trie.hpp"
+#include "sampling/grammar/masks/token_mask.hpp"
+#include "sampling/grammar/masks/token_trie.hpp"
 
 #include <string>
 #include <utility>

@@ -1,6 +1,6 @@
 // Token masks of the automaton's states. Stacks inside of free text (strings, names, regular expressions) take the masks
 // of their languages, which many states share; the others follow the vocabulary's trie.
-#include "sampling/grammar/token_mask.hpp"
+#include "sampling/grammar/masks/token_mask.hpp"
 
 #include "sampling/grammar/automaton.hpp"
 

@@ -1,6 +1,6 @@
-#include "sampling/grammar/steps.hpp"
+#include "sampling/grammar/steps/steps.hpp"
 
-#include "sampling/grammar/white_space.hpp"
+#include "sampling/grammar/steps/white_space.hpp"
 
 #include <algorithm>
 #include <unordered_set>

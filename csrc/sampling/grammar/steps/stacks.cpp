@@ -1,4 +1,4 @@
-#include "sampling/grammar/stacks.hpp"
+#include "sampling/grammar/steps/stacks.hpp"
 
 namespace pyg {
 
