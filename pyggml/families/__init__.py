@@ -1,6 +1,6 @@
 """Model families. Each file declares one: how it is recognised, its stop tokens, how it is imported, its names.
 
-To add a family, add a file. Every :class:`Family` in a file whose name does not begin with an underscore belongs to
+To add a family, add a file, for an encoder in ``encoders/``. Every :class:`Family` in a file whose name does not begin with an underscore belongs to
 :data:`FAMILIES`. Everything else is derived from there; no code outside these files mentions a family by name.
 :func:`of_model`, :func:`of_gguf` and :func:`of_config` detect a model's family.
 """
@@ -44,9 +44,9 @@ __all__ = [
 
 
 def _declared() -> Iterator[Family]:
-    for file in pkgutil.iter_modules(__path__):
-        if not file.name.startswith("_"):
-            values = vars(importlib.import_module(f"{__name__}.{file.name}")).values()
+    for file in pkgutil.walk_packages(__path__, f"{__name__}."):
+        if not file.name.rpartition(".")[2].startswith("_"):
+            values = vars(importlib.import_module(file.name)).values()
             yield from (value for value in values if isinstance(value, Family))
 
 

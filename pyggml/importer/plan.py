@@ -118,7 +118,7 @@ def plan_import(
     has_own_code = bool(config.get("auto_map"))
     config, reference = language_model_of(config, layout)
     # In a multimodal model, some tools write quantization_config around the language model's section, and some into it.
-    tensors = tensors_of(checkpoint, layout.renamed, scheme or scheme_of(config))
+    tensors = tensors_of(checkpoint, layout, scheme or scheme_of(config))
     hyperparameters = read_hyperparameters(config, layout, reference, tensors)
     with _reporting_to("setting", on_problem):
         config.require_all_known(reference.keys)
@@ -219,6 +219,8 @@ def _plan_tensor(tensor: Tensor, sizes: Sizes, tensors: Tensors, i: int) -> Plan
     else:
         n = sizes.of(tensor.each)
         weight = Stacked([tensors.weight(source.replace("{e}", str(e)), shape, tensor.role) for e in range(n)])
+    if tensor.join is not None and tensor.second is not None:
+        weight = tensor.join(weight, tensors.weight(tensor.second, tuple(map(sizes.of, tensor.second_shape)), "other"))
     if tensor.transform is not None:
         weight = tensor.transform(weight, sizes)
     shape = _written_shape(tensor, sizes, weight)

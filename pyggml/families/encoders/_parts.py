@@ -1,0 +1,200 @@
+"""Parts that several encoders share: layers, classifier heads, and settings that BERT's descendants have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pyggml.errors import UnsupportedArchitectureError
+from pyggml.families._layout import Sizes, Tensor
+from pyggml.files.config import Config
+from pyggml.files.weights import Elementwise, Reordered, Stacked, Weight
+
+#: The switch of cross-encoders, whose head scores a pair of texts.
+CLASSIFIER = "classifies"
+#: The switch of models whose token types make a difference: cross-encoders tell a pair's texts apart by them.
+SEGMENTS = "tells segments apart"
+
+#: Sizes of these architectures: rows of the embedding in the checkpoint, positions, token types, and scores of a head.
+N_TOKENS, N_POSITIONS, N_TYPES, N_LABELS = "n_tokens", "n_positions", "n_types", "n_labels"
+
+#: llama_pooling_type of a model with a classifier head.
+_RANK = 4
+
+#: The names that transformers had for the parameters of norms, which published checkpoints of BERT still have.
+OLD_NORMS = {".gamma": ".weight", ".beta": ".bias"}
+
+#: Functions that the engine's GELU stands for: it computes the usual approximation.
+GELU = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python")
+
+#: What an encoder in these settings would not be.
+NO_DECODER = {"is_decoder": (False,), "add_cross_attention": (False,)}
+
+
+def each_with_bias(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """Return matrices or norms, each followed by its bias."""
+    return tuple(part for tensor in tensors for part in with_bias(tensor))
+
+
+def with_bias(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a matrix or a norm, and its bias."""
+    target, source = (f"{name.removesuffix('.weight')}.bias" for name in (tensor.target, tensor.source))
+    return tensor, Tensor(target, source, tensor.shape[:1], when=tensor.when)
+
+
+def linear(target: str, source: str, *shape: str, when: str | None = None) -> tuple[Tensor, Tensor]:
+    """Return a matrix of every block and its bias, by the parts of the names before ``.weight``."""
+    return with_bias(matrix(target, source, *shape, when=when))
+
+
+def matrix(target: str, source: str, *shape: str, when: str | None = None) -> Tensor:
+    """Return a matrix of every block, or a norm's weight."""
+    return Tensor(f"blk.{{i}}.{target}.weight", f"{source}.weight", shape, when=when)
+
+
+def embeddings(module: str, *, positions: bool, types: bool) -> tuple[Tensor, ...]:
+    """Return the embeddings of tokens, positions and token types, and the norm after their sum.
+
+    Args:
+        module: the module that has them, without a dot at the end.
+        positions: whether positions are embedded.
+        types: whether token types are.
+    """
+    words, kinds = f"{module}.word_embeddings.weight", f"{module}.token_type_embeddings.weight"
+    return (
+        Tensor("token_embd.weight", words, (N_TOKENS, "n_embd"), when=f"no {SEGMENTS}"),
+        *([_in_two_segments(words, kinds)] if types else []),
+        *([Tensor("token_types.weight", kinds, (N_TYPES, "n_embd"), is_float=True)] if types else []),
+        *([_positions(f"{module}.position_embeddings.weight")] if positions else []),
+        *with_bias(Tensor("token_embd_norm.weight", f"{module}.LayerNorm.weight", ("n_embd",))),
+    )
+
+
+def _positions(source: str) -> Tensor:
+    return Tensor("position_embd.weight", source, (N_POSITIONS, "n_embd"), _last_positions, is_float=True)
+
+
+def _last_positions(weight: Weight, sizes: Sizes) -> Weight:
+    """Leave out the rows before the first position of a text, which RoBERTa has for padding."""
+    first = sizes.of("first_position")
+    return Reordered(weight, np.arange(first, weight.n_rows)) if first else weight
+
+
+def _in_two_segments(words: str, kinds: str) -> Tensor:
+    """The embedding of tokens of the first text of a pair, then of the same tokens in the second.
+
+    The engine adds the first token type to every token. Where a pair's texts differ by their types, the second text has
+    tokens of its own, to which the difference is added.
+    """
+    return Tensor(
+        "token_embd.weight",
+        words,
+        (N_TOKENS, "n_embd"),
+        when=SEGMENTS,
+        second=kinds,
+        second_shape=(N_TYPES, "n_embd"),
+        join=_with_second_type,
+    )
+
+
+def _with_second_type(tokens: Weight, types: Weight) -> Weight:
+    first, second = types.floats(slice(0, 2))
+    return Stacked([tokens, Elementwise(tokens, lambda values: values + (second - first))])
+
+
+def sizes(config: Config) -> Mapping[str, int]:
+    """Read the sizes that BERT and its descendants have."""
+    first = config.get("first_position") or 0
+    return {
+        N_TOKENS: config.integer(N_TOKENS),
+        N_POSITIONS: config.integer("max_position_embeddings") + first,
+        N_TYPES: config.integer("type_vocab_size", 1),
+        N_LABELS: n_labels(config),
+        "first_position": first,
+    }
+
+
+def n_labels(config: Config) -> int:
+    """Return the number of scores of a classifier head; as in transformers, ``id2label`` counts them."""
+    labels = config.get("id2label")
+    config.get("label2id")
+    if isinstance(labels, dict) and labels:
+        return len(labels)
+    return config.integer("num_labels", 2)
+
+
+def metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    """Return the settings of every encoder: attention in both directions, and a classifier head if it has one.
+
+    Raises:
+        UnsupportedArchitectureError: the head has more than one score, so it classifies instead of scoring pairs.
+    """
+    found: dict[str, Any] = {"attention.causal": False}
+    if N_TYPES in sizes.own:
+        found["token_type_count"] = sizes.of(N_TYPES)
+    if CLASSIFIER not in sizes.flags:
+        return found
+    n = sizes.of(N_LABELS)
+    if n != 1:
+        raise UnsupportedArchitectureError(
+            f"{config.path}: this classifier has {n} labels (id2label); pyggml imports cross-encoders that score a "
+            "pair of texts, which have one"
+        )
+    return {**found, "pooling_type": _RANK, "classifier.output_labels": ["LABEL_0"]}
+
+
+def renaming(
+    rename: Callable[[dict[str, Any]], None] | None = None, *, segments: bool = False
+) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """Return a function that derives the switches and sizes of an encoder from its configuration.
+
+    Args:
+        rename: renames keys to the usual ones, in place, before.
+        segments: True if the model embeds token types.
+    """
+
+    def derived(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = dict(values)
+        if rename is not None:
+            rename(found)
+        names = found.get("architectures")
+        classifies = isinstance(names, list) and any(str(name).endswith("ForSequenceClassification") for name in names)
+        n_types, n_vocab = found.get("type_vocab_size"), found.get("vocab_size")
+        found[CLASSIFIER] = classifies
+        found[SEGMENTS] = segments and classifies and type(n_types) is int and n_types > 1
+        found[N_TOKENS] = n_vocab
+        if found[SEGMENTS] and type(n_vocab) is int:
+            found["vocab_size"] = 2 * n_vocab
+        return found
+
+    return derived
+
+
+def with_positions_from(offset_key: str) -> Callable[[dict[str, Any]], None]:
+    """Return a function that leaves the positions before a text out of the context: RoBERTa's begin after padding.
+
+    Args:
+        offset_key: the key of the last position that no token of a text has.
+    """
+
+    def rename(values: dict[str, Any]) -> None:
+        last, n = values.get(offset_key), values.get("max_position_embeddings")
+        values["first_position"] = last + 1 if type(last) is int and last >= 0 else 0
+        if type(n) is int:
+            values["max_position_embeddings"] = n - values["first_position"]
+
+    return rename
+
+
+def pooler_head(pooler: str, classifier: str) -> tuple[Tensor, ...]:
+    """Return BERT's head: a layer with tanh on the first token's vector, then the scores."""
+    return (
+        *with_bias(Tensor("cls.weight", f"{pooler}.weight", ("n_embd", "n_embd"), when=CLASSIFIER)),
+        *with_bias(Tensor("cls.output.weight", f"{classifier}.weight", (N_LABELS, "n_embd"), when=CLASSIFIER)),
+    )
+
+
+#: The switches that :func:`renaming` derives.
+SWITCHES = {CLASSIFIER: False, SEGMENTS: False}
