@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
+from pyggml.families import encoders
 from pyggml.families._detection import Detector, Match
 from pyggml.families._family import GENERIC, Family, Kind, Signs, Variant
 from pyggml.families._layout import Architecture, Layout, Sizes, Tensor
@@ -58,9 +59,10 @@ LAYOUTS: tuple[Layout, ...] = tuple(
     dict.fromkeys(build for family in FAMILIES for build in family.builds if isinstance(build, Layout))
 )
 
-#: Architectures that the engine has, but that cannot be imported.
-REFUSED: tuple[Architecture, ...] = tuple(
-    dict.fromkeys(build for family in FAMILIES for build in family.builds if build.refusal)
+#: Architectures that cannot be imported, with the reason.
+REFUSED: tuple[Architecture, ...] = (
+    *dict.fromkeys(build for family in FAMILIES for build in family.builds if build.refusal),
+    *encoders.REFUSED,
 )
 
 

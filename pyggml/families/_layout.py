@@ -210,7 +210,8 @@ class Layout(Architecture):
         text_config: key of the object that describes the language model in a multimodal one.
         prefixes: prefix of tensor names in a multimodal model -> prefix in the language model alone.
         base: prefix that tensor names lack in a checkpoint without the output layer, such as an embedding model's.
-        extra: reads further settings of this architecture; returns metadata without the architecture's prefix.
+        extra: reads further settings of this architecture; returns metadata without the architecture's prefix, which
+            keys of the vocabulary ("tokenizer.") do not have.
     """
 
     name: str

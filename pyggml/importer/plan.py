@@ -174,9 +174,14 @@ def _metadata(name: str, layout: Layout, hyperparameters: Hyperparameters) -> di
         "general.type": "model",
         "general.name": name,
         "general.quantization_version": 2,
-        **{f"{layout.architecture}.{key}": value for key, value in hyperparameters.metadata.items()},
+        **{_key(layout, name): value for name, value in hyperparameters.metadata.items()},
         **({} if context_limit is None else {CONTEXT_LIMIT: context_limit}),
     }
+
+
+def _key(layout: Layout, name: str) -> str:
+    """The key of a hyper-parameter: the vocabulary's have no prefix of the architecture."""
+    return name if name.startswith("tokenizer.") else f"{layout.architecture}.{name}"
 
 
 def _name(config: Config) -> str:

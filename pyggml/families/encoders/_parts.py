@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,11 +33,6 @@ GELU = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python")
 NO_DECODER = {"is_decoder": (False,), "add_cross_attention": (False,)}
 
 
-def each_with_bias(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """Return matrices or norms, each followed by its bias."""
-    return tuple(part for tensor in tensors for part in with_bias(tensor))
-
-
 def with_bias(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """Return a matrix or a norm, and its bias."""
     target, source = (f"{name.removesuffix('.weight')}.bias" for name in (tensor.target, tensor.source))
@@ -52,6 +47,24 @@ def linear(target: str, source: str, *shape: str, when: str | None = None) -> tu
 def matrix(target: str, source: str, *shape: str, when: str | None = None) -> Tensor:
     """Return a matrix of every block, or a norm's weight."""
     return Tensor(f"blk.{{i}}.{target}.weight", f"{source}.weight", shape, when=when)
+
+
+def bert_block(layer: str) -> tuple[Tensor, ...]:
+    """Return the tensors of a block of BERT: norms after attention and after the feed-forward network, and biases.
+
+    Args:
+        layer: the module of the block, without a dot at the end.
+    """
+    return (
+        *linear("attn_q", f"{layer}.attention.self.query", "n_embd", "n_embd"),
+        *linear("attn_k", f"{layer}.attention.self.key", "n_embd", "n_embd"),
+        *linear("attn_v", f"{layer}.attention.self.value", "n_embd", "n_embd"),
+        *linear("attn_output", f"{layer}.attention.output.dense", "n_embd", "n_embd"),
+        *linear("attn_output_norm", f"{layer}.attention.output.LayerNorm", "n_embd"),
+        *linear("ffn_up", f"{layer}.intermediate.dense", "n_ff", "n_embd"),
+        *linear("ffn_down", f"{layer}.output.dense", "n_embd", "n_ff"),
+        *linear("layer_output_norm", f"{layer}.output.LayerNorm", "n_embd"),
+    )
 
 
 def embeddings(module: str, *, positions: bool, types: bool) -> tuple[Tensor, ...]:
@@ -133,7 +146,7 @@ def metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     """
     found: dict[str, Any] = {"attention.causal": False}
     if N_TYPES in sizes.own:
-        found["token_type_count"] = sizes.of(N_TYPES)
+        found["tokenizer.ggml.token_type_count"] = sizes.of(N_TYPES)
     if CLASSIFIER not in sizes.flags:
         return found
     n = sizes.of(N_LABELS)
@@ -188,11 +201,11 @@ def with_positions_from(offset_key: str) -> Callable[[dict[str, Any]], None]:
     return rename
 
 
-def pooler_head(pooler: str, classifier: str) -> tuple[Tensor, ...]:
-    """Return BERT's head: a layer with tanh on the first token's vector, then the scores."""
+def head(dense: str, scores: str) -> tuple[Tensor, ...]:
+    """Return a cross-encoder's head: a layer with tanh on the first token's vector, then the scores."""
     return (
-        *with_bias(Tensor("cls.weight", f"{pooler}.weight", ("n_embd", "n_embd"), when=CLASSIFIER)),
-        *with_bias(Tensor("cls.output.weight", f"{classifier}.weight", (N_LABELS, "n_embd"), when=CLASSIFIER)),
+        *with_bias(Tensor("cls.weight", f"{dense}.weight", ("n_embd", "n_embd"), when=CLASSIFIER)),
+        *with_bias(Tensor("cls.output.weight", f"{scores}.weight", (N_LABELS, "n_embd"), when=CLASSIFIER)),
     )
 
 

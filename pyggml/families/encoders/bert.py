@@ -6,20 +6,6 @@ from pyggml.families._family import Family, Signs
 from pyggml.families._layout import Layout
 from pyggml.families.encoders import _parts
 
-_LAYER = "bert.encoder.layer.{i}."
-
-#: The blocks of BERT: norms after attention and after the feed-forward network, biases everywhere.
-BLOCK = (
-    *_parts.linear("attn_q", f"{_LAYER}attention.self.query", "n_embd", "n_embd"),
-    *_parts.linear("attn_k", f"{_LAYER}attention.self.key", "n_embd", "n_embd"),
-    *_parts.linear("attn_v", f"{_LAYER}attention.self.value", "n_embd", "n_embd"),
-    *_parts.linear("attn_output", f"{_LAYER}attention.output.dense", "n_embd", "n_embd"),
-    *_parts.linear("attn_output_norm", f"{_LAYER}attention.output.LayerNorm", "n_embd"),
-    *_parts.linear("ffn_up", f"{_LAYER}intermediate.dense", "n_ff", "n_embd"),
-    *_parts.linear("ffn_down", f"{_LAYER}output.dense", "n_embd", "n_ff"),
-    *_parts.linear("layer_output_norm", f"{_LAYER}output.LayerNorm", "n_embd"),
-)
-
 #: Heads that are not computed: those of pre-training, and the layer on the first token without a classifier after it.
 UNUSED_HEADS = (r"(bert\.)?pooler\..*", r"cls\.(predictions|seq_relationship)\..*", r"(bert\.)?embeddings\.position_ids")
 
@@ -32,8 +18,8 @@ BERT = Layout(
     positions="learned",
     tensors=(
         *_parts.embeddings("bert.embeddings", positions=True, types=True),
-        *BLOCK,
-        *_parts.pooler_head("bert.pooler.dense", "classifier"),
+        *_parts.bert_block("bert.encoder.layer.{i}"),
+        *_parts.head("bert.pooler.dense", "classifier"),
     ),
     ignored=UNUSED_HEADS,
     norm="layer",
