@@ -179,9 +179,11 @@ class Layout(Architecture):
         name: its name in messages.
         tensors: the model's tensors; ``{i}`` in a name stands for every block.
         ignored: patterns of tensors that the model does not compute with.
+        told_by: key -> value of the configurations that this layout is for, among those of its model types.
         is_encoder: True for models that embed texts, with attention in both directions, and do not generate.
         positions: how a token's position enters: by rotations of queries and keys, by a learned embedding, or by a
             bias of the scores with its distance ("alibi").
+        computes_dense: True if the engine's graph has two dense layers after the pooling.
         suffixes: ends of tensor names in some checkpoints -> those that ``tensors`` have.
         norm_eps: key of the norms' epsilon.
         norm: kind of norm.
@@ -217,8 +219,10 @@ class Layout(Architecture):
     name: str
     tensors: tuple[Tensor, ...]
     ignored: tuple[str, ...] = SAVED_TABLES
+    told_by: Mapping[str, Any] = field(default_factory=dict)
     is_encoder: bool = False
     positions: Literal["rotary", "learned", "alibi"] = "rotary"
+    computes_dense: bool = False
     suffixes: Mapping[str, str] = field(default_factory=dict)
     norm_eps: str = "rms_norm_eps"
     norm: Literal["rms", "layer"] = "rms"
@@ -249,6 +253,14 @@ class Layout(Architecture):
         )
         modules = dict.fromkeys(f"{name.partition('.')[0]}." for name in names)
         return {**self.prefixes, **{module: self.base + module for module in modules}}
+
+    def is_for(self, config: Config) -> bool:
+        """Check a configuration of one of its model types for the settings in ``told_by``.
+
+        Args:
+            config: the configuration, as the file has it.
+        """
+        return all(config.values.get(key) == value for key, value in self.told_by.items())
 
     def is_ignored(self, name: str) -> bool:
         """Check whether the model computes without the tensor of this name.

@@ -91,6 +91,8 @@ class EmbeddingProfile:
         dimensions: the widths to which vectors may be cut, ascending (Matryoshka); empty: not stated.
         dense: the linear layers after the pooling that the engine does not compute.
         score_activation: function on a reranker's scores; None: not a reranker, or not stated.
+        second_text_ids: added to the ids of the tokens of a pair's second text, with the special tokens after it; None:
+            nothing. The vocabulary of a reranker that tells the texts apart has all tokens twice.
         query_tokens: length to which a query of a multi-vector model is filled up with ``expansion_token``.
         expansion_token: id of the token that fills up queries; None: they are not filled up.
         skipped_tokens: ids of the tokens whose vectors are left out of a document of a multi-vector model.
@@ -108,6 +110,7 @@ class EmbeddingProfile:
     dimensions: tuple[int, ...] = ()
     dense: tuple[DenseLayer, ...] = ()
     score_activation: Activation | None = None
+    second_text_ids: int | None = None
     query_tokens: int | None = None
     expansion_token: int | None = None
     skipped_tokens: tuple[int, ...] = ()
@@ -135,6 +138,7 @@ class EmbeddingProfile:
             "dense": json.dumps([_form(layer) for layer in self.dense]) if self.dense else None,
             "score_activation": self.score_activation,
             "multi_vector": self.is_multi_vector or None,
+            "second_text_ids": self.second_text_ids,
             "query_tokens": self.query_tokens,
             "expansion_token": self.expansion_token,
             "skipped_tokens": json.dumps(self.skipped_tokens) if self.skipped_tokens else None,
@@ -167,6 +171,7 @@ def read_profile(metadata: Mapping[str, str]) -> EmbeddingProfile:
         dimensions=tuple(reader.counts("dimensions", 1)),
         dense=tuple(reader.dense()),
         score_activation=cast("Activation | None", reader.choice("score_activation", ACTIVATIONS)),
+        second_text_ids=reader.count("second_text_ids"),
         query_tokens=reader.count("query_tokens"),
         expansion_token=reader.count("expansion_token", 0),
         skipped_tokens=tuple(reader.counts("skipped_tokens", 0)),

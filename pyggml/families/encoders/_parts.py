@@ -7,21 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from pyggml.errors import UnsupportedArchitectureError
+from pyggml.families._heads import (
+    CLASSIFIER,
+    N_LABELS,
+    SECOND_TEXT,
+    classifies,
+    head_metadata,
+    n_labels,
+    require_one_score,
+)
 from pyggml.families._layout import Sizes, Tensor
 from pyggml.files.config import Config
 from pyggml.files.weights import Elementwise, Reordered, Stacked, Weight
 
-#: The switch of cross-encoders, whose head scores a pair of texts.
-CLASSIFIER = "classifies"
 #: The switch of models whose token types make a difference: cross-encoders tell a pair's texts apart by them.
 SEGMENTS = "tells segments apart"
 
-#: Sizes of these architectures: rows of the embedding in the checkpoint, positions, token types, and scores of a head.
-N_TOKENS, N_POSITIONS, N_TYPES, N_LABELS = "n_tokens", "n_positions", "n_types", "n_labels"
-
-#: llama_pooling_type of a model with a classifier head.
-_RANK = 4
+#: Sizes of these architectures: rows of the embedding in the checkpoint, positions, and token types.
+N_TOKENS, N_POSITIONS, N_TYPES = "n_tokens", "n_positions", "n_types"
 
 #: The names that transformers had for the parameters of norms, which published checkpoints of BERT still have.
 OLD_NORMS = {".gamma": ".weight", ".beta": ".bias"}
@@ -126,16 +129,8 @@ def sizes(config: Config) -> Mapping[str, int]:
         N_TYPES: config.integer("type_vocab_size", 1),
         N_LABELS: n_labels(config),
         "first_position": first,
+        **({SECOND_TEXT: config.integer(N_TOKENS)} if config.values.get(SEGMENTS) else {}),
     }
-
-
-def n_labels(config: Config) -> int:
-    """Return the number of scores of a classifier head; as in transformers, ``id2label`` counts them."""
-    labels = config.get("id2label")
-    config.get("label2id")
-    if isinstance(labels, dict) and labels:
-        return len(labels)
-    return config.integer("num_labels", 2)
 
 
 def metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
@@ -147,15 +142,10 @@ def metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     found: dict[str, Any] = {"attention.causal": False}
     if N_TYPES in sizes.own:
         found["tokenizer.ggml.token_type_count"] = sizes.of(N_TYPES)
-    if CLASSIFIER not in sizes.flags:
-        return found
-    n = sizes.of(N_LABELS)
-    if n != 1:
-        raise UnsupportedArchitectureError(
-            f"{config.path}: this classifier has {n} labels (id2label); pyggml imports cross-encoders that score a "
-            "pair of texts, which have one"
-        )
-    return {**found, "pooling_type": _RANK, "classifier.output_labels": ["LABEL_0"]}
+    if CLASSIFIER in sizes.flags:
+        require_one_score(config, sizes)
+        found |= head_metadata("LABEL_0")
+    return found
 
 
 def renaming(
@@ -172,11 +162,10 @@ def renaming(
         found = dict(values)
         if rename is not None:
             rename(found)
-        names = found.get("architectures")
-        classifies = isinstance(names, list) and any(str(name).endswith("ForSequenceClassification") for name in names)
+        has_head = classifies(found)
         n_types, n_vocab = found.get("type_vocab_size"), found.get("vocab_size")
-        found[CLASSIFIER] = classifies
-        found[SEGMENTS] = segments and classifies and type(n_types) is int and n_types > 1
+        found[CLASSIFIER] = has_head
+        found[SEGMENTS] = segments and has_head and type(n_types) is int and n_types > 1
         found[N_TOKENS] = n_vocab
         if found[SEGMENTS] and type(n_vocab) is int:
             found["vocab_size"] = 2 * n_vocab

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from pyggml.families._family import Family, Signs
-from pyggml.families._layout import SAVED_TABLES, Layout
+from pyggml.families._layout import SAVED_TABLES, Layout, Tensor
 from pyggml.families.encoders import _parts
 from pyggml.families.encoders.bert import BERT
 
 _V2 = "bert.encoder.layer.{i}"
-_V3 = "layers.{i}"
+_V3 = "encoder.layers.{i}"
 
 
 def _alibi(values: dict[str, Any]) -> None:
@@ -56,15 +56,20 @@ JINA_BERT_V3 = Layout(
     name="Jina embeddings v3",
     is_encoder=True,
     tensors=(
-        *_parts.embeddings("embeddings", positions=False, types=True),
-        *_parts.linear("attn_q", f"{_V3}.self_attn.q_proj", "n_q", "n_embd"),
-        *_parts.linear("attn_k", f"{_V3}.self_attn.k_proj", "n_kv", "n_embd"),
-        *_parts.linear("attn_v", f"{_V3}.self_attn.v_proj", "n_kv", "n_embd"),
-        *_parts.linear("attn_output", f"{_V3}.self_attn.o_proj", "n_embd", "n_q"),
-        *_parts.linear("attn_output_norm", f"{_V3}.post_attention_layernorm", "n_embd"),
+        Tensor("token_embd.weight", "embeddings.word_embeddings.weight", (_parts.N_TOKENS, "n_embd")),
+        Tensor(
+            "token_types.weight",
+            "embeddings.token_type_embeddings.weight",
+            (_parts.N_TYPES, "n_embd"),
+            is_float=True,
+        ),
+        *_parts.with_bias(Tensor("token_embd_norm.weight", "emb_ln.weight", ("n_embd",))),
+        *_parts.linear("attn_qkv", f"{_V3}.mixer.Wqkv", "n_qkv", "n_embd"),
+        *_parts.linear("attn_output", f"{_V3}.mixer.out_proj", "n_embd", "n_q"),
+        *_parts.linear("attn_output_norm", f"{_V3}.norm1", "n_embd"),
         *_parts.linear("ffn_up", f"{_V3}.mlp.fc1", "n_ff", "n_embd"),
         *_parts.linear("ffn_down", f"{_V3}.mlp.fc2", "n_embd", "n_ff"),
-        *_parts.linear("layer_output_norm", f"{_V3}.post_mlp_layernorm", "n_embd"),
+        *_parts.linear("layer_output_norm", f"{_V3}.norm2", "n_embd"),
     ),
     ignored=(*SAVED_TABLES, r"pooler\..*", r"lm_head\..*"),
     norm="layer",

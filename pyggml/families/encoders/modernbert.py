@@ -7,6 +7,7 @@ from typing import Any
 
 from pyggml.families import _parts as decoder_parts
 from pyggml.families._family import Family, Signs
+from pyggml.families._heads import CLASSIFIER, N_LABELS
 from pyggml.families._layout import SAVED_TABLES, Layout, Sizes, Tensor
 from pyggml.families.encoders import _parts
 from pyggml.files.config import Config
@@ -31,7 +32,7 @@ def _metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     found = dict(_parts.metadata(config, sizes))
     config.require("hidden_activation", ("gelu", "silu"))
     found["hidden_activation"] = config.get("hidden_activation") or "gelu"
-    if _parts.CLASSIFIER in sizes.flags:
+    if CLASSIFIER in sizes.flags:
         config.require("classifier_pooling", tuple(_POOLINGS))
         config.require("classifier_activation", ("gelu", "silu", "tanh"))
         found["classifier.pooling_type"] = _POOLINGS[config.get("classifier_pooling") or "cls"]
@@ -57,10 +58,10 @@ MODERN_BERT = Layout(
         _parts.matrix("ffn_norm", f"{_LAYER}.mlp_norm", "n_embd"),
         _parts.matrix("ffn_up", f"{_LAYER}.mlp.Wi", "2*n_ff", "n_embd"),
         _parts.matrix("ffn_down", f"{_LAYER}.mlp.Wo", "n_embd", "n_ff"),
-        Tensor("cls.weight", "head.dense.weight", ("n_embd", "n_embd"), when=_parts.CLASSIFIER),
-        Tensor("cls.norm.weight", "head.norm.weight", ("n_embd",), when=_parts.CLASSIFIER),
+        Tensor("cls.weight", "head.dense.weight", ("n_embd", "n_embd"), when=CLASSIFIER),
+        Tensor("cls.norm.weight", "head.norm.weight", ("n_embd",), when=CLASSIFIER),
         *_parts.with_bias(
-            Tensor("cls.output.weight", "classifier.weight", (_parts.N_LABELS, "n_embd"), when=_parts.CLASSIFIER)
+            Tensor("cls.output.weight", "classifier.weight", (N_LABELS, "n_embd"), when=CLASSIFIER)
         ),
     ),
     ignored=(*SAVED_TABLES, r"head\..*", r"decoder\..*"),

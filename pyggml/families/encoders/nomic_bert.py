@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pyggml.families._family import Family, Signs
-from pyggml.families._layout import SAVED_TABLES, Layout, Sizes, Tensor
+from pyggml.families._layout import SAVED_TABLES, Layout, Tensor
 from pyggml.families.encoders import _parts
-from pyggml.files.weights import Reordered, Weight
 
 #: The form of checkpoints that came with code of their own.
 _OWN = "fused projections"
@@ -37,32 +34,12 @@ def _rename_keys(values: dict[str, Any]) -> None:
     values.pop("pad_vocab_size_multiple", None)  # the size of the vocabulary is padded already
 
 
-def _part(number: int) -> Any:
-    """Return a transform that takes the queries, keys or values of a fused projection."""
-
-    def part(weight: Weight, _sizes: Sizes) -> Weight:
-        third = weight.n_rows // 3
-        return Reordered(weight, np.arange(number * third, (number + 1) * third))
-
-    return part
-
-
 def _projections() -> tuple[Tensor, ...]:
-    parts = zip(("q", "k", "v"), range(3), strict=True)
-    return tuple(
-        each
-        for name, number in parts
-        for each in (
-            _parts.matrix(f"attn_{name}", f"layers.{{i}}.self_attn.{name}_proj", "n_q", "n_embd", when=f"no {_OWN}"),
-            Tensor(
-                f"blk.{{i}}.attn_{name}.weight",
-                "encoder.layers.{i}.attn.Wqkv.weight",
-                ("n_qkv", "n_embd"),
-                _part(number),
-                when=_OWN,
-            ),
-        )
+    parts = tuple(
+        _parts.matrix(f"attn_{name}", f"layers.{{i}}.self_attn.{name}_proj", "n_q", "n_embd", when=f"no {_OWN}")
+        for name in "qkv"
     )
+    return (*parts, _parts.matrix("attn_qkv", "encoder.layers.{i}.attn.Wqkv", "n_qkv", "n_embd", when=_OWN))
 
 
 def _in_both_forms(target: str, own: str, usual: str, *shape: str, biased: bool = False) -> tuple[Tensor, ...]:
