@@ -37,7 +37,15 @@ WITHOUT_EFFECT = {
     "altup_coef_clip",
     *("router_aux_loss_coef", "output_router_logits", "router_jitter_noise", "input_jitter_noise"),
     # how something is computed or returned, not what
-    *("use_cache", "chunk_size_feed_forward", "return_dict", "output_attentions", "output_hidden_states", "dtype", "torch_dtype"),
+    *(
+        "use_cache",
+        "chunk_size_feed_forward",
+        "return_dict",
+        "output_attentions",
+        "output_hidden_states",
+        "dtype",
+        "torch_dtype",
+    ),
     *("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"),
     # read with the vocabulary
     *("bos_token_id", "eos_token_id", "pad_token_id"),

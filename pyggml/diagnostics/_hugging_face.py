@@ -29,7 +29,8 @@ from pyggml.importer.safetensors import Checkpoint, TruncatedFileError, WrongSha
 from pyggml.importer.schemes import scheme_of
 from pyggml.importer.sentence_transformers import read_sentence_transformer
 
-_S, _T = TypeVar("_S"), TypeVar("_T")
+_S = TypeVar("_S")
+_T = TypeVar("_T")
 
 # Limit of reported problems with tensors and settings.
 _MAX_ERRORS = 64

@@ -1,8 +1,8 @@
 """Model families. Each file declares one: how it is recognised, its stop tokens, how it is imported, its names.
 
-To add a family, add a file, for an encoder in ``encoders/``. Every :class:`Family` in a file whose name does not begin with an underscore belongs to
-:data:`FAMILIES`. Everything else is derived from there; no code outside these files mentions a family by name.
-:func:`of_model`, :func:`of_gguf` and :func:`of_config` detect a model's family.
+To add a family, add a file, for an encoder in ``encoders/``. Every :class:`Family` in a file whose name does not begin
+with an underscore belongs to :data:`FAMILIES`. Everything else is derived from there; no code outside these files
+mentions a family by name. :func:`of_model`, :func:`of_gguf` and :func:`of_config` detect a model's family.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ _ATTENTION = (
 )
 
 
-
 def _rename_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**values, _heads.CLASSIFIER: _heads.classifies(values)}
 

@@ -37,7 +37,7 @@ _JOINED = "+"
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """A linear layer after the pooling, or on every token vector of a model without pooling: ``f(x @ weight.T + bias)``.
+    """A linear layer after the pooling, or on token vectors without pooling: ``f(x @ weight.T + bias)``.
 
     Its weights are in arrays of the file (:attr:`weight_key`, :attr:`bias_key`), F32, row by row.
 
@@ -215,7 +215,7 @@ def activate(activation: Activation, x: npt.NDArray[np.float32]) -> npt.NDArray[
 def _erf(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     import math
 
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
 
 
 def _form(layer: DenseLayer) -> dict[str, Any]:

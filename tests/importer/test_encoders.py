@@ -44,7 +44,9 @@ def write(directory: Path, name: str, **changes: Any) -> dict[str, Any]:
 def token_vectors(path: Path, ids: list[int]) -> npt.NDArray[np.float32]:
     with (
         Model(path, device="cpu") as model,
-        Context(model, n_ctx=256, n_batch=256, n_threads=1, flash_attn="off", embeddings=True, pooling="none") as context,
+        Context(
+            model, n_ctx=256, n_batch=256, n_threads=1, flash_attn="off", embeddings=True, pooling="none"
+        ) as context,
     ):
         context.decode(ids, output="all")
         return context.embeddings()
@@ -53,7 +55,9 @@ def token_vectors(path: Path, ids: list[int]) -> npt.NDArray[np.float32]:
 def scores(path: Path, pairs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     with (
         Model(path, device="cpu") as model,
-        Context(model, n_ctx=256, n_batch=256, n_threads=1, flash_attn="off", embeddings=True, pooling="rank") as context,
+        Context(
+            model, n_ctx=256, n_batch=256, n_threads=1, flash_attn="off", embeddings=True, pooling="rank"
+        ) as context,
     ):
         found = []
         for ids in pairs.tolist():
@@ -92,4 +96,4 @@ def test_scores_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     found = scores(tmp_path / "model.gguf", ids + second * types)
     if MODELS[name]["config"]["model_type"] == "qwen3":  # the engine computes the probability
         found = np.log(found / (1 - found))
-    assert np.abs(found - expected).max() <= 5e-3 * np.abs(expected).max()
+    assert np.abs(found - expected).max() <= 2e-3  # the engine approximates GELU

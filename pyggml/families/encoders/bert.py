@@ -7,7 +7,11 @@ from pyggml.families._layout import Layout
 from pyggml.families.encoders import _parts
 
 #: Heads that are not computed: those of pre-training, and the layer on the first token without a classifier after it.
-UNUSED_HEADS = (r"(bert\.)?pooler\..*", r"cls\.(predictions|seq_relationship)\..*", r"(bert\.)?embeddings\.position_ids")
+UNUSED_HEADS = (
+    r"(bert\.)?pooler\..*",
+    r"cls\.(predictions|seq_relationship)\..*",
+    r"(bert\.)?embeddings\.position_ids",
+)
 
 BERT = Layout(
     "bert",

@@ -60,9 +60,7 @@ MODERN_BERT = Layout(
         _parts.matrix("ffn_down", f"{_LAYER}.mlp.Wo", "n_embd", "n_ff"),
         Tensor("cls.weight", "head.dense.weight", ("n_embd", "n_embd"), when=CLASSIFIER),
         Tensor("cls.norm.weight", "head.norm.weight", ("n_embd",), when=CLASSIFIER),
-        *_parts.with_bias(
-            Tensor("cls.output.weight", "classifier.weight", (N_LABELS, "n_embd"), when=CLASSIFIER)
-        ),
+        *_parts.with_bias(Tensor("cls.output.weight", "classifier.weight", (N_LABELS, "n_embd"), when=CLASSIFIER)),
     ),
     ignored=(*SAVED_TABLES, r"head\..*", r"decoder\..*"),
     norm="layer",

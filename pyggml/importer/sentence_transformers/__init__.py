@@ -235,7 +235,7 @@ def _dimensions(files: SentenceTransformer, facts: ModelFacts) -> tuple[int, ...
     for values in (files.settings.values, facts.config):
         for key in ("matryoshka_dimensions", "matryoshka_dims"):
             stated = values.get(key)
-            if isinstance(stated, list) and stated and all(type(each) is int and 0 < each for each in stated):
+            if isinstance(stated, list) and stated and all(type(each) is int and each > 0 for each in stated):
                 return tuple(sorted({each for each in stated if each <= n_out}))
     return ()
 
@@ -244,13 +244,15 @@ def _score_activation(files: SentenceTransformer, facts: ModelFacts) -> Activati
     """The function on the scores of a cross-encoder; without one in the files, as in sentence-transformers: sigmoid."""
     section = facts.config.get("sentence_transformers")
     named = section.get("activation_fn") if isinstance(section, dict) else None
-    named = named or facts.config.get("sbert_ce_default_activation_function") or files.settings.values.get("activation_fn")
+    named = (
+        named or facts.config.get("sbert_ce_default_activation_function") or files.settings.values.get("activation_fn")
+    )
     if named is None:
         return "sigmoid"
     name = str(named).rpartition(".")[2].lower()
     if name not in ACTIVATIONS or not str(named).startswith("torch."):
         raise UnsupportedArchitectureError(f"{files.path}: the function on the scores, {named!r:.80}, is not supported")
-    return cast("Activation", name)
+    return name
 
 
 __all__ = [

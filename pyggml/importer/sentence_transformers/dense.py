@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +97,7 @@ def _activation(settings: Settings) -> Activation:
         raise UnsupportedArchitectureError(
             f"{settings.path}: activation_function is {named!r:.80}; pyggml computes torch's {', '.join(ACTIVATIONS)}"
         )
-    return cast("Activation", name)
+    return name
 
 
 def _tensors(folder: Path) -> Checkpoint:

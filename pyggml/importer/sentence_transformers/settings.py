@@ -36,7 +36,7 @@ class Settings:
         value = self._value(key, None)
         if value is not None and not _is_text(value):
             raise self.error(key, "a text")
-        return value
+        return None if value is None else str(value)
 
     def texts(self, key: str) -> dict[str, str]:
         """Read an object of texts, empty if it is missing."""
