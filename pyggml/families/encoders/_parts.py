@@ -139,6 +139,7 @@ def metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     Raises:
         UnsupportedArchitectureError: the head has more than one score, so it classifies instead of scoring pairs.
     """
+    config.get(N_TOKENS)  # which not every layout needs
     found: dict[str, Any] = {"attention.causal": False}
     if N_TYPES in sizes.own:
         found["tokenizer.ggml.token_type_count"] = sizes.of(N_TYPES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from pyggml.families._family import Family, Signs
 from pyggml.families._layout import SAVED_TABLES, Layout, Tensor
@@ -14,15 +13,11 @@ _V2 = "bert.encoder.layer.{i}"
 _V3 = "encoder.layers.{i}"
 
 
-def _alibi(values: dict[str, Any]) -> None:
-    """Let the code's defaults stand for missing keys."""
-    values.setdefault("position_embedding_type", "absolute")
-
-
 JINA_BERT_V2 = replace(
     BERT,
     architecture="jina-bert-v2",
-    model_types=("jina_bert", "jina-bert-v2"),
+    model_types=("bert",),  # as its configurations say
+    told_by={"position_embedding_type": "alibi"},
     hf_architectures=("JinaBertModel", "JinaBertForMaskedLM"),  # the engine has no layer before a head's scores
     name="Jina BERT v2",
     positions="alibi",
@@ -43,10 +38,8 @@ JINA_BERT_V2 = replace(
         "feed_forward_type": ("geglu",),
         **_parts.NO_DECODER,
     },
-    defaults={"layer_norm_eps": 1e-12},
     suffixes={},
-    inert=frozenset({"attn_implementation", "emb_pooler", "attention_probs_dropout_prob", "hidden_dropout_prob"}),
-    rename_keys=_parts.renaming(_alibi),
+    rename_keys=_parts.renaming(),
 )
 
 JINA_BERT_V3 = Layout(
