@@ -32,10 +32,20 @@ KEYS = Path(__file__).resolve().parent.parent / "pyggml" / "importer" / "config_
 WITHOUT_EFFECT = {
     # only in training
     *("attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "dropout", "initializer_range"),
+    *("attention_probs_dropout_prob", "hidden_dropout_prob", "embedding_dropout", "mlp_dropout", "layerdrop"),
+    *("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout", "qa_dropout", "problem_type"),
     "altup_coef_clip",
     *("router_aux_loss_coef", "output_router_logits", "router_jitter_noise", "input_jitter_noise"),
     # how something is computed or returned, not what
-    *("use_cache", "return_dict", "output_attentions", "output_hidden_states", "dtype", "torch_dtype"),
+    *(
+        "use_cache",
+        "chunk_size_feed_forward",
+        "return_dict",
+        "output_attentions",
+        "output_hidden_states",
+        "dtype",
+        "torch_dtype",
+    ),
     *("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"),
     # read with the vocabulary
     *("bos_token_id", "eos_token_id", "pad_token_id"),
@@ -219,7 +229,7 @@ def _config_reads(config_class: type) -> Reads:
     return reads
 
 
-def entry_of(model_type: str) -> dict[str, Any] | None:
+def entry_of(model_type: str, *, is_encoder: bool = False) -> dict[str, Any] | None:
     """Return transformers' handling of the keys of a model type; None for an unknown type."""
     from transformers import PreTrainedConfig
     from transformers.models.auto import configuration_auto
@@ -228,7 +238,7 @@ def entry_of(model_type: str) -> dict[str, Any] | None:
         return None
     config_class = configuration_auto.CONFIG_MAPPING[model_type]
     section = (config_class.sub_configs_defaults or {}).get("text_config")
-    reads = Reads() if section else _all_reads(config_class)
+    reads = Reads() if section else _all_reads(config_class, is_encoder)
     fields = {each.name: _plain_default(each) for each in dataclasses.fields(config_class)}
     names = {"tie_word_embeddings": None, **reads.keys}  # which the base class of all models reads
     aliases = config_class.attribute_map
@@ -253,15 +263,24 @@ def entry_of(model_type: str) -> dict[str, Any] | None:
     return {**entry, "text": section.model_type, "is_text_fixed": is_fixed}
 
 
-def _all_reads(config_class: type) -> Reads:
-    from transformers.models.auto import modeling_auto
+def _all_reads(config_class: type, is_encoder: bool) -> Reads:
+    reads = _config_reads(config_class)
+    for model_class in _model_classes(config_class, is_encoder):
+        model = _model_reads(model_class)
+        _add(reads.keys, model.keys.items())
+        _add(reads.rope, model.rope.items())
+    return reads
 
-    kinds = (modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING, modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
-    model = _model_reads(next(kind[config_class] for kind in kinds if config_class in kind))
-    config = _config_reads(config_class)
-    _add(config.keys, model.keys.items())
-    _add(config.rope, model.rope.items())
-    return config
+
+def _model_classes(config_class: type, is_encoder: bool) -> list[type]:
+    """Return the classes whose code counts: a language model's, or an encoder's alone and with a classifier's head."""
+    from transformers.models.auto import modeling_auto as auto
+
+    if is_encoder:
+        kinds = (auto.MODEL_MAPPING, auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING)
+        return [kind[config_class] for kind in kinds if config_class in kind]
+    kinds = (auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
+    return [next(kind[config_class] for kind in kinds if config_class in kind)]
 
 
 def _plain_default(field: dataclasses.Field[Any]) -> Any:
@@ -300,9 +319,9 @@ def rope_kinds() -> dict[str, dict[str, Any]]:
     return kinds
 
 
-def make(model_types: list[str]) -> Mapping[str, Any]:
+def make(model_types: list[str], encoders: list[str]) -> Mapping[str, Any]:
     """Return the file's content; needs transformers."""
-    entries = {name: entry_of(name) for name in model_types}
+    entries = {name: entry_of(name, is_encoder=name in encoders) for name in model_types}
     texts = [entry["text"] for entry in entries.values() if entry and "text" in entry]
     entries |= {name: entry_of(name) for name in texts}
     return {
@@ -319,14 +338,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--python", help="an interpreter with transformers and PyTorch")
     parser.add_argument("--make", nargs="+", help="only print the keys of these model types, with this interpreter")
+    parser.add_argument("--encoders", nargs="*", default=[], help="those of them that embed texts")
     args = parser.parse_args()
     if args.make:
-        print(json.dumps(make(args.make)))
+        print(json.dumps(make(args.make, args.encoders)))
         return
     from pyggml.families import LAYOUTS
 
     model_types = sorted({name for layout in LAYOUTS for name in layout.model_types})
-    command = [args.python or sys.executable, __file__, "--make", *model_types]
+    encoders = sorted({name for layout in LAYOUTS if layout.is_encoder for name in layout.model_types})
+    command = [args.python or sys.executable, __file__, "--make", *model_types, "--encoders", *encoders]
     keys = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     KEYS.write_text(json.dumps(keys, indent=1, sort_keys=True) + "\n", "utf-8")
     print(f"{KEYS.name}: {len(keys['model_types'])} model types")

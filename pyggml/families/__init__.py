@@ -1,8 +1,8 @@
 """Model families. Each file declares one: how it is recognised, its stop tokens, how it is imported, its names.
 
-To add a family, add a file. Every :class:`Family` in a file whose name does not begin with an underscore belongs to
-:data:`FAMILIES`. Everything else is derived from there; no code outside these files mentions a family by name.
-:func:`of_model`, :func:`of_gguf` and :func:`of_config` detect a model's family.
+To add a family, add a file, for an encoder in ``encoders/``. Every :class:`Family` in a file whose name does not begin
+with an underscore belongs to :data:`FAMILIES`. Everything else is derived from there; no code outside these files
+mentions a family by name. :func:`of_model`, :func:`of_gguf` and :func:`of_config` detect a model's family.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
+from pyggml.families import encoders
 from pyggml.families._detection import Detector, Match
 from pyggml.families._family import GENERIC, Family, Kind, Signs, Variant
+from pyggml.families._heads import CLASSIFIER, SECOND_TEXT
 from pyggml.families._layout import Architecture, Layout, Sizes, Tensor
 from pyggml.families._stop_tokens import STOP_TOKEN_IDS, stop_tokens
 from pyggml.families._variants import variant_of
 
 __all__ = [
+    "CLASSIFIER",
     "FAMILIES",
     "GENERIC",
     "KINDS",
     "LAYOUTS",
     "REFUSED",
+    "SECOND_TEXT",
     "STOP_TOKEN_IDS",
     "Architecture",
     "Family",
@@ -44,9 +48,9 @@ __all__ = [
 
 
 def _declared() -> Iterator[Family]:
-    for file in pkgutil.iter_modules(__path__):
-        if not file.name.startswith("_"):
-            values = vars(importlib.import_module(f"{__name__}.{file.name}")).values()
+    for file in pkgutil.walk_packages(__path__, f"{__name__}."):
+        if not file.name.rpartition(".")[2].startswith("_"):
+            values = vars(importlib.import_module(file.name)).values()
             yield from (value for value in values if isinstance(value, Family))
 
 
@@ -58,9 +62,10 @@ LAYOUTS: tuple[Layout, ...] = tuple(
     dict.fromkeys(build for family in FAMILIES for build in family.builds if isinstance(build, Layout))
 )
 
-#: Architectures that the engine has, but that cannot be imported.
-REFUSED: tuple[Architecture, ...] = tuple(
-    dict.fromkeys(build for family in FAMILIES for build in family.builds if build.refusal)
+#: Architectures that cannot be imported, with the reason.
+REFUSED: tuple[Architecture, ...] = (
+    *dict.fromkeys(build for family in FAMILIES for build in family.builds if build.refusal),
+    *encoders.REFUSED,
 )
 
 

@@ -68,6 +68,8 @@ class Family:
         aliases: other spellings of the first of these and of its method, known from other libraries.
         variants: models that ``inspect`` distinguishes; the first that fits wins.
         variant_kind: kind of its models, unless a variant has its own.
+        is_encoder: True for models that embed texts or score pairs of them, and do not generate. Their stop tokens are
+            those that end a text.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Family:
     aliases: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
     variant_kind: str = ""
+    is_encoder: bool = False
 
     @property
     def architectures(self) -> tuple[str, ...]:

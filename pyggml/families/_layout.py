@@ -75,6 +75,8 @@ class Sizes(Shape):
         return self.n_q + 2 * self.n_kv
 
 
+#: Computes one weight from two.
+Join = Callable[[Weight, Weight], Weight]
 #: Converts a weight to the form that the engine expects, given the model's sizes.
 Transform = Callable[[Weight, Sizes], Weight]
 
@@ -95,6 +97,9 @@ class Tensor:
         is_float: True if every output type keeps it as F32.
         is_transposed: True if the checkpoint stores it with rows and columns exchanged; ``shape`` is that of its
             matrices after exchanging them back.
+        second: a further tensor of the checkpoint, from which and the first one ``join`` computes the weight.
+        second_shape: its shape.
+        join: see ``second``.
     """
 
     target: str
@@ -105,6 +110,9 @@ class Tensor:
     each: str | None = None
     is_float: bool = False
     is_transposed: bool = False
+    second: str | None = None
+    second_shape: tuple[str, ...] = ()
+    join: Join | None = None
 
     @property
     def role(self) -> Literal["linear", "output", "embedding", "other"]:
@@ -171,6 +179,12 @@ class Layout(Architecture):
         name: its name in messages.
         tensors: the model's tensors; ``{i}`` in a name stands for every block.
         ignored: patterns of tensors that the model does not compute with.
+        told_by: key -> value of the configurations that this layout is for, among those of its model types.
+        is_encoder: True for models that embed texts, with attention in both directions, and do not generate.
+        positions: how a token's position enters: by rotations of queries and keys, by a learned embedding, or by a
+            bias of the scores with its distance ("alibi").
+        computes_dense: True if the engine's graph has two dense layers after the pooling.
+        suffixes: ends of tensor names in some checkpoints -> those that ``tensors`` have.
         norm_eps: key of the norms' epsilon.
         norm: kind of norm.
         required: key -> supported values, first the default.
@@ -198,12 +212,18 @@ class Layout(Architecture):
         text_config: key of the object that describes the language model in a multimodal one.
         prefixes: prefix of tensor names in a multimodal model -> prefix in the language model alone.
         base: prefix that tensor names lack in a checkpoint without the output layer, such as an embedding model's.
-        extra: reads further settings of this architecture; returns metadata without the architecture's prefix.
+        extra: reads further settings of this architecture; returns metadata without the architecture's prefix, which
+            keys of the vocabulary ("tokenizer.") do not have.
     """
 
     name: str
     tensors: tuple[Tensor, ...]
     ignored: tuple[str, ...] = SAVED_TABLES
+    told_by: Mapping[str, Any] = field(default_factory=dict)
+    is_encoder: bool = False
+    positions: Literal["rotary", "learned", "alibi"] = "rotary"
+    computes_dense: bool = False
+    suffixes: Mapping[str, str] = field(default_factory=dict)
     norm_eps: str = "rms_norm_eps"
     norm: Literal["rms", "layer"] = "rms"
     required: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -233,6 +253,14 @@ class Layout(Architecture):
         )
         modules = dict.fromkeys(f"{name.partition('.')[0]}." for name in names)
         return {**self.prefixes, **{module: self.base + module for module in modules}}
+
+    def is_for(self, config: Config) -> bool:
+        """Check a configuration of one of its model types for the settings in ``told_by``.
+
+        Args:
+            config: the configuration, as the file has it.
+        """
+        return all(config.values.get(key) == value for key, value in self.told_by.items())
 
     def is_ignored(self, name: str) -> bool:
         """Check whether the model computes without the tensor of this name.

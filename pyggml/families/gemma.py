@@ -1,4 +1,4 @@
-"""Gemma 1, 2, 3 and 3n. Their vocabulary has HTML tags as tokens, so that `</s>` is plain text."""
+"""Gemma 1, 2, 3 and 3n, and EmbeddingGemma. Their vocabulary has HTML tags as tokens, so that `</s>` is plain text."""
 
 import math
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from typing import Any
 from pyggml.families import _parts
 from pyggml.families._family import Family, Variant
 from pyggml.families._gemma3n import GEMMA3N
+from pyggml.families._gemma_embedding import gemma_embedding
 from pyggml.families._layout import SAVED_TABLES, Layout, Sizes, Tensor
 from pyggml.files.config import Config
 
@@ -109,15 +110,23 @@ GEMMA3 = replace(
     extra=_gemma3,
 )
 
+GEMMA_EMBEDDING = gemma_embedding(
+    tuple(tensor for tensor in GEMMA3.tensors if tensor.target != "output.weight"),
+    required={**_REQUIRED, "use_bidirectional_attention": (True,), "attn_logit_softcapping": (None,)},
+    switches={"tie_word_embeddings": True},
+    rope=GEMMA3.rope,
+)
+
 FAMILY = Family(
     name="gemma",
     title="Gemma 1, 2, 3 or 3n",
     stop_tokens=("<end_of_turn>", "<eos>"),
-    builds=(GEMMA1, GEMMA2, GEMMA3, GEMMA3N),
+    builds=(GEMMA1, GEMMA2, GEMMA3, GEMMA3N, GEMMA_EMBEDDING),
     required_tokens=("<end_of_turn>", "<eos>"),
     text_tokens=("</s>",),
     classes=("Gemma",),
     variants=(
+        Variant("EmbeddingGemma", sizes={"architecture": ("gemma-embedding",)}),
         Variant("Gemma 3n", sizes={"architecture": ("gemma3n",)}),
         Variant("Gemma 3", sizes={"architecture": ("gemma3",)}),
         Variant("Gemma 2", sizes={"architecture": ("gemma2",)}),

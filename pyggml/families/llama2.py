@@ -9,7 +9,7 @@ from pyggml.families._meta import META
 LLAMA = Layout(
     "llama",
     model_types=("llama",),
-    hf_architectures=("LlamaForCausalLM", "LLaMAForCausalLM"),
+    hf_architectures=("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"),
     name="Llama",
     tensors=(
         *_parts.COMMON,

@@ -12,7 +12,7 @@ from pyggml.files.config import Config
 QWEN2 = Layout(
     "qwen2",
     model_types=("qwen2",),
-    hf_architectures=("Qwen2ForCausalLM",),
+    hf_architectures=("Qwen2ForCausalLM", "Qwen2Model"),
     name="Qwen2",
     tensors=(
         *_parts.COMMON,

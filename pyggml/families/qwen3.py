@@ -1,10 +1,14 @@
-"""Qwen3, dense and mixture of experts, and Qwen3-Next."""
+"""Qwen3, dense and mixture of experts, and Qwen3-Next; embedding models and rerankers made of the dense ones."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from pyggml.families import _parts, qwen2
+from pyggml.families import _heads, _parts, qwen2
 from pyggml.families._family import Family, Variant
+from pyggml.families._layout import Sizes, Tensor
 from pyggml.families._qwen3_next import QWEN3_NEXT
+from pyggml.files.config import Config
 
 _ATTENTION = (
     *_parts.attention(qkv_bias=None, out_bias=None),
@@ -12,15 +16,47 @@ _ATTENTION = (
     _parts.block("attn_k_norm", "self_attn.k_norm", "head_dim"),
 )
 
+
+def _rename_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**values, _heads.CLASSIFIER: _heads.classifies(values)}
+
+
+def _sizes(config: Config) -> Mapping[str, int]:
+    return {_heads.N_LABELS: _heads.n_labels(config)} if config.values[_heads.CLASSIFIER] else {}
+
+
+def _metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    """Return the metadata of a reranker's head, whose score the engine compares with another one: here, zero."""
+    if _heads.CLASSIFIER not in sizes.flags:
+        return {}
+    _heads.require_one_score(config, sizes)
+    return _heads.head_metadata("yes", "no")
+
+
 QWEN3 = replace(
     qwen2.QWEN2,
     architecture="qwen3",
     model_types=("qwen3",),
-    hf_architectures=("Qwen3ForCausalLM",),
+    hf_architectures=("Qwen3ForCausalLM", "Qwen3Model", "Qwen3ForSequenceClassification"),
     name="Qwen3",
-    tensors=(*_parts.COMMON, *_ATTENTION, *_parts.gated_feed_forward()),
+    tensors=(
+        *_parts.COMMON,
+        *_ATTENTION,
+        *_parts.gated_feed_forward(),
+        Tensor(
+            "cls.output.weight",
+            "score.weight",
+            (_heads.N_LABELS, "n_embd"),
+            _heads.beside_zero,
+            when=_heads.CLASSIFIER,
+        ),
+    ),
     required={"hidden_act": ("silu",), "attention_bias": (False,)},
+    switches={**qwen2.QWEN2.switches, _heads.CLASSIFIER: False},
     is_head_dim_fixed=False,
+    rename_keys=_rename_keys,
+    sizes=_sizes,
+    extra=_metadata,
     factors=_parts.DENSE_FACTORS,
 )
 
@@ -32,6 +68,7 @@ QWEN3_MOE = replace(
     hf_architectures=("Qwen3MoeForCausalLM",),
     name="Qwen3 mixture of experts",
     tensors=(*_parts.COMMON, *_ATTENTION, *qwen2.EXPERTS),
+    switches=qwen2.QWEN2.switches,
     required={**QWEN3.required, "norm_topk_prob": (True,), **qwen2.EVERY_BLOCK},
     rename_keys=qwen2.rename_moe_keys,
     forms=qwen2.EXPERT_FORMS,

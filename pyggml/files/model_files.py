@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError
@@ -50,9 +50,13 @@ _COMPANIONS = frozenset(
         "added_tokens.json",
         "chat_template.jinja",
         "chat_template.json",
+        "modules.json",
+        "config_sentence_transformers.json",
     }
 )
-_TEMPLATES = re.compile(r"additional_chat_templates/[^/]+\.jinja")
+_SENTENCE_TRANSFORMERS = re.compile(r"sentence_[a-z-]+_config\.json")
+# Chat templates, and modules of sentence-transformers.
+_IN_FOLDERS = re.compile(r"additional_chat_templates/[^/]+\.jinja|\d+_\w+/(config\.json|model\.safetensors)")
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<end>(?i:\.gguf))")
 _PICKLES = (".bin", ".pth", ".pt", ".h5", ".msgpack")
 
@@ -149,7 +153,24 @@ def main_weights(names: Collection[str]) -> str | None:
 def companion_files(names: Collection[str]) -> list[str]:
     """Return the files of a checkpoint that an import reads in addition to the weights."""
     wanted = {*_COMPANIONS, PARAMS} if main_weights(names) == CONSOLIDATED else _COMPANIONS
-    return sorted(name for name in names if name in wanted or _TEMPLATES.fullmatch(name))
+    return sorted(
+        name
+        for name in names
+        if name in wanted or _SENTENCE_TRANSFORMERS.fullmatch(name) or _is_template_or_module(name)
+    )
+
+
+def is_companion_in_folder(path: PurePath) -> bool:
+    """Check whether an import reads a file in a folder of a checkpoint.
+
+    Args:
+        path: the file's path from the checkpoint's directory.
+    """
+    return _is_template_or_module(path.as_posix())
+
+
+def _is_template_or_module(name: str) -> bool:
+    return _IN_FOLDERS.fullmatch(name) is not None
 
 
 def shards(index: Path) -> dict[str, set[str]]:

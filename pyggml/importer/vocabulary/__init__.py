@@ -116,11 +116,14 @@ class Roles:
     @property
     def metadata(self) -> dict[str, object]:
         """As keys of a GGUF file."""
+        separates = self.boundary.separates
+        separator = {} if separates is None else {"tokenizer.ggml.add_sep_token": separates}
         return {
             **self.special.metadata,
             STOP_TOKEN_IDS: ",".join(map(str, self.special.ends)),
             "tokenizer.ggml.add_bos_token": self.boundary.before is not None,
             "tokenizer.ggml.add_eos_token": self.boundary.after is not None,
+            **separator,
         }
 
 

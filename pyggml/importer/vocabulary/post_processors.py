@@ -14,10 +14,15 @@ _BEGIN_WITH_BOS = ("Llama", "CodeLlama", "Gemma")
 
 
 class BoundaryTokens(NamedTuple):
-    """The texts of the tokens before and after a text, or None."""
+    """The texts of the tokens before and after a text, or None.
+
+    ``separates`` is True if the second text of a pair follows a further token, after the one that ends the first; None
+    if the files do not say.
+    """
 
     before: str | None = None
     after: str | None = None
+    separates: bool | None = None
 
 
 def boundary_tokens(files: TokenizerDirectory, bos: str | None, eos: str | None) -> BoundaryTokens:
@@ -34,6 +39,7 @@ def boundary_tokens(files: TokenizerDirectory, bos: str | None, eos: str | None)
     return BoundaryTokens(
         _by_setting(settings.get("add_bos_token"), found.before, bos),
         _by_setting(settings.get("add_eos_token"), found.after, eos),
+        found.separates,
     )
 
 
@@ -51,7 +57,8 @@ def _post_processor(files: TokenizerDirectory) -> BoundaryTokens | None:
         if step.get("type") == "TemplateProcessing":
             return _template(step, where)
         if step.get("type") in ("BertProcessing", "RobertaProcessing"):
-            return BoundaryTokens(_first(step.get("cls"), where), _first(step.get("sep"), where))
+            ends = _first(step.get("cls"), where), _first(step.get("sep"), where)
+            return BoundaryTokens(*ends, separates=step.get("type") == "RobertaProcessing")
         if step.get("type") != "ByteLevel":
             raise TokenizerError(f"{where}: the type {step.get('type')!r:.80} is not supported")
     return None
@@ -75,7 +82,17 @@ def _template(step: Mapping[str, Any], where: str) -> BoundaryTokens:
         raise TokenizerError(
             f"{where} puts {before} before a text and {after} after it; the engine can add one token on each side"
         )
-    return BoundaryTokens(*(side[0] if side else None for side in (before, after)))
+    first, last = (side[0] if side else None for side in (before, after))
+    return BoundaryTokens(first, last, _separates(step.get("pair")) if last is not None else None)
+
+
+def _separates(pair: object) -> bool | None:
+    """Check for two tokens between the texts of a pair; None if there is another number, or no pair."""
+    parts = pair if isinstance(pair, list) else []
+    texts = [i for i, part in enumerate(parts) if isinstance(part, dict) and "Sequence" in part]
+    if len(texts) != 2:
+        return None
+    return {1: False, 2: True}.get(texts[1] - texts[0] - 1)
 
 
 def _first(pair: object, where: str) -> str:
