@@ -60,9 +60,7 @@ class Tokenizer(Owner, HintedObject):
         ids = self._encode(_checked(text), flag("parse_special", parse_special))
         return self._surrounded(ids) if flag("add_special", add_special) else ids
 
-    def encode_batch(
-        self, texts: Iterable[str], *, add_special: bool = True, parse_special: bool = True
-    ) -> TokenBatch:
+    def encode_batch(self, texts: Iterable[str], *, add_special: bool = True, parse_special: bool = True) -> TokenBatch:
         """Convert many texts to token ids, on several threads without the GIL: the same ids as :meth:`encode`.
 
         Args:
