@@ -8,11 +8,12 @@ the queue's is held for moments only, since event loops take it; the one for com
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyggml._core.locks import NonReentrantLock
-from pyggml.errors import ClosedError, OutOfMemoryError
+from pyggml.errors import ClosedError, InvalidParameterError, OutOfMemoryError
 from pyggml.generation.embedding.encoder import BATCH_TOKENS, BatchEncoder
 from pyggml.generation.embedding.job import Job, Part
 from pyggml.generation.embedding.pass_packing import pack
@@ -34,6 +35,7 @@ class PassQueue:
         self._is_running = self._is_closed = False
         self._waiting: dict[Job, None] = {}
         self._n_jobs = 0
+        self._thread_id: int | None = None
         self.n_passes = 0
 
     def submit(self, job: Job) -> None:
@@ -42,7 +44,13 @@ class PassQueue:
         Raises:
             ClosedError: the model was closed, or the interpreter is shutting down.
             EngineError: this is a forked child, and the model belongs to its parent.
+            InvalidParameterError: a finalizer that interrupts a pass calls it.
         """
+        if threading.get_ident() == self._thread_id:
+            raise InvalidParameterError(
+                "embed() or rerank() was called within itself: a finalizer that interrupted a forward pass would wait "
+                "for its end, which cannot come. Call it in another thread"
+            )
         with self._state_lock.hold():
             self._require_open()
             if job.n_waiting == 0:
@@ -130,6 +138,7 @@ class PassQueue:
 
     def _work(self) -> None:
         """Compute passes until no texts wait."""
+        self._thread_id = threading.get_ident()
         while parts := self._next_pass():
             self._compute(parts)
 
