@@ -98,10 +98,9 @@ def test_progress(encoder: pyggml.LLM) -> None:
 
 def test_an_iterable_that_raises(encoder: pyggml.LLM) -> None:
     source = Source(TEXTS[:25], OSError("the disk is gone"))
-    done = []
+    done: list[int] = []
     with pytest.raises(OSError, match="the disk is gone"):
-        for texts, _ in encoder.embed_iter(source, chunk_size=10):
-            done.append(len(texts))
+        done.extend(len(texts) for texts, _ in encoder.embed_iter(source, chunk_size=10))
     assert done == [10, 10, 5]
 
     async def main() -> None:
@@ -115,10 +114,10 @@ def test_an_iterable_that_raises(encoder: pyggml.LLM) -> None:
 
 
 def test_a_text_that_cannot_be_embedded(encoder: pyggml.LLM) -> None:
-    done = []
+    done: list[int] = []
+    chunks = encoder.embed_iter([*TEXTS[:23], None, *TEXTS], chunk_size=10)  # type: ignore[type-var]
     with pytest.raises(pyggml.InvalidParameterError, match=r"texts\[3\] must be text"):
-        for texts, _ in encoder.embed_iter([*TEXTS[:23], None, *TEXTS], chunk_size=10):  # type: ignore[list-item]
-            done.append(len(texts))
+        done.extend(len(texts) for texts, _ in chunks)
     assert done == [10, 10]
 
 

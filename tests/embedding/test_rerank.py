@@ -60,7 +60,7 @@ def test_long_documents_by_windows(ranker: pyggml.LLM) -> None:
     words = [f"word{n}" for n in rng.integers(0, 50, 400)]
     long = " ".join(words)
     documents = ["short", long, "another"]
-    with pytest.raises(pyggml.ContextOverflowError, match='document 1 has .* pass long_documents="windows"'):
+    with pytest.raises(pyggml.ContextOverflowError, match=r'document 1 has .* pass long_documents="windows"'):
         ranker.rerank(QUERY, documents)
     scores = ranker.rerank(QUERY, documents, long_documents="windows")
     cut = ranker.rerank(QUERY, documents, long_documents="truncate")

@@ -58,15 +58,12 @@ class Embedder:
 
     def embed(self, texts: str | Iterable[Text], **options: Any) -> Vectors | list[Vectors]:
         """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`; ``options`` as for :meth:`prepare`."""
-        call = self.prepare(texts, **options)
-        self.queue.run(call.job)
-        return call.result()
+        return self.prepare(texts, **options).run()
 
     async def aembed(self, texts: str | Iterable[Text], **options: Any) -> Vectors | list[Vectors]:
         """As :meth:`embed`, for coroutines."""
-        call = await in_thread(_is_long(texts), functools.partial(self.prepare, texts, **options))
-        await self.queue.arun(call.job)
-        return await in_thread(call.n_numbers > _MANY_NUMBERS, call.result)
+        request = await in_thread(_is_long(texts), functools.partial(self.prepare, texts, **options))
+        return await request.arun()
 
     def prepare(  # noqa: D417
         self,
@@ -81,7 +78,7 @@ class Embedder:
         truncate: bool = False,
         max_tokens: int | None = None,
         parse_special: bool = True,
-    ) -> EmbedCall:
+    ) -> EmbeddingRequest:
         """Check the arguments of a call and tokenize its texts.
 
         Args:
@@ -104,7 +101,7 @@ class Embedder:
         if not kinds:
             job = Job("tokens", tokens, n_columns)
         skipped = self.profile.skipped_tokens if role == "document" else ()
-        return EmbedCall(job, read, form, self._dense(kinds), isinstance(texts, str), skipped)
+        return EmbeddingRequest(self.queue, job, read, form, self._dense(kinds), isinstance(texts, str), skipped)
 
     def width(self) -> int:
         """Return the number of dimensions of the vectors that :meth:`embed` returns by default."""
@@ -123,16 +120,13 @@ class Embedder:
 
     def rerank(self, query: str, documents: Iterable[Document], **options: Any) -> Floats | list[RankedDocument]:
         """See :meth:`LLM.rerank <pyggml.llm.LLM.rerank>`; ``options`` as for :meth:`prepare_pairs`."""
-        call = self.prepare_pairs(query, documents, **options)
-        self.queue.run(call.job)
-        return call.result()
+        return self.prepare_pairs(query, documents, **options).run()
 
     async def arerank(self, query: str, documents: Iterable[Document], **options: Any) -> Floats | list[RankedDocument]:
         """As :meth:`rerank`, for coroutines."""
         is_long = _is_long([query]) or _is_long(documents)
-        call = await in_thread(is_long, functools.partial(self.prepare_pairs, query, documents, **options))
-        await self.queue.arun(call.job)
-        return call.result()
+        request = await in_thread(is_long, functools.partial(self.prepare_pairs, query, documents, **options))
+        return await request.arun()
 
     def prepare_pairs(
         self,
@@ -142,7 +136,7 @@ class Embedder:
         normalize: bool = False,
         top_n: int | None = None,
         long_documents: LongDocuments = "refuse",
-    ) -> RerankCall:
+    ) -> RerankRequest:
         """Check the arguments of a call and tokenize its pairs; they are as for :meth:`LLM.rerank`."""
         self._require_single_stack()
         normalize = flag("normalize", normalize)
@@ -152,7 +146,9 @@ class Embedder:
         documents = documents if isinstance(documents, str) or not isinstance(documents, Iterable) else list(documents)
         pairs, n_windows = self._pair_reader.read(query, documents, long_documents)
         job = Job("scores", pairs, self._model.n_cls_out)
-        return RerankCall(job, [documents] if isinstance(documents, str) else documents, n_windows, normalize, n_top)
+        return RerankRequest(
+            self.queue, job, [documents] if isinstance(documents, str) else documents, n_windows, normalize, n_top
+        )
 
     def pairs(self, query: str, documents: Iterable[Document]) -> list[list[int]]:
         """See :meth:`LLM.rerank_ids <pyggml.llm.LLM.rerank_ids>`."""
@@ -230,17 +226,17 @@ class Embedder:
             )
 
 
-class EmbedCall:
-    """A call that embeds texts.
+class EmbeddingRequest:
+    """Texts that are tokenized and checked; see :meth:`LLM.embedding_request <pyggml.LLM.embedding_request>`.
 
     Attributes:
-        job: the texts to compute.
         n_tokens: number of tokens of all texts.
         n_truncated: number of texts that were cut off.
     """
 
     def __init__(
         self,
+        queue: PassQueue,
         job: Job,
         read: ReadTexts,
         form: VectorForm,
@@ -248,44 +244,69 @@ class EmbedCall:
         is_single: bool,
         skipped: tuple[int, ...] = (),
     ) -> None:
-        self.job, self._form, self._dense, self._is_single = job, form, dense, is_single
+        self.job, self._queue, self._form, self._dense, self._is_single = job, queue, form, dense, is_single
         self.n_tokens, self.n_truncated = len(read.tokens.ids), read.n_truncated
         self._ids = read.tokens.split() if skipped else []
         self._skipped = np.array(skipped, np.int32)
 
-    @property
-    def n_numbers(self) -> int:
-        """Number of numbers of the result, roughly."""
-        return self.n_tokens * self._form.n_columns if self.job.kind == "tokens" else np.size(self.job.results)
+    def run(self) -> Vectors | list[Vectors]:
+        """Compute the vectors. Run it once; errors as :meth:`LLM.embed <pyggml.LLM.embed>`."""
+        self._queue.run(self.job)
+        return self.result()
 
-    def result(self) -> Vectors | list[Vectors]:
-        """Return the vectors of a job that has ended without an error."""
+    async def arun(self) -> Vectors | list[Vectors]:
+        """As :meth:`run`, for coroutines."""
+        await self._queue.arun(self.job)
+        n_numbers = self.n_tokens * self._form.n_columns if self.job.kind == "tokens" else np.size(self.job.results)
+        return await in_thread(n_numbers > _MANY_NUMBERS, self.result)
+
+    def result(self, dtype: DType | None = None) -> Vectors | list[Vectors]:
+        """Return the vectors once they are computed, in the request's type or another.
+
+        Args:
+            dtype: as for :meth:`LLM.embed <pyggml.LLM.embed>`; None: the request's.
+        """
+        form = self._form if dtype is None else self._form.of_type(dtype)
         found = self.job.results
         if isinstance(found, list):
             if self._ids:
                 found = [_without(rows, ids, self._skipped) for rows, ids in zip(found, self._ids, strict=True)]
-            vectors: Any = [self._form(self._dense(rows)) for rows in found]
+            vectors: Any = [form(self._dense(rows)) for rows in found]
         else:
-            vectors = self._form(self._dense(found))
+            vectors = form(self._dense(found))
         return vectors[0] if self._is_single else vectors
 
 
-class RerankCall:
-    """A call that scores documents.
+class RerankRequest:
+    """Pairs that are tokenized and checked; see :meth:`LLM.rerank_request <pyggml.LLM.rerank_request>`.
 
     Attributes:
-        job: the pairs to compute.
         n_tokens: number of tokens of all pairs.
     """
 
     def __init__(
-        self, job: Job, documents: list[Document], n_windows: list[int], normalize: bool, top_n: int | None
+        self,
+        queue: PassQueue,
+        job: Job,
+        documents: list[Document],
+        n_windows: list[int],
+        normalize: bool,
+        top_n: int | None,
     ) -> None:
-        self.job, self.n_tokens = job, job.n_waiting_tokens
+        self.job, self._queue, self.n_tokens = job, queue, job.n_waiting_tokens
         self._documents, self._n_windows, self._normalize, self._top_n = documents, n_windows, normalize, top_n
 
-    def result(self) -> Floats | list[RankedDocument]:
-        """Return the scores of a job that has ended without an error, or the best documents."""
+    def run(self) -> Floats | list[RankedDocument]:
+        """Compute the scores. Run it once; errors as :meth:`LLM.rerank <pyggml.LLM.rerank>`."""
+        self._queue.run(self.job)
+        return self._result()
+
+    async def arun(self) -> Floats | list[RankedDocument]:
+        """As :meth:`run`, for coroutines."""
+        await self._queue.arun(self.job)
+        return self._result()
+
+    def _result(self) -> Floats | list[RankedDocument]:
         scores = np.ascontiguousarray(np.asarray(self.job.results, np.float32)[:, 0])
         if len(scores) > len(self._n_windows):
             scores = np.maximum.reduceat(scores, np.cumsum([0, *self._n_windows[:-1]]))

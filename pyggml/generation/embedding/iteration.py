@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from pyggml._core.checks import INT32_MAX, callback, integer, iterate
 from pyggml.generation.batch_generation import ItemProgress
-from pyggml.generation.embedding.embedder import EmbedCall, Embedder, in_thread
+from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, in_thread
 from pyggml.progress import progress_bar
 
 T = TypeVar("T")
@@ -74,10 +74,10 @@ class EmbeddingStream(Generic[T]):
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _submitted(self, chunks: Iterator[list[T]]) -> Generator[tuple[list[T], EmbedCall]]:
+    def _submitted(self, chunks: Iterator[list[T]]) -> Generator[tuple[list[T], EmbeddingRequest]]:
         """Submit each chunk before yielding the one before it. An error is raised when those before it are yielded."""
-        current: tuple[list[T], EmbedCall] | None = None
-        following: tuple[list[T], EmbedCall] | None = None
+        current: tuple[list[T], EmbeddingRequest] | None = None
+        following: tuple[list[T], EmbeddingRequest] | None = None
         error: Exception | None = None
         n_read = 0
         try:
@@ -99,7 +99,7 @@ class EmbeddingStream(Generic[T]):
         if error is not None:
             raise error
 
-    def _submit_next(self, chunks: Iterator[list[T]], n_before: int) -> tuple[list[T], EmbedCall] | None:
+    def _submit_next(self, chunks: Iterator[list[T]], n_before: int) -> tuple[list[T], EmbeddingRequest] | None:
         chunk = next(chunks, None)
         if chunk is None:
             return None
@@ -114,7 +114,7 @@ class EmbeddingStream(Generic[T]):
             return chunk, await in_thread(True, call.result)
         return None
 
-    def _prepare(self, chunk: list[T], n_before: int) -> EmbedCall:
+    def _prepare(self, chunk: list[T], n_before: int) -> EmbeddingRequest:
         try:
             texts: list[Any] = chunk if self._key is None else [self._key(item) for item in chunk]
             return self._embedder.prepare(texts, **self._options)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pyggml._core.hints import require_parameters, with_hints
 from pyggml.generation.batch_generation import ItemProgress
-from pyggml.generation.embedding.embedder import Embedder, TokenPooling
+from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, RerankRequest, Role, TokenPooling
 from pyggml.generation.embedding.iteration import EmbeddingStream
 from pyggml.generation.embedding.pairs import Document, LongDocuments
 from pyggml.generation.embedding.texts import Text
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
         """Options of :meth:`EmbeddingMethods.embed` besides ``pooling``."""
 
         prompt_name: str | None
+
+    class EmbedOptions(VectorOptions, total=False):
+        """Options of :meth:`EmbeddingMethods.embed`."""
+
+        pooling: Pooling | TokenPooling | None
 
 
 T = TypeVar("T")
@@ -204,6 +209,49 @@ class EmbeddingMethods:
         """As :meth:`embed_documents`, for coroutines."""
         _require_options(options)
         return await self._embedder.aembed(texts, role="document", **options)  # type: ignore[return-value]
+
+    def embedding_request(
+        self, texts: str | Iterable[Text], *, role: Role | None = None, **options: Unpack[EmbedOptions]
+    ) -> EmbeddingRequest:
+        """Tokenize and check texts, to compute their vectors later.
+
+        For programs that need the number of tokens, or vectors of several types: ``request.run()`` or ``await
+        request.arun()`` is :meth:`embed`.
+
+        Args:
+            texts: as for :meth:`embed`.
+            role: "query" or "document": as for :meth:`embed_query` and :meth:`embed_documents`.
+            **options: as for :meth:`embed`.
+
+        Raises:
+            InferError: as :meth:`embed`.
+        """
+        _require_options(options)
+        return self._embedder.prepare(texts, role=role, **options)
+
+    def rerank_request(
+        self,
+        query: str,
+        documents: Iterable[Document],
+        *,
+        normalize: bool = False,
+        top_n: int | None = None,
+        long_documents: LongDocuments = "refuse",
+    ) -> RerankRequest:
+        """Tokenize and check pairs, to compute their scores later: as :meth:`embedding_request`, for :meth:`rerank`.
+
+        Args:
+            query: as for :meth:`rerank`.
+            documents: as for :meth:`rerank`.
+            normalize: as for :meth:`rerank`.
+            top_n: as for :meth:`rerank`.
+            long_documents: as for :meth:`rerank`.
+
+        Raises:
+            InferError: as :meth:`rerank`.
+        """
+        options: dict[str, Any] = {"normalize": normalize, "top_n": top_n, "long_documents": long_documents}
+        return self._embedder.prepare_pairs(query, documents, **options)
 
     @with_hints("embedding_stream")
     def embed_iter(

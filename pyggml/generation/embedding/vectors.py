@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -67,8 +68,12 @@ class VectorForm:
             )
         return cls(n_columns, n, flag("normalize", normalize), dtype)
 
+    def of_type(self, dtype: DType) -> VectorForm:
+        """Return the same form with another type of numbers."""
+        return dataclasses.replace(self, dtype=dtype)
+
     def __call__(self, vectors: Floats) -> Vectors:
-        """Return vectors in this form; ``vectors``, float32, (n, n_columns), may be changed."""
+        """Return vectors in this form, for float32, (n, n_columns), which is unchanged."""
         if self.dimensions < self.n_columns:
             vectors = np.ascontiguousarray(vectors[:, : self.dimensions])
         if self.dtype == "int8":
@@ -76,7 +81,7 @@ class VectorForm:
         if self.dtype == "binary":
             return np.packbits(vectors > 0, axis=1)
         if self.normalize:
-            vectors = normalize(vectors)
+            vectors = normalize(np.array(vectors, order="C"))
         return vectors.astype(np.float16) if self.dtype == "float16" else vectors
 
 
