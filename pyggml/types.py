@@ -89,7 +89,8 @@ class TokenLogprobs(NamedTuple):
     top: list[TokenLogprob]
 
 
-class RankedDocument(NamedTuple):
+@dataclass(frozen=True)
+class RankedDocument:
     """A document that a reranker scored; see :meth:`LLM.rerank <pyggml.LLM.rerank>`.
 
     Attributes:

@@ -53,8 +53,6 @@ _TYPE_NAMES: dict[int, str] = {
     for name in ("none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2", "plamo3", "test")
 }
 
-_ARRAYS = ("int64_t[]", "int32_t[]", "int32_t[]")
-
 _PIECE_BYTES = 64
 _EOG_IDS = 64
 _SPECIAL_IDS = 1024
@@ -159,9 +157,11 @@ class Vocab(Owner):
         encoded = [utf8(f"texts[{index}]", text) for index, text in enumerate(texts)]
         data, ends = b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
         lengths = np.empty(len(encoded), np.int32)
-        before, after = map(np.int32, self.around if flag("add_special", add_special) else ([], []))
+        around = self.around if flag("add_special", add_special) else ([], [])
+        before, after = (np.array(ids, np.int32) for ids in around)
         source = ffi.new("pyg_texts *")
-        borrowed = ffi.from_buffer(data), *map(pointer, _ARRAYS, (ends, before, after))
+        arrays = pointer("int64_t[]", ends), pointer("int32_t[]", before), pointer("int32_t[]", after)
+        borrowed = ffi.from_buffer(data), *arrays
         source.bytes, source.ends, source.before, source.after = borrowed
         source.n_texts, source.n_before, source.n_after = len(encoded), len(before), len(after)
         source.parse_special = flag("parse_special", parse_special)
@@ -172,7 +172,7 @@ class Vocab(Owner):
             return int(lib.pyg_vocab_tokenize_batch(self._handle, source, sizes, out, n_ids, err))
 
         ids = c_calls.create("char", lib.pyg_string_free, tokenize)
-        return TokenBatch(np.frombuffer(ffi.buffer(ids, n_ids[0] * 4), np.int32).copy(), lengths)
+        return TokenBatch(np.frombuffer(memoryview(ffi.buffer(ids, n_ids[0] * 4)), np.int32).copy(), lengths)
 
     def detokenize(self, token_ids: npt.ArrayLike, *, remove_special: bool = True, unparse_special: bool = True) -> str:
         """Convert token ids to text as the engine does. Invalid UTF-8 becomes U+FFFD.

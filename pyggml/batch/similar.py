@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ from pyggml.batch.rows import InvalidRow, Row, Rows
 _CHUNK_ROWS = 8192
 
 
-class Match(NamedTuple):
+@dataclass(frozen=True)
+class Match:
     """A row that is similar to a query.
 
     Attributes:

@@ -26,9 +26,10 @@ def test_arguments_of_other_libraries_for_embeddings(llm: pyggml.LLM, options: d
     for call in (llm.embed, lambda *args, **given: asyncio.run(llm.aembed(*args, **given))):
         with pytest.raises(pyggml.UnknownParameterError, match=said):
             call(["a"], **options)
-    for other in (llm.embed_query, llm.embed_documents, llm.embed_iter):
+    others: list[Any] = [llm.embed_query, llm.embed_documents, llm.embed_iter]
+    for other in others:
         with pytest.raises(pyggml.UnknownParameterError, match="it is 'normalize' here"):
-            other(["a"], normalise=True)  # type: ignore[operator]
+            other(["a"], normalise=True)
     with pytest.raises(pyggml.UnknownParameterError, match="it is 'top_n' here"):
         llm.rerank("q", ["d"], top_k=1)  # type: ignore[call-overload]
 

@@ -62,7 +62,7 @@ def test_embed_within_embed_is_answered(
         assert (own_llm.embed(TEXTS) == vectors).all()
     signal.setitimer(signal.ITIMER_REAL, 0)
     answers = [outcome for outcome in outcomes if not isinstance(outcome, InvalidParameterError)]
-    assert all((outcome == one).all() for outcome in answers)  # type: ignore[union-attr]
+    assert all(np.array_equal(outcome, one) for outcome in answers)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow_except("generate", "stream", "chat")

@@ -115,7 +115,7 @@ def test_an_iterable_that_raises(encoder: pyggml.LLM) -> None:
 
 def test_a_text_that_cannot_be_embedded(encoder: pyggml.LLM) -> None:
     done: list[int] = []
-    chunks = encoder.embed_iter([*TEXTS[:23], None, *TEXTS], chunk_size=10)  # type: ignore[type-var]
+    chunks = encoder.embed_iter([*TEXTS[:23], None, *TEXTS], chunk_size=10)
     with pytest.raises(pyggml.InvalidParameterError, match=r"texts\[3\] must be text"):
         done.extend(len(texts) for texts, _ in chunks)
     assert done == [10, 10]

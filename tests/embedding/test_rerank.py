@@ -50,9 +50,10 @@ def test_documents_that_are_not_text(ranker: pyggml.LLM) -> None:
     for wrong in ({"title": "x"}, None, {"text": 3}):
         with pytest.raises(pyggml.InvalidParameterError, match=r"documents\[1\] must be text"):
             ranker.rerank(QUERY, ["fine", wrong])  # type: ignore[list-item]
-    for options in ({"top_n": 0}, {"top_n": "3"}, {"long_documents": "cut"}):
+    wrong_options: list[dict[str, Any]] = [{"top_n": 0}, {"top_n": "3"}, {"long_documents": "cut"}]
+    for options in wrong_options:
         with pytest.raises(pyggml.InvalidParameterError):
-            ranker.rerank(QUERY, ["fine"], **options)  # type: ignore[call-overload]
+            ranker.rerank(QUERY, ["fine"], **options)
 
 
 def test_long_documents_by_windows(ranker: pyggml.LLM) -> None:

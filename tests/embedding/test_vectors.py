@@ -138,7 +138,7 @@ class TestForms:
         with pytest.raises(pyggml.InvalidParameterError, match="have no length 1"):
             llm.embed(TEXTS, dtype=dtype, normalize=True)
         with pytest.raises(pyggml.InvalidParameterError, match="dtype must be one of"):
-            llm.embed(TEXTS, dtype=f"u{dtype}")
+            llm.embed(TEXTS, dtype=f"u{dtype}")  # type: ignore[call-overload]
 
     def test_of_token_vectors(self, llm: pyggml.LLM) -> None:
         exact = llm.embed(TEXTS, pooling="none")
@@ -228,7 +228,7 @@ class TestSimilarity:
         whole = llm.embed(TEXTS, dtype="int8")
         np.testing.assert_allclose(llm.similarity(whole, whole), exact, atol=0.02)
         bits = llm.embed(TEXTS, dtype="binary")
-        differing = np.unpackbits(bits[:, np.newaxis] ^ bits, axis=2).sum(axis=2)
+        differing = np.unpackbits(np.bitwise_xor(bits[:, np.newaxis], bits), axis=2).sum(axis=2)
         np.testing.assert_allclose(llm.similarity(bits, bits), 1 - 2 * differing / models.N_EMBD, atol=1e-6)
 
     def test_of_what_is_no_vector(self, llm: pyggml.LLM) -> None:

@@ -15,9 +15,10 @@ from pyggml._native.model import Model
 from pyggml._native.token_batch import Ids, TokenBatch
 from pyggml.errors import ClosedError, InvalidParameterError, UnsupportedArchitectureError
 from pyggml.generation.embedding.encoder import BatchEncoder, Kind
-from pyggml.generation.embedding.job import Floats, Job
+from pyggml.generation.embedding.job import Job
 from pyggml.generation.embedding.pairs import Document, LongDocuments, PairReader
 from pyggml.generation.embedding.pass_queue import PassQueue
+from pyggml.generation.embedding.pass_texts import Floats
 from pyggml.generation.embedding.texts import ReadTexts, Text, TextReader
 from pyggml.generation.embedding.vectors import DenseLayers, DType, VectorForm, Vectors, similarity
 from pyggml.gguf import GGUFReader
@@ -274,7 +275,8 @@ class EmbeddingRequest:
             vectors: Any = [form(self._dense(rows)) for rows in found]
         else:
             vectors = form(self._dense(found))
-        return vectors[0] if self._is_single else vectors
+        result: Vectors | list[Vectors] = vectors[0] if self._is_single else vectors
+        return result
 
 
 class RerankRequest:

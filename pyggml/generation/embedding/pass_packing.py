@@ -9,7 +9,7 @@ every call progresses, since those that come later cannot overtake it for more t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 
 class WaitingTexts(Protocol):
@@ -34,7 +34,10 @@ class WaitingTexts(Protocol):
         """Return the number of tokens of ``n_texts`` waiting texts, from the waiting text ``first`` on."""
 
 
-def pack(waiting: Iterable[WaitingTexts], n_tokens: int, n_texts: int) -> list[tuple[WaitingTexts, int]]:
+W = TypeVar("W", bound=WaitingTexts)
+
+
+def pack(waiting: Iterable[W], n_tokens: int, n_texts: int) -> list[tuple[W, int]]:
     """Choose the texts of the next pass.
 
     Args:
@@ -46,7 +49,7 @@ def pack(waiting: Iterable[WaitingTexts], n_tokens: int, n_texts: int) -> list[t
         The calls in the pass, and the number of texts of each, which are the first that wait.
     """
     calls = sorted(waiting, key=lambda call: (call.turn, call.n_waiting_tokens, call.arrival))
-    space = _Space(n_tokens, n_texts)
+    space = _Space[W](n_tokens, n_texts)
     share = n_tokens // max(1, len(calls))
     for call in calls:
         if space.is_full:
@@ -62,20 +65,20 @@ def pack(waiting: Iterable[WaitingTexts], n_tokens: int, n_texts: int) -> list[t
     return [(call, n) for call, n in space.taken.items() if n]
 
 
-class _Space:
+class _Space(Generic[W]):
     """The space that is left in a pass, and the number of texts that each call has in it."""
 
     def __init__(self, n_tokens: int, n_texts: int) -> None:
         self.n_tokens = n_tokens
         self.n_texts_taken = 0
-        self.taken: dict[WaitingTexts, int] = {}
+        self.taken: dict[W, int] = {}
         self._n_texts = n_texts
 
     @property
     def is_full(self) -> bool:
         return self.n_tokens <= 0 or self.n_texts_taken == self._n_texts
 
-    def take(self, call: WaitingTexts, n_texts: int) -> None:
+    def take(self, call: W, n_texts: int) -> None:
         first = self.taken.get(call, 0)
         n_texts = min(n_texts, self._n_texts - self.n_texts_taken)
         self.taken[call] = first + n_texts

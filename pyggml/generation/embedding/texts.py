@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -143,7 +143,7 @@ class TextReader:
             raise InvalidParameterError(
                 f"texts[{index}] must be text or a list of token ids, not {shown(ids)}{way_out}"
             )
-        found = int32_array(f"texts[{index}]", ids)
+        found = int32_array(f"texts[{index}]", cast("npt.ArrayLike", ids))
         outside = np.flatnonzero((found < 0) | (found >= self._model.vocab.n_tokens))
         if len(outside):
             raise InvalidParameterError(

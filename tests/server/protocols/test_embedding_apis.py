@@ -157,11 +157,12 @@ class TestCohere:
 class TestScores:
     def test_of_a_reranker(self, url: str, ranker: pyggml.LLM) -> None:
         expected = ranker.rerank(QUERY, DOCUMENTS, normalize=True)
-        for names in (("text_1", "text_2"), ("queries", "documents")):
-            found = post(f"{url}/v1/score", model="reranker", **dict(zip(names, (QUERY, DOCUMENTS), strict=True)))
-            assert [each["index"] for each in found["data"]] == [0, 1, 2]
-            np.testing.assert_allclose([each["score"] for each in found["data"]], expected, atol=1e-6)
+        found = post(f"{url}/v1/score", model="reranker", text_1=QUERY, text_2=DOCUMENTS)
+        assert [each["index"] for each in found["data"]] == [0, 1, 2]
+        np.testing.assert_allclose([each["score"] for each in found["data"]], expected, atol=1e-6)
         assert found["usage"]["total_tokens"] == sum(map(len, ranker.rerank_ids(QUERY, DOCUMENTS)))
+        other_names = post(f"{url}/v1/score", model="reranker", queries=QUERY, documents=DOCUMENTS)
+        assert other_names["data"] == found["data"]
         queries = ["a", "b", "c"]
         pairs = post(f"{url}/score", model="reranker", text_1=queries, text_2=DOCUMENTS, raw_scores=True)
         raw = [ranker.rerank(*pair)[0] for pair in zip(queries, ([each] for each in DOCUMENTS), strict=True)]

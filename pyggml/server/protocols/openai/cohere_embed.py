@@ -74,8 +74,8 @@ async def _embed(request: ServerRequest, body: EmbedRequest, types: list[_Type] 
 
     def respond() -> Response:
         def of_type(name: str) -> list[Any]:
-            rows = numbers_of(embedding.result(TYPES[name]), name)
-            return [encode(row, name == "base64") for row in rows]
+            vectors = embedding.result(TYPES[name])
+            return [encode(numbers_of(row, name), name == "base64") for row in vectors]
 
         found = of_type("float") if types is None else {name: of_type(name) for name in types}
         units = {"input_tokens": embedding.n_tokens}

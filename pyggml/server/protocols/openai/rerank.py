@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import AliasChoices, BaseModel, model_validator
 from pydantic import Field as BodyField
 from starlette.responses import JSONResponse, Response
@@ -202,7 +203,7 @@ async def _cosines(
     request: ServerRequest, model: LoadedModel, _body: ScoreRequest, first: list[str], second: list[str]
 ) -> tuple[list[float], int]:
     embedding = await request.run_in_thread_if_long(model.llm.embedding_request, [*first, *second], normalize=True)
-    vectors = await request.await_outside_engine_queue(embedding.arun)
+    vectors = np.asarray(await request.await_outside_engine_queue(embedding.arun))
     products = (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1)
     return products.tolist(), embedding.n_tokens
 
