@@ -473,6 +473,23 @@ pyg_status pyg_vocab_find(pyg_model * model, const char * text, size_t text_len,
 pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_len, bool add_special,
                               bool parse_special, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);
 
+// Texts to tokenize together, one after the other in `bytes`.
+typedef struct pyg_texts {
+    const char *    bytes;  // may contain any bytes, including NUL
+    const int64_t * ends;   // (n_texts,): the index after the last byte of each, ascending
+    int32_t         n_texts;
+    bool            parse_special;  // as for pyg_vocab_tokenize
+    const int32_t * before;         // (n_before,): special tokens put before each text, unless it begins with them
+    int32_t         n_before;
+    const int32_t * after;  // (n_after,): likewise after it
+    int32_t         n_after;
+} pyg_texts;
+
+// Tokenize texts on as many threads as that is worth. lengths: (n_texts,), the number of tokens of each. *ids: (*n_ids,)
+// int32, the tokens of all texts, *owned*: pyg_string_free.
+pyg_status pyg_vocab_tokenize_batch(pyg_model * model, const pyg_texts * texts, int32_t * lengths, char ** ids,
+                                    int64_t * n_ids, pyg_error * err);
+
 // The bytes of one token, which may be part of a UTF-8 character. Special tokens have none unless `special` is set.
 // *len_out as n_out above.
 pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, char * buf, size_t size, size_t * len_out,
@@ -612,6 +629,25 @@ pyg_status pyg_context_logprobs(pyg_context * ctx, int32_t first, int32_t n_rows
 
 // Pooled embedding of a sequence of the last batch. dst: (n_embd_out,), or (n_cls_out,) for rank pooling.
 pyg_status pyg_context_embeddings_seq(pyg_context * ctx, int32_t seq_id, float * dst, int32_t n, pyg_error * err);
+
+// How vectors of a text's tokens become one vector.
+typedef enum pyg_pooling {
+    PYG_POOLING_CLS           = 0,  // the first
+    PYG_POOLING_LAST          = 1,  // the last
+    PYG_POOLING_MEAN          = 2,  // their mean
+    PYG_POOLING_MAX           = 3,  // the largest value of each column
+    PYG_POOLING_MEAN_SQRT_LEN = 4,  // their sum, divided by the root of their number
+    PYG_POOLING_WEIGHTED_MEAN = 5,  // their mean, weighted by position: 1, 2, 3 ...
+} pyg_pooling;
+
+// Pool the token vectors of texts; the result of each depends on its own vectors only. rows: (sum of lengths,
+// n_columns), those of all texts, one after the other. Of each text, the first n_skipped rows are left out, but not its
+// last one. Writes text i to dst + i * dst_stride. PYG_ERR_INVALID_PARAMETER for a length below 1, or another number.
+pyg_status pyg_pool(const float * rows, int32_t n_columns, const int32_t * lengths, int32_t n_texts, int32_t n_skipped,
+                    int32_t pooling, float * dst, int64_t dst_stride, pyg_error * err);
+
+// Scale each of `n_rows` rows of `n_columns` to length 1; rows of zeros stay.
+void pyg_normalize_rows(float * rows, int64_t n_rows, int64_t n_columns);
 
 // Edits of sequences. Positions are half-open [p0, p1); a negative end is open. seq_id -1 matches every sequence where
 // noted. seq_add, seq_div and, without kv_unified, seq_cp are applied by the next decode. PYG_ERR_INVALID_PARAMETER for

@@ -2124,6 +2124,12 @@ class Lib:
     PYG_LOG_ERROR: int
     PYG_LOG_OFF: int
     PYG_MAX_GPUS: int
+    PYG_POOLING_CLS: int
+    PYG_POOLING_LAST: int
+    PYG_POOLING_MEAN: int
+    PYG_POOLING_MAX: int
+    PYG_POOLING_MEAN_SQRT_LEN: int
+    PYG_POOLING_WEIGHTED_MEAN: int
     PYG_FINISH_NONE: int
     PYG_FINISH_STOP: int
     PYG_FINISH_LENGTH: int
@@ -2268,6 +2274,9 @@ class Lib:
         err: CData,
         /,
     ) -> int: ...
+    def pyg_vocab_tokenize_batch(
+        self, model: CData, texts: CData, lengths: CData, ids: CData, n_ids: CData, err: CData, /
+    ) -> int: ...
     def pyg_vocab_piece(
         self, model: CData, token_id: int, special: bool, buf: CData, size: int, len_out: CData, err: CData, /
     ) -> int: ...
@@ -2309,6 +2318,20 @@ class Lib:
     def pyg_context_embeddings_seq(
         self, ctx: CData, seq_id: int, dst: CData, n: int, err: CData, /
     ) -> int: ...
+    def pyg_pool(
+        self,
+        rows: _Array,
+        n_columns: int,
+        lengths: _Array,
+        n_texts: int,
+        n_skipped: int,
+        pooling: int,
+        dst: CData,
+        dst_stride: int,
+        err: CData,
+        /,
+    ) -> int: ...
+    def pyg_normalize_rows(self, rows: CData, n_rows: int, n_columns: int, /) -> None: ...
     def pyg_context_memory_clear(self, ctx: CData, data: bool, err: CData, /) -> int: ...
     def pyg_context_seq_rm(
         self, ctx: CData, seq_id: int, p0: int, p1: int, removed: CData, err: CData, /

@@ -32,9 +32,9 @@ from pyggml.engine_factory import start_engine
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.generation.batch_generation import of_one_prompt
-from pyggml.generation.embedding import Embedder
-from pyggml.generation.embedding_batches import GrowingContext
-from pyggml.generation.embedding_methods import EmbeddingMethods
+from pyggml.generation.embedding.embedder import Embedder
+from pyggml.generation.embedding.encoder import GrowingContext
+from pyggml.generation.embedding.methods import EmbeddingMethods
 from pyggml.generation.engine import Engine
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids

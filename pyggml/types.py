@@ -90,6 +90,21 @@ class TokenLogprobs(NamedTuple):
 
 
 @dataclass(frozen=True)
+class RankedDocument:
+    """A document that a reranker scored; see :meth:`LLM.rerank <pyggml.LLM.rerank>`.
+
+    Attributes:
+        index: its index among the documents.
+        score: its score; higher is better.
+        document: the document, as it was passed.
+    """
+
+    index: int
+    score: float
+    document: Any
+
+
+@dataclass(frozen=True)
 class Completion(HTMLReady, Result):
     """A finished generation. A notebook shows its text, how it ended, token counts and speed.
 

@@ -21,6 +21,7 @@ DOCS = ROOT / "docs"
 RECIPES = [  # are programs that need servers and clients
     DOCS / "how-to" / "embed-in-fastapi.md",
     DOCS / "how-to" / "embed-in-flask-and-django.md",
+    DOCS / "how-to" / "store-vectors.md",
     DOCS / "how-to" / "use-in-jupyter.md",
     DOCS / "how-to" / "use-with-multiprocessing.md",
 ]

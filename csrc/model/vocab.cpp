@@ -2,6 +2,7 @@
 #include "boundary/handles.hpp"
 #include "boundary/large_stack.hpp"
 #include "llama-vocab.h"
+#include "model/tokenize.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -11,16 +12,6 @@ namespace {
 
 using pyg::fail;
 using pyg::Model;
-
-// Some models have no vocabulary; most of upstream's functions would fail an assert.
-std::shared_ptr<Model> require_vocabulary(pyg_model * handle) {
-    auto model = pyg::shared_object(handle);
-    if (llama_vocab_type(model->vocab) == LLAMA_VOCAB_TYPE_NONE) {
-        throw fail(PYG_ERR_TOKENIZER, "%s has no vocabulary, so it cannot turn text into tokens or back",
-                   model->path.c_str());
-    }
-    return model;
-}
 
 void require_special(llama_token id, const char * which, const Model & model) {
     if (id == LLAMA_TOKEN_NULL) {
@@ -110,7 +101,49 @@ bool is_special(const llama_vocab * vocab, llama_token id) {
     return llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_NONE && (llama_vocab_get_attr(vocab, id) & SPECIAL) != 0;
 }
 
+// Tokenize into a buffer. Return the number of tokens; if it exceeds `n_max`, nothing is written.
+int32_t tokenize_into(const Model & model, const char * text, size_t text_len, bool add_special, bool parse_special,
+                      int32_t * token_ids, int32_t n_max) {
+    const int32_t length = checked_length(text_len, "a text");
+    int32_t       result = 0;
+    require_matchable(text, text_len);
+    pyg::with_stack_for(text_len, [&] {
+        result = llama_tokenize(model.vocab, text, length, token_ids, n_max, add_special, parse_special);
+    });
+    if (result == INT32_MIN) {
+        throw fail(PYG_ERR_TOKENIZER, "the text has too many tokens to count: tokenize it in parts");
+    }
+    return needed(result);
+}
+
 }  // namespace
+
+namespace pyg {
+
+std::shared_ptr<Model> shared_with_vocabulary(pyg_model * handle) {
+    auto model = shared_object(handle);
+    if (llama_vocab_type(model->vocab) == LLAMA_VOCAB_TYPE_NONE) {
+        throw fail(PYG_ERR_TOKENIZER, "%s has no vocabulary, so it cannot turn text into tokens or back",
+                   model->path.c_str());
+    }
+    return model;
+}
+
+std::vector<llama_token> tokenize(const Model & model, const char * text, size_t text_len, bool parse_special) {
+    // Rarely more tokens than bytes: a space that some vocabularies prepend.
+    std::vector<llama_token> ids(std::min<size_t>(text_len + 8, INT32_MAX));
+    for (;;) {
+        const int32_t n =
+            tokenize_into(model, text, text_len, false, parse_special, ids.data(), static_cast<int32_t>(ids.size()));
+        const bool fits = static_cast<size_t>(n) <= ids.size();
+        ids.resize(static_cast<size_t>(n));
+        if (fits) {
+            return ids;
+        }
+    }
+}
+
+}  // namespace pyg
 
 pyg_status pyg_vocab_get_info(pyg_model * model, pyg_vocab_info * out, pyg_error * err) {
     return pyg::guard(err, [&] {
@@ -141,7 +174,7 @@ pyg_status pyg_vocab_get_info(pyg_model * model, pyg_vocab_info * out, pyg_error
 
 pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info * out, pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = require_vocabulary(model);
+        const auto shared = pyg::shared_with_vocabulary(model);
         shared->require_token(token_id, 0);
         const llama_vocab * vocab = shared->vocab;
         out->score                = llama_vocab_get_score(vocab, token_id);
@@ -154,7 +187,7 @@ pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info *
 pyg_status pyg_vocab_text(pyg_model * model, int32_t token_id, char * buf, size_t size, size_t * len_out,
                           pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = require_vocabulary(model);
+        const auto shared = pyg::shared_with_vocabulary(model);
         shared->require_token(token_id, 0);
         const char * const text = llama_vocab_get_text(shared->vocab, token_id);
         *len_out                = std::strlen(text);
@@ -175,7 +208,7 @@ pyg_status pyg_vocab_special_ids(pyg_model * model, int32_t * token_ids, int32_t
 
 pyg_status pyg_vocab_find(pyg_model * model, const char * text, size_t text_len, int32_t * out, pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = require_vocabulary(model);
+        const auto shared = pyg::shared_with_vocabulary(model);
         *out              = shared->vocab->text_to_token(std::string(text, text_len));
     });
 }
@@ -184,27 +217,18 @@ pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_
                               bool parse_special, int32_t * token_ids, int32_t n_max, int32_t * n_out,
                               pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = require_vocabulary(model);
+        const auto shared = pyg::shared_with_vocabulary(model);
         if (add_special) {
             require_special_tokens(*shared);
         }
-        const int32_t length = checked_length(text_len, "a text");
-        int32_t       result = 0;
-        require_matchable(text, text_len);
-        pyg::with_stack_for(text_len, [&] {
-            result = llama_tokenize(shared->vocab, text, length, token_ids, n_max, add_special, parse_special);
-        });
-        if (result == INT32_MIN) {
-            throw fail(PYG_ERR_TOKENIZER, "the text has too many tokens to count: tokenize it in parts");
-        }
-        *n_out = needed(result);
+        *n_out = tokenize_into(*shared, text, text_len, add_special, parse_special, token_ids, n_max);
     });
 }
 
 pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, char * buf, size_t size, size_t * len_out,
                            pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = require_vocabulary(model);
+        const auto shared = pyg::shared_with_vocabulary(model);
         shared->require_token(token_id, 0);
         const int32_t length = checked_length(size, "a buffer");
         const int32_t result = llama_token_to_piece(shared->vocab, token_id, buf, length, 0, special);
@@ -215,7 +239,7 @@ pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, ch
 pyg_status pyg_vocab_detokenize(pyg_model * model, const int32_t * token_ids, int32_t n, bool remove_special,
                                 bool unparse_special, char * buf, size_t size, size_t * len_out, pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto shared = require_vocabulary(model);
+        const auto shared = pyg::shared_with_vocabulary(model);
         for (int32_t i = 0; i < n; i++) {
             shared->require_token(token_ids[i], i);
         }

@@ -78,23 +78,29 @@ def with_hints(group: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
-        def check(given: Iterable[str]) -> None:
-            reject_parameters(given, hints(group))
-            _reject_unknown(given, function)
-
         @functools.wraps(function)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            check(kwargs)
+            require_parameters(kwargs, function, group)
             return function(*args, **kwargs)
 
         @functools.wraps(function)
         async def coroutine(*args: _P.args, **kwargs: _P.kwargs) -> Any:
-            check(kwargs)
+            require_parameters(kwargs, function, group)
             return await cast("Callable[_P, Awaitable[Any]]", function)(*args, **kwargs)
 
         return cast("Callable[_P, _R]", coroutine) if inspect.iscoroutinefunction(function) else wrapper
 
     return decorate
+
+
+def require_parameters(given: Iterable[str], function: Callable[..., object], group: str) -> None:
+    """Check names of arguments for a function: reject the names of the group of hints, and misspelled ones.
+
+    Raises:
+        UnknownParameterError: the function has no such parameter.
+    """
+    reject_parameters(given, hints(group))
+    _reject_unknown(given, function)
 
 
 def _reject_unknown(given: Iterable[str], function: Callable[..., object]) -> None:

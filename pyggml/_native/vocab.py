@@ -16,6 +16,7 @@ from pyggml._core.cached_property import cached_property
 from pyggml._core.checks import INT32_MAX, flag, integer, utf8
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import Owner
+from pyggml._native.token_batch import TokenBatch
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
@@ -141,6 +142,37 @@ class Vocab(Owner):
         # Rarely more tokens than bytes: special tokens around the text, and a space that some vocabularies prepend.
         guess = min(len(data) + 8, INT32_MAX)
         return _ids(guess, lib.pyg_vocab_tokenize, self._handle, data, len(data), *flags)
+
+    def tokenize_batch(self, texts: Sequence[str], add_special: bool = True, parse_special: bool = True) -> TokenBatch:
+        """Convert many texts to token ids, on several threads without the GIL.
+
+        Args:
+            texts: the texts; NULs are allowed.
+            add_special: as for :meth:`tokenize`; a text that has these tokens already gets no second ones.
+            parse_special: as for :meth:`tokenize`.
+
+        Raises:
+            InferError: as :meth:`tokenize`.
+        """
+        encoded = [utf8(f"texts[{index}]", text) for index, text in enumerate(texts)]
+        data, ends = b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+        lengths = np.empty(len(encoded), np.int32)
+        around = self.around if flag("add_special", add_special) else ([], [])
+        before, after = (np.array(ids, np.int32) for ids in around)
+        source = ffi.new("pyg_texts *")
+        arrays = pointer("int64_t[]", ends), pointer("int32_t[]", before), pointer("int32_t[]", after)
+        borrowed = ffi.from_buffer(data), *arrays
+        source.bytes, source.ends, source.before, source.after = borrowed
+        source.n_texts, source.n_before, source.n_after = len(encoded), len(before), len(after)
+        source.parse_special = flag("parse_special", parse_special)
+        n_ids = ffi.new("int64_t *")
+
+        def tokenize(out: CData, err: CData) -> int:
+            sizes = pointer("int32_t[]", lengths)
+            return int(lib.pyg_vocab_tokenize_batch(self._handle, source, sizes, out, n_ids, err))
+
+        ids = c_calls.create("char", lib.pyg_string_free, tokenize)
+        return TokenBatch(np.frombuffer(memoryview(ffi.buffer(ids, n_ids[0] * 4)), np.int32).copy(), lengths)
 
     def detokenize(self, token_ids: npt.ArrayLike, *, remove_special: bool = True, unparse_special: bool = True) -> str:
         """Convert token ids to text as the engine does. Invalid UTF-8 becomes U+FFFD.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 #: Endpoints that rows may name.
-URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/v1/responses", "/v1/score")
 #: Statuses with which the server rejects all requests, not this one.
 _FATAL = (429, 503)
 _MAX_BODY_BYTES = 2**30

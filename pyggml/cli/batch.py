@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +11,7 @@ import pyggml
 from pyggml.cli.arguments.model import model_option, print_default_model_notice
 from pyggml.cli.arguments.options import hidden_load_options, load_options
 from pyggml.cli.arguments.output_file import force_option
+from pyggml.cli.arguments.row_file import ProgressPrinter, row_file
 from pyggml.cli.arguments.sampling import CHAT_DEFAULTS, sampling_options, sampling_params, sampling_values
 from pyggml.cli.command import Command
 from pyggml.options import BATCH_N_PARALLEL, fields_of
@@ -30,8 +26,6 @@ _DEFAULTS = {
     name: f"{fields_of(SamplingParams)[name].default} for a prompt; for a conversation, {default}"
     for name, default in CHAT_DEFAULTS.items()
 }
-# Seconds between progress lines in a log, and between updates of the progress line on a terminal.
-_LOG_INTERVAL_S, _TERMINAL_INTERVAL_S = 10.0, 0.5
 
 
 @click.command("batch", cls=Command)
@@ -77,23 +71,13 @@ def command(
     """
     given = {name: value for name, value in settings.items() if value is not None}
     sampling_params(sampling)  # refuses contradictions as errors of usage
-    given |= {"params": sampling_values(sampling), "progress": _ProgressPrinter(), "overwrite": force}
+    given |= {"params": sampling_values(sampling), "progress": ProgressPrinter(_summary), "overwrite": force}
     print_default_model_notice(model)
-    with contextlib.ExitStack() as stack:
-        done = _run(stack.enter_context(_standard_input()) if source == "-" else source, out, model, address, given)
+    with row_file(source) as rows:
+        done = _run(rows, out, model, address, given)
     click.echo(f"{_summary(done)}, in {seconds_text(done.elapsed_s)}: {out}", err=True)
     if done.n_failed:
         raise click.exceptions.Exit(1)
-
-
-@contextlib.contextmanager
-def _standard_input() -> Iterator[str]:
-    """Copy standard input to a temporary file, with the extension of its format: JSON lines or plain text."""
-    content = sys.stdin.buffer.read()
-    with tempfile.TemporaryDirectory(prefix="pyggml-") as folder:
-        path = Path(folder) / ("stdin.jsonl" if content.lstrip()[:1] == b"{" else "stdin.txt")
-        path.write_bytes(content)
-        yield str(path)
 
 
 def _run(source: str, out: str, model: str | None, address: str | None, given: dict[str, Any]) -> BatchReport:
@@ -110,27 +94,6 @@ def _run(source: str, out: str, model: str | None, address: str | None, given: d
         if not isinstance(error, pyggml.InvalidParameterError) and Path(f"{out}.part").exists():
             click.echo(f"pyggml: Progress is saved in {out}.part. Run the same command again to resume.", err=True)
         raise
-
-
-class _ProgressPrinter:
-    """Periodic progress output on standard error."""
-
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._interval_s = _TERMINAL_INTERVAL_S if self._is_terminal else _LOG_INTERVAL_S
-        self._printed_s = time.monotonic()
-
-    def __call__(self, state: BatchProgress) -> None:
-        now = time.monotonic()
-        is_last = state.n_done == state.n_rows
-        if now - self._printed_s < self._interval_s and not is_last:
-            return
-        self._printed_s = now
-        left = "" if state.left_s is None or is_last else f", {seconds_text(state.left_s)} left"
-        if self._is_terminal:
-            click.echo(f"\r\x1b[K{'' if is_last else _summary(state) + left}", err=True, nl=False)
-        elif not is_last:
-            click.echo(f"{_summary(state)}{left}", err=True)
 
 
 def _summary(state: BatchProgress) -> str:

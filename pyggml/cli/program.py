@@ -26,6 +26,8 @@ COMMANDS = {
     "generate": "Continue a text.",
     "chat": "Chat with a model.",
     "batch": "Answer a file of prompts. Interrupted jobs resume.",
+    "embed": "Embed the texts of a file. Interrupted jobs resume.",
+    "similar": "Find the texts of a file that are similar to a query.",
     "serve": "Serve models over HTTP.",
     "rpc-serve": "Export this machine's devices to other hosts.",
     "inspect": "Show a report on a model, and whether it fits in memory.",

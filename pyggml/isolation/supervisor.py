@@ -22,7 +22,7 @@ from pyggml.progress import Progress
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyggml.generation.embedding_batches import BatchEncoder, Kind
+    from pyggml.generation.embedding.encoder import BatchEncoder, Kind
 
 T = TypeVar("T")
 
@@ -65,9 +65,9 @@ class Isolated:
         """Create a proxy of the engine."""
         return IsolatedEngine(self, self._options.n_parallel, stop_token_ids)
 
-    def passes(self, pooling: Kind) -> BatchEncoder:
+    def passes(self, _kind: Kind) -> BatchEncoder:
         """Create a proxy of the contexts for embedding."""
-        return IsolatedPasses(self, pooling)
+        return IsolatedPasses(self)
 
     @property
     def last(self) -> EngineProcess:

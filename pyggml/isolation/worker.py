@@ -25,10 +25,11 @@ from pyggml._core.ffi import ffi, lib
 from pyggml._core.log import logger
 from pyggml.engine_factory import start_engine
 from pyggml.errors import InferError, UnsupportedArchitectureError
-from pyggml.generation.embedding_batches import BatchEncoder, GrowingContext, Kind
+from pyggml.generation.embedding.encoder import BatchEncoder, GrowingContext, Kind
 from pyggml.generation.engine import Engine
 from pyggml.generation.request_options import request_options
 from pyggml.isolation import protocol
+from pyggml.isolation.isolated_embedding import decode_parts
 from pyggml.isolation.isolated_model import model_properties
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.model_loader import open_model
@@ -167,12 +168,12 @@ class _LoadedModel:
     def logits(self, prompt: _Ids) -> tuple[dict[str, object], memoryview]:
         return {}, _bytes_of(self._require_engine().logits(prompt))
 
-    def embed(self, token_ids: _Ids, pooling: Kind, lengths: list[int]) -> tuple[dict[str, object], memoryview]:
-        texts = np.split(token_ids, np.cumsum(lengths)[:-1])
-        passes = self._passes[pooling]
+    def embed(self, token_ids: _Ids, parts: list[dict[str, Any]]) -> tuple[dict[str, object], memoryview]:
+        texts = decode_parts(parts, token_ids)
+        passes = self._passes["rank" if texts[0].kind == "scores" else "none"]
         with self._embed_lock:
-            found = passes.head_outputs(texts) if pooling == "rank" else np.concatenate(passes.token_embeddings(texts))
-        return {}, _bytes_of(found)
+            found = passes.outputs(texts)
+        return {}, _bytes_of(np.concatenate([rows.ravel() for rows in found]))
 
     def _require_engine(self) -> Engine:
         if self._engine is None:

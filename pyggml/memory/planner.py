@@ -15,7 +15,7 @@ from pyggml._native.context_options import ContextOptions, native_options
 from pyggml._native.model import Model
 from pyggml._native.placement import Placement
 from pyggml.files.model_files import ModelFiles
-from pyggml.generation import embedding_batches
+from pyggml.generation.embedding import encoder
 from pyggml.importer.encoding import require_outtype
 from pyggml.memory.gguf_header import build_header
 from pyggml.memory.llm_context import context_options, generates, longest_n_ctx
@@ -114,6 +114,6 @@ def _context_options(model: Model, settings: ResolvedOptions) -> ContextOptions:
     """Return the options of an LLM's context or, for other models, of the largest embedding or reranking context."""
     if generates(model):
         return context_options(settings, settings.n_ctx)
-    return embedding_batches.context_options(
+    return encoder.context_options(
         model, "rank" if model.n_cls_out else "none", n_ctx=settings.n_ctx, n_tokens=settings.n_ctx, rope=settings
     )

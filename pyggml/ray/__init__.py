@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyggml.ray.data import map_batches
+    from pyggml.ray.embedding import embed_batches
     from pyggml.ray.hosts import Hosts
     from pyggml.ray.job import run_batch
     from pyggml.ray.serve import ServedModel, deployment
 
-__all__ = ["Hosts", "ServedModel", "deployment", "map_batches", "run_batch"]
+__all__ = ["Hosts", "ServedModel", "deployment", "embed_batches", "map_batches", "run_batch"]
 
 # Name -> its module in this package.
-_MODULES = {"map_batches": "data", "run_batch": "job", "Hosts": "hosts", "ServedModel": "serve", "deployment": "serve"}
+_MODULES = {
+    "map_batches": "data",
+    "embed_batches": "embedding",
+    "run_batch": "job",
+    "Hosts": "hosts",
+    "ServedModel": "serve",
+    "deployment": "serve",
+}
 
 
 if not TYPE_CHECKING:  # else type checkers accept every name

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyggml._core.cached_property import cached_property
 from pyggml._core.checks import shown
 from pyggml._native.model import TOKENIZER_JSON, Model
+from pyggml._native.token_batch import TokenBatch
 from pyggml._native.vocab import TokenAttr, Vocab
 from pyggml.errors import InferError, InvalidParameterError, TokenizerError
 from pyggml.tokenizer import Tokenizer, files
@@ -128,6 +129,11 @@ class HuggingFaceTokenizer(Tokenizer):
     def _encode(self, text: str, parse_special: bool) -> list[int]:
         engine = self._as_tokens if parse_special else self._as_text
         return self._guarded(lambda: engine.encode(text, add_special_tokens=False).ids)
+
+    def _encode_batch(self, texts: list[str], add_special: bool, parse_special: bool) -> TokenBatch:
+        engine = self._as_tokens if parse_special else self._as_text
+        found = self._guarded(lambda: engine.encode_batch(texts, add_special_tokens=False))
+        return self._joined((each.ids for each in found), add_special)
 
     def _piece(self, token_id: int) -> bytes:
         own = super()._piece(token_id)

@@ -330,9 +330,9 @@ class TestEmbed:
         with pytest.raises(error, match=message):
             encoder.embed(texts)
 
-    @pytest.mark.parametrize("pooling", ["rank", "max", 3])
+    @pytest.mark.parametrize("pooling", ["rank", "median", 3])
     def test_no_such_pooling(self, encoder: pyggml.LLM, pooling: Any) -> None:
-        names = "'mean', 'cls', 'last', 'none'"
+        names = "'cls', 'last', 'mean', 'max', 'mean_sqrt_len', 'weighted_mean', 'none'"
         with pytest.raises(pyggml.InvalidParameterError, match=f"pooling must be one of {names}"):
             encoder.embed("hello", pooling=pooling)
 
@@ -367,7 +367,7 @@ class TestEmbed:
     def test_no_room(self, encoder: pyggml.LLM, monkeypatch: pytest.MonkeyPatch) -> None:
         with pyggml.load(encoder.model.path, n_threads=1) as llm:
             monkeypatch.setattr(
-                "pyggml.generation.embedding_batches._BATCH_TOKENS", 2**22
+                "pyggml.generation.embedding.encoder.BATCH_TOKENS", 2**22
             )  # the attention of so many has no room
             with pytest.raises(pyggml.OutOfMemoryError) as caught:
                 llm.embed("hello")

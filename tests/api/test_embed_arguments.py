@@ -16,17 +16,22 @@ import pyggml
     [
         ({"normalise": True}, "it is 'normalize' here"),
         ({"max_length": 8}, "it is 'max_tokens' here"),
-        ({"dimensions": 64}, r"embed\(texts\)\[:, :256\]"),
+        ({"truncate_dim": 64}, "it is 'dimensions' here"),
+        ({"input_type": "query"}, "embed_query and embed_documents"),
         ({"normaliz": True}, "did you mean 'normalize'"),
-        ({"xyz": 1}, r"embed\(\) takes texts, normalize"),
+        ({"xyz": 1}, r"embed\(\) takes texts, prompt_name"),
     ],
 )
 def test_arguments_of_other_libraries_for_embeddings(llm: pyggml.LLM, options: dict[str, Any], said: str) -> None:
     for call in (llm.embed, lambda *args, **given: asyncio.run(llm.aembed(*args, **given))):
         with pytest.raises(pyggml.UnknownParameterError, match=said):
             call(["a"], **options)
-    with pytest.raises(pyggml.UnknownParameterError, match="scores are in the order of the documents"):
-        llm.rerank("q", ["d"], top_n=1)  # type: ignore[call-arg]
+    others: list[Any] = [llm.embed_query, llm.embed_documents, llm.embed_iter]
+    for other in others:
+        with pytest.raises(pyggml.UnknownParameterError, match="it is 'normalize' here"):
+            other(["a"], normalise=True)
+    with pytest.raises(pyggml.UnknownParameterError, match="it is 'top_n' here"):
+        llm.rerank("q", ["d"], top_k=1)  # type: ignore[call-overload]
 
 
 def test_token_ids_by_themselves(llm: pyggml.LLM) -> None:

@@ -52,15 +52,17 @@ def interrupting() -> Iterator[Callable[[Callable[[], object]], list[object]]]:
     signal.signal(signal.SIGALRM, before)
 
 
-def test_embed_within_embed_is_refused(
+def test_embed_within_embed_is_answered(
     own_llm: pyggml.LLM, interrupting: Callable[[Callable[[], object]], list[object]]
 ) -> None:
-    vectors = own_llm.embed(TEXTS)
+    """Or refused, if it interrupts one of the moments in which the queue of texts is locked."""
+    vectors, one = own_llm.embed(TEXTS), own_llm.embed([IDS])
     outcomes = interrupting(lambda: own_llm.embed([IDS]))
-    while not any(isinstance(outcome, InvalidParameterError) for outcome in outcomes):
+    while sum(isinstance(outcome, np.ndarray) for outcome in outcomes) < 5:
         assert (own_llm.embed(TEXTS) == vectors).all()
-    refused = next(outcome for outcome in outcomes if isinstance(outcome, InvalidParameterError))
-    assert "was called within itself" in str(refused)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    answers = [outcome for outcome in outcomes if not isinstance(outcome, InvalidParameterError)]
+    assert all(np.array_equal(outcome, one) for outcome in answers)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow_except("generate", "stream", "chat")

@@ -162,7 +162,7 @@ def test_everything_of_a_model_is_where_the_model_is(devices: Sequence[Device], 
         with Context(llm.model, n_ctx=512) as context:
             places["a context"] = memory_used_by(context)
         vectors = llm.embed(["one", "two"])
-        with llm._embedder._token_encoder._context as context:  # type: ignore[attr-defined]
+        with llm._embedder.queue._encoders["tokens"]._context as context:  # type: ignore[attr-defined]
             places["embeddings"] = memory_used_by(context)
         for what, memory in places.items():
             assert cached(memory) == [0, 5, 3], what

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 REQUIRED: dict[str, Any] = {
     **dict.fromkeys(("model", "content", "id", "name", "query", "text", "thinking", "tool_use_id"), "a"),
+    **dict.fromkeys(("text_1", "text_2"), "a"),
+    "texts": ["a"],
     "input": "a",
     "prompt": "a",
     "job_id": "a",

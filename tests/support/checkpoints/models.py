@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
+from pyggml.options.embedding_profile import EmbeddingProfile
 from support.paths import ROOT
 
 VOCABULARIES = ROOT / "vendor" / "llama.cpp" / "models"
@@ -231,7 +232,14 @@ def _state_space_facts(architecture: str) -> dict[str, object]:
 
 
 def write_bert(
-    path: Path, seed: int = 0, *, ranks: bool = False, n_positions: int = N_CTX_TRAIN, **metadata: object
+    path: Path,
+    seed: int = 0,
+    *,
+    ranks: bool = False,
+    n_positions: int = N_CTX_TRAIN,
+    profile: EmbeddingProfile | None = None,
+    dense: Metadata | None = None,
+    **metadata: object,
 ) -> Path:
     """A BERT of two layers with a real vocabulary and mean pooling: it embeds, and remembers nothing.
 
@@ -240,6 +248,8 @@ def write_bert(
         seed: of its weights.
         ranks: with a classifier head of a dense layer and one output, instead of pooling.
         n_positions: tokens that it can read.
+        profile: how it embeds.
+        dense: arrays of the profile's dense layers.
         metadata: more ``bert.*`` keys.
     """
     vocabulary = real_vocabulary("bert-bge")
@@ -276,7 +286,8 @@ def write_bert(
         "bert.pooling_type": 4 if ranks else 1,
     }
     facts |= {f"bert.{key}": value for key, value in metadata.items()}
-    return write(path, {**facts, **vocabulary}, weights)
+    facts |= {} if profile is None else profile.metadata("bert")
+    return write(path, {**facts, **vocabulary, **(dense or {})}, weights)
 
 
 def write_qwen3_reranker(path: Path, seed: int = 0, **tokenizer: object) -> Path:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
-import pyggml
 from pyggml.server.http.large_responses import large_json_response
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
-from pyggml.server.protocols.embedding_vectors import NO_TRUNCATION, Vectors, truncate_dimensions
+from pyggml.server.protocols.embedding_vectors import NO_TRUNCATION, encode
 from pyggml.server.protocols.ollama.requests import KeepAlive
 
 
@@ -70,17 +68,21 @@ async def embed(request: ServerRequest, body: EmbedRequest) -> Response:
     llm = (await request.lease_model(body.model)).llm
     loaded = time.monotonic_ns()
     texts = [body.input] if isinstance(body.input, str) else body.input
-    token_ids = await request.run_in_thread(_tokenize, llm, texts if body.input else [])
-    truncated = partial(llm.aembed, normalize=True, truncate=body.truncate is not False)
-    vectors = await request.await_outside_engine_queue(truncated, token_ids) if token_ids else None
+    options: dict[str, Any] = {
+        "normalize": True,
+        "truncate": body.truncate is not False,
+        "dimensions": min(body.dimensions or llm.n_dimensions, llm.n_dimensions),
+    }
+    embedding = await request.run_in_thread_if_long(llm.embedding_request, texts if body.input else [], **options)
+    vectors = await request.await_outside_engine_queue(embedding.arun)
     others = {
         "model": body.model,
         "total_duration": time.monotonic_ns() - started,
         "load_duration": loaded - started,
-        "prompt_eval_count": sum(min(len(ids), llm.n_ctx) for ids in token_ids),
+        "prompt_eval_count": embedding.n_tokens,
     }
-    rows = iter(()) if vectors is None else _rows(vectors, body.dimensions)
-    return await request.run_in_thread(large_json_response, "embeddings", rows, **others)
+    rows = ([encode(row, as_base64=False)] for row in vectors)
+    return await request.run_in_thread_if_long(large_json_response, "embeddings", rows, **others)
 
 
 async def embed_one(request: ServerRequest, body: EmbeddingsRequest) -> Response:
@@ -88,13 +90,3 @@ async def embed_one(request: ServerRequest, body: EmbeddingsRequest) -> Response
     llm = (await request.lease_model(body.model)).llm
     vector = (await request.await_outside_engine_queue(llm.aembed, body.prompt)).tolist() if body.prompt else []
     return JSONResponse({"embedding": vector})
-
-
-def _tokenize(llm: pyggml.LLM, texts: list[str]) -> list[list[int]]:
-    return [llm.tokenize(text) for text in texts]
-
-
-def _rows(vectors: Vectors, dimensions: int | None) -> Iterator[list[Any]]:
-    width = vectors.shape[1]
-    for row in truncate_dimensions(vectors, min(dimensions or width, width)):
-        yield [row.tolist()]

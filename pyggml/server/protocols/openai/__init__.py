@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pyggml.server.protocols.endpoint import Protocol
 from pyggml.server.protocols.openai.chat import CHAT
+from pyggml.server.protocols.openai.cohere_embed import COHERE_EMBED
 from pyggml.server.protocols.openai.completions import COMPLETIONS
 from pyggml.server.protocols.openai.embeddings import EMBEDDINGS
 from pyggml.server.protocols.openai.errors import error_body
 from pyggml.server.protocols.openai.models import MODELS
-from pyggml.server.protocols.openai.rerank import RERANK
+from pyggml.server.protocols.openai.rerank import RERANK, SCORE
 
 # Without a name, as OpenAI's client expects its last event.
-OPENAI = Protocol("openai", (*MODELS, *CHAT, *COMPLETIONS, *EMBEDDINGS, *RERANK), error_body, error_event="")
+OPENAI = Protocol(
+    "openai", (*MODELS, *CHAT, *COMPLETIONS, *EMBEDDINGS, *COHERE_EMBED, *RERANK, *SCORE), error_body, error_event=""
+)

@@ -1,63 +1,53 @@
-"""Batches of texts for an Embedder, computed in separate contexts in which each text is a sequence."""
+"""Forward passes of texts, in separate contexts in which each text is a sequence."""
 
 from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from pyggml._core.fields import shared
 from pyggml._native.batch_invariance import require_batch_invariance
 from pyggml._native.context import Context
 from pyggml._native.context_options import ContextOptions
 from pyggml._native.model import Model
+from pyggml._native.pooling import pooled
 from pyggml._native.rope_options import RopeOptions
 from pyggml._native.thread_tuner import ThreadTuner
+from pyggml._native.token_batch import Ids, TokenBatch
 from pyggml.errors import EngineError, OutOfMemoryError
+from pyggml.generation.embedding.pass_texts import Floats, PassTexts
 
 Kind = Literal["none", "rank"]
-Floats = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int32]
 
-# Tokens per batch, unless a text that cannot be split is longer. More would not be faster, and each needs n_vocab
-# floats of scratch memory.
-_BATCH_TOKENS = 512
+#: Tokens per pass, unless a text is longer. More would not be faster, and each needs n_vocab floats of scratch memory.
+BATCH_TOKENS = 512
 _CELL_PAD = 256  # contexts round their number of cells up to a multiple of this
-# Texts per batch. A recurrent model allocates a state for every possible sequence, so it gets only one.
-_BATCH_TEXTS = 32
+# Texts per pass. A recurrent model allocates a state for every possible sequence, so it gets only one.
+_BATCH_TEXTS = 64
 
 
 class BatchEncoder(ABC):
-    """Computes batches of texts. Not thread-safe."""
+    """Computes passes. Not thread-safe.
+
+    Attributes:
+        n_texts: the most texts of a pass.
+    """
 
     def __init__(self, n_texts: int) -> None:
-        """Compute at most ``n_texts`` in a batch."""
-        self._n_texts = n_texts
-
-    def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield the indices of the texts in each batch, grouping similar lengths."""
-        batch: list[int] = []
-        n_tokens = 0
-        for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-            if batch and (n_tokens + lengths[index] > _BATCH_TOKENS or len(batch) == self._n_texts):
-                yield batch
-                batch, n_tokens = [], 0
-            batch.append(index)
-            n_tokens += lengths[index]
-        if batch:
-            yield batch
+        """Compute at most ``n_texts`` in a pass."""
+        self.n_texts = n_texts
 
     @abstractmethod
-    def token_embeddings(self, texts: Sequence[Ids]) -> list[Floats]:
-        """Compute the embeddings of each text's tokens: float32, (n_tokens, n_embd_out)."""
+    def outputs(self, parts: Sequence[PassTexts]) -> list[Floats]:
+        """Compute a pass of texts that all have one kind of results.
 
-    @abstractmethod
-    def head_outputs(self, texts: Sequence[Ids]) -> Floats:
-        """Compute the head's output for each text: float32, (n_texts, n_cls_out)."""
+        Returns:
+            The results of each part: float32, (n_texts, n_columns), or for "tokens" (n_tokens, n_embd_out).
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -90,23 +80,16 @@ class GrowingContext(BatchEncoder):
         self._context: Context | None = None
         self._tuner: ThreadTuner | None = None  # unless results would depend on the number of threads
 
-    def token_embeddings(self, texts: Sequence[Ids]) -> list[Floats]:
+    def outputs(self, parts: Sequence[PassTexts]) -> list[Floats]:
         """As the base class."""
-        ids, seq_ids = _concatenated(texts)
-        context = self._cleared(len(ids))
-        rows = []
-        for first in range(0, len(ids), context.n_batch):
-            part = slice(first, first + context.n_batch)
-            self._compute(context, ids[part], seq_ids[part])
-            rows.append(context.embeddings())
-        return np.split(np.concatenate(rows), np.cumsum([len(text) for text in texts])[:-1])
-
-    def head_outputs(self, texts: Sequence[Ids]) -> Floats:
-        """As the base class."""
-        ids, seq_ids = _concatenated(texts)
-        context = self._cleared(len(ids))
-        self._compute(context, ids, seq_ids)
-        return np.stack([context.embeddings_seq(seq_id) for seq_id in range(len(texts))])
+        texts = TokenBatch(
+            np.concatenate([part.texts.ids for part in parts]), np.concatenate([part.texts.lengths for part in parts])
+        )
+        if self._pooling == "rank":
+            scores = self._head_outputs(texts)
+            return np.split(scores, np.cumsum([part.n_rows for part in parts])[:-1])
+        rows = np.split(self._token_embeddings(texts), np.cumsum([len(part.texts.ids) for part in parts])[:-1])
+        return [_result(part, vectors) for part, vectors in zip(parts, rows, strict=True)]
 
     def close(self) -> None:
         """As the base class."""
@@ -114,6 +97,22 @@ class GrowingContext(BatchEncoder):
         if context is not None:
             context.close()
             self._context = None
+
+    def _token_embeddings(self, texts: TokenBatch) -> Floats:
+        """Compute the vectors of all tokens: float32, (n_tokens, n_embd_out)."""
+        seq_ids, context = _seq_ids(texts), self._cleared(len(texts.ids))
+        rows = []
+        for first in range(0, len(seq_ids), context.n_batch):
+            part = slice(first, first + context.n_batch)
+            self._compute(context, texts.ids[part], seq_ids[part])
+            rows.append(context.embeddings())
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    def _head_outputs(self, texts: TokenBatch) -> Floats:
+        """Compute the head's outputs: float32, (n_texts, n_cls_out)."""
+        context = self._cleared(len(texts.ids))
+        self._compute(context, texts.ids, _seq_ids(texts))
+        return np.stack([context.embeddings_seq(seq_id) for seq_id in range(len(texts.lengths))])
 
     def _compute(self, context: Context, ids: Ids, seq_ids: Ids) -> None:
         try:
@@ -150,24 +149,28 @@ class GrowingContext(BatchEncoder):
         return context
 
 
-def _concatenated(texts: Sequence[Ids]) -> tuple[Ids, Ids]:
-    """Return the tokens of all texts, and the sequence of each: the index of its text."""
-    lengths = [len(text) for text in texts]
-    return np.concatenate(texts), np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
+def _seq_ids(texts: TokenBatch) -> Ids:
+    """Return the sequence of each token: the index of its text."""
+    return np.repeat(np.arange(len(texts.lengths), dtype=np.int32), texts.lengths)
+
+
+def _result(part: PassTexts, rows: Floats) -> Floats:
+    """Return the results for the vectors of the tokens."""
+    return rows if part.kind == "tokens" else pooled(rows, part.texts.lengths, part.pooling, part.n_skipped)
 
 
 def context_options(
     model: Model, pooling: Kind, n_ctx: int, n_tokens: int, rope: RopeOptions, n_threads: int | None = None
 ) -> ContextOptions:
     """Options of a context for batches of ``n_tokens`` tokens, with texts of at most ``n_ctx``."""
-    n_cells = _BATCH_TOKENS
+    n_cells = BATCH_TOKENS
     while n_cells < n_tokens:
         n_cells *= 2
     # The bound is rounded up because upstream rounds batches down to a multiple of the number of sequences.
-    n_cells = max(min(n_cells, -(-n_ctx // _CELL_PAD) * _CELL_PAD), _BATCH_TOKENS)
+    n_cells = max(min(n_cells, -(-n_ctx // _CELL_PAD) * _CELL_PAD), BATCH_TOKENS)
     # A text cannot be split if its tokens attend to later ones, or the graph itself pools.
     is_split = pooling != "rank" and model.is_causal and not model.has_encoder
-    n_batch = _BATCH_TOKENS if is_split else n_cells
+    n_batch = BATCH_TOKENS if is_split else n_cells
     return ContextOptions(
         n_ctx=n_cells,
         n_batch=n_batch,

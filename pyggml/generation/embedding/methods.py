@@ -1,0 +1,443 @@
+"""The methods of LLM that embed and rerank."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml._core.hints import require_parameters, with_hints
+from pyggml.generation.batch_generation import ItemProgress
+from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, RerankRequest, Role, TokenPooling
+from pyggml.generation.embedding.iteration import EmbeddingStream
+from pyggml.generation.embedding.pairs import Document, LongDocuments
+from pyggml.generation.embedding.texts import Text
+from pyggml.generation.embedding.vectors import DType, Vectors
+from pyggml.options.embedding_profile import EmbeddingProfile, Pooling
+from pyggml.types import RankedDocument
+
+if TYPE_CHECKING:
+    from typing_extensions import TypedDict, Unpack
+
+    class TextOptions(TypedDict, total=False):
+        """Options of :meth:`EmbeddingMethods.embed_query` and :meth:`EmbeddingMethods.embed_documents`."""
+
+        dimensions: int | None
+        normalize: bool | None
+        dtype: DType
+        truncate: bool
+        max_tokens: int | None
+        parse_special: bool
+
+    class VectorOptions(TextOptions, total=False):
+        """Options of :meth:`EmbeddingMethods.embed` besides ``pooling``."""
+
+        prompt_name: str | None
+
+    class EmbedOptions(VectorOptions, total=False):
+        """Options of :meth:`EmbeddingMethods.embed`."""
+
+        pooling: Pooling | TokenPooling | None
+
+
+T = TypeVar("T")
+#: Texts in a chunk of :meth:`EmbeddingMethods.embed_iter`.
+CHUNK_SIZE = 1024
+
+
+class EmbeddingMethods:
+    """The methods of :class:`pyggml.LLM` that embed and rerank."""
+
+    _embedder: Embedder
+
+    if TYPE_CHECKING:
+
+        @overload
+        def embed(
+            self, texts: str | Iterable[Text], *, pooling: Pooling | None = None, **options: Unpack[VectorOptions]
+        ) -> Vectors: ...
+
+        @overload
+        def embed(  # type: ignore[overload-overlap]
+            self, texts: str, *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+        ) -> Vectors: ...
+
+        @overload
+        def embed(
+            self, texts: Iterable[Text], *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+        ) -> list[Vectors]: ...
+
+    @with_hints("embedding")
+    def embed(
+        self,
+        texts: str | Iterable[Text],
+        *,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        dtype: DType = "float32",
+        pooling: Pooling | TokenPooling | None = None,
+        truncate: bool = False,
+        max_tokens: int | None = None,
+        parse_special: bool = True,
+    ) -> Vectors | list[Vectors]:
+        """Embed texts, in a separate context, so that generation continues meanwhile.
+
+        Concurrent calls share forward passes. A call with few texts waits for one pass at most, whatever others embed.
+        A text's vector does not depend on other texts; with pyggml's kernels, to the bit.
+
+        Args:
+            texts: one text or an iterable of texts: str (encoded with ``add_special``) or token ids.
+            prompt_name: name of the prompt to put before each text: one of ``llm.embedding_profile.prompts``. None: the
+                model's default prompt, or none.
+            dimensions: return only the first dimensions, for models that are trained for it (Matryoshka).
+            normalize: True: scale each vector to length 1, so that dot products are cosines. None: as the model's file
+                says, or False.
+            dtype: "float32"; "float16"; "int8": each vector scaled so that its largest number is 127; "binary": a bit
+                for each dimension, 1 for positive numbers, eight in a uint8, the first in the highest bit.
+            pooling: how to combine the embeddings of a text's tokens: "mean", "cls" (the first), "last", "max",
+                "mean_sqrt_len" or "weighted_mean"; "none": return those of all tokens. None: as the model's file says,
+                or "mean".
+            truncate: cut off the end of a text that is too long, before the special tokens that follow it; otherwise it
+                is refused.
+            max_tokens: length of the longest text in tokens, special ones included. None: as the model's file says, or
+                ``n_ctx``.
+            parse_special: as for :meth:`LLM.generate`.
+
+        Returns:
+            An array of ``dtype``, (n_texts, n_dimensions), in the order of ``texts``; for a single str,
+            (n_dimensions,). With ``pooling="none"``, and for models that embed tokens, a list of arrays, (n_tokens,
+            n_dimensions); for a single str, one of them. "binary": uint8, with an eighth of the columns.
+
+        Raises:
+            EmptyPromptError: a text has no tokens.
+            ContextOverflowError: a text is longer than ``max_tokens``, without ``truncate``; names its index and both
+                lengths.
+            InvalidParameterError: an argument is invalid, or a token id is outside the vocabulary.
+            UnsupportedArchitectureError: the model has an encoder and a decoder.
+            OutOfMemoryError: the context does not fit.
+            ClosedError: the model was closed.
+        """
+        return self._embedder.embed(
+            texts,
+            prompt_name=prompt_name,
+            dimensions=dimensions,
+            normalize=normalize,
+            dtype=dtype,
+            pooling=pooling,
+            truncate=truncate,
+            max_tokens=max_tokens,
+            parse_special=parse_special,
+        )
+
+    if TYPE_CHECKING:
+
+        @overload
+        async def aembed(
+            self, texts: str | Iterable[Text], *, pooling: Pooling | None = None, **options: Unpack[VectorOptions]
+        ) -> Vectors: ...
+
+        @overload
+        async def aembed(  # type: ignore[overload-overlap]
+            self, texts: str, *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+        ) -> Vectors: ...
+
+        @overload
+        async def aembed(
+            self, texts: Iterable[Text], *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+        ) -> list[Vectors]: ...
+
+    @with_hints("embedding")
+    async def aembed(
+        self,
+        texts: str | Iterable[Text],
+        *,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        dtype: DType = "float32",
+        pooling: Pooling | TokenPooling | None = None,
+        truncate: bool = False,
+        max_tokens: int | None = None,
+        parse_special: bool = True,
+    ) -> Vectors | list[Vectors]:
+        """As :meth:`embed`, for coroutines. Cancelling the task gives up the texts that are in no pass yet."""
+        return await self._embedder.aembed(
+            texts,
+            prompt_name=prompt_name,
+            dimensions=dimensions,
+            normalize=normalize,
+            dtype=dtype,
+            pooling=pooling,
+            truncate=truncate,
+            max_tokens=max_tokens,
+            parse_special=parse_special,
+        )
+
+    def embed_query(self, texts: str | Iterable[str], **options: Unpack[TextOptions]) -> Vectors:
+        """Embed queries, with the model's prompt for queries.
+
+        It is the prompt named "query"; without one, this is :meth:`embed`.
+
+        Args:
+            texts: one query or an iterable of them.
+            **options: as for :meth:`embed`.
+        """
+        _require_options(options)
+        return self._embedder.embed(texts, role="query", **options)  # type: ignore[return-value]
+
+    async def aembed_query(self, texts: str | Iterable[str], **options: Unpack[TextOptions]) -> Vectors:
+        """As :meth:`embed_query`, for coroutines."""
+        _require_options(options)
+        return await self._embedder.aembed(texts, role="query", **options)  # type: ignore[return-value]
+
+    def embed_documents(self, texts: str | Iterable[str], **options: Unpack[TextOptions]) -> Vectors:
+        """Embed documents, with the model's prompt for documents.
+
+        It is the prompt named "document", "passage" or "corpus"; without one, this is :meth:`embed`.
+
+        Args:
+            texts: one document or an iterable of them.
+            **options: as for :meth:`embed`.
+        """
+        _require_options(options)
+        return self._embedder.embed(texts, role="document", **options)  # type: ignore[return-value]
+
+    async def aembed_documents(self, texts: str | Iterable[str], **options: Unpack[TextOptions]) -> Vectors:
+        """As :meth:`embed_documents`, for coroutines."""
+        _require_options(options)
+        return await self._embedder.aembed(texts, role="document", **options)  # type: ignore[return-value]
+
+    def embedding_request(
+        self, texts: str | Iterable[Text], *, role: Role | None = None, **options: Unpack[EmbedOptions]
+    ) -> EmbeddingRequest:
+        """Tokenize and check texts, to compute their vectors later.
+
+        For programs that need the number of tokens, or vectors of several types: ``request.run()`` or ``await
+        request.arun()`` is :meth:`embed`.
+
+        Args:
+            texts: as for :meth:`embed`.
+            role: "query" or "document": as for :meth:`embed_query` and :meth:`embed_documents`.
+            **options: as for :meth:`embed`.
+
+        Raises:
+            InferError: as :meth:`embed`.
+        """
+        _require_options(options)
+        return self._embedder.prepare(texts, role=role, **options)
+
+    def rerank_request(
+        self,
+        query: str,
+        documents: Iterable[Document],
+        *,
+        normalize: bool = False,
+        top_n: int | None = None,
+        long_documents: LongDocuments = "refuse",
+    ) -> RerankRequest:
+        """Tokenize and check pairs, to compute their scores later: as :meth:`embedding_request`, for :meth:`rerank`.
+
+        Args:
+            query: as for :meth:`rerank`.
+            documents: as for :meth:`rerank`.
+            normalize: as for :meth:`rerank`.
+            top_n: as for :meth:`rerank`.
+            long_documents: as for :meth:`rerank`.
+
+        Raises:
+            InferError: as :meth:`rerank`.
+        """
+        options: dict[str, Any] = {"normalize": normalize, "top_n": top_n, "long_documents": long_documents}
+        return self._embedder.prepare_pairs(query, documents, **options)
+
+    @with_hints("embedding_stream")
+    def embed_iter(
+        self,
+        texts: Iterable[T],
+        *,
+        key: Callable[[T], str] | None = None,
+        chunk_size: int = CHUNK_SIZE,
+        progress: ItemProgress | None = None,
+        **options: Unpack[VectorOptions],
+    ) -> Generator[tuple[list[T], Vectors]]:
+        """Embed a stream of texts, of any length, with a bounded number of them in memory.
+
+        While you use a chunk, the next one is computed. An error, of a text or of the iterable, is raised after the
+        chunks before it.
+
+        Args:
+            texts: an iterable of texts, or with ``key`` of anything. It is read on the thread that iterates.
+            key: returns an item's text.
+            chunk_size: number of texts in a chunk; at most two chunks are in memory.
+            progress: called with the number of embedded texts and of all texts, which is None if ``texts`` has no
+                length. None: a bar in a notebook; False: no bar.
+            **options: as for :meth:`embed`.
+
+        Yields:
+            A list of the next items of ``texts``, and their vectors, as from :meth:`embed`.
+
+        Raises:
+            InferError: as :meth:`embed`; with several chunks, the index of a text is that within its chunk.
+        """
+        _require_options(options)
+        stream = EmbeddingStream[T](self._embedder, chunk_size=chunk_size, key=key, progress=progress, **options)
+        return stream.run(texts)
+
+    @with_hints("embedding_stream")
+    def aembed_iter(
+        self,
+        texts: Iterable[T] | AsyncIterable[T],
+        *,
+        key: Callable[[T], str] | None = None,
+        chunk_size: int = CHUNK_SIZE,
+        progress: ItemProgress | None = None,
+        **options: Unpack[VectorOptions],
+    ) -> AsyncGenerator[tuple[list[T], Vectors]]:
+        """As :meth:`embed_iter`, for coroutines; ``texts`` may also be an asynchronous iterable."""
+        _require_options(options)
+        stream = EmbeddingStream[T](self._embedder, chunk_size=chunk_size, key=key, progress=progress, **options)
+        return stream.arun(texts)
+
+    def similarity(self, a: npt.ArrayLike | list[Any], b: npt.ArrayLike | list[Any]) -> npt.NDArray[np.float32]:
+        """Compare vectors as the model's authors do; higher is more similar.
+
+        Args:
+            a: a vector, or vectors in rows, of any ``dtype`` of :meth:`embed`; token vectors for a model that embeds
+                tokens.
+            b: likewise.
+
+        Returns:
+            float32, (len(a), len(b)), without the axis of a single vector: the cosine; or the dot product, or the
+            negative Euclidean or Manhattan distance, if the model's file says so
+            (``llm.embedding_profile.similarity``). For token vectors, the sum over the tokens of ``a`` of the largest
+            dot product with a token of ``b``. Bits are compared as numbers -1 and 1.
+
+        Raises:
+            InvalidParameterError: they are not vectors, or of different width.
+        """
+        return self._embedder.similarity(a, b)
+
+    @property
+    def embedding_profile(self) -> EmbeddingProfile:
+        """Settings with which the model's authors embed: prompts, pooling, normalisation, dimensions and more."""
+        return self._embedder.profile
+
+    @property
+    def n_dimensions(self) -> int:
+        """Width of the vectors of :meth:`embed`: ``model.n_embd_out``, unless the model has layers after pooling."""
+        return self._embedder.width()
+
+    if TYPE_CHECKING:
+
+        @overload
+        def rerank(
+            self,
+            query: str,
+            documents: Iterable[Document],
+            *,
+            normalize: bool = False,
+            top_n: None = None,
+            long_documents: LongDocuments = "refuse",
+        ) -> npt.NDArray[np.float32]: ...
+
+        @overload
+        def rerank(
+            self,
+            query: str,
+            documents: Iterable[Document],
+            *,
+            normalize: bool = False,
+            top_n: int,
+            long_documents: LongDocuments = "refuse",
+        ) -> list[RankedDocument]: ...
+
+    @with_hints("reranking")
+    def rerank(
+        self,
+        query: str,
+        documents: Iterable[Document],
+        *,
+        normalize: bool = False,
+        top_n: int | None = None,
+        long_documents: LongDocuments = "refuse",
+    ) -> npt.NDArray[np.float32] | list[RankedDocument]:
+        """Score how well each document answers a query, using the model's classifier head; higher is better.
+
+        Each pair is formatted by the model's "rerank" template. Without one, it is ``BOS query EOS SEP document EOS``,
+        with only those special tokens that the vocabulary adds to texts. Special tokens within query or documents are
+        plain text, as in a chat. Concurrent calls share passes, as for :meth:`embed`.
+
+        Args:
+            query: the question.
+            documents: the texts to score, or mappings with a text under "text".
+            normalize: return the sigmoid of each score, 0 to 1; for heads with one output.
+            top_n: return this many documents, the best first, instead of the scores of all.
+            long_documents: how to score a document that is too long with the query: "refuse": raise an error;
+                "truncate": by its beginning; "windows": by the best of overlapping parts.
+
+        Returns:
+            float32, (n_documents,), in the order of ``documents``: the head's first output. With ``top_n``, the best
+            documents with their index and score, sorted.
+
+        Raises:
+            InvalidParameterError: the model has no classifier head, or an argument is invalid.
+            InferError: as :meth:`embed`; the length limit applies to query and document together.
+        """
+        return self._embedder.rerank(query, documents, normalize=normalize, top_n=top_n, long_documents=long_documents)
+
+    if TYPE_CHECKING:
+
+        @overload
+        async def arerank(
+            self,
+            query: str,
+            documents: Iterable[Document],
+            *,
+            normalize: bool = False,
+            top_n: None = None,
+            long_documents: LongDocuments = "refuse",
+        ) -> npt.NDArray[np.float32]: ...
+
+        @overload
+        async def arerank(
+            self,
+            query: str,
+            documents: Iterable[Document],
+            *,
+            normalize: bool = False,
+            top_n: int,
+            long_documents: LongDocuments = "refuse",
+        ) -> list[RankedDocument]: ...
+
+    @with_hints("reranking")
+    async def arerank(
+        self,
+        query: str,
+        documents: Iterable[Document],
+        *,
+        normalize: bool = False,
+        top_n: int | None = None,
+        long_documents: LongDocuments = "refuse",
+    ) -> npt.NDArray[np.float32] | list[RankedDocument]:
+        """As :meth:`rerank`, for coroutines. Cancelling the task gives up the pairs that are in no pass yet."""
+        return await self._embedder.arerank(
+            query, documents, normalize=normalize, top_n=top_n, long_documents=long_documents
+        )
+
+    @with_hints("reranking")
+    def rerank_ids(self, query: str, documents: Iterable[Document]) -> list[list[int]]:
+        """The token ids that :meth:`rerank` reads for each document, in their order. Errors as :meth:`rerank`.
+
+        Args:
+            query: as for :meth:`rerank`.
+            documents: as for :meth:`rerank`.
+        """
+        return self._embedder.pairs(query, documents)
+
+
+def _require_options(given: Iterable[str]) -> None:
+    """Reject options that :meth:`EmbeddingMethods.embed` does not have."""
+    require_parameters(given, EmbeddingMethods.embed, "embedding")

@@ -1,0 +1,187 @@
+"""Queue of texts from all callers, which one thread computes in shared forward passes.
+
+The thread runs while there is work. Before each pass it packs texts of all waiting jobs
+(:mod:`~pyggml.generation.embedding.pass_packing`), so that a job which arrives during a pass is in the next one. Locks:
+the queue's is held for moments only, since event loops take it; the one for computing during a pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pyggml._core.locks import NonReentrantLock
+from pyggml.errors import ClosedError, InvalidParameterError, OutOfMemoryError
+from pyggml.generation.embedding.encoder import BATCH_TOKENS, BatchEncoder
+from pyggml.generation.embedding.job import Job, Part
+from pyggml.generation.embedding.pass_packing import pack
+
+
+class PassQueue:
+    """Computes jobs in shared passes. Any thread may call its methods.
+
+    Attributes:
+        n_passes: number of passes that have begun.
+    """
+
+    def __init__(self, token_encoder: BatchEncoder, head_encoder: BatchEncoder) -> None:
+        """Compute vectors with one encoder and scores with the other, which it closes. Starts no thread yet."""
+        self._encoders = {"pooled": token_encoder, "tokens": token_encoder, "scores": head_encoder}
+        self._state_lock = NonReentrantLock("a method that embeds or reranks")
+        self._compute_lock = NonReentrantLock("a forward pass")
+        self._executor: ThreadPoolExecutor | None = None
+        self._is_running = self._is_closed = False
+        self._waiting: dict[Job, None] = {}
+        self._n_jobs = 0
+        self._thread_id: int | None = None
+        self.n_passes = 0
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; its :meth:`Job.wait` waits for the results. Does not wait.
+
+        Raises:
+            ClosedError: the model was closed, or the interpreter is shutting down.
+            EngineError: this is a forked child, and the model belongs to its parent.
+            InvalidParameterError: a finalizer that interrupts a pass calls it.
+        """
+        if threading.get_ident() == self._thread_id:
+            raise InvalidParameterError(
+                "embed() or rerank() was called within itself: a finalizer that interrupted a forward pass would wait "
+                "for its end, which cannot come. Call it in another thread"
+            )
+        with self._state_lock.hold():
+            self._require_open()
+            if job.n_waiting == 0:
+                job.end()
+                return
+            job.arrival, job.turn = self._n_jobs, self.n_passes
+            self._n_jobs += 1
+            self._waiting[job] = None
+            if not self._is_running:
+                self._start()
+
+    def cancel(self, job: Job) -> None:
+        """Give up the texts of a job that are in no pass yet. Safe to call for a job that has ended."""
+        if job.has_ended:
+            return
+        with self._state_lock.hold():
+            job.is_cancelled = True
+            self._waiting.pop(job, None)
+
+    def run(self, job: Job) -> None:
+        """Compute a job, and wait for it.
+
+        Raises:
+            InferError: as :meth:`submit`, or it failed.
+        """
+        try:
+            self.submit(job)
+            job.wait()
+        finally:
+            self.cancel(job)
+
+    async def arun(self, job: Job) -> None:
+        """As :meth:`run`, for coroutines. Cancelling the task gives up texts that are in no pass yet."""
+        import asyncio  # imported late to keep "import pyggml" fast
+
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+
+        def notify() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed, and nothing waits any more
+                loop.call_soon_threadsafe(ended.set)
+
+        job.on_end = notify
+        try:
+            self.submit(job)
+            await ended.wait()
+        finally:
+            self.cancel(job)
+        job.require_success()
+
+    def close(self) -> None:
+        """Wait for the pass that is being computed, free the contexts, and end all jobs. Safe to call again."""
+        with self._state_lock.hold_reentrant():
+            self._is_closed = True
+            if self._executor is not None:
+                self._executor.shutdown(wait=False)
+        with self._compute_lock.hold_reentrant():
+            for encoder in self._encoders.values():
+                encoder.close()
+        self._end_all()
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the model was closed")
+
+    def _start(self) -> None:
+        self._executor = self._executor or ThreadPoolExecutor(1, "pyggml-embed")
+        try:
+            self._executor.submit(self._work)
+        except RuntimeError:
+            self._waiting.clear()
+            raise ClosedError("the interpreter is shutting down") from None
+        self._is_running = True
+
+    def _end_all(self) -> None:
+        with self._state_lock.hold_reentrant():
+            jobs = list(self._waiting)
+            self._waiting.clear()
+        for job in jobs:
+            job.end(ClosedError("the model was closed"))
+
+    # --- the computing thread ---------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Compute passes until no texts wait."""
+        self._thread_id = threading.get_ident()
+        while parts := self._next_pass():
+            self._compute(parts)
+
+    def _next_pass(self) -> list[Part]:
+        with self._state_lock.hold():
+            if not self._waiting or self._is_closed:
+                self._is_running = False
+                return []
+            kind = min(self._waiting, key=lambda job: (job.turn, job.n_waiting_tokens, job.arrival)).kind
+            jobs = [job for job in self._waiting if job.kind == kind]
+            parts = [job.take(n) for job, n in pack(jobs, BATCH_TOKENS, self._encoders[kind].n_texts)]
+            self.n_passes += 1
+            for job in self._waiting:
+                job.n_passes_missed += 1
+            for part in parts:
+                part.job.turn = self.n_passes
+                part.job.n_passes_missed -= 1
+                if part.job.n_waiting == 0:
+                    del self._waiting[part.job]
+            return parts
+
+    def _compute(self, parts: Sequence[Part]) -> None:
+        encoder = self._encoders[parts[0].job.kind]
+        try:
+            with self._compute_lock.hold():
+                self._require_open()
+                results = encoder.outputs([part.content for part in parts])
+            for part, rows in zip(parts, results, strict=True):
+                if not part.job.is_cancelled:
+                    part.add(rows)
+        except OutOfMemoryError as error:
+            # Another job's texts may need the memory.
+            if len(parts) > 1:
+                for part in parts:
+                    self._compute([part])
+            else:
+                self._fail(parts, error)
+        except Exception as error:
+            self._fail(parts, error)
+
+    def _fail(self, parts: Sequence[Part], error: Exception) -> None:
+        with self._state_lock.hold():
+            for part in parts:
+                self._waiting.pop(part.job, None)
+        for part in parts:
+            part.job.end(error)
