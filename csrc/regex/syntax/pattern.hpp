@@ -44,6 +44,12 @@ Pattern parse_pattern(const std::string & pattern, RegexSyntax syntax);
 
 class LanguageStore;
 
+// Of patterns without assertions: all of one, what is left of a repetition that was made n_done times, and some
+// children of a sequence.
+Language plain_pattern(LanguageStore & store, const Pattern & pattern);
+Language plain_rest(LanguageStore & store, const Pattern & repeat, uint32_t n_done);
+Language plain_sequence(LanguageStore & store, const Pattern & sequence, size_t first, size_t last);
+
 // The texts that match as a whole, or with a match anywhere.
 Language compile_pattern(LanguageStore & store, const Pattern & pattern, bool whole);
 

@@ -49,10 +49,7 @@ class PatternCompiler {
     using MonitorState                    = uint32_t;
     static constexpr MonitorState NO_PAST = 0;  // where it does not matter
 
-    Language plain(const Pattern & pattern);
-    Language plain_rest(const Pattern & repeat, uint32_t n_done);
-    Language plain_sequence(const Pattern & sequence, size_t first, size_t last);
-    void     add_monitors(const Pattern & pattern);
+    void add_monitors(const Pattern & pattern);
 
     Continuation * continuation(const Pattern & pattern, uint32_t position, Continuation * next);
     Continuation * end_continuation(Language end);
@@ -81,59 +78,6 @@ class PatternCompiler {
     Continuation *                                anything_ = nullptr;
     uint32_t                                      n_nested_ = 0;
 };
-
-// --- without assertions ---------------------------------------------------------------------------------------------
-
-Language PatternCompiler::plain(const Pattern & pattern) {
-    switch (pattern.kind) {
-    case Kind::CHARS:
-        return store_.chars(pattern.set);
-    case Kind::SEQUENCE:
-        return plain_sequence(pattern, 0, pattern.children.size());
-    case Kind::CHOICE: {
-        std::vector<Language> alternatives;
-        for (const Pattern & child : pattern.children) {
-            alternatives.push_back(plain(child));
-        }
-        return store_.any_of(std::move(alternatives));
-    }
-    default:
-        return plain_rest(pattern, 0);
-    }
-}
-
-// A repetition that was made n_done times.
-Language PatternCompiler::plain_rest(const Pattern & repeat, uint32_t n_done) {
-    return store_.repeat(plain(repeat.children[0]), repeat.least - std::min(repeat.least, n_done),
-                         repeat.most == UNBOUNDED ? UNBOUNDED : repeat.most - n_done);
-}
-
-bool is_one_char(const Pattern & pattern) {
-    return pattern.kind == Kind::CHARS && pattern.set.ranges.size() == 1 &&
-           pattern.set.ranges[0].first == pattern.set.ranges[0].second;
-}
-
-Language PatternCompiler::plain_sequence(const Pattern & sequence, size_t first, size_t last) {
-    Language result = Languages::EMPTY_TEXT;
-    while (last > first) {
-        size_t start = last;
-        while (start > first && is_one_char(sequence.children[start - 1])) {
-            start--;
-        }
-        if (start < last) {
-            std::vector<uint32_t> text;
-            for (size_t i = start; i < last; i++) {
-                text.push_back(sequence.children[i].set.ranges[0].first);
-            }
-            result = store_.concat(store_.text(text), result);
-            last   = start;
-        } else {
-            last--;
-            result = store_.concat(plain(sequence.children[last]), result);
-        }
-    }
-    return result;
-}
 
 // --- monitors -------------------------------------------------------------------------------------------------------
 
@@ -242,7 +186,8 @@ Language PatternCompiler::at(Continuation * here, MonitorState state) {
 Language PatternCompiler::compiled(Continuation * here, MonitorState state) {
     const Pattern & pattern = *here->pattern;
     if (!pattern.has_assertions && is_fixed(state) && pattern.kind != Kind::SEQUENCE) {
-        return store_.concat(pattern.kind == Kind::REPEAT ? plain_rest(pattern, here->position) : plain(pattern),
+        return store_.concat(pattern.kind == Kind::REPEAT ? plain_rest(store_, pattern, here->position)
+                                                          : plain_pattern(store_, pattern),
                              at(here->next, state));
     }
     switch (pattern.kind) {
@@ -299,7 +244,7 @@ Language PatternCompiler::at_sequence(Continuation * here, MonitorState state) {
         return position == n ? here->next : continuation(sequence, position, here->next);
     };
     if (last > first) {
-        return store_.concat(plain_sequence(sequence, first, last), at(after(last), state));
+        return store_.concat(plain_sequence(store_, sequence, first, last), at(after(last), state));
     }
     return first == n ? at(here->next, state) : at(continuation(sequence.children[first], 0, after(first + 1)), state);
 }
