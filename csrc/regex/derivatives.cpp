@@ -53,7 +53,19 @@ LanguageStore::Transition LanguageStore::derivative(Language language, uint32_t 
     if (n_nested_ > MOST_NESTED) {
         throw fail(PYG_ERR_GRAMMAR, "the language is too complex: its look-arounds are nested too deeply");
     }
-    return computed(language, code_point);
+    const uint64_t   n_cuts = n_cuts_;
+    const Transition result = computed(language, code_point);
+    if (n_cuts_ == n_cuts && is_shared(language)) {
+        remember(language, code_point, result);
+    }
+    return result;
+}
+
+// True for terms of which many others are made, so that their derivatives are worth the memory.
+bool LanguageStore::is_shared(Language language) const {
+    const Term & term = terms_[language];
+    return term.kind == Kind::UNION || term.kind == Kind::INTERSECT || term.kind == Kind::VARIABLE ||
+           (term.kind == Kind::CONCAT && terms_[term.a].nullable);
 }
 
 LanguageStore::Transition LanguageStore::computed(Language language, uint32_t code_point) {
@@ -170,14 +182,9 @@ LanguageStore::Transition LanguageStore::of_variable(const Term & term, uint32_t
         n_cuts_++;
         return {0, LAST_CODE_POINT, Languages::NOTHING};
     }
-    const Nesting    in_use(variables_[term.a].n_in_use);  // no variables are created meanwhile
-    const Language   definition = variables_[term.a].definition;
-    const uint64_t   n_cuts     = n_cuts_;
-    const Transition result     = derivative(definition, code_point);
-    if (n_cuts_ == n_cuts) {
-        remember(definition, code_point, result);
-    }
-    return result;
+    const Nesting  in_use(variables_[term.a].n_in_use);  // no variables are created meanwhile
+    const Language definition = variables_[term.a].definition;
+    return derivative(definition, code_point);
 }
 
 LanguageStore::Transition LanguageStore::transition(Language language, uint32_t code_point) {

@@ -74,7 +74,20 @@ void LanguageStore::expand(Language language, std::vector<Language> & found) {
     found.erase(std::unique(found.begin(), found.end()), found.end());
 }
 
-// Best first, by the length that a text has at least. Everything on the way to a text is not empty; if there is none,
+// An estimate of what is missing to a text: of an intersection, the sum of what its parts miss.
+uint64_t LanguageStore::effort_of(Language language) const {
+    const Term & term = terms_[language];
+    if (term.kind != Kind::INTERSECT) {
+        return term.shortest;
+    }
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < term.b; i++) {
+        sum += terms_[children_of(term)[i]].shortest;
+    }
+    return std::min<uint64_t>(sum, UNBOUNDED);
+}
+
+// Best first, by the effort that is left. Everything on the way to a text is not empty; if there is none,
 // everything that was reached is empty.
 bool LanguageStore::search_for_text(Language start) {
     struct Step {
@@ -89,7 +102,7 @@ bool LanguageStore::search_for_text(Language start) {
     const auto                             push     = [&](Language language) {
         n_queued++;
         const uint64_t newest_first = (1u << 24) - std::min<uint64_t>(n_queued, (1u << 24));
-        queue.push({uint64_t{terms_[language].shortest} << 24 | newest_first, language});
+        queue.push({effort_of(language) << 24 | newest_first, language});
     };
     push(start);
     while (!queue.empty()) {

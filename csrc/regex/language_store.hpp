@@ -138,6 +138,7 @@ class LanguageStore {
     Language           after_slowly(Language language, uint32_t code_point);
     Transition         derivative(Language language, uint32_t code_point);
     Transition         computed(Language language, uint32_t code_point);
+    bool               is_shared(Language language) const;
     Transition         of_trie(const Term & term, uint32_t code_point) const;
     Transition         of_concat(const Term & term, uint32_t code_point);
     Transition         of_list(const Term & term, uint32_t code_point);
@@ -148,6 +149,7 @@ class LanguageStore {
 
     // emptiness.cpp
     Emptiness emptiness_by_structure(Language language);
+    uint64_t  effort_of(Language language) const;
     bool      search_for_text(Language language);
     void      expand(Language language, std::vector<Language> & found);
 

@@ -11,7 +11,8 @@ namespace pyg {
 
 namespace {
 
-constexpr size_t MOST_STEPS = 400'000;
+constexpr size_t MOST_EXPANDED = 30'000;   // beginnings of texts that are listed
+constexpr size_t MOST_COUNTED  = 400'000;  // transitions of texts that are counted
 
 bool is_surrogate(uint32_t code_point) { return code_point >= 0xD800 && code_point <= 0xDFFF; }
 
@@ -95,7 +96,7 @@ std::vector<std::string> some_texts(LanguageStore & store, Language language, si
             texts.push_back(beginning.text);
             continue;
         }
-        if (step > MOST_STEPS) {
+        if (step > MOST_EXPANDED) {
             throw fail(PYG_ERR_GRAMMAR, "the language is too complex to list texts of it");
         }
         if (n_expanded[beginning.rest]++ >= n) {
@@ -140,7 +141,7 @@ bool is_finite(LanguageStore & store, Language language, size_t most_texts) {
         if (top.n_texts > most_texts) {
             return false;  // every language on the path has them, too
         }
-        if (step > MOST_STEPS) {
+        if (step > MOST_COUNTED) {
             throw fail(PYG_ERR_GRAMMAR, "the language is too complex to count its texts");
         }
         if (top.next_code_point > LAST_CODE_POINT) {
