@@ -161,6 +161,8 @@ def main() -> None:
     text = f"""// Unicode's properties and simple case folding. Written by tools/make_unicode_tables.py.
 #include "regex/syntax/unicode_tables.hpp"
 
+// clang-format off
+
 namespace pyg {{
 
 {table("UNICODE_CATEGORIES", categories)}

@@ -150,15 +150,17 @@ LanguageStore::Transition LanguageStore::of_automaton(const Term & term, uint32_
         return {after == ranges.begin() ? 0 : std::prev(after)->second + 1,
                 after == ranges.end() ? LAST_CODE_POINT : after->first - 1, Languages::NOTHING};
     }
-    CharAutomaton::State next;
-    if (!automaton.next(CharAutomaton::State{term.c} << 32 | term.b, code_point, next)) {
-        return {code_point, code_point, Languages::NOTHING};
+    const CharAutomaton::State state = CharAutomaton::State{term.c} << 32 | term.b;
+    const uint32_t             last  = std::min(automaton.last_alike(state, code_point), std::prev(after)->second);
+    CharAutomaton::State       next;
+    if (!automaton.next(state, code_point, next)) {
+        return {code_point, last, Languages::NOTHING};
     }
     Term target{Kind::AUTOMATON};
     target.a = term.a;
     target.b = static_cast<uint32_t>(next);
     target.c = static_cast<uint32_t>(next >> 32);
-    return {code_point, code_point, intern(target)};
+    return {code_point, last, intern(target)};
 }
 
 // The smallest solution: what a variable would add to its own derivative is nothing more. Derivatives that such a cut

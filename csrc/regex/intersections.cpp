@@ -25,7 +25,7 @@ Language LanguageStore::all_of(Children languages) {
     for (const Language language : languages) {
         const Term & child = terms_[language];
         if (child.kind == Kind::COMPLEMENT) {
-            if (contains(child.a)) {
+            if (includes(languages, child.a, Kind::INTERSECT)) {
                 return Languages::NOTHING;
             }
             removed.push_back(child.a);

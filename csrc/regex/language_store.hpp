@@ -128,6 +128,7 @@ class LanguageStore {
     Language optional(Language language);
     bool     split_repetition(Language language, Language & one, uint32_t & least, uint32_t & most) const;
     void     flatten(Kind kind, Children & languages) const;
+    bool     includes(const Children & languages, Language language, Kind flattened) const;
     bool     gather_union(Children & languages, CharSet & set, Children & tries, Children & complements) const;
     void     merge_repetitions(Children & languages);
     Language intersect_repetitions(Children & languages);

@@ -10,6 +10,11 @@ namespace pyg {
 
 struct Languages::Impl {
     LanguageStore store;
+
+    // NOTHING for languages that are known to be empty.
+    Language simplest(Language language) const {
+        return store.term(language).emptiness == LanguageStore::Emptiness::EMPTY ? NOTHING : language;
+    }
 };
 
 Languages::Languages() : impl_(std::make_unique<Impl>()) {}
@@ -20,22 +25,32 @@ Language Languages::chars(const CharSet & set) { return impl_->store.chars(set);
 
 Language Languages::text(const std::string & utf8) { return impl_->store.text(code_points_of(utf8)); }
 
-Language Languages::concat(Language first, Language second) { return impl_->store.concat(first, second); }
-
-Language Languages::repeat(Language one, uint32_t least, uint32_t most) {
-    return impl_->store.repeat(one, least, most);
+Language Languages::concat(Language first, Language second) {
+    return impl_->store.concat(impl_->simplest(first), impl_->simplest(second));
 }
 
-Language Languages::any_of(std::vector<Language> languages) { return impl_->store.any_of(std::move(languages)); }
+Language Languages::repeat(Language one, uint32_t least, uint32_t most) {
+    return impl_->store.repeat(impl_->simplest(one), least, most);
+}
+
+Language Languages::any_of(std::vector<Language> languages) {
+    for (Language & language : languages) {
+        language = impl_->simplest(language);
+    }
+    return impl_->store.any_of(std::move(languages));
+}
 
 Language Languages::all_of(std::vector<Language> languages) {
+    for (Language & language : languages) {
+        language = impl_->simplest(language);
+    }
     languages.push_back(ANYTHING);
     return impl_->store.all_of(std::move(languages));
 }
 
 Language Languages::without(Language from, Language removed) { return all_of({from, complement(removed)}); }
 
-Language Languages::complement(Language language) { return impl_->store.complement(language); }
+Language Languages::complement(Language language) { return impl_->store.complement(impl_->simplest(language)); }
 
 Language Languages::lengths(uint32_t least, uint32_t most) {
     return impl_->store.repeat(impl_->store.chars(CharSet::all()), least, most);
@@ -116,7 +131,7 @@ void append_utf8(std::string & text, uint32_t c) {
         return;
     }
     const int n_following = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    text += static_cast<char>((0xF00u >> n_following & 0xFF) | c >> (6 * n_following));
+    text += static_cast<char>((0xFF00u >> (n_following + 1) & 0xFF) | c >> (6 * n_following));
     for (int i = n_following - 1; i >= 0; i--) {
         text += static_cast<char>(0x80 | (c >> (6 * i) & 0x3F));
     }

@@ -32,8 +32,12 @@ class CharAutomaton {
     virtual ~CharAutomaton()    = default;
     virtual State start() const = 0;
     // False if no text continues from here with this character.
-    virtual bool            next(State state, uint32_t code_point, State & after) const = 0;
-    virtual bool            is_accepting(State state) const                             = 0;
+    virtual bool next(State state, uint32_t code_point, State & after) const = 0;
+    virtual bool is_accepting(State state) const                             = 0;
+    // The last of the characters from this one on, without a gap, that lead to the same state.
+    virtual uint32_t last_alike(State, uint32_t code_point) const { return code_point; }
+    // At most the length of the shortest text that follows; a good estimate makes searches short.
+    virtual uint32_t        shortest(State state) const { return is_accepting(state) ? 0 : 1; }
     virtual const CharSet & alphabet() const = 0;  // characters outside are never accepted
 };
 

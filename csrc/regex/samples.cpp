@@ -15,6 +15,14 @@ constexpr size_t MOST_STEPS = 400'000;
 
 bool is_surrogate(uint32_t code_point) { return code_point >= 0xD800 && code_point <= 0xDFFF; }
 
+// Letters, digits, other visible characters of ASCII, the rest.
+uint32_t rank_of(uint32_t c) {
+    return c >= 'a' && c <= 'z'                               ? 0
+           : (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ? 1
+           : c > ' ' && c <= '~'                              ? 2
+                                                              : 3;
+}
+
 // Up to n characters of low..high, letters and digits first.
 std::vector<uint32_t> examples(uint32_t low, uint32_t high, size_t n) {
     std::vector<uint32_t> found;
@@ -25,11 +33,9 @@ std::vector<uint32_t> examples(uint32_t low, uint32_t high, size_t n) {
             }
         }
     };
-    const auto is_letter = [](uint32_t c) { return c >= 'a' && c <= 'z'; };
-    const auto is_other  = [](uint32_t c) { return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
-    take('a', 'z', is_letter);
-    take('0', 'Z', is_other);
-    take('!', '~', [&](uint32_t c) { return !is_letter(c) && !is_other(c); });
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        take('!', '~', [&](uint32_t c) { return rank_of(c) == rank; });
+    }
     take(0x7F, LAST_CODE_POINT, [](uint32_t c) { return !is_surrogate(c); });
     take(0, ' ', [](uint32_t) { return true; });
     return found;
@@ -37,16 +43,38 @@ std::vector<uint32_t> examples(uint32_t low, uint32_t high, size_t n) {
 
 struct Beginning {
     size_t      shortest;  // length of a whole text, at least
-    uint64_t    order;
+    uint64_t    order;     // the newest first
     std::string text;
     size_t      length;
     Language    rest;
     bool        is_whole;
 
     bool operator<(const Beginning & other) const {
-        return shortest != other.shortest ? shortest > other.shortest : order > other.order;
+        return shortest != other.shortest ? shortest > other.shortest : order < other.order;
     }
 };
+
+struct Step {
+    uint32_t code_point;
+    Language target;
+};
+
+// Up to n characters to each language that follows; letters and digits first.
+std::vector<Step> steps_from(LanguageStore & store, Language language, size_t n) {
+    std::vector<Step> steps;
+    for (uint64_t code_point = 0; code_point <= LAST_CODE_POINT;) {
+        const auto next = store.transition(language, static_cast<uint32_t>(code_point));
+        code_point      = uint64_t{next.high} + 1;
+        if (next.target != Languages::NOTHING) {
+            for (const uint32_t example : examples(next.low, next.high, n)) {
+                steps.push_back({example, next.target});
+            }
+        }
+    }
+    std::stable_sort(steps.begin(), steps.end(),
+                     [](const Step & a, const Step & b) { return rank_of(a.code_point) < rank_of(b.code_point); });
+    return steps;
+}
 
 }  // namespace
 
@@ -76,19 +104,13 @@ std::vector<std::string> some_texts(LanguageStore & store, Language language, si
         if (store.term(beginning.rest).nullable) {
             queue.push({beginning.length, order++, beginning.text, beginning.length, Languages::NOTHING, true});
         }
-        for (uint64_t code_point = 0; code_point <= LAST_CODE_POINT;) {
-            const auto next = store.transition(beginning.rest, static_cast<uint32_t>(code_point));
-            code_point      = uint64_t{next.high} + 1;
-            if (next.target == Languages::NOTHING) {
-                continue;
-            }
-            for (const uint32_t example : examples(next.low, next.high, n)) {
-                const size_t length = beginning.length + 1;
-                std::string  text   = beginning.text;
-                append_utf8(text, example);
-                queue.push({add_lengths(store.term(next.target).shortest, static_cast<uint32_t>(length)), order++,
-                            std::move(text), length, next.target, false});
-            }
+        const std::vector<Step> steps = steps_from(store, beginning.rest, n);
+        for (auto next = steps.rbegin(); next != steps.rend(); ++next) {
+            const size_t length = beginning.length + 1;
+            std::string  text   = beginning.text;
+            append_utf8(text, next->code_point);
+            queue.push({add_lengths(store.term(next->target).shortest, static_cast<uint32_t>(length)), order++,
+                        std::move(text), length, next->target, false});
         }
     }
     return texts;

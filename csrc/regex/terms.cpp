@@ -269,11 +269,13 @@ void LanguageStore::describe(Term & term) const {
         certain_if(inner.longest != UNBOUNDED);
         break;
     }
-    case Kind::AUTOMATON:
-        term.nullable = automata_[term.a]->is_accepting(CharAutomaton::State{term.c} << 32 | term.b);
-        term.shortest = term.nullable ? 0 : 1;
+    case Kind::AUTOMATON: {
+        const CharAutomaton::State state = CharAutomaton::State{term.c} << 32 | term.b;
+        term.nullable                    = automata_[term.a]->is_accepting(state);
+        term.shortest                    = automata_[term.a]->shortest(state);
         certain_if(true);  // states that no text continues from are not entered
         break;
+    }
     case Kind::VARIABLE:
         term.nullable = term.b;
         term.depth    = 2;

@@ -54,6 +54,14 @@ void LanguageStore::flatten(Kind kind, Children & languages) const {
     languages.swap(kept);
 }
 
+// True if a language, or all children of a union or intersection that was flattened, are among sorted ones.
+bool LanguageStore::includes(const Children & languages, Language language, Kind flattened) const {
+    const Term & term = terms_[language];
+    return term.kind == flattened
+               ? std::includes(languages.begin(), languages.end(), children_of(term), children_of(term) + term.b)
+               : has(languages, language);
+}
+
 // Take sets, tries and complements out of the languages of a union. False if the union is ANYTHING.
 bool LanguageStore::gather_union(Children & languages, CharSet & set, Children & tries, Children & complements) const {
     std::vector<std::pair<uint32_t, uint32_t>> ranges;
@@ -70,7 +78,7 @@ bool LanguageStore::gather_union(Children & languages, CharSet & set, Children &
             tries.push_back(language);
             break;
         case Kind::COMPLEMENT:
-            if (has(languages, child.a)) {
+            if (includes(languages, child.a, Kind::UNION)) {
                 return false;
             }
             complements.push_back(child.a);

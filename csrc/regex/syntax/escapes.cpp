@@ -35,14 +35,17 @@ Pattern PatternParser::escape() {
     case 'B':
         return Pattern::word_boundary(word_chars(), c == 'B');
     case 'A':
-        return Pattern::assertion(Pattern::Kind::START);
     case 'Z':
-        return Pattern::assertion(Pattern::Kind::END);
+        if (is_python()) {
+            return Pattern::assertion(c == 'A' ? Pattern::Kind::START : Pattern::Kind::END);
+        }
+        break;
     default:
-        refuse_back_reference(c, start);
-        const uint32_t code_point = char_escape(c, false);
-        return one_of(CharSet::of({{code_point, code_point}}));
+        break;
     }
+    refuse_back_reference(c, start);
+    const uint32_t code_point = char_escape(c, false);
+    return one_of(CharSet::of({{code_point, code_point}}));
 }
 
 void PatternParser::refuse_back_reference(char32_t c, size_t start) {

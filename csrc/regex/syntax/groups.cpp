@@ -1,7 +1,20 @@
 // Parser of regular expressions: groups, look-arounds and flags.
 #include "regex/syntax/pattern_parser.hpp"
 
+#include <algorithm>
+
 namespace pyg {
+
+namespace {
+
+// True if it depends on the text that follows it.
+bool looks_ahead(const Pattern & pattern) {
+    return pattern.kind == Pattern::Kind::LOOK_AHEAD || pattern.kind == Pattern::Kind::END ||
+           pattern.kind == Pattern::Kind::WORD_BOUNDARY ||
+           std::any_of(pattern.children.begin(), pattern.children.end(), looks_ahead);
+}
+
+}  // namespace
 
 // After "(".
 Pattern PatternParser::group() {
@@ -61,7 +74,11 @@ Pattern PatternParser::group_contents(size_t start) {
 }
 
 Pattern PatternParser::look(Pattern::Kind kind, bool negative, size_t start) {
-    return Pattern::look(kind, group_contents(start), negative);
+    Pattern inner = group_contents(start);
+    if (kind == Pattern::Kind::LOOK_BEHIND && looks_ahead(inner)) {
+        fail_at(start, "look-aheads, $ and word boundaries inside a look-behind are not supported");
+    }
+    return Pattern::look(kind, std::move(inner), negative);
 }
 
 void PatternParser::group_name(char end, size_t start) {
@@ -75,8 +92,7 @@ void PatternParser::group_name(char end, size_t start) {
     position_++;
 }
 
-// (?i), for the rest of the expression, or (?i:...). ECMAScript knows only the second; the first is understood at the
-// start, where expressions written for other engines have it.
+// (?i), for the rest of the expression, or (?i:...). ECMAScript has only the second.
 bool PatternParser::flags_group(size_t start, Pattern & result) {
     Flags flags = flags_;
     bool  value = true;
@@ -116,6 +132,9 @@ bool PatternParser::flags_group(size_t start, Pattern & result) {
     }
     if (!skip(")")) {
         return false;
+    }
+    if (!is_python()) {
+        fail_at(start, "ECMAScript has no flags for the whole expression; write (?i:...)");
     }
     if (start != 0) {
         fail_at(start, "flags for the whole expression must be at its start");
