@@ -151,7 +151,8 @@ class Expansion {
             result = certain(term, false, result);
         }
         for (const Literal literal : plain) {
-            result = uncertain(terms_.term(literal), false, std::move(result));
+            const Term term = terms_.term(literal);  // terms may move
+            result          = uncertain(term, false, std::move(result));
         }
         for (const Literal literal : others) {
             if (literal == NEVER) {
