@@ -21,6 +21,10 @@ struct SchemaOptions {
     // Texts have the formats that regex/formats.hpp knows; else `format` is an annotation.
     bool assert_formats = true;
 
+    // The result may say that a member without a fixed name is required (FreeMembers::required), as the negation of
+    // `additionalProperties: false` does; else such schemas are refused.
+    bool requires_free_members = false;
+
     // Integers are spelled without a fraction: 2, not 2.0, where only integers are allowed.
     bool plain_integers = false;
 };

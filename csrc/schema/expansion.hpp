@@ -151,7 +151,8 @@ class Expansion {
             result = certain(term, false, result);
         }
         for (const Literal literal : plain) {
-            result = uncertain(terms_.term(literal), false, std::move(result));
+            const Term term = terms_.term(literal);  // terms may move
+            result          = uncertain(term, false, std::move(result));
         }
         for (const Literal literal : others) {
             if (literal == NEVER) {
@@ -259,33 +260,50 @@ class Expansion {
         if (schema.has_values) {
             append(result, of_other_values(schema));
         }
+        // What violates one of the others satisfies the keywords before, unless that multiplies cases.
+        constexpr size_t MOST_PASSED = 4;
+        Cases            passed      = negation_is_plain(schema) ? Cases(1) : certain(term, false, Cases(1));
+        const auto       add         = [&](const Cases & violating, const char * keyword) {
+            append(result, product(passed.size() <= MOST_PASSED ? passed : Cases(1), violating, schema, keyword, false));
+        };
+        const auto add_each = [&](const Schema & each, const char * keyword) {
+            add(not_sub(term, each), keyword);
+            if (passed.size() <= MOST_PASSED && &each != schema.all_of.back()) {
+                passed = product(passed, sub(term, each, false), schema, keyword, false);
+            }
+        };
         for (const Schema * each : schema.all_of) {
-            append(result, not_sub(term, *each));
+            add_each(*each, "allOf");
         }
         if (schema.ref != nullptr) {
-            append(result, not_sub(term, *schema.ref));
+            add(not_sub(term, *schema.ref), "$ref");
         }
         if (schema.dynamic_ref != nullptr) {
-            append(result, not_sub(term, terms_.dynamic_target(term)));
+            add(not_sub(term, terms_.dynamic_target(term)), "$dynamicRef");
         }
         if (schema.has_any_of) {
-            append(result, none_of(term, schema.any_of, "anyOf"));
+            add(none_of(term, schema.any_of, "anyOf"), "anyOf");
         }
         if (schema.has_one_of) {
-            append(result, none_of(term, schema.one_of, "oneOf"));
-            append(result, several_of(term));
+            add(none_of(term, schema.one_of, "oneOf"), "oneOf");
+            add(several_of(term), "oneOf");
         }
         if (schema.negated != nullptr) {
-            append(result, sub(term, *schema.negated, false));
+            add(sub(term, *schema.negated, false), "not");
         }
         if (schema.condition != nullptr && schema.then != nullptr) {
-            append(result, product(sub(term, *schema.condition, false), not_sub(term, *schema.then), schema, "then", false));
+            add(product(sub(term, *schema.condition, false), not_sub(term, *schema.then), schema, "then", false), "then");
         }
         if (schema.condition != nullptr && schema.otherwise != nullptr) {
-            append(result, product(not_sub(term, *schema.condition), not_sub(term, *schema.otherwise), schema, "else", false));
+            add(product(not_sub(term, *schema.condition), not_sub(term, *schema.otherwise), schema, "else", false), "else");
         }
         simplify(result, false);
         return result;
+    }
+
+    static bool negation_is_plain(const Schema & schema) {
+        return schema.all_of.empty() && schema.ref == nullptr && schema.dynamic_ref == nullptr && !schema.has_any_of &&
+               !schema.has_one_of && schema.negated == nullptr && schema.condition == nullptr;
     }
 
     Cases of_values(const Schema & schema) {

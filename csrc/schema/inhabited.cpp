@@ -78,6 +78,12 @@ class Pruner {
             n_required += each.required;
             n_possible += lives_[each.value];
         }
+        for (const FreeMembers & each : shape.free) {
+            if (each.required && !lives_[each.value]) {
+                return false;
+            }
+            n_required += each.required;
+        }
         const bool has_free = std::any_of(shape.free.begin(), shape.free.end(), [&](const FreeMembers & each) { return lives_[each.value]; });
         return n_required <= shape.most && shape.least <= shape.most && (has_free || n_possible >= shape.least);
     }
@@ -88,9 +94,11 @@ class Pruner {
         shape.free.erase(std::remove_if(shape.free.begin(), shape.free.end(), is_dead), shape.free.end());
         const auto n_members  = static_cast<uint32_t>(shape.members.size());
         const auto n_required = static_cast<uint32_t>(
-            std::count_if(shape.members.begin(), shape.members.end(), [](const Member & each) { return each.required; }));
+            std::count_if(shape.members.begin(), shape.members.end(), [](const Member & each) { return each.required; }) +
+            std::count_if(shape.free.begin(), shape.free.end(), [](const FreeMembers & each) { return each.required; }));
         if (n_required == shape.most) {
-            shape.free.clear();
+            shape.free.erase(std::remove_if(shape.free.begin(), shape.free.end(), [](const FreeMembers & each) { return !each.required; }),
+                             shape.free.end());
             shape.members.erase(std::remove_if(shape.members.begin(), shape.members.end(), [](const Member & each) { return !each.required; }),
                                 shape.members.end());
         }

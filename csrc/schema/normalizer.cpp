@@ -39,6 +39,7 @@ NodeId Normalizer::node(Goal goal) {
 void Normalizer::build(NodeId id) {
     const Goal goal = goals_[id];
     Node       result;
+    schema_ = goal <= NO_VALUE ? &schemas.at(schemas.document().root()) : terms.term(terms.literals(goal)[0]).schema;
     if (goal != NO_VALUE) {
         const Scalars found = scalars.of_goal(goal);
         result.null         = found.null;

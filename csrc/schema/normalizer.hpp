@@ -24,7 +24,9 @@ class Normalizer : public Emptiness {
 
     // --- for messages, before nodes are renumbered ------------------------------------------------------------------
 
-    Goal goal_of(NodeId node) const { return goals_[node]; }
+    Goal           goal_of(NodeId node) const { return goals_[node]; }
+    const Schema * schema() const { return schema_; }  // of the node that is being built
+    std::string    place() const { return schema_->json->pointer(); }
 
     const SchemaOptions & options;
     SchemaShapes &        out;
@@ -41,6 +43,7 @@ class Normalizer : public Emptiness {
     std::vector<Goal>   goals_;    // by node
     std::vector<NodeId> node_of_;  // by goal; UINT32_MAX: none
     std::vector<Known>  is_empty_;  // by goal
+    const Schema *      schema_ = nullptr;
     int                 depth_  = 0;  // of is_surely_empty()
     Literal             scalar_ = ALWAYS;
 

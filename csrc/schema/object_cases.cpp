@@ -187,31 +187,62 @@ ObjectCase ObjectCases::of_value(const JsonValue & value) {
 
 // --- what violates a schema -----------------------------------------------------------------------------------------
 
+// Collects what violates a schema first: each case satisfies all that came before. Cases of several negations, such as
+// those of a oneOf's alternatives, then contradict each other instead of multiplying.
+class ObjectCases::Violations {
+  public:
+    Violations(ObjectCases & cases, Cases & out) : cases_(cases), out_(out) {}
+
+    // One way to violate it, and its opposite.
+    void add(const ObjectCase & violating, const ObjectCase & satisfying) {
+        if (!passed_) {
+            return;
+        }
+        if (std::optional<ObjectCase> joined = cases_.both(*passed_, violating)) {
+            out_.push_back(std::move(*joined));
+        }
+        passed_ = cases_.both(*passed_, satisfying);
+    }
+
+    const std::optional<ObjectCase> & passed() const { return passed_; }
+
+  private:
+    ObjectCases &             cases_;
+    Cases &                   out_;
+    std::optional<ObjectCase> passed_ = ObjectCase();
+};
+
 void ObjectCases::add_violations(const Term & term, Cases & cases) {
     const Schema & schema = *term.schema;
+    Violations     violations(*this, cases);
+    for (const NameId name : schema.required) {
+        violations.add(with_member(name, Presence::ABSENT), with_member(name, Presence::REQUIRED));
+    }
+    add_violations_of_members(term, violations);
+    ObjectCase few, many, not_few, not_many;
     if (schema.min_members > 0) {
-        cases.emplace_back();
-        cases.back().most = schema.min_members - 1;
+        few.most      = schema.min_members - 1;
+        not_few.least = schema.min_members;
+        violations.add(few, not_few);
     }
     if (schema.max_members != UNBOUNDED) {
-        cases.emplace_back();
-        cases.back().least = schema.max_members + 1;
+        many.least    = schema.max_members + 1;
+        not_many.most = schema.max_members;
+        violations.add(many, not_many);
     }
-    for (const NameId name : schema.required) {
-        cases.push_back(with_member(name, Presence::ABSENT));
-    }
-    add_violations_of_members(term, cases);
+    const Cases passed = violations.passed() ? Cases(1, *violations.passed()) : Cases();
     for (const auto & [name, required] : schema.dependent_required) {
         for (const NameId each : required) {
             const auto joined = both(with_member(name, Presence::REQUIRED), with_member(each, Presence::ABSENT));
             if (joined) {
-                cases.push_back(*joined);
+                append(cases, product(passed, {*joined}, schema, "dependentRequired", false));
             }
         }
     }
     for (const auto & [name, value] : schema.dependent_schemas) {
         const Cases & others = this->cases(opposite(terms_.beside(term, *value)), false);
-        append(cases, product({with_member(name, Presence::REQUIRED)}, others, schema, "dependentSchemas", false));
+        const Cases   with   = product(passed, {with_member(name, Presence::REQUIRED)}, schema, "dependentSchemas", false);
+        append(cases, product(with, others, schema, "dependentSchemas", false));
     }
     if (schema.unevaluated_properties != nullptr && terms_.below(term, *schema.unevaluated_properties) != ALWAYS) {
         throw fail(PYG_ERR_GRAMMAR, "%s/unevaluatedProperties: a grammar cannot express the negation of this",
@@ -219,32 +250,36 @@ void ObjectCases::add_violations(const Term & term, Cases & cases) {
     }
 }
 
-void ObjectCases::add_violations_of_members(const Term & term, Cases & cases) {
+void ObjectCases::add_violations_of_members(const Term & term, Violations & violations) {
     const Schema & schema = *term.schema;
-    for (const auto & [name, value] : schema.properties) {
-        const Literal literal = opposite(terms_.below(term, *value));
-        if (literal != NEVER) {
-            cases.push_back(with_member(name, Presence::REQUIRED, terms_.goal(literal)));
+    for (const bool with_values : {true, false}) {  // these tell alternatives apart
+        for (const auto & [name, value] : schema.properties) {
+            const Literal literal = terms_.below(term, *value);
+            if (literal != ALWAYS && terms_.has_values(literal) == with_values) {
+                violations.add(with_member(name, Presence::REQUIRED, terms_.goal(opposite(literal))),
+                               with_member(name, Presence::OPTIONAL, terms_.goal(literal)));
+            }
         }
     }
     const auto add_some = [&](const NameSet & names, bool is_inside, Literal literal) {
-        if (literal != NEVER) {
-            ObjectCase each;
-            each.some.push_back({&names, is_inside, literal});
-            each.least  = 1;
-            each.origin = &schema;
-            cases.push_back(std::move(each));
+        if (literal != ALWAYS) {
+            ObjectCase some, none;
+            some.some.push_back({&names, is_inside, opposite(literal)});
+            some.least  = 1;
+            some.origin = &schema;
+            none.all.push_back({&names, is_inside, literal});
+            violations.add(some, none);
         }
     };
     for (const auto & [pattern, value] : schema.patterns) {
-        add_some(names_.pattern(schema, *pattern), true, opposite(terms_.below(term, *value)));
+        add_some(names_.pattern(schema, *pattern), true, terms_.below(term, *value));
     }
     if (schema.additional != nullptr) {
-        add_some(declared(schema), false, opposite(terms_.below(term, *schema.additional)));
+        add_some(declared(schema), false, terms_.below(term, *schema.additional));
     }
     const Language names = allowed_names(term);
     if (names != Languages::ANYTHING) {
-        add_some(names_.of({}, {names}), false, ALWAYS);
+        add_some(names_.of({}, {names}), false, NEVER);
     }
 }
 
@@ -286,7 +321,7 @@ bool ObjectCases::contradict(const ObjectCase & a, const ObjectCase & b, const s
         const NamedMember & own = a.named[at - 1];
         is_common[at - 1]       = true;
         if (own.presence == Presence::REQUIRED || each.presence == Presence::REQUIRED) {
-            if (clashes(own, terms_.both(own.goal, each.goal), b) || !names_.contains(a.names, own.name)) {
+            if (clashes(own, joined_goal(own.goal, each.goal), b) || !names_.contains(a.names, own.name)) {
                 return true;
             }
         }
@@ -299,6 +334,16 @@ bool ObjectCases::contradict(const ObjectCase & a, const ObjectCase & b, const s
     return false;
 }
 
+// Both goals, without negations that the rest implies.
+Goal ObjectCases::joined_goal(Goal a, Goal b) {
+    const auto implies = [&](Goal goal, Goal other) {
+        const std::vector<Literal> & literals = terms_.literals(other);
+        return literals.size() == 1 && is_negated(literals[0]) && literals[0] != NEVER && goal != ANY_VALUE &&
+               emptiness_.is_surely_empty(terms_.with(goal, opposite(literals[0])));
+    };
+    return implies(a, b) ? a : implies(b, a) ? b : terms_.both(a, b);
+}
+
 // Merge the named members of `b` into those of `result`, a copy of `a`.
 void ObjectCases::merge_named(ObjectCase & result, const ObjectCase & b, const std::vector<uint32_t> & index) {
     for (const NamedMember & each : b.named) {
@@ -307,7 +352,7 @@ void ObjectCases::merge_named(ObjectCase & result, const ObjectCase & b, const s
             continue;
         }
         NamedMember & own = result.named[index[each.name] - 1];
-        own.goal          = terms_.both(own.goal, each.goal);
+        own.goal          = joined_goal(own.goal, each.goal);
         own.presence      = std::max(own.presence, each.presence);
     }
     uint32_t n_required = 0;

@@ -83,7 +83,10 @@ class ObjectCases : public Expansion<ObjectCase> {
     Language        allowed_names(const Term & term);
     ObjectCase      members(const Term & term, bool tracked);
     void            add_dependencies(const Term & term, bool tracked, Cases & cases);
-    void            add_violations_of_members(const Term & term, Cases & cases);
+    class Violations;
+
+    void            add_violations_of_members(const Term & term, Violations & violations);
+    Goal            joined_goal(Goal a, Goal b);
     bool            contradict(const ObjectCase & a, const ObjectCase & b, const std::vector<uint32_t> & index);
     void            merge_named(ObjectCase & result, const ObjectCase & b, const std::vector<uint32_t> & index);
     bool            is_impossible(const NamedMember & member, Goal goal);

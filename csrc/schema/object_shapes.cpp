@@ -9,10 +9,15 @@ namespace {
 
 constexpr size_t MOST_CLASSES  = 256;  // of free names
 constexpr size_t MOST_LISTED   = 64;   // names of a class that become named members
-constexpr size_t MOST_CHOSEN   = 5;    // optional members of which each combination becomes a shape
 constexpr size_t MOST_SHAPES   = 4000;
 
 struct FreeClass {
+    Language names;
+    Goal     goal;
+};
+
+// A member without a fixed name that must be there, of a class of free names.
+struct FreeRequirement {
     Language names;
     Goal     goal;
 };
@@ -21,18 +26,19 @@ class ObjectShaper {
   public:
     ObjectShaper(Normalizer & normalizer, std::vector<uint32_t> & ids) : normalizer_(normalizer), ids_(ids) {}
 
-    void add(ObjectCase value) {
+    void add(ObjectCase value, const std::vector<FreeRequirement> & required = {}) {
+        normalizer_.terms.budget.spend(value.named.size() + 1, *normalizer_.schema(), "properties");
         if (!settle(value)) {
             return;
         }
         drop_satisfied(value);
         if (value.some.empty()) {
-            add_shape(value);
+            add_shape(value, required);
             return;
         }
         const MembersRule wanted = value.some.back();
         value.some.pop_back();
-        require_one(value, wanted);
+        require_one(value, wanted, required);
     }
 
   private:
@@ -72,7 +78,7 @@ class ObjectShaper {
     }
 
     // Add the shapes in which a named or a free member is as wanted.
-    void require_one(const ObjectCase & value, const MembersRule & wanted) {
+    void require_one(const ObjectCase & value, const MembersRule & wanted, const std::vector<FreeRequirement> & required) {
         for (size_t i = 0; i < value.named.size(); i++) {
             const NamedMember & each = value.named[i];
             const Goal          goal = normalizer_.terms.with(each.goal, wanted.value);
@@ -82,56 +88,70 @@ class ObjectShaper {
             ObjectCase chosen        = value;
             chosen.named[i].goal     = goal;
             chosen.named[i].presence = Presence::REQUIRED;
-            add(std::move(chosen));
+            add(std::move(chosen), required);
         }
-        require_free(value, wanted);
+        require_free(value, wanted, required);
     }
 
-    // A free member can be required where counting members is enough: any free one is as wanted, and it is known which of
-    // the named ones are there.
-    void require_free(const ObjectCase & value, const MembersRule & wanted) {
-        const Language wanted_names = normalizer_.name_sets.language(*wanted.names);
-        bool           is_possible = false, is_certain = true;
+    void require_free(const ObjectCase & value, const MembersRule & wanted, const std::vector<FreeRequirement> & required) {
+        const Language               names = normalizer_.name_sets.language(*wanted.names);
+        std::vector<FreeRequirement> possible;
+        bool                         is_certain = true;  // every free member is as wanted
         for (const FreeClass & each : free_classes(value)) {
-            const Language inside  = languages().all_of({each.names, wanted_names});
-            const Language outside = languages().without(each.names, wanted_names);
-            const Language meeting = wanted.is_inside ? inside : outside;
-            const Language rest    = wanted.is_inside ? outside : inside;
-            const Goal     goal    = normalizer_.terms.with(each.goal, wanted.value);
-            const bool     meets   = !normalizer_.is_surely_empty(goal) && !languages().is_empty(meeting);
-            is_possible            = is_possible || meets;
-            is_certain             = is_certain && meets && goal == each.goal && languages().is_empty(rest);
-        }
-        if (!is_possible) {
-            return;
-        }
-        std::vector<size_t> undecided;
-        for (size_t i = 0; i < value.named.size(); i++) {
-            if (value.named[i].presence == Presence::OPTIONAL) {
-                undecided.push_back(i);
+            const FreeRequirement found = restricted({each.names, each.goal}, wanted, names);
+            const Language        rest  = languages().without(each.names, found.names);
+            is_certain = is_certain && found.goal == each.goal && languages().is_empty(rest);
+            if (is_possible(found)) {
+                possible.push_back(found);
             }
         }
-        if (!is_certain || undecided.size() > MOST_CHOSEN) {
+        const bool has_optional = std::any_of(value.named.begin(), value.named.end(),
+                                              [](const NamedMember & each) { return each.presence == Presence::OPTIONAL; });
+        if (possible.empty()) {
+            return;
+        }
+        if (is_certain && !has_optional && required.empty()) {
+            add_counted(value);
+            return;
+        }
+        if (!normalizer_.options.requires_free_members) {
             throw fail(PYG_ERR_GRAMMAR, "%s: too many combinations: a grammar cannot express that some other member violates this",
                        value.origin->json->pointer().c_str());
         }
-        for (size_t chosen = 0; chosen < (size_t{1} << undecided.size()); chosen++) {
-            ObjectCase each       = value;
-            uint32_t   n_required = 0;
-            for (size_t i = 0; i < undecided.size(); i++) {
-                NamedMember & member = each.named[undecided[i]];
-                const bool    is_in  = (chosen >> i & 1) != 0;
-                member.presence      = is_in ? Presence::REQUIRED : Presence::ABSENT;
-                member.goal          = is_in ? member.goal : NO_VALUE;
-            }
-            for (const NamedMember & member : each.named) {
-                n_required += member.presence == Presence::REQUIRED;
-            }
-            each.least = std::max(each.least, n_required + 1);
-            if (each.least <= each.most) {
-                add(std::move(each));
+        for (const FreeRequirement & each : possible) {
+            add_with(value, required, required.size(), each);
+        }
+        for (size_t i = 0; i < required.size(); i++) {  // one member may do both
+            const FreeRequirement joined = restricted(required[i], wanted, names);
+            if (is_possible(joined)) {
+                add_with(value, required, i, joined);
             }
         }
+    }
+
+    // A free member can be required by the number of members where all others are certain.
+    void add_counted(ObjectCase value) {
+        const auto n_required = static_cast<uint32_t>(std::count_if(
+            value.named.begin(), value.named.end(), [](const NamedMember & each) { return each.presence == Presence::REQUIRED; }));
+        value.least = std::max(value.least, n_required + 1);
+        if (value.least <= value.most) {
+            add(std::move(value));
+        }
+    }
+
+    void add_with(const ObjectCase & value, std::vector<FreeRequirement> required, size_t position, const FreeRequirement & one) {
+        required.resize(std::max(required.size(), position + 1));
+        required[position] = one;
+        add(value, required);
+    }
+
+    FreeRequirement restricted(const FreeRequirement & from, const MembersRule & wanted, Language names) {
+        return {wanted.is_inside ? languages().all_of({from.names, names}) : languages().without(from.names, names),
+                normalizer_.terms.with(from.goal, wanted.value)};
+    }
+
+    bool is_possible(const FreeRequirement & each) {
+        return !normalizer_.is_surely_empty(each.goal) && !languages().is_empty(each.names);
     }
 
     // --- free names -------------------------------------------------------------------------------------------------
@@ -208,9 +228,21 @@ class ObjectShaper {
         }
     }
 
+    // A class of free names, without the names of one that is required if they have the same values.
+    void add_free(ObjectShape & shape, const FreeClass & each, const std::vector<FreeRequirement> & required) {
+        Language names = each.names;
+        if (required.size() == 1 && required[0].goal == each.goal) {
+            names = languages().without(names, required[0].names);
+            if (languages().is_empty(names)) {
+                return;
+            }
+        }
+        shape.free.push_back({names, normalizer_.node(each.goal), false});
+    }
+
     // --- shapes -----------------------------------------------------------------------------------------------------
 
-    void add_shape(const ObjectCase & value) {
+    void add_shape(const ObjectCase & value, const std::vector<FreeRequirement> & required) {
         ObjectShape shape;
         for (const NamedMember & each : value.named) {
             if (each.presence != Presence::ABSENT) {
@@ -218,21 +250,23 @@ class ObjectShaper {
                                          each.presence == Presence::REQUIRED});
             }
         }
-        const bool counts = value.least > shape.members.size();
+        const bool may_be_finite = value.names != Languages::ANYTHING || value.least > shape.members.size();
         for (const FreeClass & each : value.most == 0 ? std::vector<FreeClass>() : free_classes(value)) {
-            const bool may_be_finite = value.names != Languages::ANYTHING || counts;
-            if (may_be_finite && languages().is_finite(each.names, MOST_LISTED)) {
+            if (may_be_finite && required.empty() && languages().is_finite(each.names, MOST_LISTED)) {
                 for (const std::string & name : languages().some_texts(each.names, MOST_LISTED)) {
                     shape.members.push_back({name, normalizer_.node(each.goal), false});
                 }
                 continue;
             }
-            shape.free.push_back({each.names, normalizer_.node(each.goal)});
+            add_free(shape, each, required);
+        }
+        for (const FreeRequirement & each : required) {
+            shape.free.push_back({each.names, normalizer_.node(each.goal), true});
         }
         shape.least = value.least;
         shape.most  = value.most;
         if (ids_.size() >= MOST_SHAPES) {
-            throw fail(PYG_ERR_GRAMMAR, "#: too many combinations");
+            throw fail(PYG_ERR_GRAMMAR, "%s: too many combinations", normalizer_.place().c_str());
         }
         ids_.push_back(static_cast<uint32_t>(normalizer_.out.objects.size()));
         normalizer_.out.objects.push_back(std::move(shape));

@@ -134,7 +134,7 @@ const Scalars & ScalarSets::of(Literal literal) {
 Scalars ScalarSets::of_schema(const Term & given) {
     const Term     term   = given;  // terms may move
     const Schema & schema = *term.schema;
-    Scalars        result = of_types(schema.types);
+    Scalars        result = of_types(schema);
     if (schema.has_values) {
         result = both(result, of_values(schema));
     }
@@ -194,8 +194,9 @@ Scalars ScalarSets::exactly_one(const Term & term) {
     return both(some, without(several));
 }
 
-Scalars ScalarSets::of_types(uint8_t types) {
-    Scalars result;
+Scalars ScalarSets::of_types(const Schema & schema) {
+    const uint8_t types = schema.types;
+    Scalars       result;
     result.null = (types & TYPE_NULL) != 0;
     result.yes = result.no = (types & TYPE_BOOLEAN) != 0;
     if ((types & TYPE_STRING) != 0) {
@@ -205,8 +206,9 @@ Scalars ScalarSets::of_types(uint8_t types) {
         result.number    = plain_;
         result.exponents = Exponents::ALL;
     } else if ((types & TYPE_INTEGER) != 0) {
-        result.number    = integers_;
-        result.exponents = Exponents::SOME;
+        const bool is_spelled = schema.draft == Draft::DRAFT_4;  // there, 2.0 and 1e3 are no integers
+        result.number         = is_spelled ? spelled_integers_ : integers_;
+        result.exponents      = is_spelled ? Exponents::NONE : Exponents::SOME;
     }
     return result;
 }

@@ -49,7 +49,7 @@ class ScalarSets {
     std::map<std::pair<std::string, int>, Language> bounds_;  // (number, kind of bound) -> language
 
     Scalars  of_schema(const Term & term);
-    Scalars  of_types(uint8_t types);
+    Scalars  of_types(const Schema & schema);
     Scalars  of_values(const Schema & schema);
     Scalars  exactly_one(const Term & term);
     Language strings(const Schema & schema);

@@ -33,11 +33,13 @@ struct Member {
 struct FreeMembers {
     Language names;
     NodeId   value;
+    bool     required = false;  // at least one member is of this class; see SchemaOptions::requires_free_members
 };
 
 struct ObjectShape {
     std::vector<Member>      members;  // in the schema's order; names are distinct
-    std::vector<FreeMembers> free;     // the names are disjoint from each other's and from those of `members`
+    std::vector<FreeMembers> free;     // the names are disjoint from those of `members`, and from each other's unless one
+                                       // of the two classes is required: a member then counts for one of them
     uint32_t                 least = 0;  // number of members, named and free
     uint32_t                 most  = UNBOUNDED;
 };

@@ -65,6 +65,9 @@ class Terms {
     const Term & term(Literal literal) const { return terms_[literal / 2]; }
     std::string  place(Literal literal) const { return literal <= NEVER ? "#" : term(literal).schema->json->pointer(); }
 
+    // True for a literal that lists values, or refuses them.
+    bool has_values(Literal literal) const { return literal > NEVER && term(literal).schema->has_values; }
+
     // --- goals ------------------------------------------------------------------------------------------------------
 
     Goal                         goal(Literal literal);

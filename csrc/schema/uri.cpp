@@ -1,5 +1,6 @@
 #include "schema/uri.hpp"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <vector>

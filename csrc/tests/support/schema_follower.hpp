@@ -7,6 +7,7 @@
 #include "regex/numbers.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <set>
 #include <string>
 #include <vector>
@@ -74,17 +75,42 @@ class SchemaFollower {
                 return false;
             }
         }
+        std::vector<std::vector<bool>> fits;  // of each free member: the classes that it may be of
         for (size_t i = 0; i < value.items.size(); i++) {
-            const bool is_named = std::any_of(shape.members.begin(), shape.members.end(),
-                                              [&](const Member & each) { return each.name == value.names[i]; });
-            const bool is_free  = std::any_of(shape.free.begin(), shape.free.end(), [&](const FreeMembers & each) {
-                return shapes_.languages.contains(each.names, value.names[i]) && allows(each.value, value.items[i]);
-            });
-            if (!is_named && !is_free) {
+            if (std::any_of(shape.members.begin(), shape.members.end(), [&](const Member & each) { return each.name == value.names[i]; })) {
+                continue;
+            }
+            fits.emplace_back();
+            for (const FreeMembers & each : shape.free) {
+                fits.back().push_back(shapes_.languages.contains(each.names, value.names[i]) && allows(each.value, value.items[i]));
+            }
+            if (std::find(fits.back().begin(), fits.back().end(), true) == fits.back().end()) {
                 return false;
             }
         }
-        return true;
+        return can_fill(shape, fits, 0);
+    }
+
+    // True if each required class from `next` on can have a member of its own, and the others a class that is left.
+    static bool can_fill(const ObjectShape & shape, std::vector<std::vector<bool>> & fits, size_t next) {
+        if (next == shape.free.size()) {
+            return true;
+        }
+        if (!shape.free[next].required) {
+            return can_fill(shape, fits, next + 1);
+        }
+        for (std::vector<bool> & member : fits) {
+            if (member[next]) {
+                std::vector<bool> taken(member.size());
+                taken.swap(member);
+                const bool found = can_fill(shape, fits, next + 1);
+                taken.swap(member);
+                if (found) {
+                    return true;
+                }
+            }
+        }
+        return false;
     }
 
     bool allows(const ArrayShape & shape, const JsonValue & value) {
