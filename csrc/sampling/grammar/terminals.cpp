@@ -88,10 +88,12 @@ class Splitter {
                 terminal.any_order = true;
             } else if (read_word("extra-members")) {
                 options.known_members_only = false;
+            } else if (read_word("any-spelling")) {
+                terminal.any_spelling = true;
             } else if (read_word("unknown-keywords")) {
                 options.refuse_misspelled = false;
             } else {
-                throw failure("%json has the options any-order, extra-members and unknown-keywords");
+                throw failure("%json has the options any-order, extra-members, any-spelling and unknown-keywords");
             }
         } while (at_ < text_.size() && text_[at_] == ',');
         if (at_ >= text_.size() || text_[at_] != ']') {

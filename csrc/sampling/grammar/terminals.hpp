@@ -2,7 +2,7 @@
 // expression. In GBNF, which they extend:
 //
 //   value ::= %json {"type": "integer"}                 values of a schema
-//   value ::= %json[any-order,extra-members] {...}      options, any of them
+//   value ::= %json[any-order,extra-members,any-spelling,unknown-keywords] {...}      options, any of them
 //   word  ::= %regex "[a-z]+"                           the expression as a JSON string, in Python's syntax
 #pragma once
 
@@ -20,6 +20,7 @@ struct GrammarTerminal {
     bool                          is_text    = false;  // a regular expression
     Language                      text       = Languages::NOTHING;
     bool                          any_order  = false;  // members come in any order, else in the schema's
+    bool any_spelling = false;  // any white space (white_space.hpp), and escapes in names
 };
 
 // A grammar without its terminals: in their places, references to tokens from FIRST_TERMINAL_TOKEN on.

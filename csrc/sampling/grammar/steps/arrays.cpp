@@ -6,7 +6,11 @@ namespace pyg {
 
 void GrammarSteps::step_array(const StackFrame & array, uint32_t code_point, StackId below, std::vector<StackId> & after) {
     StackFrame          next        = array;
-    const uint32_t white_space = white_space_after(array.b, code_point);
+    const bool     tidy         = is_tidy(array);
+    const bool     may_be_blank = !tidy || array.phase != NEXT || arrays(array.terminal, array.shape).may_end(array.a);
+    const uint32_t white_space  = !may_be_blank ? NO_WHITE_SPACE
+                                  : tidy        ? tidy_white_space_after(array.b, code_point, /*may_break =*/true)
+                                                : any_white_space_after(array.b, code_point);
     if (white_space != NO_WHITE_SPACE) {
         next.b = white_space;
         after.push_back(stacks_.push(next, below));
@@ -20,7 +24,7 @@ void GrammarSteps::step_array(const StackFrame & array, uint32_t code_point, Sta
             after.push_back(below);
         }
     } else if (code_point == ',' && array.phase == NEXT) {
-        if (may_have_item(array)) {
+        if ((!tidy || array.b == INLINE) && may_have_item(array)) {
             next.phase = AFTER_COMMA;
             next.b     = INLINE;
             after.push_back(stacks_.push(next, below));

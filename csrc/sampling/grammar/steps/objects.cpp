@@ -8,14 +8,19 @@ namespace pyg {
 
 void GrammarSteps::step_object(const StackFrame & object, uint32_t code_point, StackId below,
                                std::vector<StackId> & after) {
-    StackFrame          next        = object;
-    const uint32_t white_space = white_space_after(object.b, code_point);
+    StackFrame                  next  = object;
+    const ObjectStates::State & state = objects(object.terminal, object.shape).state(object.a);
+    const bool                  tidy  = is_tidy(object);
+    // Tidy objects have none before a comma.
+    const bool     may_be_blank = !tidy || object.phase != NEXT || state.may_end;
+    const uint32_t white_space  = !may_be_blank ? NO_WHITE_SPACE
+                                  : tidy        ? tidy_white_space_after(object.b, code_point, /*may_break =*/true)
+                                                : any_white_space_after(object.b, code_point);
     if (white_space != NO_WHITE_SPACE) {
         next.b = white_space;
         after.push_back(stacks_.push(next, below));
         return;
     }
-    const ObjectStates::State & state = objects(object.terminal, object.shape).state(object.a);
     if (!white_space_may_end(object.b)) {
         return;
     }
@@ -23,7 +28,7 @@ void GrammarSteps::step_object(const StackFrame & object, uint32_t code_point, S
         begin_key(object, below, after);
     } else if (code_point == '}' && object.phase != AFTER_COMMA && state.may_end) {
         after.push_back(below);
-    } else if (code_point == ',' && object.phase == NEXT && state.any_next) {
+    } else if (code_point == ',' && object.phase == NEXT && state.any_next && (!tidy || object.b == INLINE)) {
         next.phase = AFTER_COMMA;
         next.b     = INLINE;
         after.push_back(stacks_.push(next, below));
@@ -50,6 +55,11 @@ void GrammarSteps::begin_key(const StackFrame & object, StackId below, std::vect
     }
 }
 
+// Tidy names have no escapes but those that JSON needs.
+bool GrammarSteps::may_escape(const StackFrame & key, uint32_t code_point) const {
+    return !is_tidy(key) || code_point == '"' || code_point == '\\' || code_point < 0x20;
+}
+
 void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after) {
     ObjectStates &   states = objects(key.terminal, key.shape);
     const NameTrie & names  = states.names();
@@ -73,7 +83,8 @@ void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId
         const bool leads_on = escape.may_become([&](uint32_t low, uint32_t high) {
             const auto & children = names.node(key.b).children;
             return std::any_of(children.begin(), children.end(), [&](const auto & child) {
-                return child.first >= low && child.first <= high && states.may_continue(key.a, child.second);
+                return child.first >= low && child.first <= high && may_escape(key, child.first) &&
+                       states.may_continue(key.a, child.second);
             });
         });
         if (!leads_on) {
@@ -83,7 +94,7 @@ void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId
     }
     case JsonEscape::COMPLETE:
         next.b = names.after(key.b, decoded);
-        if (next.b == NameTrie::NONE || !states.may_continue(key.a, next.b)) {
+        if ((key.c != 0 && !may_escape(key, decoded)) || next.b == NameTrie::NONE || !states.may_continue(key.a, next.b)) {
             return;
         }
     }
@@ -132,7 +143,7 @@ StackId GrammarSteps::after_free_key(const StackFrame & key, StackId below) {
 }
 
 void GrammarSteps::step_colon(const StackFrame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after) {
-    const uint32_t white_space = white_space_after(colon.c, code_point);
+    const uint32_t white_space = is_tidy(colon) ? NO_WHITE_SPACE : any_white_space_after(colon.c, code_point);
     if (white_space != NO_WHITE_SPACE) {
         StackFrame next = colon;
         next.c     = white_space;

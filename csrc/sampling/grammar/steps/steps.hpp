@@ -51,6 +51,7 @@ class GrammarSteps {
     };
 
     const SchemaShapes & shapes(const StackFrame & frame) const { return *rules_.terminals[frame.terminal].shapes; }
+    bool                 is_tidy(const StackFrame & frame) const { return !rules_.terminals[frame.terminal].any_spelling; }
     ObjectStates &       objects(uint16_t terminal, uint32_t shape);
     ArrayStates &        arrays(uint16_t terminal, uint32_t shape);
 
@@ -69,6 +70,7 @@ class GrammarSteps {
     void begin_key(const StackFrame & object, StackId below, std::vector<StackId> & after);
     void step_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
     void step_free_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    bool may_escape(const StackFrame & key, uint32_t code_point) const;
     StackId after_free_key(const StackFrame & key, StackId below);
     void step_colon(const StackFrame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after);
 

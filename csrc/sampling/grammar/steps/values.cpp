@@ -15,7 +15,8 @@ StackId GrammarSteps::push_value(uint16_t terminal, NodeId node, StackId below) 
 }
 
 void GrammarSteps::step_value(const StackFrame & value, uint32_t code_point, StackId below, std::vector<StackId> & after) {
-    const uint32_t white_space = white_space_after(value.b, code_point);
+    const uint32_t white_space = is_tidy(value) ? tidy_white_space_after(value.b, code_point, /*may_break =*/false)
+                                                : any_white_space_after(value.b, code_point);
     if (white_space != NO_WHITE_SPACE) {
         StackFrame next = value;
         next.b     = white_space;
