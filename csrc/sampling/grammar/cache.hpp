@@ -26,8 +26,8 @@ class GrammarCache {
     std::mutex                           mutex_;
     LruCache<std::shared_ptr<Entry>, 64> entries_;
     std::atomic<uint64_t>                n_compiled_{0};
-    std::once_flag                       trie_once_;
-    std::shared_ptr<const TokenTrie>     trie_;
+    std::once_flag                       tries_once_;
+    std::shared_ptr<const VocabTries>    tries_;
 };
 
 }  // namespace pyg

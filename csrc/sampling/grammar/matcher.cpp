@@ -1,18 +1,23 @@
 #include "sampling/grammar/matcher.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 namespace {
 
 constexpr size_t MAX_AUTOMATON_BYTES = 16 << 20;
+constexpr size_t MAX_FOLLOWED_BYTES  = 32 << 20;
 
 // Special tokens match as text only in grammars that mention their text, such as those of tool calls.
-std::vector<bool> mentioned(const pyg::TokenTrie & trie, const std::string & grammar) {
-    std::vector<bool> result(static_cast<size_t>(trie.n_vocab()));
+std::vector<int32_t> mentioned(const pyg::TokenTrie & trie, const std::string & grammar) {
+    std::vector<int32_t> result;
     for (const auto & [token_id, special] : trie.entries()) {
-        result[static_cast<size_t>(token_id)] = special && grammar.find(trie.text(token_id)) != std::string::npos;
+        if (special && grammar.find(trie.text(token_id)) != std::string::npos) {
+            result.push_back(token_id);
+        }
     }
+    std::sort(result.begin(), result.end());
     return result;
 }
 
@@ -20,72 +25,123 @@ std::vector<bool> mentioned(const pyg::TokenTrie & trie, const std::string & gra
 
 namespace pyg {
 
-CompiledGrammar::CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const TokenTrie> trie,
+CompiledGrammar::CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const VocabTries> tries,
                                  const std::string & text, const std::string & root)
-    : trie_(std::move(trie)), rules_(parse_grammar(vocab, text, root)), spelled_(mentioned(*trie_, text)),
-      automaton_(fresh()) {}
+    : vocab_(vocab), tries_(std::move(tries)), text_(text), root_(root), spelled_(mentioned(tries_->tokens(), text)) {
+    start_again();
+}
 
-std::shared_ptr<GrammarAutomaton> CompiledGrammar::fresh() const {
-    return std::make_shared<GrammarAutomaton>(rules_, *trie_, spelled_);
+void CompiledGrammar::start_again() {
+    followed_   = std::make_shared<Followed>(vocab_, text_, root_);
+    automaton_  = fresh_automaton();
+    most_bytes_ = MAX_FOLLOWED_BYTES;
+}
+
+std::shared_ptr<GrammarAutomaton> CompiledGrammar::fresh_automaton() const {
+    return std::make_shared<GrammarAutomaton>(followed_->rules, followed_->steps, *tries_, spelled_);
+}
+
+size_t CompiledGrammar::n_bytes() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return followed_->steps.n_bytes() + automaton_->n_bytes();
 }
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<CompiledGrammar> grammar) : grammar_(std::move(grammar)) {
     std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    followed_  = grammar_->followed_;
     automaton_ = grammar_->automaton_;
 }
 
+// Replace what has grown too large, and follow the grammar to what others have replaced.
 GrammarAutomaton & GrammarMatcher::current() {
-    if (grammar_->automaton_->n_bytes() > MAX_AUTOMATON_BYTES) {
-        grammar_->automaton_ = grammar_->fresh();
+    CompiledGrammar & grammar = *grammar_;
+    if (grammar.followed_->steps.n_bytes() > grammar.most_bytes_) {
+        grammar.start_again();
+    } else if (grammar.automaton_->n_bytes() > MAX_AUTOMATON_BYTES) {
+        grammar.automaton_ = grammar.fresh_automaton();
     }
-    if (automaton_ != grammar_->automaton_) {
-        state_     = automaton_->moved_to(*grammar_->automaton_, state_);
-        automaton_ = grammar_->automaton_;
+    if (followed_ != grammar.followed_) {
+        followed_  = grammar.followed_;
+        automaton_ = grammar.automaton_;
+        read_again();
+        // A long text may need more than the limit: it must not be read again at every step.
+        grammar.most_bytes_ = std::max(grammar.most_bytes_, 2 * followed_->steps.n_bytes());
+    } else if (automaton_ != grammar.automaton_) {
+        const GrammarAutomaton::State now = automaton_->moved_to(*grammar.automaton_, states_.back());
+        states_.assign(states_.size(), NOT_KNOWN);
+        states_.back() = now;
+        automaton_     = grammar.automaton_;
+    }
+    if (states_.back() == NOT_KNOWN) {  // after a rollback
+        read_again();
     }
     return *automaton_;
 }
 
-std::shared_ptr<const TokenMask> GrammarMatcher::mask() {
-    std::lock_guard<std::mutex> lock(grammar_->mutex_);
-    return current().mask(state_);
+void GrammarMatcher::read_again() {
+    states_.assign(reads_.size() + 1, NOT_KNOWN);  // it may fail
+    std::vector<GrammarAutomaton::State> states = {GrammarAutomaton::START};
+    for (const Read & read : reads_) {
+        states.push_back(after(*automaton_, read, states.back()));
+    }
+    states_ = std::move(states);
 }
 
-bool GrammarMatcher::is_complete() const {
+GrammarAutomaton::State GrammarMatcher::after(GrammarAutomaton & automaton, const Read & read,
+                                              GrammarAutomaton::State state) {
+    return read.token_id == TEXT ? automaton.after_text(state, read.text) : automaton.after_token(state, read.token_id);
+}
+
+std::shared_ptr<const TokenMask> GrammarMatcher::mask() {
     std::lock_guard<std::mutex> lock(grammar_->mutex_);
-    return automaton_->is_complete(state_);
+    GrammarAutomaton &          automaton = current();
+    return automaton.mask(states_.back());
+}
+
+bool GrammarMatcher::is_complete() {
+    std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    return current().is_complete(states_.back());
 }
 
 bool GrammarMatcher::allows(int32_t token_id) {
     std::lock_guard<std::mutex> lock(grammar_->mutex_);
-    return current().after_token(state_, token_id) != GrammarAutomaton::DEAD;
+    GrammarAutomaton &          automaton = current();
+    return automaton.after_token(states_.back(), token_id) != GrammarAutomaton::DEAD;
 }
 
-bool GrammarMatcher::accept(int32_t token_id) {
-    std::lock_guard<std::mutex> lock(grammar_->mutex_);
-    return move_to(current().after_token(state_, token_id));
+bool GrammarMatcher::accept(int32_t token_id) { return advance({token_id, {}}); }
+
+bool GrammarMatcher::accept_text(const std::string & text) { return advance({TEXT, text}); }
+
+bool GrammarMatcher::advance(Read read) {
+    std::lock_guard<std::mutex>   lock(grammar_->mutex_);
+    GrammarAutomaton &            automaton = current();
+    const GrammarAutomaton::State next      = after(automaton, read, states_.back());
+    if (next == GrammarAutomaton::DEAD) {
+        return false;
+    }
+    states_.reserve(states_.size() + 1);
+    reads_.push_back(std::move(read));
+    states_.push_back(next);
+    return true;
 }
 
-bool GrammarMatcher::accept_text(const std::string & text) {
-    std::lock_guard<std::mutex> lock(grammar_->mutex_);
-    return move_to(current().after_text(state_, text));
+void GrammarMatcher::rollback(size_t n) {
+    const size_t n_left = reads_.size() - std::min(n, reads_.size());
+    reads_.resize(n_left);
+    states_.resize(n_left + 1);
 }
 
 std::string GrammarMatcher::forced_text(size_t n_max) {
     std::lock_guard<std::mutex> lock(grammar_->mutex_);
-    return current().forced_text(state_, n_max);
+    GrammarAutomaton &          automaton = current();
+    return automaton.forced_text(states_.back(), n_max);
 }
 
 bool GrammarMatcher::allows_longer(const std::string & begun) {
     std::lock_guard<std::mutex> lock(grammar_->mutex_);
-    return current().allows_longer(state_, begun);
-}
-
-bool GrammarMatcher::move_to(GrammarAutomaton::State state) {
-    if (state == GrammarAutomaton::DEAD) {
-        return false;
-    }
-    state_ = state;
-    return true;
+    GrammarAutomaton &          automaton = current();
+    return automaton.allows_longer(states_.back(), begun);
 }
 
 }  // namespace pyg

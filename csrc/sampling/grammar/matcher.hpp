@@ -5,6 +5,7 @@
 
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace pyg {
 
@@ -13,21 +14,36 @@ namespace pyg {
 class CompiledGrammar {
   public:
     // PYG_ERR_GRAMMAR
-    CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const TokenTrie> trie, const std::string & text,
+    CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const VocabTries> tries, const std::string & text,
                     const std::string & root);
 
-    const TokenTrie & trie() const { return *trie_; }
+    const TokenTrie & trie() const { return tries_->tokens(); }
+    size_t            n_bytes();
 
   private:
     friend class GrammarMatcher;
 
-    std::shared_ptr<GrammarAutomaton> fresh() const;
+    // The rules, and what following them has created: stacks, languages, states of objects and arrays.
+    struct Followed {
+        Followed(const llama_vocab * vocab, const std::string & text, const std::string & root)
+            : rules(parse_grammar(vocab, text, root)), steps(rules) {}
 
-    const std::shared_ptr<const TokenTrie> trie_;
-    const GrammarRules                     rules_;
-    const std::vector<bool>                spelled_;  // (n_vocab,) special tokens whose text the grammar mentions
-    std::mutex                             mutex_;    // guards every automaton of this grammar
-    std::shared_ptr<GrammarAutomaton>      automaton_;
+        GrammarRules rules;
+        GrammarSteps steps;
+    };
+
+    void                              start_again();
+    std::shared_ptr<GrammarAutomaton> fresh_automaton() const;
+
+    const llama_vocab * const               vocab_;
+    const std::shared_ptr<const VocabTries> tries_;
+    const std::string                       text_;
+    const std::string                       root_;
+    const std::vector<int32_t>              spelled_;  // special tokens whose text the grammar mentions
+    std::mutex                              mutex_;    // guards everything below
+    std::shared_ptr<Followed>               followed_;
+    std::shared_ptr<GrammarAutomaton>       automaton_;  // of `followed_`
+    size_t                                  most_bytes_ = 0;  // of `followed_`
 };
 
 // The position of one text in a grammar. For one thread at a time; any number of matchers share a grammar.
@@ -37,13 +53,17 @@ class GrammarMatcher {
 
     // Tokens allowed next, and whether the text may end here. Ignores tokens that end generation.
     std::shared_ptr<const TokenMask> mask();
-    bool                             is_complete() const;
+    bool                             is_complete();
 
     bool allows(int32_t token_id);
 
     // Advance. Return false and change nothing if the grammar does not allow it.
     bool accept(int32_t token_id);
     bool accept_text(const std::string & text);
+
+    // Take back the last calls of accept and accept_text that advanced.
+    void   rollback(size_t n);
+    size_t n_accepted() const { return reads_.size(); }
 
     // Text that must follow, in bytes, at most `n_max`: the longest that every continuation begins with. Empty where
     // the text may end, and where the grammar names tokens by id.
@@ -54,12 +74,25 @@ class GrammarMatcher {
     bool allows_longer(const std::string & begun);
 
   private:
-    GrammarAutomaton & current();  // with the grammar's lock held
-    bool               move_to(GrammarAutomaton::State state);
+    struct Read {
+        int32_t     token_id;  // or TEXT
+        std::string text;
+    };
+    static constexpr int32_t                 TEXT          = -1;
+    static constexpr GrammarAutomaton::State NOT_KNOWN     = UINT32_MAX;
 
-    std::shared_ptr<CompiledGrammar>  grammar_;
-    std::shared_ptr<GrammarAutomaton> automaton_;
-    GrammarAutomaton::State           state_ = GrammarAutomaton::START;
+    GrammarAutomaton & current();  // with the grammar's lock held
+    void               read_again();
+    bool               advance(Read read);
+
+    static GrammarAutomaton::State after(GrammarAutomaton & automaton, const Read & read,
+                                         GrammarAutomaton::State state);
+
+    std::shared_ptr<CompiledGrammar>           grammar_;
+    std::shared_ptr<CompiledGrammar::Followed> followed_;
+    std::shared_ptr<GrammarAutomaton>          automaton_;
+    std::vector<Read>                          reads_;
+    std::vector<GrammarAutomaton::State>       states_ = {GrammarAutomaton::START};  // before each read, and now
 };
 
 }  // namespace pyg

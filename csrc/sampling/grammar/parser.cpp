@@ -230,59 +230,34 @@ llama_grammar_parser parsed_grammar(const llama_vocab * vocab, const std::string
 
 // --- conversion ------------------------------------------------------------------------------------------------
 
-constexpr uint32_t LAST_CODE_POINT = 0x10FFFF;
-
 using Ranges = std::vector<std::pair<uint32_t, uint32_t>>;
-
-Ranges joined(Ranges ranges) {
-    std::sort(ranges.begin(), ranges.end());
-    Ranges result;
-    for (const auto & [low, high] : ranges) {
-        if (low > high) {
-            continue;
-        }
-        if (!result.empty() && low <= result.back().second + 1) {
-            result.back().second = std::max(result.back().second, high);
-        } else {
-            result.emplace_back(low, high);
-        }
-    }
-    return result;
-}
-
-Ranges complement(const Ranges & ranges) {
-    Ranges   result;
-    uint32_t next = 0;
-    for (const auto & [low, high] : ranges) {
-        if (low > next) {
-            result.emplace_back(next, low - 1);
-        }
-        next = high + 1;
-    }
-    if (next <= LAST_CODE_POINT) {
-        result.emplace_back(next, LAST_CODE_POINT);
-    }
-    return result;
-}
 
 // Read the character set that starts at `i` and move `i` past it.
 pyg::CharSet read_chars(const llama_grammar_rule & rule, size_t & i) {
     const llama_gretype type = rule[i].type;
     Ranges              ranges;
     do {
-        const uint32_t low = std::min(rule[i].value, LAST_CODE_POINT);
+        const uint32_t low = std::min(rule[i].value, pyg::LAST_CODE_POINT);
         if (rule[i].type == LLAMA_GRETYPE_CHAR_ANY) {
-            ranges.emplace_back(0, LAST_CODE_POINT);
+            ranges.emplace_back(0, pyg::LAST_CODE_POINT);
         } else if (rule[i + 1].type == LLAMA_GRETYPE_CHAR_RNG_UPPER) {
-            ranges.emplace_back(low, std::min(rule[i + 1].value, LAST_CODE_POINT));
+            ranges.emplace_back(low, std::min(rule[i + 1].value, pyg::LAST_CODE_POINT));
             i++;
         } else {
             ranges.emplace_back(low, low);
         }
         i++;
     } while (rule[i].type == LLAMA_GRETYPE_CHAR_ALT);
-    Ranges result = joined(std::move(ranges));
-    return {type == LLAMA_GRETYPE_CHAR_NOT ? complement(result) : result};
+    const pyg::CharSet set = pyg::CharSet::of(std::move(ranges));
+    return type == LLAMA_GRETYPE_CHAR_NOT ? pyg::complement(set) : set;
+}
+
+// Terminals are written as tokens beyond every vocabulary.
+pyg::GrammarSymbol token_symbol(const pyg::GrammarRules & rules, uint32_t token_id) {
+    const uint32_t terminal = token_id - pyg::FIRST_TERMINAL_TOKEN;
+    return token_id >= pyg::FIRST_TERMINAL_TOKEN && terminal < rules.terminals.size()
+               ? pyg::GrammarSymbol{pyg::GrammarSymbol::TERMINAL, terminal}
+               : pyg::GrammarSymbol{pyg::GrammarSymbol::TOKEN, token_id};
 }
 
 // Add one rule's alternatives to `rules`.
@@ -303,7 +278,7 @@ void add_rule(pyg::GrammarRules & rules, const llama_grammar_rule & rule) {
             rules.symbols.push_back({pyg::GrammarSymbol::RULE, rule[i++].value});
             break;
         case LLAMA_GRETYPE_TOKEN:
-            rules.symbols.push_back({pyg::GrammarSymbol::TOKEN, rule[i++].value});
+            rules.symbols.push_back(token_symbol(rules, rule[i++].value));
             break;
         case LLAMA_GRETYPE_TOKEN_NOT:
             rules.symbols.push_back({pyg::GrammarSymbol::NOT_TOKEN, rule[i++].value});
@@ -319,15 +294,11 @@ void add_rule(pyg::GrammarRules & rules, const llama_grammar_rule & rule) {
 
 namespace pyg {
 
-bool CharSet::meets(uint32_t low, uint32_t high) const {
-    const auto first = std::lower_bound(ranges.begin(), ranges.end(), low,
-                                        [](const auto & range, uint32_t value) { return range.second < value; });
-    return first != ranges.end() && first->first <= high;
-}
-
 GrammarRules parse_grammar(const llama_vocab * vocab, const std::string & text, const std::string & root) {
-    const llama_grammar_parser parser = parsed_grammar(vocab, text, root);
-    GrammarRules               rules;
+    GrammarRules rules;
+    SplitGrammar split                = split_terminals(text);
+    rules.terminals                   = std::move(split.terminals);
+    const llama_grammar_parser parser = parsed_grammar(vocab, split.text, root);
     for (const llama_grammar_rule & rule : parser.rules) {
         add_rule(rules, rule);
     }

@@ -1,28 +1,23 @@
 // A parsed grammar in the form the automaton uses: sequences of symbols, with characters as sets of code points.
 #pragma once
 
+#include "regex/char_set.hpp"
+#include "sampling/grammar/terminals.hpp"
+
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 struct llama_vocab;
 
 namespace pyg {
 
-// Code points, as sorted inclusive ranges that neither touch nor overlap.
-struct CharSet {
-    std::vector<std::pair<uint32_t, uint32_t>> ranges;
-
-    bool contains(uint32_t code_point) const { return meets(code_point, code_point); }
-    bool meets(uint32_t low, uint32_t high) const;  // true if it contains any of low..high
-};
-
 struct GrammarSymbol {
-    enum Kind : uint8_t { END, RULE, CHARS, TOKEN, NOT_TOKEN };
+    enum Kind : uint8_t { END, RULE, CHARS, TOKEN, NOT_TOKEN, TERMINAL };
 
     Kind     kind;   // END: the end of an alternative
-    uint32_t value;  // rule, index of the character set, or token
+    uint32_t value;  // rule, index of the character set or the terminal, or token
 };
 
 // Immutable after parsing.
@@ -30,6 +25,7 @@ struct GrammarRules {
     std::vector<GrammarSymbol>         symbols;       // of all alternatives, one after the other
     std::vector<std::vector<uint32_t>> alternatives;  // per rule, the indices of their first symbols
     std::vector<CharSet>               char_sets;
+    std::vector<GrammarTerminal>       terminals;
     uint32_t                           root = 0;  // a rule
 
     bool ends(uint32_t symbol) const { return symbols[symbol].kind == GrammarSymbol::END; }

@@ -24,7 +24,7 @@ void TextMatcher::mask(uint32_t * words) {
     if (is_terminated()) {
         std::fill_n(words, n_words, 0);
     } else {
-        now().matcher.mask()->copy_to(words, n_words);
+        matcher_.mask()->copy_to(words, n_words);
     }
     const bool may_end = is_complete();
     for (const int32_t token_id : grammar_->end_ids) {
@@ -34,24 +34,24 @@ void TextMatcher::mask(uint32_t * words) {
 }
 
 bool TextMatcher::accept(int32_t token_id) {
-    Position   next   = now();
-    const bool is_end = grammar_->is_end(token_id);
-    if (is_end ? !is_complete() : is_terminated() || !next.matcher.accept(token_id)) {
-        return false;
+    if (grammar_->is_end(token_id)) {
+        const bool allowed = is_complete();
+        n_ends_ += allowed ? 1 : 0;
+        return allowed;
     }
-    next.is_terminated = is_end;
-    history_.push_back(std::move(next));
-    return true;
+    return !is_terminated() && matcher_.accept(token_id);
 }
 
 void TextMatcher::rollback(size_t n) {
-    history_.erase(history_.end() - static_cast<std::ptrdiff_t>(n), history_.end());
+    const size_t n_ends = std::min(n, n_ends_);
+    n_ends_ -= n_ends;
+    matcher_.rollback(n - n_ends);
 }
 
-void TextMatcher::reset() { history_.assign(1, {grammar_->start, false}); }
+void TextMatcher::reset() { rollback(n_accepted()); }
 
 std::vector<int32_t> TextMatcher::forced(size_t n_max) const {
-    return is_terminated() ? std::vector<int32_t>() : forced_tokens(*grammar_, now().matcher, n_max);
+    return is_terminated() ? std::vector<int32_t>() : forced_tokens(*grammar_, matcher_, n_max);
 }
 
 }  // namespace pyg

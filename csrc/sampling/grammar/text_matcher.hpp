@@ -23,7 +23,8 @@ struct GrammarOfModel {
 // One thread at a time.
 class TextMatcher {
   public:
-    explicit TextMatcher(std::shared_ptr<const GrammarOfModel> grammar) : grammar_(std::move(grammar)) { reset(); }
+    explicit TextMatcher(std::shared_ptr<const GrammarOfModel> grammar)
+        : grammar_(std::move(grammar)), matcher_(grammar_->start), n_before_(matcher_.n_accepted()) {}
 
     const GrammarOfModel & grammar() const { return *grammar_; }
 
@@ -34,27 +35,21 @@ class TextMatcher {
     // Advance. Return false and change nothing if the token is not allowed. It must be in the vocabulary.
     bool accept(int32_t token_id);
 
-    size_t n_accepted() const { return history_.size() - 1; }
+    size_t n_accepted() const { return matcher_.n_accepted() - n_before_ + n_ends_; }
     void   rollback(size_t n);  // at most n_accepted()
     void   reset();
 
-    bool is_complete() const { return is_terminated() || now().matcher.is_complete(); }
-    bool is_terminated() const { return now().is_terminated; }
+    bool is_complete() { return is_terminated() || matcher_.is_complete(); }
+    bool is_terminated() const { return n_ends_ > 0; }
 
     // Tokens that must follow, at most `n_max`. The position does not change.
     std::vector<int32_t> forced(size_t n_max) const;
 
   private:
-    struct Position {
-        GrammarMatcher matcher;
-        bool           is_terminated;
-    };
-
-    Position &       now() { return history_.back(); }
-    const Position & now() const { return history_.back(); }
-
     std::shared_ptr<const GrammarOfModel> grammar_;
-    std::vector<Position>                 history_;  // before the first token and after each
+    GrammarMatcher                        matcher_;
+    size_t                                n_before_;    // what the matcher had accepted at its start: the prefix
+    size_t                                n_ends_ = 0;  // tokens that ended the text, after those of the matcher
 };
 
 }  // namespace pyg

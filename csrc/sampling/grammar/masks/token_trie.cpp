@@ -1,4 +1,4 @@
-#include "sampling/grammar/token_trie.hpp"
+#include "sampling/grammar/masks/token_trie.hpp"
 
 #include "common.h"
 

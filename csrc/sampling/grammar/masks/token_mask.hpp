@@ -13,6 +13,12 @@ class TokenMask {
     explicit TokenMask(int32_t n_vocab) : words_((static_cast<size_t>(n_vocab) + 63) / 64) {}
 
     void add(int32_t token_id) { word(token_id) |= bit(token_id); }
+    void add_all(const TokenMask & other) {
+        for (size_t i = 0; i < words_.size(); i++) {
+            words_[i] |= other.words_[i];
+        }
+    }
+    void remove(int32_t token_id) { word(token_id) &= ~bit(token_id); }
     bool has(int32_t token_id) const { return words_[static_cast<size_t>(token_id) / 64] & bit(token_id); }
     bool is_empty() const {
         return std::all_of(words_.begin(), words_.end(), [](uint64_t word) { return word == 0; });

@@ -1,0 +1,17 @@
+// Languages of JSON Schema's formats.
+#pragma once
+
+#include "regex/languages.hpp"
+
+#include <string>
+
+namespace pyg {
+
+// The texts of a format, by its RFC: date, time, date-time (with leap seconds as RFC 3339 has them, and days of months
+// exactly, leap years too), duration, email, idn-email, hostname, idn-hostname, ipv4, ipv6, uri, uri-reference, iri,
+// iri-reference, uri-template, uuid, json-pointer, relative-json-pointer, regex (a regular subset of valid
+// expressions); and pyggml's own local-date-time, local-time and path, which pyggml.schema_of writes. False if the
+// format is unknown, which JSON Schema says to ignore.
+bool format_language(Languages & languages, const std::string & name, Language & result);
+
+}  // namespace pyg

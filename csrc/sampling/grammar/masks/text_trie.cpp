@@ -1,0 +1,245 @@
+#include "sampling/grammar/masks/text_trie.hpp"
+
+#include "sampling/grammar/steps/json_escapes.hpp"
+#include "sampling/grammar/masks/utf8_prefix.hpp"
+
+#include <algorithm>
+
+namespace pyg {
+
+TextTrie::TextTrie(const TokenTrie & tokens, Spelling spelling) : n_vocab_(tokens.n_vocab()) {
+    std::vector<Spelled> inside, closing, longer;
+    for (const auto & [token_id, special] : tokens.entries()) {
+        Spelled spelled = {{}, {token_id, INSIDE, 0, 0}};
+        const std::string & bytes = tokens.text(token_id);
+        if (!special && (spelling == JSON_STRING ? read_json(bytes, spelled) : read_plain(bytes, spelled))) {
+            spelled.entry.length = static_cast<uint32_t>(spelled.text.size()) + (spelled.entry.tail != 0 ? 1 : 0);
+            longest_             = std::max(longest_, spelled.entry.length);
+            auto & part = spelled.entry.length > SHORT ? longer : spelled.entry.rest == INSIDE ? inside : closing;
+            part.push_back(std::move(spelled));
+        }
+    }
+    build(std::move(inside), inside_);
+    build(std::move(closing), closing_);
+    build(std::move(longer), long_);
+    up_to_.assign(SHORT + 1, TokenMask(n_vocab_));
+    for (const Entry & entry : inside_.entries) {
+        for (uint32_t n = entry.length; n <= SHORT; n++) {
+            up_to_[n].add(entry.token_id);
+        }
+    }
+}
+
+// Decode the token up to the closing quote; false if no string contains it.
+bool TextTrie::read_json(const std::string & bytes, Spelled & spelled) {
+    JsonEscape escape;
+    Utf8Prefix character;
+    for (size_t i = 0; i < bytes.size(); i++) {
+        if (!character.read(static_cast<uint8_t>(bytes[i]))) {
+            return false;
+        }
+        if (character.missing != 0) {
+            continue;
+        }
+        uint32_t decoded = 0;
+        switch (escape.read(character.value, decoded)) {
+        case JsonEscape::INVALID:
+            return false;
+        case JsonEscape::CLOSES:
+            spelled.entry.rest = rest_of(bytes.substr(i + 1));
+            return true;
+        case JsonEscape::INCOMPLETE:
+            break;
+        case JsonEscape::COMPLETE:
+            spelled.text.push_back(decoded);
+        }
+    }
+    Ranges tail;
+    if (character.missing != 0) {
+        if (escape.kind != JsonEscape::NONE) {
+            return false;
+        }
+        tail.push_back(character.range());
+    } else if (escape.kind != JsonEscape::NONE) {
+        escape.may_become([&](uint32_t low, uint32_t high) {
+            tail.emplace_back(low, high);
+            return false;
+        });
+    }
+    spelled.entry.tail = tail_of(std::move(tail));
+    return true;
+}
+
+bool TextTrie::read_plain(const std::string & bytes, Spelled & spelled) {
+    Utf8Prefix character;
+    for (const char byte : bytes) {
+        if (!character.read(static_cast<uint8_t>(byte))) {
+            return false;
+        }
+        if (character.missing == 0) {
+            spelled.text.push_back(character.value);
+        }
+    }
+    spelled.entry.tail = character.missing == 0 ? 0 : tail_of({character.range()});
+    return true;
+}
+
+uint32_t TextTrie::tail_of(Ranges ranges) {
+    const auto known = std::find(ranges_.begin(), ranges_.end(), ranges);
+    if (known != ranges_.end()) {
+        return static_cast<uint32_t>(known - ranges_.begin());
+    }
+    ranges_.push_back(std::move(ranges));
+    return static_cast<uint32_t>(ranges_.size() - 1);
+}
+
+uint32_t TextTrie::rest_of(const std::string & rest) {
+    const auto known = std::find(rests_.begin(), rests_.end(), rest);
+    if (known != rests_.end()) {
+        return static_cast<uint32_t>(known - rests_.begin());
+    }
+    rests_.push_back(rest);
+    return static_cast<uint32_t>(rests_.size() - 1);
+}
+
+void TextTrie::build(std::vector<Spelled> spelled, Part & part) const {
+    std::sort(spelled.begin(), spelled.end(), [](const Spelled & a, const Spelled & b) {
+        return a.text != b.text ? a.text < b.text : a.entry.token_id < b.entry.token_id;
+    });
+    auto & nodes = part.nodes;
+    nodes.push_back({0, 0, 0, 0, 0, 0});
+    std::vector<uint32_t> path = {0};  // the node of each depth
+    const auto            close = [&](size_t depth) {
+        for (; path.size() > depth + 1; path.pop_back()) {
+            nodes[path.back()].after      = static_cast<uint32_t>(nodes.size());
+            nodes[path.back()].last_entry = static_cast<uint32_t>(part.entries.size());
+        }
+    };
+    std::vector<uint32_t> before;
+    for (const Spelled & each : spelled) {
+        const size_t n      = std::min(before.size(), each.text.size());
+        const auto   end    = before.begin() + static_cast<std::ptrdiff_t>(n);
+        const auto   shared = static_cast<size_t>(std::mismatch(before.begin(), end, each.text.begin()).first -
+                                                before.begin());
+        close(shared);
+        for (size_t depth = shared; depth < each.text.size(); depth++) {
+            const auto first = static_cast<uint32_t>(part.entries.size());
+            path.push_back(static_cast<uint32_t>(nodes.size()));
+            nodes.push_back({each.text[depth], 0, first, first, first, static_cast<uint16_t>(depth + 1)});
+        }
+        part.entries.push_back(each.entry);
+        nodes[path.back()].own_end = static_cast<uint32_t>(part.entries.size());
+        before                     = each.text;
+    }
+    close(0);
+    nodes[0].after      = static_cast<uint32_t>(nodes.size());
+    nodes[0].last_entry = static_cast<uint32_t>(part.entries.size());
+}
+
+bool TextTrie::allows(const Entry & entry, Languages & languages, Language language) const {
+    if (entry.rest != INSIDE) {
+        return languages.contains_empty_text(language);
+    }
+    const Ranges & ranges = ranges_[entry.tail];
+    return entry.tail == 0 || std::any_of(ranges.begin(), ranges.end(), [&](const auto & range) {
+               return languages.meets(language, range.first, range.second);
+           });
+}
+
+void TextTrie::add(const Entry & entry, TextMask & mask) const {
+    if (entry.rest == INSIDE) {
+        mask.inside.add(entry.token_id);
+    } else {
+        mask.closers.emplace_back(entry.rest, entry.token_id);
+    }
+}
+
+// Call visit(first, end, language) for runs of entries: what the language is behind their text. Runs behind NOTHING and
+// ANYTHING cover whole subtrees.
+template <class Visit>
+void TextTrie::walk(const Part & part, Languages & languages, Language language, Visit && visit) const {
+    std::vector<Language> path(longest_ + 1u);
+    for (uint32_t i = 0; i < part.nodes.size();) {
+        const Node &   node = part.nodes[i];
+        const Language now  = i == 0 ? language : languages.after(path[node.depth - 1u], node.code_point);
+        const bool     whole = now == Languages::NOTHING || now == Languages::ANYTHING;
+        path[node.depth]     = now;
+        visit(node.first_entry, whole ? node.last_entry : node.own_end, now);
+        i = whole ? node.after : i + 1;
+    }
+}
+
+void TextTrie::add_allowed(const Part & part, Languages & languages, Language language, TextMask & mask) const {
+    walk(part, languages, language, [&](uint32_t first, uint32_t end, Language now) {
+        for (uint32_t e = first; now != Languages::NOTHING && e < end; e++) {
+            if (now == Languages::ANYTHING || allows(part.entries[e], languages, now)) {
+                add(part.entries[e], mask);
+            }
+        }
+    });
+}
+
+// The same for inside_, of a language that allows most of its tokens.
+void TextTrie::add_all_but_forbidden(Languages & languages, Language language, TextMask & mask) const {
+    mask.inside = up_to_[SHORT];
+    walk(inside_, languages, language, [&](uint32_t first, uint32_t end, Language now) {
+        for (uint32_t e = first; now != Languages::ANYTHING && e < end; e++) {
+            if (now == Languages::NOTHING || !allows(inside_.entries[e], languages, now)) {
+                mask.inside.remove(inside_.entries[e].token_id);
+            }
+        }
+    });
+}
+
+// True if most tokens lead to ANYTHING at once, such as in a language without a few names.
+bool TextTrie::is_nearly_free(Languages & languages, Language language) const {
+    size_t n_free = 0;
+    for (uint32_t i = 1; i < inside_.nodes.size(); i = inside_.nodes[i].after) {
+        const Node & node = inside_.nodes[i];
+        if (languages.after(language, node.code_point) == Languages::ANYTHING) {
+            n_free += node.last_entry - node.first_entry;
+        }
+    }
+    return 2 * n_free > inside_.entries.size();
+}
+
+void TextTrie::add_by_length(const Part & part, uint32_t least, uint32_t most, TextMask & mask) const {
+    for (const Entry & entry : part.entries) {
+        if (entry.length > most || (entry.rest != INSIDE && entry.length < least)) {
+            continue;
+        }
+        add(entry, mask);
+    }
+}
+
+TextMask TextTrie::short_mask(Languages & languages, Language language) const {
+    TextMask mask(n_vocab_);
+    uint32_t least, most;
+    if (languages.is_any_text(language, least, most)) {
+        mask.inside = up_to_[std::min(most, SHORT)];
+        add_by_length(closing_, least, most, mask);
+    } else {
+        if (languages.has_every_beginning(language)) {
+            mask.inside = up_to_[SHORT];
+        } else if (is_nearly_free(languages, language)) {
+            add_all_but_forbidden(languages, language, mask);
+        } else {
+            add_allowed(inside_, languages, language, mask);
+        }
+        add_allowed(closing_, languages, language, mask);
+    }
+    std::sort(mask.closers.begin(), mask.closers.end());
+    return mask;
+}
+
+void TextTrie::add_long_tokens(Languages & languages, Language language, TextMask & mask) const {
+    uint32_t least, most;
+    if (languages.is_any_text(language, least, most)) {
+        add_by_length(long_, least, most, mask);
+    } else {
+        add_allowed(long_, languages, language, mask);
+    }
+    std::sort(mask.closers.begin(), mask.closers.end());
+}
+
+}  // namespace pyg

@@ -1,0 +1,103 @@
+// Tokens as the characters that they add to a text, for masks of free text: a language follows characters, so common
+// beginnings are followed once, and what comes behind the text's end is kept apart.
+#pragma once
+
+#include "regex/languages.hpp"
+#include "sampling/grammar/masks/token_mask.hpp"
+#include "sampling/grammar/masks/token_trie.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pyg {
+
+// Tokens that a language allows: those inside its text, and those that close the text's quotes, by what they add then.
+struct TextMask {
+    TokenMask                                  inside;
+    std::vector<std::pair<uint32_t, int32_t>> closers;  // (rest, token), sorted
+
+    explicit TextMask(int32_t n_vocab) : inside(n_vocab) {}
+    size_t n_bytes() const { return inside.n_bytes() + closers.size() * sizeof(closers[0]); }
+};
+
+// Immutable after construction.
+class TextTrie {
+  public:
+    enum Spelling {
+        JSON_STRING,  // escapes are decoded, and an unescaped quote ends the text
+        PLAIN,        // every character is itself, and nothing ends the text
+    };
+
+    // Special tokens are left out.
+    TextTrie(const TokenTrie & tokens, Spelling spelling);
+
+    // Counts of a language beyond this many characters change nothing for short tokens.
+    static constexpr uint32_t SHORT = 24;
+    uint32_t                  longest() const { return longest_; }
+
+    // The tokens that may follow in the text of a language, between two characters: of at most SHORT characters, and
+    // the others.
+    TextMask short_mask(Languages & languages, Language language) const;
+    void     add_long_tokens(Languages & languages, Language language, TextMask & mask) const;
+
+    // What comes behind the closing quote in some token.
+    const std::vector<std::string> & rests() const { return rests_; }
+
+
+  private:
+    static constexpr uint32_t INSIDE = UINT32_MAX;  // instead of a rest
+
+    struct Node {
+        uint32_t code_point;
+        uint32_t after;          // index of the first node that is not below this one
+        uint32_t first_entry;    // entries of the node itself end at own_end, those below it at last_entry
+        uint32_t own_end;
+        uint32_t last_entry;
+        uint16_t depth;
+    };
+
+    struct Entry {
+        int32_t  token_id;
+        uint32_t rest;  // or INSIDE
+        uint32_t tail;  // index of ranges_: what the incomplete character at its end may become; 0: complete
+        uint32_t length;
+    };
+
+    struct Part {  // of the tokens
+        std::vector<Node>  nodes;  // the first is the root
+        std::vector<Entry> entries;
+    };
+
+    using Ranges = std::vector<std::pair<uint32_t, uint32_t>>;
+
+    struct Spelled {
+        std::vector<uint32_t> text;
+        Entry                 entry;
+    };
+
+    bool     read_json(const std::string & bytes, Spelled & spelled);
+    bool     read_plain(const std::string & bytes, Spelled & spelled);
+    uint32_t tail_of(Ranges ranges);
+    uint32_t rest_of(const std::string & rest);
+    void     build(std::vector<Spelled> spelled, Part & part) const;
+    void     add(const Entry & entry, TextMask & mask) const;
+    bool     is_nearly_free(Languages & languages, Language language) const;
+    template <class Visit>
+    void walk(const Part & part, Languages & languages, Language language, Visit && visit) const;
+    void     add_allowed(const Part & part, Languages & languages, Language language, TextMask & mask) const;
+    void     add_all_but_forbidden(Languages & languages, Language language, TextMask & mask) const;
+    void     add_by_length(const Part & part, uint32_t least, uint32_t most, TextMask & mask) const;
+    bool     allows(const Entry & entry, Languages & languages, Language language) const;
+
+    int32_t                  n_vocab_;
+    Part                     inside_;   // short tokens that stay in the text
+    Part                     closing_;  // short ones that close it
+    Part                     long_;     // both
+    std::vector<std::string> rests_;
+    std::vector<Ranges>      ranges_ = {{}};
+    uint32_t                 longest_ = 0;
+    std::vector<TokenMask>   up_to_;  // by n <= SHORT: tokens of inside_ that add at most n characters
+};
+
+}  // namespace pyg

@@ -1,0 +1,147 @@
+// Steps of objects: braces, names, colons and commas.
+#include "sampling/grammar/steps/steps.hpp"
+#include "sampling/grammar/steps/white_space.hpp"
+
+#include <algorithm>
+
+namespace pyg {
+
+void GrammarSteps::step_object(const Frame & object, uint32_t code_point, StackId below,
+                               std::vector<StackId> & after) {
+    Frame          next        = object;
+    const uint32_t white_space = white_space_after(object.b, code_point);
+    if (white_space != NO_WHITE_SPACE) {
+        next.b = white_space;
+        after.push_back(stacks_.push(next, below));
+        return;
+    }
+    const ObjectStates::State & state = objects(object.terminal, object.shape).state(object.a);
+    if (!white_space_may_end(object.b)) {
+        return;
+    }
+    if (code_point == '"' && object.phase != NEXT) {
+        begin_key(object, below, after);
+    } else if (code_point == '}' && object.phase != AFTER_COMMA && state.may_end) {
+        after.push_back(below);
+    } else if (code_point == ',' && object.phase == NEXT && state.any_next) {
+        next.phase = AFTER_COMMA;
+        next.b     = INLINE;
+        after.push_back(stacks_.push(next, below));
+    }
+}
+
+void GrammarSteps::begin_key(const Frame & object, StackId below, std::vector<StackId> & after) {
+    ObjectStates & states = objects(object.terminal, object.shape);
+    if (states.may_continue(object.a, 0)) {
+        after.push_back(stacks_.push({FrameKind::KEY, 0, object.terminal, object.shape, object.a, 0, 0}, below));
+    }
+    if (states.state(object.a).free_next) {
+        const uint32_t text  = states.keeps_names() ? ReadTexts::EMPTY : ReadTexts::UNTRACKED;
+        const uint32_t taken = states.state(object.a).names;
+        for (size_t i = 0; i < states.shape().free.size(); i++) {
+            const Language names = json_[object.terminal].values.without(
+                languages(object), states.shape().free[i].names, ScalarKind::STRING, taken, texts_);
+            if (names != Languages::NOTHING) {
+                after.push_back(stacks_.push({FrameKind::FREE_KEY, static_cast<uint8_t>(i), object.terminal,
+                                              object.shape, object.a, names, 0, text},
+                                             below));
+            }
+        }
+    }
+}
+
+void GrammarSteps::step_key(const Frame & key, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+    ObjectStates &   states = objects(key.terminal, key.shape);
+    const NameTrie & names  = states.names();
+    Frame            next   = key;
+    JsonEscape       escape = JsonEscape(key.c);
+    uint32_t         decoded;
+    switch (escape.read(code_point, decoded)) {
+    case JsonEscape::INVALID:
+        return;
+    case JsonEscape::CLOSES: {
+        const uint32_t member = names.node(key.b).member;
+        if (member != NameTrie::NONE && states.state(key.a).next[member]) {
+            after.push_back(stacks_.push({FrameKind::COLON, 0, key.terminal, key.shape,
+                                          states.after_member(key.a, member), states.shape().members[member].value,
+                                          INLINE},
+                                         below));
+        }
+        return;
+    }
+    case JsonEscape::INCOMPLETE: {
+        const bool leads_on = escape.may_become([&](uint32_t low, uint32_t high) {
+            const auto & children = names.node(key.b).children;
+            return std::any_of(children.begin(), children.end(), [&](const auto & child) {
+                return child.first >= low && child.first <= high && states.may_continue(key.a, child.second);
+            });
+        });
+        if (!leads_on) {
+            return;
+        }
+        break;
+    }
+    case JsonEscape::COMPLETE:
+        next.b = names.after(key.b, decoded);
+        if (next.b == NameTrie::NONE || !states.may_continue(key.a, next.b)) {
+            return;
+        }
+    }
+    next.c = escape.packed();
+    after.push_back(stacks_.push(next, below));
+}
+
+void GrammarSteps::step_free_key(const Frame & key, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+    Frame      next   = key;
+    JsonEscape escape = JsonEscape(key.c);
+    uint32_t   decoded;
+    switch (escape.read(code_point, decoded)) {
+    case JsonEscape::INVALID:
+        return;
+    case JsonEscape::CLOSES: {
+        if (languages(key).contains_empty_text(key.b)) {
+            after.push_back(after_free_key(key, below));
+        }
+        return;
+    }
+    case JsonEscape::INCOMPLETE:
+        if (!may_read_after(key, key.b, escape)) {
+            return;
+        }
+        break;
+    case JsonEscape::COMPLETE:
+        next.b = languages(key).after(key.b, decoded);
+        next.d = texts_.after(key.d, decoded);
+        if (next.b == Languages::NOTHING) {
+            return;
+        }
+    }
+    next.c = escape.packed();
+    after.push_back(stacks_.push(next, below));
+}
+
+StackId GrammarSteps::after_free_key(const Frame & key, StackId below) {
+    ObjectStates & states = objects(key.terminal, key.shape);
+    const uint32_t before = states.state(key.a).names;
+    const uint32_t names  = key.d == ReadTexts::UNTRACKED
+                                ? before
+                                : json_[key.terminal].values.with(before, ScalarKind::STRING, key.d);
+    return stacks_.push({FrameKind::COLON, 0, key.terminal, key.shape, states.after_free(key.a, names),
+                         states.shape().free[key.phase].value, INLINE},
+                        below);
+}
+
+void GrammarSteps::step_colon(const Frame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+    const uint32_t white_space = white_space_after(colon.c, code_point);
+    if (white_space != NO_WHITE_SPACE) {
+        Frame next = colon;
+        next.c     = white_space;
+        after.push_back(stacks_.push(next, below));
+    } else if (code_point == ':' && white_space_may_end(colon.c)) {
+        const StackId rest =
+            stacks_.push({FrameKind::OBJECT, NEXT, colon.terminal, colon.shape, colon.a, INLINE}, below);
+        after.push_back(push_value(colon.terminal, colon.b, rest));
+    }
+}
+
+}  // namespace pyg

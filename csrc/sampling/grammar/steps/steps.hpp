@@ -1,0 +1,87 @@
+// Steps of the grammar automaton: what each kind of frame does with a character.
+#pragma once
+
+#include "sampling/grammar/steps/array_states.hpp"
+#include "sampling/grammar/steps/json_escapes.hpp"
+#include "sampling/grammar/steps/object_states.hpp"
+#include "sampling/grammar/parser.hpp"
+#include "sampling/grammar/steps/read_texts.hpp"
+#include "sampling/grammar/steps/stacks.hpp"
+#include "sampling/grammar/steps/value_sets.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace pyg {
+
+// For one thread at a time. The rules must outlive it; their languages grow as they are followed.
+class GrammarSteps {
+  public:
+    explicit GrammarSteps(GrammarRules & rules);
+
+    Stacks & stacks() { return stacks_; }
+
+    // The stacks at the beginning of the grammar, not expanded.
+    std::vector<StackId> start();
+
+    // Replace what reads no character (rules, complete texts) by what comes next: stacks that read a character, or the
+    // empty one.
+    void expand(StackId stack, std::vector<StackId> & expanded);
+
+    // Add the stacks after one character, not expanded. None if the stack cannot read it.
+    void step(StackId stack, uint32_t code_point, std::vector<StackId> & after);
+
+    // True if the stack can read some character of low..high.
+    bool can_read(StackId stack, uint32_t low, uint32_t high);
+
+    // The stack after the symbol on top, a token.
+    StackId after_symbol(StackId stack);
+
+    const GrammarSymbol & symbol(const Frame & frame) const { return rules_.symbols[frame.a]; }
+    Languages &           languages(const Frame & frame) { return rules_.terminals[frame.terminal].shapes->languages; }
+
+    size_t n_bytes() const;
+
+  private:
+    // The terminal's shapes, and the states of its objects and arrays, created when they are first met.
+    struct Json {
+        std::vector<std::unique_ptr<ObjectStates>> objects;  // by shape
+        std::vector<std::unique_ptr<ArrayStates>>  arrays;
+        ValueSets                                  values;
+    };
+
+    const SchemaShapes & shapes(const Frame & frame) const { return *rules_.terminals[frame.terminal].shapes; }
+    ObjectStates &       objects(uint16_t terminal, uint32_t shape);
+    ArrayStates &        arrays(uint16_t terminal, uint32_t shape);
+
+    // values.cpp
+    StackId push_value(uint16_t terminal, NodeId node, StackId below);
+    void    begin_value(const Frame & value, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    step_value(const Frame & value, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    step_literal(const Frame & literal, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    step_text(const Frame & text, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    step_string(const Frame & string, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    StackId after_scalar(StackId below, ScalarKind kind, uint32_t text);
+    bool    may_read_after(const Frame & string, Language language, const JsonEscape & escape);
+
+    // objects.cpp
+    void step_object(const Frame & object, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void begin_key(const Frame & object, StackId below, std::vector<StackId> & after);
+    void step_key(const Frame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void step_free_key(const Frame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    StackId after_free_key(const Frame & key, StackId below);
+    void step_colon(const Frame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after);
+
+    // arrays.cpp
+    void step_array(const Frame & array, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void begin_item(const Frame & array, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    bool may_have_item(const Frame & array);
+    bool has_other_value(const Frame & array, NodeId item);
+
+    GrammarRules &    rules_;
+    Stacks            stacks_;
+    ReadTexts         texts_;
+    std::vector<Json> json_;  // by terminal
+};
+
+}  // namespace pyg

@@ -1,0 +1,151 @@
+// Steps of values: scalars, and the beginnings of objects and arrays.
+#include "sampling/grammar/steps/steps.hpp"
+#include "sampling/grammar/steps/white_space.hpp"
+
+namespace {
+
+constexpr const char * LITERALS[] = {"null", "true", "false"};
+
+}  // namespace
+
+namespace pyg {
+
+StackId GrammarSteps::push_value(uint16_t terminal, NodeId node, StackId below) {
+    return stacks_.push({FrameKind::VALUE, 0, terminal, 0, node, INLINE}, below);
+}
+
+void GrammarSteps::step_value(const Frame & value, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+    const uint32_t white_space = white_space_after(value.b, code_point);
+    if (white_space != NO_WHITE_SPACE) {
+        Frame next = value;
+        next.b     = white_space;
+        after.push_back(stacks_.push(next, below));
+    } else if (white_space_may_end(value.b)) {
+        begin_value(value, code_point, below, after);
+    }
+}
+
+// If `below` is an array of unique items, the value differs from those it has.
+void GrammarSteps::begin_value(const Frame & value, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+    const uint16_t terminal = value.terminal;
+    const Node &   node     = shapes(value).nodes[value.a];
+    Languages &    texts    = languages(value);
+    uint32_t       taken    = ValueSets::EMPTY;
+    uint32_t       text     = ReadTexts::UNTRACKED;
+    if (below != Stacks::EMPTY && stacks_.top(below).kind == FrameKind::ARRAY) {
+        const Frame   array  = stacks_.top(below);
+        ArrayStates & states = arrays(array.terminal, array.shape);
+        if (array.terminal == terminal && states.shape().unique) {
+            taken = states.state(array.a).values;
+            text  = ReadTexts::EMPTY;
+        }
+    }
+    ValueSets & values = json_[terminal].values;
+    switch (code_point) {
+    case 'n':
+    case 't':
+    case 'f': {
+        const uint32_t literal = code_point == 'n' ? 0 : code_point == 't' ? 1 : 2;
+        const bool     allowed = literal == 0 ? node.null : literal == 1 ? node.yes : node.no;
+        if (allowed && !values.has_literal(taken, literal)) {
+            after.push_back(stacks_.push({FrameKind::LITERAL, 0, terminal, 0, literal, 1, 0, text}, below));
+        }
+        return;
+    }
+    case '"': {
+        const Language string = values.without(texts, node.string, ScalarKind::STRING, taken, texts_);
+        if (string != Languages::NOTHING) {
+            after.push_back(stacks_.push({FrameKind::STRING, 0, terminal, 0, string, 0, 0, text}, below));
+        }
+        return;
+    }
+    case '{':
+        for (const uint32_t shape : node.objects) {
+            const uint32_t start = objects(terminal, shape).start();
+            after.push_back(stacks_.push({FrameKind::OBJECT, FIRST, terminal, shape, start}, below));
+        }
+        return;
+    case '[':
+        for (const uint32_t shape : node.arrays) {
+            const uint32_t start = arrays(terminal, shape).start();
+            after.push_back(stacks_.push({FrameKind::ARRAY, FIRST, terminal, shape, start}, below));
+        }
+        return;
+    default:
+        if (code_point == '-' || (code_point >= '0' && code_point <= '9')) {
+            const Language number = values.without(texts, node.number, ScalarKind::NUMBER, taken, texts_);
+            step_text({FrameKind::TEXT, 0, terminal, 0, number, 0, 0, text}, code_point, below, after);
+        }
+    }
+}
+
+void GrammarSteps::step_literal(const Frame & literal, uint32_t code_point, StackId below,
+                                std::vector<StackId> & after) {
+    const char * const spelled = LITERALS[literal.a];
+    if (code_point != static_cast<uint8_t>(spelled[literal.b])) {
+        return;
+    }
+    if (spelled[literal.b + 1] == '\0') {
+        after.push_back(literal.d == ReadTexts::UNTRACKED ? below : after_scalar(below, ScalarKind::LITERAL, literal.a));
+        return;
+    }
+    Frame next = literal;
+    next.b++;
+    after.push_back(stacks_.push(next, below));
+}
+
+// A scalar has ended: an array of unique items keeps it.
+StackId GrammarSteps::after_scalar(StackId below, ScalarKind kind, uint32_t text) {
+    if (kind != ScalarKind::LITERAL && text == ReadTexts::UNTRACKED) {
+        return below;
+    }
+    Frame         array  = stacks_.top(below);
+    ArrayStates & states = arrays(array.terminal, array.shape);
+    array.a = states.with_values(array.a, json_[array.terminal].values.with(states.state(array.a).values, kind, text));
+    return stacks_.push(array, stacks_.below(below));
+}
+
+void GrammarSteps::step_text(const Frame & text, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+    Frame next = text;
+    next.a     = languages(text).after(text.a, code_point);
+    next.d     = texts_.after(text.d, code_point);
+    if (next.a != Languages::NOTHING) {
+        after.push_back(stacks_.push(next, below));
+    }
+}
+
+void GrammarSteps::step_string(const Frame & string, uint32_t code_point, StackId below,
+                               std::vector<StackId> & after) {
+    Frame      next   = string;
+    JsonEscape escape = JsonEscape(string.b);
+    uint32_t   decoded;
+    switch (escape.read(code_point, decoded)) {
+    case JsonEscape::INVALID:
+        return;
+    case JsonEscape::CLOSES:
+        if (languages(string).contains_empty_text(string.a)) {
+            after.push_back(after_scalar(below, ScalarKind::STRING, string.d));
+        }
+        return;
+    case JsonEscape::INCOMPLETE:
+        if (!may_read_after(string, string.a, escape)) {
+            return;
+        }
+        break;
+    case JsonEscape::COMPLETE:
+        next.a = languages(string).after(string.a, decoded);
+        next.d = texts_.after(string.d, decoded);
+        if (next.a == Languages::NOTHING) {
+            return;
+        }
+    }
+    next.b = escape.packed();
+    after.push_back(stacks_.push(next, below));
+}
+
+bool GrammarSteps::may_read_after(const Frame & string, Language language, const JsonEscape & escape) {
+    return escape.may_become(
+        [&](uint32_t low, uint32_t high) { return languages(string).meets(language, low, high); });
+}
+
+}  // namespace pyg

@@ -1,0 +1,33 @@
+// Compilation of JSON schemas.
+#pragma once
+
+#include "schema/shapes.hpp"
+
+#include <memory>
+#include <string>
+
+namespace pyg {
+
+struct SchemaOptions {
+    // False: members that the schema does not name are allowed where it does not forbid them, as JSON Schema says. True:
+    // an object with `properties` has no others unless `additionalProperties` (or patternProperties,
+    // unevaluatedProperties) mentions them.
+    bool known_members_only = false;
+
+    // Refuse a misspelled keyword ("minimun"), and a schema of nothing but unknown keywords; else they are ignored, as the
+    // specification says.
+    bool refuse_misspelled = true;
+
+    // Texts have the formats that regex/formats.hpp knows; else `format` is an annotation.
+    bool assert_formats = true;
+
+    // Integers are spelled without a fraction: 2, not 2.0, where only integers are allowed.
+    bool plain_integers = false;
+};
+
+// Every value that the result allows matches the schema, in the draft that it declares ($schema; 2020-12 without one).
+// PYG_ERR_GRAMMAR, with the JSON pointer of the place and the reason: the text is not JSON, the schema is malformed,
+// no value can match it, or it cannot be expressed (named keyword).
+std::unique_ptr<SchemaShapes> compile_schema(const std::string & json, const SchemaOptions & options);
+
+}  // namespace pyg
