@@ -183,7 +183,7 @@ GrammarAutomaton::State GrammarAutomaton::after_token(State state, int32_t token
     }
     StackSet named;
     for (const StackId stack : StackSet(sets_[parts.set])) {
-        const Frame frame = steps_.stacks().top(stack);
+        const StackFrame frame = steps_.stacks().top(stack);
         if (stack == Stacks::EMPTY || frame.kind != FrameKind::SYMBOL) {
             continue;
         }
@@ -221,7 +221,7 @@ bool GrammarAutomaton::is_complete(State state) const {
 bool GrammarAutomaton::names_tokens(State state) {
     const StackSet & set = sets_[states_[state].set];
     return has_names_ && std::any_of(set.begin(), set.end(), [&](StackId stack) {
-               const Frame & frame = steps_.stacks().top(stack);
+               const StackFrame & frame = steps_.stacks().top(stack);
                return stack != Stacks::EMPTY && frame.kind == FrameKind::SYMBOL &&
                       steps_.symbol(frame).kind != GrammarSymbol::CHARS;
            });

@@ -97,7 +97,7 @@ class GrammarAutomaton {
     void              add_free_text(const FreeText & text, TokenMask & mask);
     StackId           with_language(StackId stack, Language language);
     const TextMask &  text_mask(const FreeText & text);
-    const TextTrie &  trie_of(const Frame & frame) const;
+    const TextTrie &  trie_of(const StackFrame & frame) const;
     uint32_t          canonical_set(uint32_t set);
     State             after_quote(StackId stack);
     const std::vector<bool> & allowed_rests(State state);

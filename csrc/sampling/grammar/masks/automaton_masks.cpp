@@ -51,7 +51,7 @@ bool GrammarAutomaton::is_free_text(StackId stack, FreeText & text) {
     if (stack == Stacks::EMPTY) {
         return false;
     }
-    const Frame & frame = steps_.stacks().top(stack);
+    const StackFrame & frame = steps_.stacks().top(stack);
     text                = {stack, frame.kind == FrameKind::FREE_KEY ? frame.b : frame.a};
     switch (frame.kind) {
     case FrameKind::STRING:
@@ -65,14 +65,14 @@ bool GrammarAutomaton::is_free_text(StackId stack, FreeText & text) {
     }
 }
 
-const TextTrie & GrammarAutomaton::trie_of(const Frame & frame) const {
+const TextTrie & GrammarAutomaton::trie_of(const StackFrame & frame) const {
     return frame.kind == FrameKind::TEXT ? tries_.plain() : tries_.strings();
 }
 
 // The same stack with another language, and a text that was not read before. Languages already lack the texts that may
 // not come again, so what may follow does not depend on it.
 StackId GrammarAutomaton::with_language(StackId stack, Language language) {
-    Frame frame = steps_.stacks().top(stack);
+    StackFrame frame = steps_.stacks().top(stack);
     (frame.kind == FrameKind::FREE_KEY ? frame.b : frame.a) = language;
     frame.d = frame.d == ReadTexts::UNTRACKED ? frame.d : ReadTexts::OTHER;
     return steps_.stacks().push(frame, steps_.stacks().below(stack));
@@ -84,7 +84,7 @@ uint32_t GrammarAutomaton::canonical_set(uint32_t set) {
     for (StackId & stack : stacks) {
         FreeText text;
         if (is_free_text(stack, text)) {
-            const Frame    frame = steps_.stacks().top(stack);
+            const StackFrame    frame = steps_.stacks().top(stack);
             const Language near  = steps_.languages(frame).within(text.language, trie_of(frame).longest());
             const StackId  same = with_language(stack, near);
             changed             = changed || same != stack;
@@ -95,7 +95,7 @@ uint32_t GrammarAutomaton::canonical_set(uint32_t set) {
 }
 
 const TextMask & GrammarAutomaton::text_mask(const FreeText & text) {
-    const Frame      frame     = steps_.stacks().top(text.stack);
+    const StackFrame      frame     = steps_.stacks().top(text.stack);
     Languages &      languages = steps_.languages(frame);
     const TextTrie & trie      = trie_of(frame);
     const Language   near      = languages.within(text.language, TextTrie::SHORT);
@@ -111,7 +111,7 @@ const TextMask & GrammarAutomaton::text_mask(const FreeText & text) {
 }
 
 void GrammarAutomaton::add_free_text(const FreeText & text, TokenMask & mask) {
-    const Frame      frame     = steps_.stacks().top(text.stack);
+    const StackFrame      frame     = steps_.stacks().top(text.stack);
     Languages &      languages = steps_.languages(frame);
     const TextTrie & trie      = trie_of(frame);
     const TextMask & near      = text_mask(text);

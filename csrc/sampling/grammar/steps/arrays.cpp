@@ -4,8 +4,8 @@
 
 namespace pyg {
 
-void GrammarSteps::step_array(const Frame & array, uint32_t code_point, StackId below, std::vector<StackId> & after) {
-    Frame          next        = array;
+void GrammarSteps::step_array(const StackFrame & array, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+    StackFrame          next        = array;
     const uint32_t white_space = white_space_after(array.b, code_point);
     if (white_space != NO_WHITE_SPACE) {
         next.b = white_space;
@@ -31,7 +31,7 @@ void GrammarSteps::step_array(const Frame & array, uint32_t code_point, StackId 
 }
 
 // True if there is a next item. Of unique items, one that differs from those before.
-bool GrammarSteps::may_have_item(const Frame & array) {
+bool GrammarSteps::may_have_item(const StackFrame & array) {
     ArrayStates & states = arrays(array.terminal, array.shape);
     for (const ItemAlternative & item : states.next(array.a)) {
         if (!states.shape().unique || has_other_value(array, item.value)) {
@@ -41,7 +41,7 @@ bool GrammarSteps::may_have_item(const Frame & array) {
     return false;
 }
 
-bool GrammarSteps::has_other_value(const Frame & array, NodeId item) {
+bool GrammarSteps::has_other_value(const StackFrame & array, NodeId item) {
     const Node &   node   = shapes(array).nodes[item];
     const uint32_t taken  = arrays(array.terminal, array.shape).state(array.a).values;
     ValueSets &    values = json_[array.terminal].values;
@@ -52,7 +52,7 @@ bool GrammarSteps::has_other_value(const Frame & array, NodeId item) {
            values.without(texts, node.number, ScalarKind::NUMBER, taken, texts_) != Languages::NOTHING;
 }
 
-void GrammarSteps::begin_item(const Frame & array, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+void GrammarSteps::begin_item(const StackFrame & array, uint32_t code_point, StackId below, std::vector<StackId> & after) {
     ArrayStates & states = arrays(array.terminal, array.shape);
     for (const ItemAlternative & item : states.next(array.a)) {
         const uint32_t state = states.after(array.a, item);

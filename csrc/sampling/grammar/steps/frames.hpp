@@ -24,7 +24,7 @@ enum class FrameKind : uint8_t {
 };
 
 // Text so far is kept only where it matters later (unique items, distinct names): else it is 0.
-struct Frame {
+struct StackFrame {
     FrameKind kind;
     uint8_t   phase    = 0;
     uint16_t  terminal = 0;  // index of the grammar's terminal that it belongs to
@@ -34,7 +34,7 @@ struct Frame {
     uint32_t  c        = 0;
     uint32_t  d        = 0;
 
-    bool operator==(const Frame & other) const {
+    bool operator==(const StackFrame & other) const {
         return kind == other.kind && phase == other.phase && terminal == other.terminal && shape == other.shape &&
                a == other.a && b == other.b && c == other.c && d == other.d;
     }
@@ -48,7 +48,7 @@ enum Phase : uint8_t {
 };
 
 struct FrameHash {
-    size_t operator()(const Frame & frame) const {
+    size_t operator()(const StackFrame & frame) const {
         uint64_t hash = static_cast<uint64_t>(frame.kind) << 24 | static_cast<uint64_t>(frame.phase) << 16 | frame.terminal;
         for (const uint32_t part : {frame.shape, frame.a, frame.b, frame.c, frame.d}) {
             hash = (hash ^ part) * 0x9E3779B97F4A7C15u;

@@ -6,9 +6,9 @@
 
 namespace pyg {
 
-void GrammarSteps::step_object(const Frame & object, uint32_t code_point, StackId below,
+void GrammarSteps::step_object(const StackFrame & object, uint32_t code_point, StackId below,
                                std::vector<StackId> & after) {
-    Frame          next        = object;
+    StackFrame          next        = object;
     const uint32_t white_space = white_space_after(object.b, code_point);
     if (white_space != NO_WHITE_SPACE) {
         next.b = white_space;
@@ -30,7 +30,7 @@ void GrammarSteps::step_object(const Frame & object, uint32_t code_point, StackI
     }
 }
 
-void GrammarSteps::begin_key(const Frame & object, StackId below, std::vector<StackId> & after) {
+void GrammarSteps::begin_key(const StackFrame & object, StackId below, std::vector<StackId> & after) {
     ObjectStates & states = objects(object.terminal, object.shape);
     if (states.may_continue(object.a, 0)) {
         after.push_back(stacks_.push({FrameKind::KEY, 0, object.terminal, object.shape, object.a, 0, 0}, below));
@@ -50,10 +50,10 @@ void GrammarSteps::begin_key(const Frame & object, StackId below, std::vector<St
     }
 }
 
-void GrammarSteps::step_key(const Frame & key, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after) {
     ObjectStates &   states = objects(key.terminal, key.shape);
     const NameTrie & names  = states.names();
-    Frame            next   = key;
+    StackFrame            next   = key;
     JsonEscape       escape = JsonEscape(key.c);
     uint32_t         decoded;
     switch (escape.read(code_point, decoded)) {
@@ -91,8 +91,8 @@ void GrammarSteps::step_key(const Frame & key, uint32_t code_point, StackId belo
     after.push_back(stacks_.push(next, below));
 }
 
-void GrammarSteps::step_free_key(const Frame & key, uint32_t code_point, StackId below, std::vector<StackId> & after) {
-    Frame      next   = key;
+void GrammarSteps::step_free_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+    StackFrame      next   = key;
     JsonEscape escape = JsonEscape(key.c);
     uint32_t   decoded;
     switch (escape.read(code_point, decoded)) {
@@ -120,7 +120,7 @@ void GrammarSteps::step_free_key(const Frame & key, uint32_t code_point, StackId
     after.push_back(stacks_.push(next, below));
 }
 
-StackId GrammarSteps::after_free_key(const Frame & key, StackId below) {
+StackId GrammarSteps::after_free_key(const StackFrame & key, StackId below) {
     ObjectStates & states = objects(key.terminal, key.shape);
     const uint32_t before = states.state(key.a).names;
     const uint32_t names  = key.d == ReadTexts::UNTRACKED
@@ -131,10 +131,10 @@ StackId GrammarSteps::after_free_key(const Frame & key, StackId below) {
                         below);
 }
 
-void GrammarSteps::step_colon(const Frame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+void GrammarSteps::step_colon(const StackFrame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after) {
     const uint32_t white_space = white_space_after(colon.c, code_point);
     if (white_space != NO_WHITE_SPACE) {
-        Frame next = colon;
+        StackFrame next = colon;
         next.c     = white_space;
         after.push_back(stacks_.push(next, below));
     } else if (code_point == ':' && white_space_may_end(colon.c)) {

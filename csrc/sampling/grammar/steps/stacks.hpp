@@ -14,9 +14,9 @@ class Stacks {
   public:
     static constexpr StackId EMPTY = 0;  // nothing follows
 
-    StackId push(const Frame & frame, StackId below);
+    StackId push(const StackFrame & frame, StackId below);
 
-    const Frame & top(StackId stack) const { return frames_[stacks_[stack].frame]; }
+    const StackFrame & top(StackId stack) const { return frames_[stacks_[stack].frame]; }
     StackId       below(StackId stack) const { return stacks_[stack].below; }
     size_t        n_bytes() const { return n_bytes_; }
 
@@ -26,8 +26,8 @@ class Stacks {
         StackId  below;
     };
 
-    std::vector<Frame>                               frames_ = {{FrameKind::SYMBOL}};
-    std::unordered_map<Frame, uint32_t, FrameHash>   frame_ids_;
+    std::vector<StackFrame>                               frames_ = {{FrameKind::SYMBOL}};
+    std::unordered_map<StackFrame, uint32_t, FrameHash>   frame_ids_;
     std::vector<Stack>                               stacks_ = {{0, 0}};
     std::unordered_map<uint64_t, StackId>            stack_ids_;
     size_t                                           n_bytes_ = 0;

@@ -70,7 +70,7 @@ void GrammarSteps::expand(StackId stack, std::vector<StackId> & expanded) {
             expanded.push_back(now);
             continue;
         }
-        const Frame frame = stacks_.top(now);
+        const StackFrame frame = stacks_.top(now);
         if (frame.kind == FrameKind::TEXT) {
             if (languages(frame).contains_empty_text(frame.a)) {
                 add(after_scalar(stacks_.below(now), ScalarKind::NUMBER, frame.d));
@@ -104,7 +104,7 @@ void GrammarSteps::expand(StackId stack, std::vector<StackId> & expanded) {
 }
 
 void GrammarSteps::step(StackId stack, uint32_t code_point, std::vector<StackId> & after) {
-    const Frame   frame = stacks_.top(stack);
+    const StackFrame   frame = stacks_.top(stack);
     const StackId below = stacks_.below(stack);
     switch (frame.kind) {
     case FrameKind::SYMBOL:
@@ -135,7 +135,7 @@ void GrammarSteps::step(StackId stack, uint32_t code_point, std::vector<StackId>
 
 // Outside of texts JSON has no characters beyond ASCII.
 bool GrammarSteps::can_read(StackId stack, uint32_t low, uint32_t high) {
-    const Frame frame = stacks_.top(stack);
+    const StackFrame frame = stacks_.top(stack);
     switch (frame.kind) {
     case FrameKind::SYMBOL:
         return symbol(frame).kind == GrammarSymbol::CHARS && rules_.char_sets[symbol(frame).value].meets(low, high);

@@ -37,8 +37,8 @@ class GrammarSteps {
     // The stack after the symbol on top, a token.
     StackId after_symbol(StackId stack);
 
-    const GrammarSymbol & symbol(const Frame & frame) const { return rules_.symbols[frame.a]; }
-    Languages &           languages(const Frame & frame) { return rules_.terminals[frame.terminal].shapes->languages; }
+    const GrammarSymbol & symbol(const StackFrame & frame) const { return rules_.symbols[frame.a]; }
+    Languages &           languages(const StackFrame & frame) { return rules_.terminals[frame.terminal].shapes->languages; }
 
     size_t n_bytes() const;
 
@@ -50,33 +50,33 @@ class GrammarSteps {
         ValueSets                                  values;
     };
 
-    const SchemaShapes & shapes(const Frame & frame) const { return *rules_.terminals[frame.terminal].shapes; }
+    const SchemaShapes & shapes(const StackFrame & frame) const { return *rules_.terminals[frame.terminal].shapes; }
     ObjectStates &       objects(uint16_t terminal, uint32_t shape);
     ArrayStates &        arrays(uint16_t terminal, uint32_t shape);
 
     // values.cpp
     StackId push_value(uint16_t terminal, NodeId node, StackId below);
-    void    begin_value(const Frame & value, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    void    step_value(const Frame & value, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    void    step_literal(const Frame & literal, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    void    step_text(const Frame & text, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    void    step_string(const Frame & string, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    begin_value(const StackFrame & value, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    step_value(const StackFrame & value, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    step_literal(const StackFrame & literal, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    step_text(const StackFrame & text, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    step_string(const StackFrame & string, uint32_t code_point, StackId below, std::vector<StackId> & after);
     StackId after_scalar(StackId below, ScalarKind kind, uint32_t text);
-    bool    may_read_after(const Frame & string, Language language, const JsonEscape & escape);
+    bool    may_read_after(const StackFrame & string, Language language, const JsonEscape & escape);
 
     // objects.cpp
-    void step_object(const Frame & object, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    void begin_key(const Frame & object, StackId below, std::vector<StackId> & after);
-    void step_key(const Frame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    void step_free_key(const Frame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    StackId after_free_key(const Frame & key, StackId below);
-    void step_colon(const Frame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void step_object(const StackFrame & object, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void begin_key(const StackFrame & object, StackId below, std::vector<StackId> & after);
+    void step_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void step_free_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    StackId after_free_key(const StackFrame & key, StackId below);
+    void step_colon(const StackFrame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after);
 
     // arrays.cpp
-    void step_array(const Frame & array, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    void begin_item(const Frame & array, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    bool may_have_item(const Frame & array);
-    bool has_other_value(const Frame & array, NodeId item);
+    void step_array(const StackFrame & array, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void begin_item(const StackFrame & array, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    bool may_have_item(const StackFrame & array);
+    bool has_other_value(const StackFrame & array, NodeId item);
 
     GrammarRules &    rules_;
     Stacks            stacks_;

@@ -14,10 +14,10 @@ StackId GrammarSteps::push_value(uint16_t terminal, NodeId node, StackId below) 
     return stacks_.push({FrameKind::VALUE, 0, terminal, 0, node, INLINE}, below);
 }
 
-void GrammarSteps::step_value(const Frame & value, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+void GrammarSteps::step_value(const StackFrame & value, uint32_t code_point, StackId below, std::vector<StackId> & after) {
     const uint32_t white_space = white_space_after(value.b, code_point);
     if (white_space != NO_WHITE_SPACE) {
-        Frame next = value;
+        StackFrame next = value;
         next.b     = white_space;
         after.push_back(stacks_.push(next, below));
     } else if (white_space_may_end(value.b)) {
@@ -26,14 +26,14 @@ void GrammarSteps::step_value(const Frame & value, uint32_t code_point, StackId 
 }
 
 // If `below` is an array of unique items, the value differs from those it has.
-void GrammarSteps::begin_value(const Frame & value, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+void GrammarSteps::begin_value(const StackFrame & value, uint32_t code_point, StackId below, std::vector<StackId> & after) {
     const uint16_t terminal = value.terminal;
     const Node &   node     = shapes(value).nodes[value.a];
     Languages &    texts    = languages(value);
     uint32_t       taken    = ValueSets::EMPTY;
     uint32_t       text     = ReadTexts::UNTRACKED;
     if (below != Stacks::EMPTY && stacks_.top(below).kind == FrameKind::ARRAY) {
-        const Frame   array  = stacks_.top(below);
+        const StackFrame   array  = stacks_.top(below);
         ArrayStates & states = arrays(array.terminal, array.shape);
         if (array.terminal == terminal && states.shape().unique) {
             taken = states.state(array.a).values;
@@ -79,7 +79,7 @@ void GrammarSteps::begin_value(const Frame & value, uint32_t code_point, StackId
     }
 }
 
-void GrammarSteps::step_literal(const Frame & literal, uint32_t code_point, StackId below,
+void GrammarSteps::step_literal(const StackFrame & literal, uint32_t code_point, StackId below,
                                 std::vector<StackId> & after) {
     const char * const spelled = LITERALS[literal.a];
     if (code_point != static_cast<uint8_t>(spelled[literal.b])) {
@@ -89,7 +89,7 @@ void GrammarSteps::step_literal(const Frame & literal, uint32_t code_point, Stac
         after.push_back(literal.d == ReadTexts::UNTRACKED ? below : after_scalar(below, ScalarKind::LITERAL, literal.a));
         return;
     }
-    Frame next = literal;
+    StackFrame next = literal;
     next.b++;
     after.push_back(stacks_.push(next, below));
 }
@@ -99,14 +99,14 @@ StackId GrammarSteps::after_scalar(StackId below, ScalarKind kind, uint32_t text
     if (kind != ScalarKind::LITERAL && text == ReadTexts::UNTRACKED) {
         return below;
     }
-    Frame         array  = stacks_.top(below);
+    StackFrame         array  = stacks_.top(below);
     ArrayStates & states = arrays(array.terminal, array.shape);
     array.a = states.with_values(array.a, json_[array.terminal].values.with(states.state(array.a).values, kind, text));
     return stacks_.push(array, stacks_.below(below));
 }
 
-void GrammarSteps::step_text(const Frame & text, uint32_t code_point, StackId below, std::vector<StackId> & after) {
-    Frame next = text;
+void GrammarSteps::step_text(const StackFrame & text, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+    StackFrame next = text;
     next.a     = languages(text).after(text.a, code_point);
     next.d     = texts_.after(text.d, code_point);
     if (next.a != Languages::NOTHING) {
@@ -114,9 +114,9 @@ void GrammarSteps::step_text(const Frame & text, uint32_t code_point, StackId be
     }
 }
 
-void GrammarSteps::step_string(const Frame & string, uint32_t code_point, StackId below,
+void GrammarSteps::step_string(const StackFrame & string, uint32_t code_point, StackId below,
                                std::vector<StackId> & after) {
-    Frame      next   = string;
+    StackFrame      next   = string;
     JsonEscape escape = JsonEscape(string.b);
     uint32_t   decoded;
     switch (escape.read(code_point, decoded)) {
@@ -143,7 +143,7 @@ void GrammarSteps::step_string(const Frame & string, uint32_t code_point, StackI
     after.push_back(stacks_.push(next, below));
 }
 
-bool GrammarSteps::may_read_after(const Frame & string, Language language, const JsonEscape & escape) {
+bool GrammarSteps::may_read_after(const StackFrame & string, Language language, const JsonEscape & escape) {
     return escape.may_become(
         [&](uint32_t low, uint32_t high) { return languages(string).meets(language, low, high); });
 }
