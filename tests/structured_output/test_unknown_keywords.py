@@ -70,12 +70,19 @@ def published() -> Iterator[tuple[str, Any]]:
     yield "pydantic", pydantic.TypeAdapter(list[pydantic.BaseModel] | pydantic.JsonValue).json_schema()
 
 
+def said_of(schema: Any) -> str:
+    """Why a schema is refused, if it is."""
+    try:
+        grammar_of(schema)
+    except pyggml.GrammarError as error:
+        return str(error)
+    return ""
+
+
 def test_published_schemas_have_no_refused_keyword() -> None:
+    """They may be refused for another reason, such as a reference to another document."""
     for name, document in published():
-        try:
-            grammar_of(document)
-        except pyggml.GrammarError as error:  # for another reason, such as a reference to another document
-            assert not re.search("close to|no keyword", str(error)), name
+        assert not re.search("close to|no keyword", said_of(document)), name
 
 
 class Empty(pydantic.BaseModel):
