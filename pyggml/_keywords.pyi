@@ -110,6 +110,7 @@ class SamplingOverrides(TypedDict, total=False):
     logit_bias: Mapping[int, float] | None
     grammar: str | Grammar | None
     json_schema: Mapping[str, Any] | str | type | object | None
+    json_schema_options: Mapping[str, Any] | None
     choices: Sequence[str] | None
     regex: str | None
     timeout_s: float | None

@@ -65,7 +65,8 @@ class Pyggml(Engine):
         self.model = model
 
     def compile(self, schema: Any) -> None:
-        self.grammar = pyggml.Grammar.compile(pyggml.grammar_of(schema), self.model)
+        text = pyggml.grammar_of(schema, any_order=True, additional_properties="allow", unknown_keywords="ignore")
+        self.grammar = pyggml.Grammar.compile(text, self.model)
         self.mask = np.zeros(self.grammar.n_mask_words, np.int32)
         self.start()
 

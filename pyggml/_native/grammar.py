@@ -24,15 +24,6 @@ _WORD_BITS = 32
 _MASK_TYPES = (np.dtype(np.uint32), np.dtype(np.int32))
 
 
-def check_grammar(text: str, root: str = "root") -> None:
-    """Check a grammar without compiling it for a vocabulary.
-
-    Raises:
-        GrammarError: the text is not a grammar with a rule ``root``; the message says where and why.
-    """
-    c_calls.call(lib.pyg_grammar_check, c_string("grammar", text), c_string("root", root))
-
-
 class CompiledGrammar(ClosableOwner):
     """A grammar that is compiled for a vocabulary: see :meth:`pyggml.Grammar.compile`.
 

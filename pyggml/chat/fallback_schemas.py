@@ -33,9 +33,9 @@ class FallbackSchemas:
     def __init__(self) -> None:
         self._literals: dict[str, Callable[[], str]] = {}  # constant in the grammar -> the rules that replace it
 
-    def for_response(self, schema: Mapping[str, Any] | str) -> Schema:
-        """Replace the schema of an answer."""
-        return self._constant(lambda: grammar_of(schema))
+    def for_response(self, schema: Mapping[str, Any] | str, options: Mapping[str, Any]) -> Schema:
+        """Replace the schema of an answer; ``options`` are those of :func:`pyggml.grammar_of`."""
+        return self._constant(lambda: grammar_of(schema, **options))
 
     def for_content(self, grammar: str) -> Schema:
         """Return a schema in place of an answer's grammar, which need not match JSON."""

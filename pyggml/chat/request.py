@@ -220,7 +220,7 @@ overloaded_chat_method = cast("Callable[[Callable[..., Any]], Callable[..., Any]
 def _format_arguments(params: SamplingParams) -> dict[str, Any]:
     """The required format of the answer, as arguments for :meth:`ChatTemplates.render`."""
     if params.json_schema is not None:
-        return {"json_schema": as_text(params.json_schema)}
+        return {"json_schema": as_text(params.json_schema), "json_schema_options": params.json_schema_options}
     grammar = format_grammar(params)
     if grammar is None:
         return {}

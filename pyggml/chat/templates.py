@@ -176,6 +176,7 @@ class ChatTemplates(ClosableOwner):
         thinking: bool | None = None,
         split_reasoning: bool = True,
         json_schema: Mapping[str, Any] | str | None = None,
+        json_schema_options: Mapping[str, Any] | None = None,
         grammar: str | None = None,
         content_grammar: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
@@ -201,7 +202,7 @@ class ChatTemplates(ClosableOwner):
             if calls:
                 return self._with_calls(renderer, conversation, request, selection)
             if json_schema is not None:
-                return self._with_schema(renderer, conversation, request, json_schema)
+                return self._with_schema(renderer, conversation, request, json_schema, json_schema_options or {})
             request["tools"] = selection.tools
             if content_grammar is not None:
                 return self._with_content(renderer, conversation, request, content_grammar)
@@ -231,10 +232,11 @@ class ChatTemplates(ClosableOwner):
         conversation: _Conversation,
         request: dict[str, Any],
         schema: Mapping[str, Any] | str,
+        options: Mapping[str, Any],
     ) -> ChatPrompt:
         """Render a prompt whose answer must match a schema."""
         fallbacks = FallbackSchemas()
-        request = {**request, "json_schema": json.dumps(fallbacks.for_response(schema))}
+        request = {**request, "json_schema": json.dumps(fallbacks.for_response(schema, options))}
         variables = {**conversation.variables, _SHOWN_SCHEMA: parsed(as_text(schema))}
         return self._prompt(renderer, conversation, request, fallbacks, variables_if_shown=variables)
 

@@ -43,10 +43,10 @@ def format_grammar(params: SamplingParams) -> str | Grammar | None:
 
     Raises:
         GrammarError, InvalidParameterError: as :func:`pyggml.schema.grammar.grammar_of`, or the regular expression
-            cannot be expressed as a grammar.
+            is invalid or not regular.
     """
     if params.json_schema is not None:
-        return schema_grammar.grammar_of(params.json_schema)
+        return schema_grammar.grammar_of(params.json_schema, **(params.json_schema_options or {}))
     if params.choices is not None:
         return schema_grammar.grammar_of_choices(params.choices)
     return params.grammar if params.regex is None else schema_grammar.grammar_of_regex(params.regex)

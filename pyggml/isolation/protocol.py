@@ -27,7 +27,8 @@ _LOAD_OPTIONS = [
     if name not in ("source", "tokenizer", "outtype", "progress", "chat_template", "max_queue", "queue_full", "isolate")
 ]
 # Parameters that are in other fields of a PendingRequest, or concern only texts.
-_NOT_SENT = ("stop", "stop_token_ids", "ignore_eos", "json_schema", "choices", "regex", "timeout_s")
+_FORMATS = ("json_schema", "json_schema_options", "choices", "regex")
+_NOT_SENT = ("stop", "stop_token_ids", "ignore_eos", *_FORMATS, "timeout_s")
 _PARAMETERS = {name: field for name, field in fields_of(SamplingParams).items() if name not in _NOT_SENT}
 
 #: Attributes of errors besides their message.

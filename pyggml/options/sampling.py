@@ -33,6 +33,8 @@ BESIDE_MIROSTAT = ("penalties", "dry", "temperature")
 
 #: The distributions that ``logprobs`` can report, by vLLM's names.
 LOGPROBS_MODES = ("raw_logprobs", "processed_logprobs")
+#: The keys of ``json_schema_options``, which are options of :func:`pyggml.grammar_of`.
+JSON_SCHEMA_OPTIONS = ("any_order", "additional_properties", "unknown_keywords")
 #: The parameters that set the format of the output; at most one may be given.
 FORMATS = ("grammar", "json_schema", "choices", "regex")
 
@@ -91,6 +93,7 @@ class Grammar:
         grammar_or_schema: "Grammar | str | Mapping[str, Any] | object",
         vocab: object,
         *,
+        json_schema_options: Mapping[str, Any] | None = None,
         stop_token_ids: Sequence[int] = (),
     ) -> "CompiledGrammar":
         """Compile a grammar or a JSON schema for a vocabulary, for a sampling loop outside pyggml.
@@ -100,6 +103,7 @@ class Grammar:
                 :func:`pyggml.grammar_of` takes it: a mapping, JSON text that begins with ``{``, or a type.
             vocab: the owner of the vocabulary: an LLM, an Engine, a :class:`pyggml.Model` (``vocab_only`` is enough)
                 or its :class:`pyggml.Vocab`.
+            json_schema_options: options of :func:`pyggml.grammar_of` for a schema, such as ``{"any_order": True}``.
             stop_token_ids: ids of tokens that end a text, in addition to the end-of-generation tokens of the
                 vocabulary and the stop tokens of an LLM or Engine.
 
@@ -114,13 +118,13 @@ class Grammar:
         """
         from pyggml._native.grammar import CompiledGrammar
 
-        grammar = _as_grammar(grammar_or_schema)
+        grammar = _as_grammar(grammar_or_schema, _json_schema_options(json_schema_options or {}))
         of_model, ends = _vocabulary(vocab)
         stop_ids = [*ends, *_token_ids("stop_token_ids", stop_token_ids)]
         return CompiledGrammar(of_model, grammar.text, grammar.root, grammar.prefix, stop_ids)
 
 
-def _as_grammar(source: object) -> Grammar:
+def _as_grammar(source: object, options: Mapping[str, Any]) -> Grammar:
     from pyggml.schema.grammar import grammar_of
 
     if isinstance(source, Grammar):
@@ -128,7 +132,7 @@ def _as_grammar(source: object) -> Grammar:
             raise invalid("a matcher follows its grammar from the start: pass a Grammar without lazy=True")
         return source
     is_gbnf = isinstance(source, str) and not source.lstrip().startswith("{")
-    return Grammar(str(source) if is_gbnf else grammar_of(source))
+    return Grammar(str(source) if is_gbnf else grammar_of(source, **options))
 
 
 def _vocabulary(owner: object) -> "tuple[Model | Vocab, Sequence[int]]":
@@ -214,6 +218,8 @@ class SamplingParams:
         grammar: grammar that the output must match: GBNF text with a rule ``root``, or a Grammar.
         json_schema: JSON schema that the output must match: a dict, its JSON text, or a Python type (a pydantic model,
             a dataclass, ``list[int]`` ...). Not with ``grammar``. See :func:`schema_of`.
+        json_schema_options: options of :func:`pyggml.grammar_of` for ``json_schema``: ``{"any_order": True}`` for
+            members in any order, ``{"additional_properties": "allow"}`` for members that the schema does not name.
         choices: the output is one of these texts.
         regex: the output matches this regular expression, in Python's syntax, from start to end. Digits, letters and
             white space of classes are those of ASCII.
@@ -271,6 +277,7 @@ class SamplingParams:
     logit_bias: Annotated[Mapping[int, float] | None, Field(letter="l")] = None
     grammar: str | Grammar | None = None
     json_schema: Annotated[Mapping[str, Any] | str | type | object | None, Field(letter="j")] = None
+    json_schema_options: Annotated[Mapping[str, Any] | None, Field(hidden=True)] = None
     choices: Sequence[str] | None = None
     regex: str | None = None
     timeout_s: Annotated[float | None, _NOT_NEGATIVE] = None
@@ -296,6 +303,8 @@ class SamplingParams:
             self._set(allowed_token_ids=_token_ids("allowed_token_ids", self.allowed_token_ids))
             if not self.allowed_token_ids:
                 raise invalid("allowed_token_ids is empty, so no token could be generated: leave it out to allow all")
+        if self.json_schema_options is not None:
+            self._set(json_schema_options=_json_schema_options(self.json_schema_options))
         if self.choices is not None:
             self._set(choices=_texts("choices", self.choices))
         if 0 <= self.max_tokens < self.min_tokens:
@@ -414,6 +423,15 @@ def _texts(name: str, texts: Sequence[str]) -> tuple[str, ...]:
     for text in texts:
         _require_text(f"each of {name}", text)
     return tuple(texts)
+
+
+def _json_schema_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the names; :func:`pyggml.grammar_of` checks the values."""
+    unknown = sorted(map(str, options.keys() - set(JSON_SCHEMA_OPTIONS))) if isinstance(options, Mapping) else [options]
+    if unknown:
+        known = ", ".join(JSON_SCHEMA_OPTIONS)
+        raise invalid(f"json_schema_options must be a mapping with the keys {known}, not {shown(unknown[0])}")
+    return dict(options)
 
 
 def _bad_words(words: Sequence[str | Sequence[int]]) -> tuple[str | tuple[int, ...], ...]:

@@ -1,9 +1,9 @@
-"""Conversion of JSON schemas to grammars. Every text that such a grammar allows is valid JSON and matches the schema.
+"""Grammars of JSON schemas, regular expressions and choices, in GBNF with the engine's terminals.
 
-A grammar may allow less than its schema: members come in the schema's order, an object with ``properties``, even none,
-has no others unless ``additionalProperties`` allows them, free names have at most 40 characters, values without
-constraints are bounded, and there is no 29th of February. It never allows more: a keyword that a grammar cannot express
-is an error that names it, and so is a misspelled one.
+The engine compiles schemas and regular expressions itself: ``%json {...}`` stands for the values of a schema,
+``%regex "..."`` for the texts that match an expression, which is written as a JSON string (csrc/sampling/grammar/
+terminals.hpp). Every text that the grammar of a schema allows is valid JSON and matches the schema. A keyword that the
+engine cannot follow is an error that names it.
 """
 
 from __future__ import annotations
@@ -12,92 +12,102 @@ import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from pyggml._core.checks import require_content, shown
+from pyggml._core.checks import flag, invalid, require_content, shown
 from pyggml.errors import GrammarError, InvalidParameterError
 from pyggml.schema import schema_of
-from pyggml.schema._gbnf_elements import literal
-from pyggml.schema._regex import TEXT_CHARACTERS, pattern_rule, text_chars
-from pyggml.schema._rules import Rules
-from pyggml.schema._schema_converter import Converter
-from pyggml.schema._text_automaton import patterns, text_rule
 
-# A rule's name in GBNF. Literals and character classes come first, so that text inside them is not taken for a name.
-_RULE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^]\\]|\\.)*\]|([A-Za-z][A-Za-z0-9-]*)')
+#: What a schema without ``additionalProperties`` says about members that it does not name.
+AdditionalProperties = Literal["allow", "deny"]
+#: What happens to keywords that JSON Schema does not have.
+UnknownKeywords = Literal["refuse", "ignore"]
 
-_LONGEST_MESSAGE = 1000  # of an error, in characters
+# Literals and character classes of GBNF come first, so that text inside them is not taken for a name; then terminals,
+# whose options and JSON text follow.
+_PARTS = re.compile(
+    r'"(?:[^"\\]|\\.)*"|\[(?:[^]\\]|\\.)*\]|(%[a-z]+(?:\[[a-z,-]*\])?\s*)|([A-Za-z][A-Za-z0-9-]*)', re.DOTALL
+)
+_JSON_PARTS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}[\]]|[^\s"{}[\],:]+', re.DOTALL)
+_CONTROLS = re.compile(r"[\x00-\x1f]")
 
 
-def grammar_of(schema: Mapping[str, Any] | str | object) -> str:
-    """Convert a JSON schema to a GBNF grammar with a rule ``root``. Recent results are cached.
+def grammar_of(
+    schema: Mapping[str, Any] | str | object,
+    *,
+    any_order: bool = False,
+    additional_properties: AdditionalProperties = "deny",
+    unknown_keywords: UnknownKeywords = "refuse",
+) -> str:
+    """Return the grammar of a JSON schema: GBNF with a rule ``root``. Recent results are cached.
+
+    The defaults suit the output of models, which is better if members come in the order in which the schema explains
+    them, without any that nobody asked for. With ``any_order=True``, ``additional_properties="allow"`` and
+    ``unknown_keywords="ignore"`` the grammar allows what the specification of JSON Schema allows.
 
     Args:
         schema: a mapping, JSON text, or a type that :func:`~pyggml.schema_of` supports.
+        any_order: members of objects come in any order. False: in that of ``properties``.
+        additional_properties: "deny": an object with ``properties`` has no members that the schema does not mention,
+            unless ``additionalProperties``, ``patternProperties`` or ``unevaluatedProperties`` allows them. "allow":
+            it has, as JSON Schema says, unless these forbid them.
+        unknown_keywords: "refuse": raise GrammarError for a misspelled keyword (``minimun``), and for a schema of
+            nothing but unknown keywords. "ignore" them, as JSON Schema says.
 
     Raises:
-        GrammarError: the text is not valid JSON, a grammar cannot express the schema, or no value can match it; the
+        GrammarError: the text is not valid JSON, the engine cannot follow the schema, or no value can match it; the
             message has a JSON pointer.
-        InvalidParameterError: ``schema`` is none of these.
+        InvalidParameterError: ``schema`` or an option is none of these.
     """
-    return _converted(as_text(schema))
+    options = [
+        *(["any-order"] if flag("any_order", any_order) else []),
+        *(["extra-members"] if _is("allow", "additional_properties", additional_properties, "deny") else []),
+        *(["unknown-keywords"] if _is("ignore", "unknown_keywords", unknown_keywords, "refuse") else []),
+    ]
+    terminal = f"%json[{','.join(options)}]" if options else "%json"
+    return _checked(f"root ::= {terminal} {_on_one_line(as_text(schema))}\n")
 
 
 def grammar_of_choices(texts: Sequence[str]) -> str:
     """Return a GBNF grammar that matches one of the texts."""
-    return f"root ::= {' | '.join(map(literal, texts))}\n"
+    return f"root ::= {' | '.join(map(_literal, texts))}\n"
 
 
-@functools.lru_cache(maxsize=64)
 def grammar_of_regex(pattern: str) -> str:
-    """Convert a regular expression, which must match as a whole, to a GBNF grammar with a rule ``root``.
+    """Return the grammar of a regular expression, which must match as a whole: GBNF with a rule ``root``.
 
     Raises:
-        GrammarError: the pattern is not a regular expression, or a grammar cannot express it.
+        GrammarError: the pattern is not a regular expression, or not a regular one, such as one with back references.
     """
-    rules = Rules()
     try:
-        try:
-            expression = pattern_rule(pattern, rules.add, text_chars, whole=True)
-        except ValueError:  # it has anchors inside, or it is invalid
-            expression = text_rule(patterns(pattern, whole=True), 0, None, rules, text_chars, TEXT_CHARACTERS)
-    except ValueError as error:
+        return _checked(f"root ::= %regex {json.dumps(pattern, ensure_ascii=False)}\n")
+    except GrammarError as error:
         raise GrammarError(f"regex {shown(pattern)}: {error}") from None
-    rules.define("root", expression)
-    return str(rules)
 
 
 def with_prefix(grammar: str, prefix: str) -> str:
     """Add a prefix to the name of every rule, so that the grammar can become part of another one."""
-    return _RULE_NAME.sub(lambda found: f"{prefix}{found[1]}" if found[1] else found[0], grammar)
-
-
-def parsed(schema: str) -> Any:
-    """Parse the text of a JSON schema.
-
-    Raises:
-        GrammarError: the text is not valid JSON.
-        InvalidParameterError: the text contains a NUL character.
-    """
-    if "\0" in schema:
-        raise InvalidParameterError(
-            f"the JSON schema contains a NUL character at index {schema.index(chr(0))}: remove it"
-        )
-    try:
-        return json.loads(schema, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise GrammarError(f"the JSON schema is not valid JSON: {error}") from None
+    out, at = [], 0
+    while found := _PARTS.search(grammar, at):
+        terminal, name = found.groups()
+        end = _end_of_json(grammar, found.end()) if terminal else found.end()
+        out += [grammar[at : found.start()], prefix if name else "", grammar[found.start() : end]]
+        at = end
+    return "".join([*out, grammar[at:]])
 
 
 def as_text(schema: object) -> str:
     """Convert a JSON schema, or a type with a schema, to JSON text. Text is returned unchanged.
 
     Raises:
-        InvalidParameterError: the text is the name of a file, the mapping does not consist of JSON values, or the type
-            cannot be expressed as a schema.
+        InvalidParameterError: the text is the name of a file or contains a NUL character, the mapping does not consist
+            of JSON values, or the type cannot be expressed as a schema.
     """
     if isinstance(schema, str):
         require_content("the JSON schema", schema)
+        if "\0" in schema:
+            at = schema.index("\0")
+            raise InvalidParameterError(f"the JSON schema contains a NUL character at index {at}: remove it")
         return schema
     if not isinstance(schema, (Mapping, bool)):
         schema = schema_of(schema)
@@ -107,19 +117,50 @@ def as_text(schema: object) -> str:
         raise InvalidParameterError(f"the JSON schema must consist of JSON values: {error}") from None
 
 
-@functools.lru_cache(maxsize=64)
-def _converted(text: str) -> str:
-    schema = parsed(text)
+def parsed(schema: str) -> Any:
+    """Parse the text of a JSON schema.
+
+    Raises:
+        GrammarError: the text is not valid JSON.
+    """
     try:
-        return Converter(schema).grammar(schema, "#")
-    except GrammarError as error:
-        message = str(error)
-        if len(message) <= _LONGEST_MESSAGE:
-            raise
-        half = _LONGEST_MESSAGE // 2  # keeps the place, whose names have any length, and the error
-        raise GrammarError(f"{message[:half]} ... {message[-half:]}") from None
-    except RecursionError:
-        raise GrammarError("the JSON schema is nested too deeply") from None
+        return json.loads(schema, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"the JSON schema is not valid JSON: {error}") from None
+
+
+@functools.lru_cache(maxsize=64)
+def _checked(grammar: str) -> str:
+    from pyggml._core.grammar_check import check_grammar
+
+    check_grammar(grammar)
+    return grammar
+
+
+def _is(one: str, name: str, value: object, other: str) -> bool:
+    if value not in (one, other):
+        raise invalid(f"{name} must be {other!r} or {one!r}, not {shown(value)}")
+    return value == one
+
+
+def _on_one_line(text: str) -> str:
+    """Replace line ends, which JSON has between values only."""
+    return re.sub(r"[\r\n]+", " ", text.strip())
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02X}", escaped) + '"'
+
+
+def _end_of_json(text: str, at: int) -> int:
+    """Index after the JSON value that starts at ``at``."""
+    depth = 0
+    for found in _JSON_PARTS.finditer(text, at):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(found[0], 0)
+        if depth <= 0:
+            return found.end()
+    return len(text)
 
 
 def _no_constant(name: str) -> object:

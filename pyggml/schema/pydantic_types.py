@@ -13,9 +13,12 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from pyggml.errors import InvalidParameterError
-from pyggml.schema._formats import HOST, PATH
 from pyggml.schema._moments import bounded
 from pyggml.schema.python_types import INTEGER_KEYS, decimal_schema, set_schema
+
+# Hosts and paths of URLs whose schemes are limited. A top-level domain of digits would be read as an IP address.
+_HOST = r"([a-z0-9]{1,20}\.){1,3}[a-z]{2,6}"
+_PATH = "(/[A-Za-z0-9._~-]{1,40}){0,5}/?"
 
 _NOT_STRIPPED = r"^\S(.*\S)?$"  # text that is the same after white space around it is removed
 
@@ -58,8 +61,8 @@ class _SchemaGenerator(GenerateJsonSchema):
         return result if check is None or is_stated else {**result, "format": check}
 
     def complex_schema(self, schema: Any) -> JsonSchemaValue:
-        """A text of a complex number, which no grammar for strings expresses."""
-        return {**super().complex_schema(schema), "format": "complex"}
+        """Refused: pydantic's texts of complex numbers have no format."""
+        return self.handle_invalid_for_json_schema(schema, "a complex number")
 
     def is_subclass_schema(self, schema: Any) -> JsonSchemaValue:
         """Refused: JSON has no classes."""
@@ -93,8 +96,8 @@ class _SchemaGenerator(GenerateJsonSchema):
         return bounded(super().timedelta_schema(schema), schema)
 
     def json_schema(self, schema: Any) -> JsonSchemaValue:
-        """A text of JSON, which no grammar for strings expresses."""
-        return {**super().json_schema(schema), "format": "json-string"}
+        """Refused: no format describes texts of JSON inside a string."""
+        return self.handle_invalid_for_json_schema(schema, "a text of JSON")
 
     def url_schema(self, schema: Any) -> JsonSchemaValue:
         """A URL with one of the type's schemes."""
@@ -144,6 +147,6 @@ def _with_scheme(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
     usual = [each for each in ("https", "http") if each in schemes] or schemes
     if usual == ["https", "http"] and result.get("format") == "uri":
         return result
-    host = "" if usual == ["file"] else HOST
-    pattern = f"^({'|'.join(map(re.escape, usual))})://{host}{PATH}$"
+    host = "" if usual == ["file"] else _HOST
+    pattern = f"^({'|'.join(map(re.escape, usual))})://{host}{_PATH}$"
     return {"pattern": pattern, **{name: value for name, value in result.items() if name != "format"}}

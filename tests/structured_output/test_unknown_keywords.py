@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,6 @@ import pydantic
 import pytest
 
 import pyggml
-from pyggml.schema._keyword_validation import _inside
-from pyggml.schema._keywords import without_annotations
 from pyggml.schema.grammar import grammar_of
 
 FORMS = Path(__file__).parent.parent / "data" / "openai_forms.json"
@@ -71,17 +70,19 @@ def published() -> Iterator[tuple[str, Any]]:
     yield "pydantic", pydantic.TypeAdapter(list[pydantic.BaseModel] | pydantic.JsonValue).json_schema()
 
 
+def said_of(schema: Any) -> str:
+    """Why a schema is refused, if it is."""
+    try:
+        grammar_of(schema)
+    except pyggml.GrammarError as error:
+        return str(error)
+    return ""
+
+
 def test_published_schemas_have_no_refused_keyword() -> None:
-    n = 0
+    """They may be refused for another reason, such as a reference to another document."""
     for name, document in published():
-        pending = [(document, name)]
-        while pending:
-            schema, place = pending.pop()
-            if isinstance(schema, dict):
-                n += 1
-                without_annotations(schema, place)
-                pending.extend(each for key, value in schema.items() for each in _inside(key, value, f"{place}/{key}"))
-    assert n > 300
+        assert not re.search("close to|no keyword", said_of(document)), name
 
 
 class Empty(pydantic.BaseModel):
@@ -93,4 +94,6 @@ def test_an_object_without_properties_is_empty_only_if_it_says_so(llm: pyggml.LL
         for done in llm.generate_n("Once", 3, json_schema=schema, temperature=1.5, seed=0):
             assert json.loads(done.text) == {}
     for free in ({"type": "object"}, {"type": "object", "properties": {}, "additionalProperties": True}):
-        assert "char" in grammar_of(free)
+        matcher = pyggml.Grammar.compile(free, llm).matcher()
+        text = llm.tokenizer.encode('{"a": 1', add_special=False)
+        assert matcher.accept_tokens(text) == len(text)

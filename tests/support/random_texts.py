@@ -52,7 +52,8 @@ class Vocabulary:
 def check(schema: Any, vocabulary: Vocabulary, n: int, rng: np.random.Generator) -> Iterator[Finding]:
     """Draw ``n`` texts by the grammar of a schema, and validate each in the draft that the schema declares."""
     try:
-        grammar = pyggml.Grammar.compile(pyggml.grammar_of(schema), vocabulary.vocab)
+        text = pyggml.grammar_of(schema, any_order=True, additional_properties="allow", unknown_keywords="ignore")
+        grammar = pyggml.Grammar.compile(text, vocabulary.vocab)
     except (errors.GrammarError, errors.InvalidParameterError) as error:
         yield from [Finding("refused", reason=str(error))] * n
         return
