@@ -66,7 +66,8 @@ class Splitter {
         if (read_word("json")) {
             GrammarTerminal    terminal;
             pyg::SchemaOptions options;
-            options.known_members_only = true;
+            options.known_members_only     = true;
+            options.requires_free_members  = true;
             read_options(terminal, options);
             terminal.shapes = pyg::compile_schema(read_json(), options);
             return terminal;

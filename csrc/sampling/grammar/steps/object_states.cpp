@@ -5,6 +5,17 @@
 #include <algorithm>
 #include <utility>
 
+namespace {
+
+// Members that must come beside the required ones, if there are free ones.
+size_t least_free(const pyg::ObjectShape & shape) {
+    const auto n_required = static_cast<size_t>(std::count_if(
+        shape.members.begin(), shape.members.end(), [](const pyg::Member & member) { return member.required; }));
+    return shape.free.empty() || shape.least < n_required ? 0 : shape.least - n_required;
+}
+
+}  // namespace
+
 namespace pyg {
 
 NameTrie::NameTrie(const std::vector<Member> & members) : nodes_(1) {
@@ -35,13 +46,15 @@ uint32_t NameTrie::after(uint32_t index, uint32_t code_point) const {
 
 ObjectStates::ObjectStates(const ObjectShape & shape, bool any_order)
     : shape_(shape), any_order_(any_order), names_(shape.members),
-      keeps_names_(!shape.free.empty() &&
-                   shape.least > 1 + static_cast<size_t>(std::count_if(shape.members.begin(), shape.members.end(),
-                                                                       [](const Member & m) { return m.required; }))) {}
+      requires_free_(std::any_of(shape.free.begin(), shape.free.end(), [](const FreeMembers & f) { return f.required; })),
+      keeps_names_(requires_free_ || least_free(shape) > 1) {}
 
 uint32_t ObjectStates::start() {
     State state;
     state.closed.resize(shape_.members.size());
+    for (const FreeMembers & each : shape_.free) {
+        state.missing.push_back(each.required);
+    }
     return id_of(std::move(state));
 }
 
@@ -53,13 +66,14 @@ uint32_t ObjectStates::after_member(uint32_t state, uint32_t member) {
     return id_of(std::move(next));
 }
 
-uint32_t ObjectStates::after_free(uint32_t state, uint32_t names) {
+uint32_t ObjectStates::after_free(uint32_t state, uint32_t free, uint32_t names) {
     State next = states_[state];
     if (!any_order_) {
         std::fill(next.closed.begin(), next.closed.end(), true);
     }
-    next.count = counted(next.count + 1);
-    next.names = keeps_names_ && next.count < shape_.least ? names : 0;
+    next.missing[free] = false;
+    next.count         = counted(next.count + 1);
+    next.names         = requires_free_ || (keeps_names_ && next.count < shape_.least) ? names : 0;
     return id_of(std::move(next));
 }
 
@@ -69,7 +83,7 @@ uint32_t ObjectStates::counted(uint32_t count) const {
 }
 
 uint32_t ObjectStates::id_of(State state) {
-    auto       key   = std::make_tuple(state.closed, state.count, state.names);
+    auto       key   = std::make_tuple(state.closed, state.missing, state.count, state.names);
     const auto known = ids_.find(key);
     if (known != ids_.end()) {
         return known->second;
@@ -92,10 +106,16 @@ void ObjectStates::derive(State & state) const {
             last = std::min(last, i);
         }
     }
-    const bool endless = !shape_.free.empty();
-    state.may_end      = required_left == 0 && state.count >= shape_.least;
-    state.free_next    = endless && leaves_room(state, required_left) && (any_order_ || required_left == 0);
-    state.any_next     = state.free_next;
+    const auto n_missing = static_cast<size_t>(std::count(state.missing.begin(), state.missing.end(), true));
+    const bool endless   = !shape_.free.empty();
+    const bool in_turn   = any_order_ || required_left == 0;
+    required_left += n_missing;
+    state.may_end  = required_left == 0 && state.count >= shape_.least;
+    state.any_next = false;
+    for (size_t i = 0; i < shape_.free.size(); i++) {
+        state.free_next.push_back(in_turn && leaves_room(state, required_left - (state.missing[i] ? 1 : 0)));
+        state.any_next = state.any_next || state.free_next[i];
+    }
     state.next.assign(n, false);
     size_t n_after = n_open;  // members that can still come after this one
     for (size_t i = 0; i < n; i++) {
@@ -104,9 +124,9 @@ void ObjectStates::derive(State & state) const {
         }
         n_after--;
         const size_t others  = any_order_ ? n_open - 1 : n_after;
-        const bool   in_turn = any_order_ || i <= last;
+        const bool   is_due  = any_order_ || i <= last;
         const bool   enough  = endless || state.count + 1 + others >= shape_.least;
-        state.next[i] = in_turn && enough && leaves_room(state, required_left - (shape_.members[i].required ? 1 : 0));
+        state.next[i] = is_due && enough && leaves_room(state, required_left - (shape_.members[i].required ? 1 : 0));
         state.any_next = state.any_next || state.next[i];
     }
 }

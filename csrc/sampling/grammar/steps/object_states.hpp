@@ -38,10 +38,11 @@ class ObjectStates {
         std::vector<bool>     closed;  // members that came, and in declared order those before them
         uint32_t              count = 0;  // members so far; counted only if the shape limits them
         uint32_t              names = 0;  // free names so far, of ValueSets; kept only if they must differ
+        std::vector<bool>     missing;    // required classes of free members that have not come
 
         // Derived:
         bool              may_end   = false;
-        bool              free_next = false;  // a free name may come next
+        std::vector<bool> free_next;          // classes of free members that may come next
         bool              any_next  = false;  // a member, of any name
         std::vector<bool> next;               // members that may come next
     };
@@ -50,13 +51,14 @@ class ObjectStates {
 
     uint32_t      start();
     uint32_t      after_member(uint32_t state, uint32_t member);
-    uint32_t      after_free(uint32_t state, uint32_t names);  // with the new one, if they are kept
+    uint32_t      after_free(uint32_t state, uint32_t free, uint32_t names);  // names: with this one, if they are kept
     const State & state(uint32_t index) const { return states_[index]; }
 
     const ObjectShape & shape() const { return shape_; }
     const NameTrie &    names() const { return names_; }
 
-    // True if free names are kept, since only different ones count towards the least number of members.
+    // True if free names are kept and must differ: of equal ones only the last counts, towards the least number of
+    // members or as a member of a required class.
     bool keeps_names() const { return keeps_names_; }
 
     // True if a name that begins like the trie's node may come next.
@@ -73,10 +75,11 @@ class ObjectStates {
     const ObjectShape & shape_;
     const bool          any_order_;
     const NameTrie      names_;
+    const bool          requires_free_;
     const bool          keeps_names_;
 
     std::vector<State>                                                            states_;
-    std::map<std::tuple<std::vector<bool>, uint32_t, uint32_t>, uint32_t> ids_;
+    std::map<std::tuple<std::vector<bool>, std::vector<bool>, uint32_t, uint32_t>, uint32_t> ids_;
     size_t                                                                        n_bytes_ = 0;
 };
 

@@ -40,17 +40,18 @@ void GrammarSteps::begin_key(const StackFrame & object, StackId below, std::vect
     if (states.may_continue(object.a, 0)) {
         after.push_back(stacks_.push({FrameKind::KEY, 0, object.terminal, object.shape, object.a, 0, 0}, below));
     }
-    if (states.state(object.a).free_next) {
-        const uint32_t text  = states.keeps_names() ? ReadTexts::EMPTY : ReadTexts::UNTRACKED;
-        const uint32_t taken = states.state(object.a).names;
-        for (size_t i = 0; i < states.shape().free.size(); i++) {
-            const Language names = json_[object.terminal].values.without(
-                languages(object), states.shape().free[i].names, ScalarKind::STRING, taken, texts_);
-            if (names != Languages::NOTHING) {
-                after.push_back(stacks_.push({FrameKind::FREE_KEY, static_cast<uint8_t>(i), object.terminal,
-                                              object.shape, object.a, names, 0, text},
-                                             below));
-            }
+    const std::vector<bool> free_next = states.state(object.a).free_next;
+    const uint32_t          text      = states.keeps_names() ? ReadTexts::EMPTY : ReadTexts::UNTRACKED;
+    const uint32_t          taken     = states.state(object.a).names;
+    for (size_t i = 0; i < free_next.size(); i++) {
+        const Language names =
+            free_next[i] ? json_[object.terminal].values.without(languages(object), states.shape().free[i].names,
+                                                                 ScalarKind::STRING, taken, texts_)
+                         : Languages::NOTHING;
+        if (names != Languages::NOTHING) {
+            after.push_back(stacks_.push({FrameKind::FREE_KEY, static_cast<uint8_t>(i), object.terminal, object.shape,
+                                          object.a, names, 0, text},
+                                         below));
         }
     }
 }
@@ -137,7 +138,7 @@ StackId GrammarSteps::after_free_key(const StackFrame & key, StackId below) {
     const uint32_t names  = key.d == ReadTexts::UNTRACKED
                                 ? before
                                 : json_[key.terminal].values.with(before, ScalarKind::STRING, key.d);
-    return stacks_.push({FrameKind::COLON, 0, key.terminal, key.shape, states.after_free(key.a, names),
+    return stacks_.push({FrameKind::COLON, 0, key.terminal, key.shape, states.after_free(key.a, key.phase, names),
                          states.shape().free[key.phase].value, INLINE},
                         below);
 }
