@@ -112,6 +112,7 @@ void ObjectStates::derive(State & state) const {
     required_left += n_missing;
     state.may_end  = required_left == 0 && state.count >= shape_.least;
     state.any_next = false;
+    state.free_next.clear();
     for (size_t i = 0; i < shape_.free.size(); i++) {
         state.free_next.push_back(in_turn && leaves_room(state, required_left - (state.missing[i] ? 1 : 0)));
         state.any_next = state.any_next || state.free_next[i];
