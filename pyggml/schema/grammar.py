@@ -64,8 +64,9 @@ def grammar_of(
         *(["extra-members"] if _is("allow", "additional_properties", additional_properties, "deny") else []),
         *(["unknown-keywords"] if _is("ignore", "unknown_keywords", unknown_keywords, "refuse") else []),
     ]
-    terminal = f"%json[{','.join(options)}]" if options else "%json"
-    return _checked(f"root ::= {terminal} {_on_one_line(as_text(schema))}\n")
+    text, terminal = as_text(schema), f"%json[{','.join(options)}]" if options else "%json"
+    parsed(text)  # text after a value would be read as part of the grammar
+    return _checked(f"root ::= {terminal} {_on_one_line(text)}\n")
 
 
 def grammar_of_choices(texts: Sequence[str]) -> str:
