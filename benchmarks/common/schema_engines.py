@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import pyggml
+from pyggml.schema.grammar import EVERYTHING_VALID
 
 Words = npt.NDArray[np.int32]
 
@@ -65,7 +66,7 @@ class Pyggml(Engine):
         self.model = model
 
     def compile(self, schema: Any) -> None:
-        text = pyggml.grammar_of(schema, any_order=True, additional_properties="allow", unknown_keywords="ignore")
+        text = pyggml.grammar_of(schema, **EVERYTHING_VALID)
         self.grammar = pyggml.Grammar.compile(text, self.model)
         self.mask = np.zeros(self.grammar.n_mask_words, np.int32)
         self.start()

@@ -34,7 +34,7 @@ BESIDE_MIROSTAT = ("penalties", "dry", "temperature")
 #: The distributions that ``logprobs`` can report, by vLLM's names.
 LOGPROBS_MODES = ("raw_logprobs", "processed_logprobs")
 #: The keys of ``json_schema_options``, which are options of :func:`pyggml.grammar_of`.
-JSON_SCHEMA_OPTIONS = ("any_order", "additional_properties", "unknown_keywords")
+JSON_SCHEMA_OPTIONS = ("any_order", "any_spelling", "additional_properties", "unknown_keywords")
 #: The parameters that set the format of the output; at most one may be given.
 FORMATS = ("grammar", "json_schema", "choices", "regex")
 

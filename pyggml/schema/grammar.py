@@ -12,7 +12,7 @@ import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pyggml._core.checks import flag, invalid, require_content, shown
 from pyggml.errors import GrammarError, InvalidParameterError
@@ -22,6 +22,14 @@ from pyggml.schema import schema_of
 AdditionalProperties = Literal["allow", "deny"]
 #: What happens to keywords that JSON Schema does not have.
 UnknownKeywords = Literal["refuse", "ignore"]
+
+#: Options of :func:`grammar_of` with which every valid text is allowed.
+EVERYTHING_VALID: Final[Mapping[str, Any]] = {
+    "any_order": True,
+    "any_spelling": True,
+    "additional_properties": "allow",
+    "unknown_keywords": "ignore",
+}
 
 # Literals and character classes of GBNF come first, so that text inside them is not taken for a name; then terminals,
 # whose options and JSON text follow.
@@ -36,18 +44,23 @@ def grammar_of(
     schema: Mapping[str, Any] | str | object,
     *,
     any_order: bool = False,
+    any_spelling: bool = False,
     additional_properties: AdditionalProperties = "deny",
     unknown_keywords: UnknownKeywords = "refuse",
 ) -> str:
     """Return the grammar of a JSON schema: GBNF with a rule ``root``. Recent results are cached.
 
     The defaults suit the output of models, which is better if members come in the order in which the schema explains
-    them, without any that nobody asked for. With ``any_order=True``, ``additional_properties="allow"`` and
-    ``unknown_keywords="ignore"`` the grammar allows what the specification of JSON Schema allows.
+    them, without any that nobody asked for, and tidily. With ``any_order=True``, ``any_spelling=True``,
+    ``additional_properties="allow"`` and ``unknown_keywords="ignore"`` the grammar allows what the specification of
+    JSON Schema allows.
 
     Args:
         schema: a mapping, JSON text, or a type that :func:`~pyggml.schema_of` supports.
         any_order: members of objects come in any order. False: in that of ``properties``.
+        any_spelling: any usual layout, with white space before commas and colons and up to two line breaks in a row,
+            and escapes in names. False: one space, or a line break with up to 40 characters of indentation, where
+            ``json.dumps`` has them.
         additional_properties: "deny": an object with ``properties`` has no members that the schema does not mention,
             unless ``additionalProperties``, ``patternProperties`` or ``unevaluatedProperties`` allows them. "allow":
             it has, as JSON Schema says, unless these forbid them.
@@ -61,6 +74,7 @@ def grammar_of(
     """
     options = [
         *(["any-order"] if flag("any_order", any_order) else []),
+        *(["any-spelling"] if flag("any_spelling", any_spelling) else []),
         *(["extra-members"] if _is("allow", "additional_properties", additional_properties, "deny") else []),
         *(["unknown-keywords"] if _is("ignore", "unknown_keywords", unknown_keywords, "refuse") else []),
     ]

@@ -18,6 +18,7 @@ from support.paths import ROOT
 
 import pyggml
 from pyggml.errors import GrammarError
+from pyggml.schema.grammar import EVERYTHING_VALID
 
 sys.path.insert(0, str(ROOT / "tools"))
 
@@ -73,7 +74,7 @@ def declared(schema: Any, draft: str) -> Any:
 
 
 def compiled(schema: Any, vocabulary: pyggml.Model) -> pyggml.CompiledGrammar:
-    text = pyggml.grammar_of(schema, any_order=True, additional_properties="allow", unknown_keywords="ignore")
+    text = pyggml.grammar_of(schema, **EVERYTHING_VALID)
     return pyggml.Grammar.compile(text, vocabulary)
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 import pyggml
 from pyggml import errors
+from pyggml.schema.grammar import EVERYTHING_VALID
 
 MAX_TOKENS = 400
 _CLOSERS = re.compile(rb'[\s"\]},:0-9]*')
@@ -52,7 +53,7 @@ class Vocabulary:
 def check(schema: Any, vocabulary: Vocabulary, n: int, rng: np.random.Generator) -> Iterator[Finding]:
     """Draw ``n`` texts by the grammar of a schema, and validate each in the draft that the schema declares."""
     try:
-        text = pyggml.grammar_of(schema, any_order=True, additional_properties="allow", unknown_keywords="ignore")
+        text = pyggml.grammar_of(schema, **EVERYTHING_VALID)
         grammar = pyggml.Grammar.compile(text, vocabulary.vocab)
     except (errors.GrammarError, errors.InvalidParameterError) as error:
         yield from [Finding("refused", reason=str(error))] * n
