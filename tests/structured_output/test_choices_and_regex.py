@@ -40,7 +40,19 @@ def test_choices_through_every_method(llm: pyggml.LLM) -> None:
 
 @pytest.mark.parametrize(
     "regex",
-    [r"\d{3}-\d{4}", "^(yes|no)$", "a|bb", r"^x+$|^y$", "[^a-z]{2}", r"(?!1)\d{2}", '["\\\\\n]{3}', "é+😀", "a{0,3}"],
+    [
+        r"\d{3}-\d{4}",
+        "^(yes|no)$",
+        "a|bb",
+        r"^x+$|^y$",
+        "[^a-z]{2}",
+        r"(?!1)\d{2}",
+        '["\\\\\n]{3}',
+        "é+😀",
+        "a{0,3}",
+        "(?i)yes",
+        r"\ba+\b",
+    ],
 )
 def test_the_whole_output_matches(llm: pyggml.LLM, regex: str) -> None:
     done = llm.generate_n("Number:", 6, regex=regex, temperature=1.5, seed=0, max_tokens=60)
@@ -49,24 +61,9 @@ def test_the_whole_output_matches(llm: pyggml.LLM, regex: str) -> None:
     assert all(re.fullmatch(regex, text) for text in finished)
 
 
-@pytest.mark.parametrize("regex", ["(", r"(a)\1", r"a\b", "(?i)a", "a(?=b)", "$a"])
-def test_regex_that_a_grammar_cannot_express(regex: str) -> None:
+@pytest.mark.parametrize("regex", ["(", r"(a)\1", "a(?=b)", "$a", "[b-a]"])
+def test_regex_that_is_refused(regex: str) -> None:
     with pytest.raises(pyggml.GrammarError, match="regex"):
-        grammar_of_regex(regex)
-
-
-@pytest.mark.filterwarnings("error::FutureWarning")
-@pytest.mark.parametrize(
-    ("regex", "way_out"),
-    [
-        ("[[:alpha:]]+", r"has no [:alpha:]: write [a-zA-Z]"),
-        ("[0-9[:^space:]]", r"has no [:^space:]: write \S"),
-        ("(?i)yes", "write [yY] in place of (?i)y"),
-        ("(?i:y)es", "write [yY] in place of (?i)y"),
-    ],
-)
-def test_the_way_out_of_other_syntax(regex: str, way_out: str) -> None:
-    with pytest.raises(pyggml.GrammarError, match=re.escape(way_out)):
         grammar_of_regex(regex)
 
 

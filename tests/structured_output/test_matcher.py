@@ -179,6 +179,7 @@ def test_forced_tokens_are_a_prefix_of_every_text(bpe: pyggml.Model) -> None:
     rng = random.Random(2)
     grammar = pyggml.Grammar.compile(
         {
+            "type": "object",
             "properties": {"kind": {"enum": ["circle", "circuit"]}, "on": {"type": "boolean"}},
             "required": ["kind", "on"],
         },
