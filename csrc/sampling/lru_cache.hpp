@@ -29,6 +29,14 @@ class LruCache {
         return entries_.front().second;
     }
 
+    // Drop the least recently used values, but never the last one left, as long as too_many(entries) is true.
+    template <class TooMany>
+    void drop_while(TooMany && too_many) {
+        while (entries_.size() > 1 && too_many(entries_)) {
+            entries_.pop_back();
+        }
+    }
+
   private:
     std::list<std::pair<std::string, Value>> entries_;  // most recently used first
 };

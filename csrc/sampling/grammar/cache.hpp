@@ -9,7 +9,7 @@
 
 namespace pyg {
 
-// The most recently used grammars of a model. Any thread.
+// The most recently used grammars of a model, at most 64 and 256 MB. Those in use live on. Any thread.
 class GrammarCache {
   public:
     // PYG_ERR_GRAMMAR
@@ -19,8 +19,9 @@ class GrammarCache {
 
   private:
     struct Entry {
-        std::mutex                       mutex;  // held while compiling it
-        std::shared_ptr<CompiledGrammar> grammar;
+        std::mutex                           mutex;  // held while compiling it
+        std::shared_ptr<CompiledGrammar>     grammar;
+        std::shared_ptr<std::atomic<size_t>> n_bytes = std::make_shared<std::atomic<size_t>>(0);  // that it takes
     };
 
     std::mutex                           mutex_;

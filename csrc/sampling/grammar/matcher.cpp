@@ -26,8 +26,10 @@ std::vector<int32_t> mentioned(const pyg::TokenTrie & trie, const std::string & 
 namespace pyg {
 
 CompiledGrammar::CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const VocabTries> tries,
-                                 const std::string & text, const std::string & root)
-    : vocab_(vocab), tries_(std::move(tries)), text_(text), root_(root), spelled_(mentioned(tries_->tokens(), text)) {
+                                 const std::string & text, const std::string & root,
+                                 std::shared_ptr<std::atomic<size_t>> n_bytes)
+    : vocab_(vocab), tries_(std::move(tries)), text_(text), root_(root), spelled_(mentioned(tries_->tokens(), text)),
+      n_bytes_(std::move(n_bytes)) {
     start_again();
 }
 
@@ -41,11 +43,6 @@ std::shared_ptr<GrammarAutomaton> CompiledGrammar::fresh_automaton() const {
     return std::make_shared<GrammarAutomaton>(followed_->rules, followed_->steps, *tries_, spelled_);
 }
 
-size_t CompiledGrammar::n_bytes() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return followed_->steps.n_bytes() + automaton_->n_bytes();
-}
-
 GrammarMatcher::GrammarMatcher(std::shared_ptr<CompiledGrammar> grammar) : grammar_(std::move(grammar)) {
     std::lock_guard<std::mutex> lock(grammar_->mutex_);
     followed_  = grammar_->followed_;
@@ -55,6 +52,7 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<CompiledGrammar> grammar) : gramm
 // Replace what has grown too large, and follow the grammar to what others have replaced.
 GrammarAutomaton & GrammarMatcher::current() {
     CompiledGrammar & grammar = *grammar_;
+    *grammar.n_bytes_         = grammar.followed_->steps.n_bytes() + grammar.automaton_->n_bytes();
     if (grammar.followed_->steps.n_bytes() > grammar.most_bytes_) {
         grammar.start_again();
     } else if (grammar.automaton_->n_bytes() > MAX_AUTOMATON_BYTES) {

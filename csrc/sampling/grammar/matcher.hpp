@@ -3,6 +3,8 @@
 
 #include "sampling/grammar/automaton.hpp"
 
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -13,12 +15,12 @@ namespace pyg {
 // its users switch over at their next step.
 class CompiledGrammar {
   public:
-    // PYG_ERR_GRAMMAR
+    // `n_bytes`: where it keeps what it takes, for a cache. PYG_ERR_GRAMMAR
     CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const VocabTries> tries, const std::string & text,
-                    const std::string & root);
+                    const std::string & root, std::shared_ptr<std::atomic<size_t>> n_bytes);
 
     const TokenTrie & trie() const { return tries_->tokens(); }
-    size_t            n_bytes();
+    size_t            n_bytes() const { return *n_bytes_; }
 
   private:
     friend class GrammarMatcher;
@@ -40,6 +42,7 @@ class CompiledGrammar {
     const std::string                       text_;
     const std::string                       root_;
     const std::vector<int32_t>              spelled_;  // special tokens whose text the grammar mentions
+    const std::shared_ptr<std::atomic<size_t>> n_bytes_;
     std::mutex                              mutex_;    // guards everything below
     std::shared_ptr<Followed>               followed_;
     std::shared_ptr<GrammarAutomaton>       automaton_;  // of `followed_`
