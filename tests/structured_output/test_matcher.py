@@ -187,7 +187,7 @@ def test_forced_tokens_are_a_prefix_of_every_text(bpe: pyggml.Model) -> None:
     )
     for _ in range(20):
         matcher, ids = grammar.matcher(), []
-        while not matcher.is_complete:
+        while not matcher.is_complete and len(ids) < 12:  # most tokens are white space, without an end
             forced = matcher.forced()
             assert matcher.copy().accept_tokens(forced) == len(forced)
             before = bpe.vocab.detokenize(forced)
