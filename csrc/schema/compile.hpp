@@ -14,6 +14,10 @@ struct SchemaOptions {
     // unevaluatedProperties) mentions them.
     bool known_members_only = false;
 
+    // Values have a type that the keywords are for: {"properties": ...} without `type` means objects, where JSON Schema
+    // allows values of other types, too.
+    bool keywords_imply_types = false;
+
     // Refuse a misspelled keyword ("minimun"), and a schema of nothing but unknown keywords; else they are ignored, as the
     // specification says.
     bool refuse_misspelled = true;

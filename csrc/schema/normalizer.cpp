@@ -5,7 +5,53 @@ namespace pyg {
 namespace {
 
 constexpr size_t MAX_NODES = 100'000;
+constexpr int    MAX_IMPLIED = 8;  // of schemas that apply to the same value, in which types are searched
 constexpr int    LOOKAHEAD = 3;  // arrays and objects inside each other in which contradictions are searched
+
+// The types that a schema's keywords are for; all if it says its types or lists values.
+uint8_t implied_types(const Schema & schema, int depth) {
+    if (schema.types != TYPE_ANY || schema.has_values) {
+        return TYPE_ANY;
+    }
+    const bool is_object = schema.has_properties || !schema.patterns.empty() || schema.additional || schema.property_names ||
+                           schema.unevaluated_properties || !schema.required.empty() ||
+                           !schema.dependent_required.empty() || !schema.dependent_schemas.empty() ||
+                           schema.min_members > 0 || schema.max_members != UNBOUNDED;
+    const bool is_array = !schema.prefix.empty() || schema.items || schema.unevaluated_items || schema.contains ||
+                          schema.min_items > 0 || schema.max_items != UNBOUNDED || schema.unique;
+    const bool is_string = schema.pattern || schema.format || schema.min_length > 0 || schema.max_length != UNBOUNDED;
+    const bool is_number = schema.minimum || schema.above || schema.maximum || schema.below || schema.multiple_of;
+    const int  types     = (is_object ? TYPE_OBJECT : 0) | (is_array ? TYPE_ARRAY : 0) | (is_string ? TYPE_STRING : 0) |
+                      (is_number ? TYPE_NUMBER | TYPE_INTEGER : 0);
+    auto result = static_cast<uint8_t>(types == 0 ? TYPE_ANY : types);
+    if (depth < MAX_IMPLIED) {
+        for (const Schema * each : schema.all_of) {
+            result &= implied_types(*each, depth + 1);
+        }
+        result &= schema.ref ? implied_types(*schema.ref, depth + 1) : uint8_t{TYPE_ANY};
+    }
+    return result;
+}
+
+bool is_empty(const Node & node) {
+    return !node.null && !node.yes && !node.no && node.string == Languages::NOTHING && node.number == Languages::NOTHING &&
+           node.objects.empty() && node.arrays.empty();
+}
+
+Node of_types(Node node, uint8_t types) {
+    node.null   = node.null && (types & TYPE_NULL) != 0;
+    node.yes    = node.yes && (types & TYPE_BOOLEAN) != 0;
+    node.no     = node.no && (types & TYPE_BOOLEAN) != 0;
+    node.string = (types & TYPE_STRING) != 0 ? node.string : Languages::NOTHING;
+    node.number = (types & TYPE_NUMBER) != 0 ? node.number : Languages::NOTHING;
+    if ((types & TYPE_OBJECT) == 0) {
+        node.objects.clear();
+    }
+    if ((types & TYPE_ARRAY) == 0) {
+        node.arrays.clear();
+    }
+    return node;
+}
 
 }  // namespace
 
@@ -54,7 +100,21 @@ void Normalizer::build(NodeId id) {
             add_array_shapes(*this, each, result.arrays);
         }
     }
-    out.nodes[id] = std::move(result);
+    const Node implied = of_types(result, implied_types(goal));
+    out.nodes[id]      = is_empty(implied) ? std::move(result) : implied;
+}
+
+// Only fewer values than the schemas allow: so negated ones, of which fewer would be more, say nothing.
+uint8_t Normalizer::implied_types(Goal goal) {
+    uint8_t types = TYPE_ANY;
+    if (options.keywords_imply_types && goal > NO_VALUE) {
+        for (const Literal literal : terms.literals(goal)) {
+            if (literal > NEVER && !is_negated(literal)) {
+                types &= pyg::implied_types(*terms.term(literal).schema, 0);
+            }
+        }
+    }
+    return types;
 }
 
 Goal Normalizer::scalar_values(Goal goal) {

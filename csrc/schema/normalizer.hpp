@@ -47,8 +47,9 @@ class Normalizer : public Emptiness {
     int                 depth_  = 0;  // of is_surely_empty()
     Literal             scalar_ = ALWAYS;
 
-    void build(NodeId node);
-    bool is_found_empty(Goal goal);
+    void    build(NodeId node);
+    bool    is_found_empty(Goal goal);
+    uint8_t implied_types(Goal goal);
 };
 
 // Add the shapes of a case to those of `ids`. PYG_ERR_GRAMMAR if it cannot be expressed.

@@ -21,6 +21,17 @@ LOCAL = {
 _UNITS = {"D": 86_400, "W": 7 * 86_400, "TH": 3_600, "TM": 60, "TS": 1}  # name -> seconds
 
 
+def of_python(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a moment with a pattern of what Python's types can hold.
+
+    RFC 3339 also has leap seconds, the year 0000, lower-case letters, and any number of digits.
+    """
+    name = schema.get("format", "")
+    if "pattern" in schema or name not in _PYTHON_PATTERNS:
+        return schema
+    return {**schema, "pattern": _PYTHON_PATTERNS[name]}
+
+
 def is_moment(value: object) -> bool:
     """Return True for a date, a time, a moment or a duration."""
     return isinstance(value, (dt.date, dt.time, dt.timedelta))
@@ -191,3 +202,16 @@ def _digit(low: int, high: int) -> str:
 @functools.cache
 def _free(text: str) -> str:
     return "".join("[0-9]" if char.isdigit() else char for char in text)
+
+
+_DATE = "[12][0-9]{3}-[0-9]{2}-[0-9]{2}"
+_TIME = "[0-9]{2}:[0-9]{2}:[0-5][0-9](\\.[0-9]{3}([0-9]{3})?)?"
+_ZONE = "(Z|[+-][0-9]{2}:[0-9]{2})"
+_PYTHON_PATTERNS = {
+    "date": f"^{_DATE}$",
+    "date-time": f"^{_DATE}T{_TIME}{_ZONE}$",
+    "local-date-time": f"^{_DATE}T{_TIME}$",
+    "time": f"^{_TIME}{_ZONE}$",
+    "local-time": f"^{_TIME}$",
+    "duration": f"^({_durations({})[0]})$",
+}

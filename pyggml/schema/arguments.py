@@ -67,7 +67,7 @@ def _argument(root: Any, name: str, schemas: list[Any], required: bool) -> Argum
     try:
         grammar = grammar_of(_whole(root, schema))
     except GrammarError as error:
-        raise GrammarError(f"#/properties/{name}: {error}") from None
+        raise GrammarError(f"#/properties/{name}{str(error).removeprefix('#')}") from None
     return Argument(name, required, _text_types(root, schema), grammar)
 
 

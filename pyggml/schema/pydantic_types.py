@@ -13,13 +13,14 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from pyggml.errors import InvalidParameterError
-from pyggml.schema._moments import bounded
+from pyggml.schema._moments import bounded, of_python
 from pyggml.schema.python_types import INTEGER_KEYS, decimal_schema, set_schema
 
 # Hosts and paths of URLs whose schemes are limited. A top-level domain of digits would be read as an IP address.
 _HOST = r"([a-z0-9]{1,20}\.){1,3}[a-z]{2,6}"
 _PATH = "(/[A-Za-z0-9._~-]{1,40}){0,5}/?"
 
+_PATHS = ("path", "file-path", "directory-path")  # formats
 _NOT_STRIPPED = r"^\S(.*\S)?$"  # text that is the same after white space around it is removed
 
 
@@ -54,11 +55,13 @@ class _SchemaGenerator(GenerateJsonSchema):
         return set_schema(super().frozenset_schema(schema), self._resolved)
 
     def generate_inner(self, schema: Any) -> JsonSchemaValue:
-        """As pydantic's; a text that a function of pydantic checks gets a format that no grammar expresses."""
+        """As pydantic's; a text that a function of pydantic checks, and that its schema does not describe, is refused."""
         result = super().generate_inner(schema)
         check = _unstated_check(schema)
-        is_stated = result.get("format", "path") != "path"  # "path" does not say whether it must exist
-        return result if check is None or is_stated else {**result, "format": check}
+        is_stated = result.get("format", "path") not in _PATHS  # these do not say whether it exists
+        if check is not None and not is_stated:
+            return self.handle_invalid_for_json_schema(schema, f"what {check} checks")
+        return result
 
     def complex_schema(self, schema: Any) -> JsonSchemaValue:
         """Refused: pydantic's texts of complex numbers have no format."""
@@ -84,16 +87,16 @@ class _SchemaGenerator(GenerateJsonSchema):
         zone, result = schema.get("tz_constraint"), super().datetime_schema(schema)
         if zone == "naive":
             bounds = {name: value.replace(tzinfo=None) for name, value in _bounds(schema).items()}
-            return bounded({**result, "format": "local-date-time"}, bounds)
+            return of_python(bounded({**result, "format": "local-date-time"}, bounds))
         return _at_a_time(result, schema, keeps_zone=zone is not None)
 
     def time_schema(self, schema: Any) -> JsonSchemaValue:
         """A time between bounds."""
-        return bounded(super().time_schema(schema), schema)
+        return of_python(bounded(super().time_schema(schema), schema))
 
     def timedelta_schema(self, schema: Any) -> JsonSchemaValue:
         """A duration between bounds."""
-        return bounded(super().timedelta_schema(schema), schema)
+        return of_python(bounded(super().timedelta_schema(schema), schema))
 
     def json_schema(self, schema: Any) -> JsonSchemaValue:
         """Refused: no format describes texts of JSON inside a string."""
@@ -107,6 +110,14 @@ class _SchemaGenerator(GenerateJsonSchema):
         """A URL with one of the type's schemes, and one host."""
         return _with_scheme(super().multi_host_url_schema(schema), schema)
 
+    def tagged_union_schema(self, schema: Any) -> JsonSchemaValue:
+        """Alternatives with their tag, which pydantic requires even if it has a default."""
+        result = super().tagged_union_schema(schema)
+        tag = result.get("discriminator", {}).get("propertyName")
+        if tag is not None:
+            result["oneOf"] = [_requiring(tag, each) for each in result["oneOf"]]
+        return result
+
     def dict_schema(self, schema: Any) -> JsonSchemaValue:
         """An object whose names are read as integers where keys are."""
         result = super().dict_schema(schema)
@@ -116,6 +127,11 @@ class _SchemaGenerator(GenerateJsonSchema):
 
     def _resolved(self, schema: JsonSchemaValue) -> JsonSchemaValue:
         return self.get_schema_from_definitions(schema["$ref"]) or schema if "$ref" in schema else schema
+
+
+def _requiring(name: str, schema: JsonSchemaValue) -> JsonSchemaValue:
+    required = schema.get("required", [])
+    return schema if name in required else {**schema, "required": [*required, name]}
 
 
 def _unstated_check(schema: Any) -> str | None:
@@ -139,14 +155,12 @@ def _at_a_time(result: JsonSchemaValue, schema: Any, *, keeps_zone: bool = False
     if _bounds(schema):
         return bounded(result, schema, keeps_zone=keeps_zone)
     pattern = {"past": "^(1[0-9]|20[01])[0-9]", "future": "^2[1-9]"}.get(schema.get("now_op"))
-    return result if pattern is None else {**result, "pattern": pattern}
+    return of_python(result) if pattern is None else {**result, "pattern": pattern}
 
 
 def _with_scheme(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
     schemes: list[str] = schema.get("allowed_schemes") or ["https", "http"]
     usual = [each for each in ("https", "http") if each in schemes] or schemes
-    if usual == ["https", "http"] and result.get("format") == "uri":
-        return result
     host = "" if usual == ["file"] else _HOST
     pattern = f"^({'|'.join(map(re.escape, usual))})://{host}{_PATH}$"
     return {"pattern": pattern, **{name: value for name, value in result.items() if name != "format"}}

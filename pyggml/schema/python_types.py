@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pyggml._core.checks import shown
 from pyggml.errors import InvalidParameterError
-from pyggml.schema._moments import bounded, is_moment
+from pyggml.schema._moments import bounded, is_moment, of_python
 
 Schema = dict[str, Any]
 
@@ -38,10 +38,10 @@ _PLAIN: dict[object, Schema] = {
     dict: {"type": "object"},
     Any: {},
     object: {},
-    dt.datetime: {"type": "string", "format": "date-time"},
-    dt.date: {"type": "string", "format": "date"},
-    dt.time: {"type": "string", "format": "time"},
-    dt.timedelta: {"type": "string", "format": "duration"},
+    dt.datetime: of_python({"type": "string", "format": "date-time"}),
+    dt.date: of_python({"type": "string", "format": "date"}),
+    dt.time: of_python({"type": "string", "format": "time"}),
+    dt.timedelta: of_python({"type": "string", "format": "duration"}),
     uuid.UUID: {"type": "string", "format": "uuid"},
     decimal.Decimal: {"type": "number"},
     pathlib.Path: {"type": "string", "format": "path"},

@@ -132,12 +132,10 @@ def test_choices_have_nothing_around_them(thinker: pyggml.LLM) -> None:
 
 
 REFUSED: dict[str, Schema] = {
-    "uniqueItems": {"type": "array", "uniqueItems": True},
-    "not": {"type": "integer", "not": {"const": 3}},
-    "contains": {"type": "array", "contains": {"const": 1}},
-    "patternProperties": {"type": "object", "patternProperties": {"^a": {"type": "null"}, "^b": {}}},
-    "if": {"if": {"type": "string"}, "then": {"maxLength": 3}},
-    "pattern": {"type": "string", "pattern": "a(?=b)"},
+    "pattern": {"type": "string", "pattern": r"^(a|b)\1$"},
+    "$ref": {"$ref": "https://example.com/elsewhere.json"},
+    "not": {"not": {"type": "object", "unevaluatedProperties": False, "allOf": [{"properties": {"a": {}}}]}},
+    "minimum": {"type": "integer", "minimum": "1"},
 }
 
 
@@ -145,13 +143,13 @@ REFUSED: dict[str, Schema] = {
 @pytest.mark.parametrize("name", THINKING)
 def test_what_cannot_be_kept_is_refused_before_reasoning(thinker: pyggml.LLM, name: str, keyword: str) -> None:
     schema = {"type": "object", "properties": {"x": REFUSED[keyword]}}
-    with pytest.raises(GrammarError, match=f"^#/properties/x/{keyword}"):
+    with pytest.raises(GrammarError, match=f"^#/properties/x/{re.escape(keyword)}"):
         thinker.chat(ASKED, json_schema=schema, chat_template=template(name), max_tokens=1)
 
 
 @pytest.mark.parametrize(
     "schema",
-    [False, 5, "{", '{"type": "strin"}', {"a": 1j}, {"properties": {"a": {"not": {}}}}, "\0", {"$ref": "#/x"}],
+    [False, 5, "{", '{"type": "strin"}', {"a": 1j}, {"type": "object", "required": ["a"], "properties": {"a": {"not": {}}}}, "\0", {"$ref": "#/x"}],
     ids=repr,
 )
 def test_errors_read_the_same_as_without_a_chat(thinker: pyggml.LLM, schema: Any) -> None:

@@ -270,7 +270,7 @@ def test_schema_of_types() -> None:
             tuple[int, str],
             {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
         ),
-        (dt.date, {"type": "string", "format": "date"}),
+        (dt.date, {"type": "string", "format": "date", "pattern": "^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"}),
         (
             Point,
             {
@@ -385,14 +385,18 @@ def likely(llm: pyggml.LLM, *texts: str) -> dict[int, float]:
     return {token_id: 900.0 - 100 * i for i, token_id in enumerate(ids)}
 
 
-def test_open_values_are_bounded(llm: pyggml.LLM) -> None:
+def test_open_values_have_no_limits(llm: pyggml.LLM) -> None:
     nested = llm.generate("a", json_schema={}, logit_bias=likely(llm, "["), max_tokens=20).text
-    assert nested.startswith("[" * 5)
-    assert not nested.startswith("[" * 6)
-    items = llm.generate("a", json_schema={}, logit_bias=likely(llm, ",", "[", "0"), max_tokens=300).text
-    assert "".join(items.split()).startswith("[[[[[" + ",".join("0" * 100) + "]")
-    text = llm.generate("a", json_schema={}, logit_bias=likely(llm, "b", '"'), max_tokens=2000)
-    assert (json.loads(text.text), text.finish_reason) == ("b" * 1000, "stop")
+    assert nested.startswith("[" * 20)
+    text = llm.generate("a", json_schema={}, logit_bias=likely(llm, "b", '"'), max_tokens=1500)
+    assert text.text == '"' + "b" * 1499
+
+
+def test_numbers_come_to_an_end(llm: pyggml.LLM) -> None:
+    for schema in ({"type": "number"}, {"type": "integer"}, {"type": "number", "minimum": 0, "multipleOf": 0.125}):
+        done = llm.generate("a", json_schema=schema, logit_bias=likely(llm, "0", "1", "."), max_tokens=300)
+        assert done.finish_reason == "stop"
+        assert len(done.text) <= 40
 
 
 # --- OpenAI's way to say it ------------------------------------------------------------------------------------------

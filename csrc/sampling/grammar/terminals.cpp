@@ -1,16 +1,33 @@
 #include "sampling/grammar/terminals.hpp"
 
 #include "boundary/guard.hpp"
+#include "boundary/log.hpp"
 #include "schema/compile.hpp"
 #include "schema/json_value.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 namespace {
 
 using pyg::fail;
 using pyg::GrammarTerminal;
+
+constexpr uint32_t MOST_DIGITS = 40;  // characters of a number, so that models come to its end
+
+void limit_numbers(pyg::SchemaShapes & shapes) {
+    std::map<pyg::Language, pyg::Language> known = {{pyg::Languages::NOTHING, pyg::Languages::NOTHING}};
+    pyg::Languages &                       languages = shapes.languages;
+    for (pyg::Node & node : shapes.nodes) {
+        const auto added = known.emplace(node.number, node.number);
+        if (added.second) {
+            const pyg::Language shorter = languages.all_of({node.number, languages.lengths(1, MOST_DIGITS)});
+            added.first->second         = languages.is_empty(shorter) ? node.number : shorter;
+        }
+        node.number = added.first->second;
+    }
+}
 
 // Reads a grammar up to its end, copying everything but its terminals.
 class Splitter {
@@ -66,10 +83,18 @@ class Splitter {
         if (read_word("json")) {
             GrammarTerminal    terminal;
             pyg::SchemaOptions options;
-            options.known_members_only     = true;
-            options.requires_free_members  = true;
+            options.requires_free_members = true;
+            options.known_members_only    = true;
+            options.keywords_imply_types  = true;
+            options.plain_integers        = true;
             read_options(terminal, options);
             terminal.shapes = pyg::compile_schema(read_json(), options);
+            for (const std::string & note : terminal.shapes->notes) {
+                pyg::on_engine_log(GGML_LOG_LEVEL_WARN, ("JSON schema: " + note + "\n").c_str(), nullptr);
+            }
+            if (!terminal.any_spelling) {
+                limit_numbers(*terminal.shapes);
+            }
             return terminal;
         }
         if (read_word("regex")) {
@@ -88,9 +113,11 @@ class Splitter {
             if (read_word("any-order")) {
                 terminal.any_order = true;
             } else if (read_word("extra-members")) {
-                options.known_members_only = false;
+                options.known_members_only   = false;
+                options.keywords_imply_types = false;
             } else if (read_word("any-spelling")) {
-                terminal.any_spelling = true;
+                terminal.any_spelling  = true;
+                options.plain_integers = false;
             } else if (read_word("unknown-keywords")) {
                 options.refuse_misspelled = false;
             } else {
