@@ -119,7 +119,7 @@ class Tensor:
         """Its purpose: a projection, the one after the last block, an embedding, or something else."""
         if "embed" in self.source:
             return "embedding"
-        if self.target == "output.weight":
+        if self.target in ("output.weight", "cls.output.weight"):
             return "output"
         return "linear" if len(self.shape) == 2 and 1 not in self.shape and not self.is_float else "other"
 
