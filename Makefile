@@ -49,7 +49,7 @@ test: build ## run the C++ tests, and all Python tests except the slow ones
 test-all: test ## run all tests: the same, and then the slow ones, except those of ray-test and test-real
 	$(BIN)/python -m pytest -m "slow and not ray and not real" $(PYTEST_ARGS)
 
-test-real: build ## fetch two published models into the user's cache (331 MB, once), and run the tests on them
+test-real: build ## fetch three published models into the user's cache (415 MB, once), and run the tests on them
 	models=$$($(BIN)/python tools/real_models.py) && PYGGML_TEST_MODELS="$$models" $(BIN)/python -m pytest \
 		tests/published_models tests/loading/test_published_models.py
 

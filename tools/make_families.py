@@ -75,9 +75,32 @@ def table_of_families() -> str:
             _codes(family.more_stop_tokens, " "),
         )
         for family in sorted(families.FAMILIES, key=lambda family: family.name)
+        if not family.is_encoder
     ]
     every_other = (f"`{families.GENERIC.name}`", "every other", "what the file and the engine say", "")
     return _table(("family", "GGUF architecture", "stop tokens", "published files add"), [*rows, every_other])
+
+
+def table_of_encoders() -> str:
+    rows = [
+        (f"`{family.name}`: {family.title}", ", ".join(family.architectures), _codes(family.stop_tokens, " "))
+        for family in sorted(families.FAMILIES, key=lambda family: family.name)
+        if family.is_encoder
+    ]
+    return _table(("family", "GGUF architecture", "end of a text"), rows)
+
+
+def table_of_embedding_layouts() -> str:
+    layouts = [layout for layout in families.LAYOUTS if layout.is_encoder or families.CLASSIFIER in layout.switches]
+    rows = [
+        (
+            _codes(layout.model_types) + "".join(f", `{key}` {value!r}" for key, value in layout.told_by.items()),
+            layout.name,
+            "yes" if any(tensor.target == "cls.output.weight" for tensor in layout.tensors) else "",
+        )
+        for layout in sorted(layouts, key=lambda layout: layout.name)
+    ]
+    return _table(("`model_type`", "models", "rerankers, too"), rows)
 
 
 def table_of_classes() -> str:
@@ -97,6 +120,7 @@ def table_of_layouts() -> str:
     rows = [
         (_codes(layout.model_types), layout.name, "; ".join(f.title for f in families.FAMILIES if layout in f.builds))
         for layout in sorted(families.LAYOUTS, key=lambda layout: layout.name)
+        if not layout.is_encoder
     ]
     return _table(("`model_type`", "models", "families"), rows)
 
@@ -124,9 +148,13 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 #: Page -> its generated parts, by the name in the comment before each.
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
-    "model-families.md": {"families": table_of_families, "classes": table_of_classes},
+    "model-families.md": {"families": table_of_families, "encoders": table_of_encoders, "classes": table_of_classes},
     "api/families.md": {"classes": directives_of_classes},
-    "hugging-face-checkpoints.md": {"layouts": table_of_layouts, "formats": table_of_formats},
+    "hugging-face-checkpoints.md": {
+        "layouts": table_of_layouts,
+        "embedding layouts": table_of_embedding_layouts,
+        "formats": table_of_formats,
+    },
 }
 
 

@@ -110,7 +110,7 @@ def literal(text: str) -> str:
 
 def table(name: str, rows: dict[str, Iterable[tuple[int, int]]]) -> str:
     lines = [f'    {{"{names}",\n{literal(encoded_ranges(ranges))}}},' for names, ranges in rows.items()]
-    return f"const UnicodeProperty {name}[] = {{\n" + "\n".join(lines) + '\n    {nullptr, nullptr},\n};\n'
+    return f"const UnicodeProperty {name}[] = {{\n" + "\n".join(lines) + "\n    {nullptr, nullptr},\n};\n"
 
 
 def scripts(prefix: str, keep: Callable[[str, list[tuple[int, int]]], bool]) -> dict[str, Iterable[tuple[int, int]]]:

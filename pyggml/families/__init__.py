@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pyggml.families import encoders
 from pyggml.families._detection import Detector, Match
 from pyggml.families._family import GENERIC, Family, Kind, Signs, Variant
-from pyggml.families._heads import CLASSIFIER, SECOND_TEXT
+from pyggml.families._heads import CLASSIFIER, SCORED_TOKENS, SECOND_TEXT
 from pyggml.families._layout import Architecture, Layout, Sizes, Tensor
 from pyggml.families._stop_tokens import STOP_TOKEN_IDS, stop_tokens
 from pyggml.families._variants import variant_of
@@ -26,6 +26,7 @@ __all__ = [
     "KINDS",
     "LAYOUTS",
     "REFUSED",
+    "SCORED_TOKENS",
     "SECOND_TEXT",
     "STOP_TOKEN_IDS",
     "Architecture",

@@ -10,13 +10,17 @@ import numpy as np
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families._layout import Sizes
 from pyggml.files.config import Config
-from pyggml.files.weights import Plain, Stacked, Weight
+from pyggml.files.weights import Plain, Reordered, Stacked, Weight
 from pyggml.quant import GGMLType
 
 #: The switch of models with such a head.
 CLASSIFIER = "classifies"
 #: The size of its output.
 N_LABELS = "n_labels"
+#: The key of the ids of the tokens whose logits score a pair: of one that is relevant, and of one that is not.
+SCORED_TOKENS = "scored tokens"
+#: The switch of models whose head is these tokens' rows of the output layer.
+BY_TOKENS = "scores by tokens"
 #: The number by which the ids of a pair's second text are higher, in a vocabulary that has all tokens twice.
 SECOND_TEXT = "second_text_ids"
 
@@ -82,3 +86,13 @@ def beside_zero(weight: Weight, _sizes: Sizes) -> Weight:
     """
     zero = Plain(np.zeros((1, weight.n_cols), np.float32), GGMLType.F32)
     return Stacked([weight, zero])
+
+
+def rows_of_tokens(weight: Weight, sizes: Sizes) -> Weight:
+    """Keep the rows of the two scored tokens.
+
+    Args:
+        weight: the output layer.
+        sizes: the model's sizes, with the ids of the tokens.
+    """
+    return Reordered(weight, np.array([sizes.of("relevant"), sizes.of("irrelevant")]))

@@ -119,7 +119,7 @@ class Tensor:
         """Its purpose: a projection, the one after the last block, an embedding, or something else."""
         if "embed" in self.source:
             return "embedding"
-        if self.target == "output.weight":
+        if self.target in ("output.weight", "cls.output.weight"):
             return "output"
         return "linear" if len(self.shape) == 2 and 1 not in self.shape and not self.is_float else "other"
 
@@ -184,6 +184,7 @@ class Layout(Architecture):
         positions: how a token's position enters: by rotations of queries and keys, by a learned embedding, or by a
             bias of the scores with its distance ("alibi").
         computes_dense: True if the engine's graph has two dense layers after the pooling.
+        gives_probabilities: True if the engine's graph ends a reranker's scores with a softmax.
         suffixes: ends of tensor names in some checkpoints -> those that ``tensors`` have.
         norm_eps: key of the norms' epsilon.
         norm: kind of norm.
@@ -223,6 +224,7 @@ class Layout(Architecture):
     is_encoder: bool = False
     positions: Literal["rotary", "learned", "alibi"] = "rotary"
     computes_dense: bool = False
+    gives_probabilities: bool = False
     suffixes: Mapping[str, str] = field(default_factory=dict)
     norm_eps: str = "rms_norm_eps"
     norm: Literal["rms", "layer"] = "rms"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from pyggml.errors import ModelLoadError
 from pyggml.families import _heads, _parts, qwen2
 from pyggml.families._family import Family, Variant
 from pyggml.families._layout import Sizes, Tensor
@@ -17,11 +18,25 @@ _ATTENTION = (
 )
 
 
+#: What the published rerankers were trained with; upstream's converter writes the same key.
+_TEMPLATE = {
+    "tokenizer.chat_templates": ["rerank"],
+    "tokenizer.chat_template.rerank": "<|im_start|>system\nJudge whether the Document meets the requirements based on "
+    'the Query and the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+    "<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n<Query>: {query}\n"
+    "<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+}
+
+
 def _rename_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**values, _heads.CLASSIFIER: _heads.classifies(values)}
+    by_tokens = _heads.SCORED_TOKENS in values
+    return {**values, _heads.CLASSIFIER: by_tokens or _heads.classifies(values), _heads.BY_TOKENS: by_tokens}
 
 
 def _sizes(config: Config) -> Mapping[str, int]:
+    tokens = config.get(_heads.SCORED_TOKENS)
+    if tokens is not None:
+        return {_heads.N_LABELS: 1, "relevant": tokens[0], "irrelevant": tokens[1]}
     return {_heads.N_LABELS: _heads.n_labels(config)} if config.values[_heads.CLASSIFIER] else {}
 
 
@@ -30,7 +45,9 @@ def _metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     if _heads.CLASSIFIER not in sizes.flags:
         return {}
     _heads.require_one_score(config, sizes)
-    return _heads.head_metadata("yes", "no")
+    if _heads.BY_TOKENS in sizes.flags and max(sizes.of("relevant"), sizes.of("irrelevant")) >= sizes.n_vocab:
+        raise ModelLoadError(f"{config.path}: LogitScore names tokens beyond the {sizes.n_vocab} of the vocabulary")
+    return {**_heads.head_metadata("yes", "no"), **_TEMPLATE}
 
 
 QWEN3 = replace(
@@ -48,11 +65,22 @@ QWEN3 = replace(
             "score.weight",
             (_heads.N_LABELS, "n_embd"),
             _heads.beside_zero,
-            when=_heads.CLASSIFIER,
+            when=f"{_heads.CLASSIFIER} and no {_heads.BY_TOKENS}",
+        ),
+        *(
+            Tensor(
+                "cls.output.weight",
+                source,
+                ("n_vocab", "n_embd"),
+                _heads.rows_of_tokens,
+                when=f"{_heads.BY_TOKENS} and {tied}tie_word_embeddings",
+            )
+            for source, tied in (("lm_head.weight", "no "), ("model.embed_tokens.weight", ""))
         ),
     ),
     required={"hidden_act": ("silu",), "attention_bias": (False,)},
-    switches={**qwen2.QWEN2.switches, _heads.CLASSIFIER: False},
+    switches={**qwen2.QWEN2.switches, _heads.CLASSIFIER: False, _heads.BY_TOKENS: False},
+    gives_probabilities=True,
     is_head_dim_fixed=False,
     rename_keys=_rename_keys,
     sizes=_sizes,
@@ -69,6 +97,7 @@ QWEN3_MOE = replace(
     name="Qwen3 mixture of experts",
     tensors=(*_parts.COMMON, *_ATTENTION, *qwen2.EXPERTS),
     switches=qwen2.QWEN2.switches,
+    gives_probabilities=False,
     required={**QWEN3.required, "norm_topk_prob": (True,), **qwen2.EVERY_BLOCK},
     rename_keys=qwen2.rename_moe_keys,
     forms=qwen2.EXPERT_FORMS,

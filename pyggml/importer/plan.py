@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyggml.errors import InferError, UnsupportedArchitectureError
-from pyggml.families import CLASSIFIER, SECOND_TEXT, Layout, Sizes, Tensor
+from pyggml.families import CLASSIFIER, SCORED_TOKENS, SECOND_TEXT, Layout, Sizes, Tensor
 from pyggml.files.config import Config, read_config
 from pyggml.files.model_files import ModelFiles
 from pyggml.files.weights import Plain, Stacked, Weight
@@ -131,6 +131,8 @@ def plan_import(
         tensors_of: the class that reads the tensors.
     """
     has_own_code = bool(config.get("auto_map"))
+    if sentence_transformer.scored_tokens:
+        config = config.with_values({**config.values, SCORED_TOKENS: list(sentence_transformer.scored_tokens)})
     config, reference = language_model_of(config, layout)
     # In a multimodal model, some tools write quantization_config around the language model's section, and some into it.
     tensors = tensors_of(checkpoint, layout, scheme or scheme_of(config))
@@ -176,6 +178,7 @@ def _facts(config: Config, layout: Layout, hyperparameters: Hyperparameters) -> 
         is_encoder=layout.is_encoder,
         is_reranker=CLASSIFIER in sizes.flags,
         computes_dense=layout.computes_dense,
+        gives_probabilities=layout.gives_probabilities,
         second_text_ids=sizes.own.get(SECOND_TEXT),
         config=config.values,
     )

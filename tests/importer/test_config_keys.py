@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from importer import test_encoders
 from importer.test_references import CASES, RECORD, write
 from support.checkpoints.hf_llama import HFLlama
 
@@ -23,7 +24,10 @@ from pyggml.importer.transformers_keys import DATA
 KEYS: dict[str, Any] = json.loads(DATA.read_text("utf-8"))
 MODEL_TYPES = sorted({name for layout in LAYOUTS for name in layout.model_types})
 #: Model types that transformers has under no name: their checkpoints came with code of their own.
-OWN_CODE = ["RefinedWeb", "RefinedWebModel", "Yi", "params.json", "stablelm_epoch"]
+OWN_CODE = ["RefinedWeb", "RefinedWebModel", "Yi", "neobert", "params.json", "stablelm_epoch"]
+ENCODERS = {name for layout in LAYOUTS if layout.is_encoder for name in layout.model_types}
+#: Model types whose positions do not enter by rotations.
+UNROTATED = {name for layout in LAYOUTS if layout.positions != "rotary" for name in layout.model_types}
 
 
 def plan_of(directory: Path, config: dict[str, Any], **changes: Any) -> ImportPlan:
@@ -46,9 +50,11 @@ def test_every_model_type_has_its_keys(model_type: str) -> None:
     entry = KEYS["model_types"][model_type]
     assert (entry is None) == (model_type in OWN_CODE)
     if entry and "text" not in entry:
-        shared = {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "tie_word_embeddings"}
+        shared = {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}
+        shared |= set() if model_type in ENCODERS else {"tie_word_embeddings"}
         rotations = {"rope_parameters", "rope_scaling", "rope_theta", "max_position_embeddings"}
-        assert shared | rotations <= set(entry["computes"])
+        expected = shared | (set() if model_type in UNROTATED else rotations)
+        assert {entry["aliases"].get(key, key) for key in expected} <= set(entry["computes"])
 
 
 @pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if name not in OWN_CODE])
@@ -84,10 +90,19 @@ def test_what_was_read_is_what_the_sources_say() -> None:
 def samples() -> dict[str, str]:
     """A recorded case of each model type."""
     configs = {name: json.loads(str(RECORD[f"{name}/model"]))["config"] for name in CASES}
+    configs |= {name: model["config"] for name, model in test_encoders.MODELS.items()}
     found: dict[str, str] = {}
     for name, config in configs.items():
         found.setdefault(config["model_type"], name)
     return found
+
+
+def write_sample(directory: Path, name: str) -> dict[str, Any]:
+    """Write a recorded case, and return its configuration."""
+    if name in test_encoders.MODELS:
+        return test_encoders.write(directory, name)
+    config: dict[str, Any] = write(directory, name)["config"]
+    return config
 
 
 SAMPLES = samples()
@@ -108,7 +123,7 @@ def test_no_key_that_changes_the_model_is_passed_over(tmp_path: Path, model_type
     """A value that makes no sense shows who reads a key: it is refused by name, or what follows from it is not used."""
     entry = KEYS["model_types"][model_type]
     section = entry.get("text")
-    config = write(tmp_path / "hf", SAMPLES[model_type if model_type in SAMPLES else section])["config"]
+    config = write_sample(tmp_path / "hf", SAMPLES[model_type if model_type in SAMPLES else section])
     if model_type not in SAMPLES:  # what transformers cannot make without other packages, around what it can
         config = {"model_type": model_type, "text_config": config}
     for key in KEYS["model_types"][section or model_type]["computes"]:

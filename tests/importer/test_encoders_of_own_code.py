@@ -43,7 +43,7 @@ def imported(folder: Path, config: dict[str, Any], weights: Mapping[str, Array])
 
 def layer_norm(x: Array, weight: Array, bias: Array) -> Array:
     x = x - x.mean(-1, keepdims=True)
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-12) * weight + bias
+    return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-12) * weight + bias)
 
 
 def rms_norm(x: Array, weight: Array) -> Array:
@@ -55,7 +55,7 @@ def attention(q: Array, k: Array, v: Array, bias: Array | float = 0.0) -> Array:
     scores = np.einsum("qhd,khd->hqk", q, k) / math.sqrt(q.shape[-1]) + bias
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    return np.einsum("hqk,khd->qhd", weights, v).reshape(len(q), -1)
+    return np.asarray(np.einsum("hqk,khd->qhd", weights, v).reshape(len(q), -1))
 
 
 def require_close(found: Array, expected: Array, most: float) -> None:

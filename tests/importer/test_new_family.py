@@ -71,7 +71,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for source in {*package.iterdir(), *compiled.glob("*.so*")}:
         if source.name not in ("families", "_family_classes.pyi"):
             (folder / "pyggml" / source.name).symlink_to(source)
-    for source in (package / "families").glob("*.py"):
+    for source in [*(package / "families").glob("*.py"), package / "families" / "encoders"]:
         (families / source.name).symlink_to(source)
     assert DECLARATION is not None
     (families / "madeup.py").write_text(DECLARATION[1], "utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from importer.test_encoders import metadata_of, write
+from importer.test_encoders import MODELS, metadata_of, scores, token_vectors, write
 from support.checkpoints import checkpoints, models
 
 import pyggml
@@ -332,3 +332,36 @@ def test_a_file_of_upstreams_converter() -> None:
     for number, kinds in ((1, ("mean",)), (2, ("cls",)), (3, ("last",)), (4, ()), (0, ())):
         metadata = {"general.architecture": "bert", "bert.pooling_type": str(number)}
         assert read_profile(metadata) == EmbeddingProfile(pooling=kinds)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_reranker_that_answers_yes_or_no(tmp_path: Path, is_tied: bool) -> None:
+    """Its score is the difference of two logits, of which the engine gives the sigmoid."""
+    directory = tmp_path / "hf"
+    config = write(directory, "qwen3 embedding", architectures=["Qwen3ForCausalLM"], tie_word_embeddings=is_tied)
+    shapes = MODELS["qwen3 embedding"]["shapes"]
+    tensors = {f"model.{name}": checkpoints.drawn(name, tuple(shape)) for name, shape in shapes.items()}
+    if not is_tied:
+        tensors["lm_head.weight"] = checkpoints.drawn("lm_head.weight", (config["vocab_size"], config["hidden_size"]))
+    checkpoints.write(directory / "model.safetensors", tensors)
+    scorer = "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"
+    write_modules(directory, TRANSFORMER, scorer, **{"1_LogitScore__config": {"true_token_id": 7, "false_token_id": 9}})
+    profile = profile_of(directory)
+    assert (profile.pooling, profile.score_activation) == ((), "identity")
+    ids = np.arange(2, 40)
+    found = scores(tmp_path / "model.gguf", ids[None])[0]
+    logits = token_vectors(tmp_path / "model.gguf", ids.tolist())[-1]
+    output = tensors["model.embed_tokens.weight" if is_tied else "lm_head.weight"]
+    assert isinstance(output, checkpoints.Stored)
+    yes, no = checkpoints.widened(output)[[7, 9]] @ logits
+    assert found == pytest.approx(1 / (1 + np.exp(no - yes)), abs=1e-2)  # the engine rounds activations to BF16
+    with pyggml.load(tmp_path / "model.gguf", n_threads=1) as llm:
+        assert "<Query>: {query}" in str(llm.model.chat_template("rerank"))
+
+
+def test_other_models_do_not_answer_so(directory: Path) -> None:
+    scorer = "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"
+    ids = {"true_token_id": 7, "false_token_id": 9}
+    write_modules(directory, TRANSFORMER, scorer, **{"1_LogitScore__config": ids})
+    with pytest.raises(UnsupportedArchitectureError, match="LogitScore is not supported for 'bert' models"):
+        profile_of(directory)

@@ -71,7 +71,6 @@ MODERN_BERT = Layout(
         "mlp_bias": (False,),
         "classifier_bias": (False,),
     },
-    defaults={"norm_eps": 1e-5},
     switches=_parts.SWITCHES,
     blocks={_NORMED: lambda _config, n_layer: [i > 0 for i in range(n_layer)]},
     sizes=_parts.sizes,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
 from pyggml.files.json_file import read_object
 from pyggml.importer.sentence_transformers.dense import Dense, read_dense
-from pyggml.importer.sentence_transformers.modules import read_modules
+from pyggml.importer.sentence_transformers.modules import Module, read_modules
 from pyggml.importer.sentence_transformers.multi_vector import MultiVector, read_multi_vector
 from pyggml.importer.sentence_transformers.pooling import Pool, read_pooling
 from pyggml.importer.sentence_transformers.settings import Settings
@@ -48,6 +48,7 @@ class SentenceTransformer:
         dense: the dense layers, with weights.
         normalize: True if a module normalises; None: there are no modules.
         multi_vector: the settings of a multi-vector model; None: it is none.
+        scored_tokens: ids of the tokens whose logits after a pair score it: the first's less the second's; empty: none.
     """
 
     path: Path
@@ -58,6 +59,7 @@ class SentenceTransformer:
     dense: tuple[Dense, ...] = ()
     normalize: bool | None = None
     multi_vector: MultiVector | None = None
+    scored_tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class ModelFacts:
         is_encoder: True if it only embeds.
         is_reranker: True if it scores pairs.
         computes_dense: True if the engine computes two dense layers after the pooling.
+        gives_probabilities: True if the engine's scores of a reranker are probabilities.
         second_text_ids: as in the profile.
         config: its ``config.json``.
     """
@@ -103,6 +106,7 @@ class ModelFacts:
     is_encoder: bool
     is_reranker: bool
     computes_dense: bool
+    gives_probabilities: bool
     second_text_ids: int | None
     config: Mapping[str, Any]
 
@@ -131,7 +135,19 @@ def read_sentence_transformer(directory: Path) -> SentenceTransformer:
     normalize = any(module.kind == "Normalize" for module in modules) or (
         multi_vector is not None and multi_vector.normalizes
     )
-    return SentenceTransformer(directory, True, settings, transformer, pool, dense, normalize, multi_vector)
+    scored = next((_scored_tokens(module) for module in modules if module.kind == "LogitScore"), ())
+    return SentenceTransformer(directory, True, settings, transformer, pool, dense, normalize, multi_vector, scored)
+
+
+def _scored_tokens(module: Module) -> tuple[int, ...]:
+    """Read the ids of a module that scores a pair by the logits of two tokens, such as "yes" and "no"."""
+    settings = _settings(module.folder / "config.json")
+    ids = [settings.values.get(key) for key in ("true_token_id", "false_token_id")]
+    if not all(type(each) is int and 0 <= each < 2**31 for each in ids):
+        raise UnsupportedArchitectureError(
+            f"{settings.path}: true_token_id and false_token_id are {ids!r:.80}; pyggml computes the difference of two"
+        )
+    return tuple(each for each in ids if each is not None)
 
 
 def _settings(path: Path) -> Settings:
@@ -146,6 +162,10 @@ def embedding_of(files: SentenceTransformer, facts: ModelFacts) -> Embedding:
     """
     if not (files.has_modules or facts.is_encoder or facts.is_reranker):
         return Embedding(EmbeddingProfile())  # a model that generates
+    if files.scored_tokens and not facts.is_reranker:
+        raise UnsupportedArchitectureError(
+            f"{files.path}: the module LogitScore is not supported for {facts.config.get('model_type')!r:.80} models"
+        )
     _require_widths(files, facts)
     prompts = files.settings.texts("prompts")
     default_prompt = files.settings.text("default_prompt_name")
@@ -247,6 +267,8 @@ def _score_activation(files: SentenceTransformer, facts: ModelFacts) -> Activati
     named = (
         named or facts.config.get("sbert_ce_default_activation_function") or files.settings.values.get("activation_fn")
     )
+    if facts.gives_probabilities:
+        return "identity"
     if named is None:
         return "sigmoid"
     name = str(named).rpartition(".")[2].lower()

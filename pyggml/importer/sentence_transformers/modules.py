@@ -6,22 +6,22 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
 from pyggml.files.json_file import read_bytes
 
 MODULES = "modules.json"
 
-Kind = Literal["Transformer", "Pooling", "Dense", "Normalize", "Dropout", "MultiVectorMask"]
+Kind = Literal["Transformer", "Pooling", "Dense", "Normalize", "Dropout", "MultiVectorMask", "LogitScore"]
 
 # By the package that a module's class comes from; other packages bring code of their own.
 _KINDS: dict[str, tuple[Kind, ...]] = {
-    "sentence_transformers": ("Transformer", "Pooling", "Dense", "Normalize", "Dropout", "MultiVectorMask"),
+    "sentence_transformers": get_args(Kind),
     "pylate": ("Transformer", "Dense"),
 }
 #: The order that vectors can be computed in: a module of one kind after those of the kinds before it.
-_ORDER: tuple[Kind, ...] = ("Transformer", "Pooling", "Dense", "Normalize", "MultiVectorMask")
+_ORDER: tuple[Kind, ...] = ("Transformer", "Pooling", "Dense", "Normalize", "MultiVectorMask", "LogitScore")
 _MAX_MODULES = 64
 
 
@@ -94,6 +94,8 @@ def _require_order(modules: list[Module], file: Path) -> None:
     kinds = [module.kind for module in modules if module.kind != "Dropout"]  # which only trains
     ranks = [_ORDER.index(kind) for kind in kinds]
     once = [kind for kind in kinds if kind not in ("Dense", "Normalize")]
+    if "LogitScore" in kinds and len(kinds) > 2:
+        ranks.append(0)  # it takes what the transformer gives
     if ranks != sorted(ranks) or kinds[:1] != ["Transformer"] or len(set(once)) != len(once):
         raise UnsupportedArchitectureError(
             f"{file}: the modules {', '.join(kinds)[:200]} cannot be computed in this order; pyggml computes a "

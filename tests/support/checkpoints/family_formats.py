@@ -83,7 +83,7 @@ def rows() -> dict[str, Row]:
     recorded = [json.loads(str(record[name])) for name in record.files if name.endswith("/model")]
     first = {m["config"]["model_type"]: m for m in reversed(recorded) if "text_config" not in m["config"]}
     llama = first["llama"]
-    return {layout.name: _row(layout, first, llama) for layout in LAYOUTS}
+    return {layout.name: _row(layout, first, llama) for layout in LAYOUTS if not layout.is_encoder}
 
 
 def _row(layout: Layout, first: Mapping[str, Any], llama: Mapping[str, Any]) -> Row:
