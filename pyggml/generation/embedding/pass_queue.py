@@ -32,7 +32,7 @@ class PassQueue:
         self._state_lock = NonReentrantLock("a method that embeds or reranks")
         self._compute_lock = NonReentrantLock("a forward pass")
         self._executor: ThreadPoolExecutor | None = None
-        self._is_running = self._is_closed = False
+        self._is_running = self._is_closed = self._was_short = False
         self._waiting: dict[Job, None] = {}
         self._n_jobs = 0
         self._thread_id: int | None = None
@@ -149,7 +149,9 @@ class PassQueue:
                 return []
             kind = min(self._waiting, key=lambda job: (job.turn, job.n_waiting_tokens, job.arrival)).kind
             jobs = [job for job in self._waiting if job.kind == kind]
-            parts = [job.take(n) for job, n in pack(jobs, BATCH_TOKENS, self._encoders[kind].n_texts)]
+            packed = pack(jobs, BATCH_TOKENS, self._encoders[kind].n_texts, may_be_short=not self._was_short)
+            self._was_short = packed.is_short
+            parts = [job.take(n) for job, n in packed.calls]
             self.n_passes += 1
             for job in self._waiting:
                 job.n_passes_missed += 1
