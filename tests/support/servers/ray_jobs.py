@@ -98,7 +98,9 @@ def vectors(folder: Path) -> Any:
     del folder
     rows = ray.data.from_items([{"id": n, "text": f"{n} cats" if n != 3 else None} for n in range(100)])
     found = pyggml.ray.embed_batches(rows, batch_size=30, dimensions=16, normalize=True, **LOAD).take_all()
-    return [{**row, "embedding": None if row["embedding"] is None else [*map(float, row["embedding"])]} for row in found]
+    for row in found:
+        row["embedding"] = None if row["embedding"] is None else [*map(float, row["embedding"])]
+    return found
 
 
 def _actors() -> Iterator[int]:
