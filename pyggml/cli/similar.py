@@ -18,7 +18,7 @@ from pyggml.cli.show.terminal import json_option, print_json
 @click.argument("query")
 @click.argument("source", metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True))
 @model_option
-@click.option("-n", "--top-n", type=click.IntRange(1), default=10, show_default=True, help="Number of rows to print.")
+@click.option("--top-n", type=click.IntRange(1), default=10, show_default=True, help="Number of rows to print.")
 @text_field_option
 @column_option
 @json_option

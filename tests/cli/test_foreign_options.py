@@ -44,7 +44,7 @@ def text_of(*arguments: object, stdin: str = "") -> str:
         ("download https://huggingface.co/org/repo", "'pyggml cache get hf:org/repo'"),
         ("pull llama3.2", "'pyggml cache get hf:org/repo'"),
         ("start -m model.gguf", "'pyggml serve -m model.gguf'"),
-        ("embed hello", ".embed([TEXT, ...])"),
+        ("embeddings hello", "pyggml embed -m MODEL FILE"),
         ("tokenize hello", ".tokenize(TEXT)"),
         ("logs", "/save FILE"),
         ("repl", "'pyggml chat -m MODEL'"),

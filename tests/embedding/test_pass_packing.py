@@ -20,6 +20,7 @@ class Simulation:
     def __init__(self) -> None:
         self.waiting: list[Job] = []
         self.n_jobs = self.n_passes = 0
+        self.was_short = False
 
     def arrive(self, *lengths: int) -> Job:
         texts = TokenBatch(np.zeros(sum(lengths), np.int32), np.array(lengths, np.int32))
@@ -31,7 +32,9 @@ class Simulation:
 
     def run_pass(self) -> dict[Job, list[int]]:
         """Return the lengths of the texts of each job in the next pass."""
-        chosen = {job: job.take(n).content.texts.lengths.tolist() for job, n in pack(self.waiting, N_TOKENS, N_TEXTS)}
+        packed = pack(self.waiting, N_TOKENS, N_TEXTS, may_be_short=not self.was_short)
+        self.was_short = packed.is_short
+        chosen = {job: job.take(n).content.texts.lengths.tolist() for job, n in packed.calls}
         self.n_passes += 1
         for job in chosen:
             job.turn = self.n_passes
@@ -47,6 +50,27 @@ def test_a_single_text_is_in_the_next_pass_whatever_bulk_calls_wait() -> None:
         simulation.run_pass()
         single = simulation.arrive(random.Random(0).randrange(1, 400))
         assert single in simulation.run_pass()
+
+
+def test_a_single_text_gets_a_short_pass_beside_bulk_calls_but_not_twice_in_a_row() -> None:
+    simulation = Simulation()
+    bulk = [simulation.arrive(*[300] * 100) for _ in range(8)]
+    for _ in range(20):
+        first = simulation.arrive(30)
+        assert simulation.run_pass() == {first: [30]}
+        second = simulation.arrive(20)
+        chosen = simulation.run_pass()
+        assert chosen.pop(second) == [20]
+        assert list(chosen.values()) == [[300]]
+    assert sum(job.n_waiting for job in bulk) == 8 * 100 - 20
+
+
+def test_many_single_texts_fill_passes() -> None:
+    simulation = Simulation()
+    for _ in range(60):
+        simulation.arrive(30)
+    simulation.arrive(*[60] * 500)
+    assert sum(map(len, simulation.run_pass().values())) >= N_TOKENS // 30
 
 
 def test_bulk_calls_share_passes_equally() -> None:

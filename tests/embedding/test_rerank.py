@@ -12,6 +12,7 @@ import pytest
 from support.checkpoints import models
 
 import pyggml
+from pyggml.options.embedding_profile import EmbeddingProfile
 
 QUERY = "what do dogs eat?"
 DOCUMENTS: list[Any] = ["Dogs eat meat.", {"text": "It rained.", "id": 7}, "words " * 30, "bones"]
@@ -96,3 +97,16 @@ def test_windows_of_a_template(judge: pyggml.LLM) -> None:
 def test_a_query_that_leaves_no_space(ranker: pyggml.LLM) -> None:
     with pytest.raises(pyggml.ContextOverflowError, match="shorten the query"):
         ranker.rerank("word " * 600, ["document"], long_documents="windows")
+
+
+def test_a_model_that_tells_the_texts_apart(model_dir: Path, ranker: pyggml.LLM) -> None:
+    """Its vocabulary has all tokens twice; here the first tokens after the shift stand for those of the second text."""
+    profile = EmbeddingProfile(second_text_ids=50, score_activation="sigmoid")
+    path = models.write_bert(model_dir / "ranker-of-two.gguf", seed=3, ranks=True, profile=profile)
+    with pyggml.load(path, n_threads=1) as llm:
+        ((*first, last),) = ranker.rerank_ids(QUERY, ["bones"])
+        n_query = len(ranker.tokenize(QUERY))
+        ids = [*first[:n_query], *(each + 50 for each in first[n_query:]), last + 50]
+        assert llm.rerank_ids(QUERY, ["bones"]) == [ids]
+        raw, score = llm.rerank(QUERY, ["bones"], normalize=False)[0], llm.rerank(QUERY, ["bones"])[0]
+        assert score == pytest.approx(1 / (1 + np.exp(-raw)), rel=1e-5)

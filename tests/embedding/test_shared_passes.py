@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -184,3 +186,30 @@ def test_pairs_and_texts_take_turns(model_dir: Path, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(scores, alone[0])
         np.testing.assert_array_equal(vector, alone[1])
         assert max(job.n_passes_missed for job in jobs if len(job.results) <= 3) <= 1
+
+
+PROGRAM = """
+import sys, threading, pyggml
+
+llm = pyggml.load(sys.argv[1], n_threads=1)
+llm.embed("makes the context")
+main = threading.main_thread()
+
+def afterwards():
+    main.join()
+    print(llm.embed(["a", "b"]).shape, llm.embed("c").shape)
+
+def forever():
+    while True:
+        llm.embed(["some words"] * 5000)
+
+threading.Thread(target=afterwards).start()
+threading.Thread(target=forever, daemon=True).start()
+"""
+
+
+def test_threads_that_outlive_the_main_thread(bert_path: Path) -> None:
+    """They embed until they end; those that are daemons do not keep the process from exiting."""
+    command = [sys.executable, "-c", PROGRAM, str(bert_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout) == (0, f"(2, {models.N_EMBD}) ({models.N_EMBD},)\n"), done.stderr

@@ -246,10 +246,10 @@ def test_commands(tmp_path: Path, bert_path: Path, llm: pyggml.LLM) -> None:
     assert done.exit_code == 0, done.output
     vectors = llm.embed(["dogs eat meat", "it rained all day", "cats sleep"], normalize=True, dtype="float16")
     np.testing.assert_array_equal(np.array(pq.read_table(out)["embedding"].to_pylist(), np.float16), vectors)
-    found = run(program, ["similar", *model, "dogs eat meat", str(out), "-n", "2"])
+    found = run(program, ["similar", *model, "dogs eat meat", str(out), "--top-n", "2"])
     assert found.output.splitlines()[0] == "1.0000  1  dogs eat meat"
     assert len(found.output.splitlines()) == 2
-    as_json = run(program, ["similar", *model, "cats sleep", str(source), "--json", "-n", "1"])
+    as_json = run(program, ["similar", *model, "cats sleep", str(source), "--json", "--top-n", "1"])
     assert [(row["row"], row["text"]) for row in json.loads(as_json.output)] == [(3, "cats sleep")]
     partly = run(program, ["embed", *model, "-", "--out", str(tmp_path / "w.npy")], input='{"text": 3}\n{"text": "a"}')
     assert (partly.exit_code, "(1 without a text)" in partly.output) == (1, True)

@@ -146,6 +146,36 @@ def test_a_dataset_gets_columns(jobs: dict[str, Any]) -> None:
     assert jobs["dataset"]["n_counted"] == 400
 
 
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_dataset_gets_vectors(jobs: dict[str, Any]) -> None:
+    found = sorted(jobs["vectors"], key=lambda row: int(row["id"]))
+    with pyggml.load(n_threads=1) as llm:
+        expected = llm.embed([f"{n} cats" for n in range(100)], dimensions=16, normalize=True)
+    for n, row in enumerate(found):
+        assert row["embedding"] == (None if n == 3 else expected[n].tolist())
+
+
+@pytest.mark.slow
+@needs_ray
+def test_a_table_gets_vectors() -> None:
+    import pyarrow as pa
+
+    from pyggml.batch import FieldNames
+    from pyggml.ray.actor import WorkerSpec
+    from pyggml.ray.embedding import _TableEmbedder
+
+    spec = WorkerSpec(None, None, FieldNames(), False, {"n_threads": 1})
+    embedder = _TableEmbedder(spec, "text", "vector", {"dtype": "int8", "dimensions": 16})
+    table = embedder(pa.table({"id": [0, 1, 2], "text": ["a dog", None, "a cat"]}))
+    with pyggml.load(n_threads=1) as llm:
+        first, last = llm.embed(["a dog", "a cat"], dtype="int8", dimensions=16).tolist()
+    assert table["vector"].to_pylist() == [first, None, last]
+    with pytest.raises(pyggml.InvalidParameterError, match="no column 'text', but words"):
+        embedder(pa.table({"words": ["a"]}))
+
+
 @pytest.mark.slow
 @needs_ray
 def test_a_process_of_a_pipeline_says_how_fast_it_is(capfd: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,7 @@ class Embedder:
         self._model = model
         self.profile = read_profile(model.metadata)
         self._texts = TextReader(model, tokenizer, n_ctx, self.profile)
-        self._pair_reader = PairReader(model, tokenizer, self._texts)
+        self._pair_reader = PairReader(model, tokenizer, self._texts, self.profile.second_text_ids)
         self.queue = PassQueue(make_encoder("none"), make_encoder("rank"))
 
     # --- embeddings -------------------------------------------------------------------------------------------
@@ -134,12 +134,14 @@ class Embedder:
         query: str,
         documents: Iterable[Document],
         *,
-        normalize: bool = False,
+        normalize: bool | None = None,
         top_n: int | None = None,
         long_documents: LongDocuments = "refuse",
     ) -> RerankRequest:
         """Check the arguments of a call and tokenize its pairs; they are as for :meth:`LLM.rerank`."""
         self._require_single_stack()
+        if normalize is None:
+            normalize = self.profile.score_activation == "sigmoid" and self._model.n_cls_out == 1
         normalize = flag("normalize", normalize)
         self._require_head(normalize)
         n_top = None if top_n is None else integer("top_n", top_n, 1, 2**31 - 1)

@@ -234,7 +234,7 @@ class EmbeddingMethods:
         query: str,
         documents: Iterable[Document],
         *,
-        normalize: bool = False,
+        normalize: bool | None = None,
         top_n: int | None = None,
         long_documents: LongDocuments = "refuse",
     ) -> RerankRequest:
@@ -338,7 +338,7 @@ class EmbeddingMethods:
             query: str,
             documents: Iterable[Document],
             *,
-            normalize: bool = False,
+            normalize: bool | None = None,
             top_n: None = None,
             long_documents: LongDocuments = "refuse",
         ) -> npt.NDArray[np.float32]: ...
@@ -349,7 +349,7 @@ class EmbeddingMethods:
             query: str,
             documents: Iterable[Document],
             *,
-            normalize: bool = False,
+            normalize: bool | None = None,
             top_n: int,
             long_documents: LongDocuments = "refuse",
         ) -> list[RankedDocument]: ...
@@ -360,7 +360,7 @@ class EmbeddingMethods:
         query: str,
         documents: Iterable[Document],
         *,
-        normalize: bool = False,
+        normalize: bool | None = None,
         top_n: int | None = None,
         long_documents: LongDocuments = "refuse",
     ) -> npt.NDArray[np.float32] | list[RankedDocument]:
@@ -373,14 +373,15 @@ class EmbeddingMethods:
         Args:
             query: the question.
             documents: the texts to score, or mappings with a text under "text".
-            normalize: return the sigmoid of each score, 0 to 1; for heads with one output.
+            normalize: True: return the sigmoid of each score, 0 to 1; for heads with one output. None: as the model's
+                file says, or False.
             top_n: return this many documents, the best first, instead of the scores of all.
             long_documents: how to score a document that is too long with the query: "refuse": raise an error;
                 "truncate": by its beginning; "windows": by the best of overlapping parts.
 
         Returns:
-            float32, (n_documents,), in the order of ``documents``: the head's first output. With ``top_n``, the best
-            documents with their index and score, sorted.
+            float32, (n_documents,), in the order of ``documents``: the head's first output, or its sigmoid. With
+            ``top_n``, the best documents with their index and score, sorted.
 
         Raises:
             InvalidParameterError: the model has no classifier head, or an argument is invalid.
@@ -396,7 +397,7 @@ class EmbeddingMethods:
             query: str,
             documents: Iterable[Document],
             *,
-            normalize: bool = False,
+            normalize: bool | None = None,
             top_n: None = None,
             long_documents: LongDocuments = "refuse",
         ) -> npt.NDArray[np.float32]: ...
@@ -407,7 +408,7 @@ class EmbeddingMethods:
             query: str,
             documents: Iterable[Document],
             *,
-            normalize: bool = False,
+            normalize: bool | None = None,
             top_n: int,
             long_documents: LongDocuments = "refuse",
         ) -> list[RankedDocument]: ...
@@ -418,7 +419,7 @@ class EmbeddingMethods:
         query: str,
         documents: Iterable[Document],
         *,
-        normalize: bool = False,
+        normalize: bool | None = None,
         top_n: int | None = None,
         long_documents: LongDocuments = "refuse",
     ) -> npt.NDArray[np.float32] | list[RankedDocument]:

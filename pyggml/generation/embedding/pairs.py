@@ -32,9 +32,13 @@ class PairReader:
     two.
     """
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, texts: TextReader) -> None:
-        """Read for a model, which the caller keeps open, with the limits of its reader of texts."""
+    def __init__(self, model: Model, tokenizer: Tokenizer, texts: TextReader, second_text_ids: int | None) -> None:
+        """Read for a model, which the caller keeps open, with the limits of its reader of texts.
+
+        ``second_text_ids`` as in :class:`~pyggml.options.embedding_profile.EmbeddingProfile`.
+        """
         self._model, self._tokenizer, self._texts = model, tokenizer, texts
+        self._second_text_ids = second_text_ids or 0
 
     def read(self, query: str, documents: Iterable[Document], long: LongDocuments) -> tuple[TokenBatch, list[int]]:
         """Return the token ids of the pairs, and the number of pairs of each document.
@@ -65,8 +69,7 @@ class PairReader:
         if not documents:
             return []
         if self._template is None:
-            before, after = self._around(query)
-            return [before + ids + after for ids in self._plain(documents)]
+            return self._joined(query, self._plain(documents))
         return self._filled(query, documents)
 
     def _windows(self, query: str, index: int, document: str) -> list[list[int]]:
@@ -90,8 +93,12 @@ class PairReader:
     def _pairs_of_ids(self, query: str, documents: list[list[int]]) -> list[list[int]]:
         if self._template is not None:
             return self._filled(query, [self._tokenizer.decode(ids) for ids in documents])
+        return self._joined(query, documents)
+
+    def _joined(self, query: str, documents: list[list[int]]) -> list[list[int]]:
         before, after = self._around(query)
-        return [before + ids + after for ids in documents]
+        shift = self._second_text_ids  # a model that tells the texts apart has other ids for the second one
+        return [before + [token_id + shift for token_id in (*ids, *after)] for ids in documents]
 
     @cached_property
     def _template(self) -> str | None:

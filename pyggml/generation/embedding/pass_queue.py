@@ -7,13 +7,13 @@ the queue's is held for moments only, since event loops take it; the one for com
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from pyggml._core.locks import NonReentrantLock
-from pyggml.errors import ClosedError, InvalidParameterError, OutOfMemoryError
+from pyggml.errors import ClosedError, EngineError, InvalidParameterError, OutOfMemoryError
 from pyggml.generation.embedding.encoder import BATCH_TOKENS, BatchEncoder
 from pyggml.generation.embedding.job import Job, Part
 from pyggml.generation.embedding.pass_packing import pack
@@ -31,8 +31,7 @@ class PassQueue:
         self._encoders = {"pooled": token_encoder, "tokens": token_encoder, "scores": head_encoder}
         self._state_lock = NonReentrantLock("a method that embeds or reranks")
         self._compute_lock = NonReentrantLock("a forward pass")
-        self._executor: ThreadPoolExecutor | None = None
-        self._is_running = self._is_closed = False
+        self._is_running = self._is_closed = self._was_short = False
         self._waiting: dict[Job, None] = {}
         self._n_jobs = 0
         self._thread_id: int | None = None
@@ -43,7 +42,7 @@ class PassQueue:
 
         Raises:
             ClosedError: the model was closed, or the interpreter is shutting down.
-            EngineError: this is a forked child, and the model belongs to its parent.
+            EngineError: this is a forked child, and the model belongs to its parent; or no thread can be started.
             InvalidParameterError: a finalizer that interrupts a pass calls it.
         """
         if threading.get_ident() == self._thread_id:
@@ -59,8 +58,13 @@ class PassQueue:
             job.arrival, job.turn = self._n_jobs, self.n_passes
             self._n_jobs += 1
             self._waiting[job] = None
-            if not self._is_running:
+            if self._is_running:
+                return
+            try:
                 self._start()
+            except BaseException:
+                self._waiting.pop(job, None)
+                raise
 
     def cancel(self, job: Job) -> None:
         """Give up the texts of a job that are in no pass yet. Safe to call for a job that has ended."""
@@ -105,8 +109,6 @@ class PassQueue:
         """Wait for the pass that is being computed, free the contexts, and end all jobs. Safe to call again."""
         with self._state_lock.hold_reentrant():
             self._is_closed = True
-            if self._executor is not None:
-                self._executor.shutdown(wait=False)
         with self._compute_lock.hold_reentrant():
             for encoder in self._encoders.values():
                 encoder.close()
@@ -119,13 +121,18 @@ class PassQueue:
             raise ClosedError("the model was closed")
 
     def _start(self) -> None:
-        self._executor = self._executor or ThreadPoolExecutor(1, "pyggml-embed")
-        try:
-            self._executor.submit(self._work)
-        except RuntimeError:
-            self._waiting.clear()
-            raise ClosedError("the interpreter is shutting down") from None
+        """Start the computing thread, which does not keep the process from exiting.
+
+        A Thread of :mod:`threading` would make this one wait until it runs, with the lock that a finalizer there needs.
+        """
         self._is_running = True
+        try:
+            _thread.start_new_thread(self._work, ())
+        except RuntimeError as error:
+            self._is_running = False
+            if "shutdown" in str(error):
+                raise ClosedError("the interpreter is shutting down") from None
+            raise EngineError(f"the thread that embeds could not be started: {error}") from None
 
     def _end_all(self) -> None:
         with self._state_lock.hold_reentrant():
@@ -145,11 +152,13 @@ class PassQueue:
     def _next_pass(self) -> list[Part]:
         with self._state_lock.hold():
             if not self._waiting or self._is_closed:
-                self._is_running = False
+                self._is_running, self._thread_id = False, None  # another thread may get the same number
                 return []
             kind = min(self._waiting, key=lambda job: (job.turn, job.n_waiting_tokens, job.arrival)).kind
             jobs = [job for job in self._waiting if job.kind == kind]
-            parts = [job.take(n) for job, n in pack(jobs, BATCH_TOKENS, self._encoders[kind].n_texts)]
+            packed = pack(jobs, BATCH_TOKENS, self._encoders[kind].n_texts, may_be_short=not self._was_short)
+            self._was_short = packed.is_short
+            parts = [job.take(n) for job, n in packed.calls]
             self.n_passes += 1
             for job in self._waiting:
                 job.n_passes_missed += 1

@@ -93,6 +93,16 @@ def dataset(folder: Path) -> Any:
     return {"rows": answered, "n_counted": _counted("ray_pyggml_batch_rows_total", len(answered))}
 
 
+def vectors(folder: Path) -> Any:
+    """A dataset with vectors, and a row without a text."""
+    del folder
+    rows = ray.data.from_items([{"id": n, "text": f"{n} cats" if n != 3 else None} for n in range(100)])
+    found = pyggml.ray.embed_batches(rows, batch_size=30, dimensions=16, normalize=True, **LOAD).take_all()
+    for row in found:
+        row["embedding"] = None if row["embedding"] is None else [*map(float, row["embedding"])]
+    return found
+
+
 def _actors() -> Iterator[int]:
     """The processes of this cluster's actors."""
     for entry in Path("/proc").glob("[0-9]*"):
@@ -127,7 +137,7 @@ def main() -> None:
     )
     ray.data.DataContext.get_current().enable_progress_bars = False
     found: dict[str, Any] = {}
-    for job in (requests, killed, poisoned, unloadable, dataset):
+    for job in (requests, killed, poisoned, unloadable, dataset, vectors):
         try:
             found[job.__name__] = job(Path(sys.argv[1]))
         except pyggml.InferError as error:
