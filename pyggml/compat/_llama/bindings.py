@@ -48,14 +48,13 @@ def struct(name: str) -> Any:
     """
     try:
         declared = pyggml.ffi.typeof(f"struct {name}")
+        pyggml.ffi.sizeof(declared)
     except pyggml.ffi.error:
-        raise AttributeError(f"there is no struct {name}") from None
+        raise AttributeError(f"there is no struct {name}, or it is opaque") from None
     return _structure(declared)
 
 
 def _structure(declared: Any) -> Any:
-    if declared.fields is None:
-        raise AttributeError(f"{declared.cname} is opaque")
     name = declared.cname.removeprefix("struct ")
     fields = [(field, _type(each.type)) for field, each in declared.fields]
     made = type(name, (ctypes.Structure,), {"_fields_": fields})

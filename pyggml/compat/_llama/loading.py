@@ -29,7 +29,15 @@ _OF_MODEL = {
 }
 
 #: Arguments of earlier versions, which llama-cpp-python ignores: name -> the usual value.
-OBSOLETE = {"n_parts": -1, "f16_kv": True, "low_vram": False, "mul_mat_q": None, "n_gqa": None, "rms_norm_eps": None}
+OBSOLETE = {
+    "n_parts": -1,
+    "f16_kv": True,
+    "low_vram": False,
+    "mul_mat_q": None,
+    "n_gqa": None,
+    "rms_norm_eps": None,
+    "device": None,
+}
 
 _ADAPTS = "the engine chooses what suits the device"
 _WITHOUT_EFFECT: Mapping[str, tuple[Any, str]] = {
@@ -58,15 +66,19 @@ def check_supported(given: Arguments) -> None:
     warn_without_effect(given, _WITHOUT_EFFECT)
 
 
+class ModelPathError(pyggml.ModelNotFoundError, ValueError):
+    """The model file does not exist; also a ValueError, which llama-cpp-python raises."""
+
+
 def require_file(path: str | os.PathLike[str]) -> str:
     """Return the path, or the reference, of a model.
 
     Raises:
-        ModelNotFoundError: there is no such file.
+        ModelPathError: there is no such file.
     """
     name = os.fspath(path)
     if not name.startswith("hf:") and not os.path.exists(name):  # noqa: PTH110
-        raise pyggml.ModelNotFoundError(f"Model path does not exist: {name}")
+        raise ModelPathError(f"Model path does not exist: {name}")
     return name
 
 
@@ -84,7 +96,7 @@ def open_model(path: str, given: Arguments) -> pyggml.LLM:
     options = _engine_options(given)
     placement = _placement(given)
     if given["use_mmap"] and not given["use_mlock"]:
-        return pyggml.LLM(path, **placement, **options)
+        return pyggml.LLM(path, progress=False, **placement, **options)
     others = [name for name in placement if name not in ("device", "n_gpu_layers")]
     if others:
         raise pyggml.InvalidParameterError(
@@ -138,7 +150,6 @@ def _engine_options(given: Arguments) -> dict[str, Any]:
         "n_parallel": min(n_batch, given["n_parallel"]),
         "n_threads": given["n_threads"],
         "queue_full": "wait",
-        "progress": False,
         "tokenizer": _tokenizer(given["tokenizer"]),
         **_cache_types(given),
         **_rope(given),

@@ -136,10 +136,11 @@ class TokenLoop:
                 position += 1
                 if steps.criteria and steps.criteria(self.input_ids[:position], self.logits(position - 1)):
                     return
-                sent = yield token
-                pending = [token, *(sent or ())]
-                if position < self.n_tokens and token != self.input_ids[position]:  # a wrong guess
-                    self.n_tokens = position
+                sent = (yield token) or ()
+                pending = [token, *sent]
+                if sent or (position < self.n_tokens and token != self.input_ids[position]):
+                    self.n_tokens = position  # the guesses from here on are wrong
+                    position += len(sent)
                     break
             if steps.draft is not None:
                 pending += self._guesses(pending, steps.draft)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,44 @@ class LlamaState:
         self.seed = seed
 
 
+class LlamaContext:
+    """The context of the loop over tokens, as ``llama._ctx``, which many programs reach for."""
+
+    def __init__(self, llama: TokenMethods) -> None:
+        """Show the context of a model, made when it is needed."""
+        self._llama = llama
+
+    @property
+    def ctx(self) -> ctypes.c_void_p:
+        """The address of the ``struct llama_context``; that of a model without weights is NULL."""
+        return ctypes.c_void_p(None) if self._llama.is_vocabulary else self._llama._own_loop.address
+
+    def n_ctx(self) -> int:
+        """Return the context size in tokens."""
+        return self._llama._own_loop.n_ctx
+
+    def kv_cache_clear(self) -> None:
+        """Remove all tokens."""
+        self._llama._own_loop.reset()
+
+    def kv_cache_seq_rm(self, seq_id: int, p0: int, p1: int) -> bool:
+        """Remove the tokens from ``p0`` on, and return True.
+
+        Args:
+            seq_id: the only sequence: 0, or -1 for all.
+            p0: the first position; below 0: the beginning.
+            p1: below 0: the end, the only possibility.
+
+        Raises:
+            InvalidParameterError: there is another sequence, or tokens in the middle were to be removed.
+        """
+        loop = self._llama._own_loop
+        if seq_id not in (-1, 0) or 0 <= p1 < loop.n_tokens:
+            raise pyggml.InvalidParameterError("only the last tokens of sequence 0 can be removed: use pyggml.Context")
+        loop.n_tokens = min(loop.n_tokens, max(0, p0))
+        return True
+
+
 class TokenMethods:
     """The methods of ``Llama`` that deal in token ids.
 
@@ -67,6 +106,7 @@ class TokenMethods:
     _loop: TokenLoop | None
     _idle_loops: list[TokenLoop]
     _make_loop: Callable[[], TokenLoop]
+    is_vocabulary: bool
 
     # --- text ---------------------------------------------------------------------------------------------
 

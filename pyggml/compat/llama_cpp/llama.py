@@ -17,8 +17,8 @@ from pyggml.compat._llama.hub import fetch_file
 from pyggml.compat._llama.model import LlamaModel
 from pyggml.compat._llama.sampling import RANDOM_SEED
 from pyggml.compat._llama.token_loop import Ids, Scores, TokenLoop
+from pyggml.compat._llama.token_methods import LlamaContext, TokenMethods
 from pyggml.compat._llama.token_methods import LlamaState as LlamaState
-from pyggml.compat._llama.token_methods import TokenMethods
 from pyggml.compat.llama_cpp import llama_types as types
 from pyggml.compat.llama_cpp._logger import set_verbose
 from pyggml.compat.llama_cpp.llama_cache import BaseLlamaCache
@@ -38,6 +38,15 @@ class Llama(CompletionMethods, TokenMethods):
     """A model with llama-cpp-python's interface. See docs/how-to/use-llama-cpp-python-code.md for what differs.
 
     Completions, chats and embeddings are safe to call from any thread, and are computed in batches.
+
+    Attributes:
+        model_path: the model's file.
+        metadata: the file's scalar metadata, as strings.
+        chat_format: name of the chat format; None: the template in the model's file.
+        chat_handler: the chat handler; None: that of the chat format.
+        draft_model: guesses tokens; None: none.
+        is_vocabulary: True if only the vocabulary was loaded.
+        n_batch: maximum number of tokens in a forward pass.
     """
 
     def __init__(
@@ -158,6 +167,7 @@ class Llama(CompletionMethods, TokenMethods):
         self.chat_format, self.chat_handler, self.draft_model = chat_format, chat_handler, draft_model
         self._seed = seed or RANDOM_SEED
         self._llm: pyggml.LLM | None = None
+        self.is_vocabulary = vocab_only
         if vocab_only:
             self._model = LlamaModel(loading.open_vocabulary(self.model_path))
         else:
@@ -175,6 +185,7 @@ class Llama(CompletionMethods, TokenMethods):
         self.cache: BaseLlamaCache | None = None
         self._is_recurrent, self._is_hybrid = native.is_recurrent, native.is_hybrid
         self._chat_handlers: dict[str, LlamaChatCompletionHandler] = {}
+        self._ctx = LlamaContext(self)
         self._loop: TokenLoop | None = None
         self._idle_loops: list[TokenLoop] = []
         if self.chat_format is None and "tokenizer.chat_template" not in self.metadata:
@@ -347,7 +358,7 @@ class Llama(CompletionMethods, TokenMethods):
     @property
     def ctx(self) -> Any:
         """The address of the ``struct llama_context`` of :meth:`eval`, for functions of the C API."""
-        return self._own_loop.address
+        return self._ctx.ctx
 
     # --- lifetime -----------------------------------------------------------------------------------------
 

@@ -59,6 +59,8 @@ def __getattr__(name: str) -> Any:
     """Return a constant, a function or a struct on first use."""
     if name.startswith(("LLAMA_", "GGML_")) and hasattr(pyggml.lib, name):
         return getattr(pyggml.lib, name)
+    if name.startswith("llama_token_") and not hasattr(pyggml.lib, name):
+        name = name.replace("llama_token_", "llama_vocab_")  # a former name, such as llama_token_get_attr
     if name.startswith(("llama_", "ggml_", "gguf_")):
         found = bindings.function if hasattr(pyggml.lib, name) else bindings.struct
         try:
