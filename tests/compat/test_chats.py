@@ -64,7 +64,8 @@ def test_logprobs(llama: Llama) -> None:
 def test_response_format(llama: Llama) -> None:
     schema = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}
     options: dict[str, Any] = {"response_format": {"type": "json_object", "schema": schema}, "max_tokens": 80}
-    for extra in ({}, {"logits_processor": [lambda _, scores: scores]}):
+    by_loop: dict[str, Any] = {"logits_processor": [lambda _, scores: scores]}
+    for extra in ({}, by_loop):
         found = llama.create_chat_completion(MESSAGES, **options, **extra)["choices"][0]["message"]["content"]
         assert json.loads(found)["colour"] in ("red", "blue")
     assert json.loads(content_of(llama.create_chat_completion(MESSAGES, stream=True, **options)))
@@ -89,7 +90,12 @@ def test_tools(llama: Llama) -> None:
 
 
 def test_functions(llama: Llama) -> None:
-    options = {"functions": [WEATHER], "function_call": {"name": "get_weather"}, "max_tokens": 300, "seed": 1}
+    options: dict[str, Any] = {
+        "functions": [WEATHER],
+        "function_call": {"name": "get_weather"},
+        "max_tokens": 300,
+        "seed": 1,
+    }
     answer = llama.create_chat_completion(MESSAGES, **options)["choices"][0]["message"]
     assert answer["function_call"]["name"] == "get_weather"
     result = {"role": "function", "name": "get_weather", "content": "sunny"}
@@ -107,7 +113,7 @@ def test_unknown_parameters(llama: Llama) -> None:
 
 
 def test_named_formats(llama: Llama) -> None:
-    with Llama(llama.model_path, chat_format="chatml", n_ctx=256) as named:
+    with Llama(llama.model_path, n_threads=1, chat_format="chatml", n_ctx=256) as named:
         found = named.create_chat_completion(MESSAGES, **GREEDY)
         system = [{"role": "system", "content": ""}, *MESSAGES]  # which this format always has
         assert found["choices"] == llama.create_chat_completion(system, **GREEDY)["choices"]
@@ -133,7 +139,7 @@ def test_named_formats(llama: Llama) -> None:
 
 
 def test_format_with_tools(llama: Llama) -> None:
-    with Llama(llama.model_path, chat_format="chatml-function-calling", n_ctx=512) as named:
+    with Llama(llama.model_path, n_threads=1, chat_format="chatml-function-calling", n_ctx=512) as named:
         found = named.create_chat_completion(MESSAGES, tools=[TOOL], tool_choice="required", max_tokens=100)
     assert found["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "get_weather"
 
@@ -148,7 +154,10 @@ def test_format_with_tools(llama: Llama) -> None:
     ],
 )
 def test_unknown_formats(llama: Llama, name: str, message: str) -> None:
-    with Llama(llama.model_path, chat_format=name, n_ctx=256) as named, pytest.raises(ValueError, match=message):
+    with (
+        Llama(llama.model_path, n_threads=1, chat_format=name, n_ctx=256) as named,
+        pytest.raises(ValueError, match=message),
+    ):
         named.create_chat_completion(MESSAGES)
 
 
@@ -164,7 +173,7 @@ def test_formats_and_handlers_of_the_caller(llama: Llama) -> None:
         return {"choices": [{"message": {"content": f"{llama.n_ctx()} {messages[0]['content']}"}}]}
 
     try:
-        with Llama(llama.model_path, chat_format="test-shout", n_ctx=256) as named:
+        with Llama(llama.model_path, n_threads=1, chat_format="test-shout", n_ctx=256) as named:
             answer = named.create_chat_completion(MESSAGES, **GREEDY)
             expected = llama("WHAT COLOUR IS THE SKY?", stop=["."], **GREEDY)
             assert answer["choices"][0]["message"]["content"] == expected["choices"][0]["text"]

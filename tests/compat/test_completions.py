@@ -196,7 +196,9 @@ def test_interleaved_streams_of_the_loop(llama: Llama) -> None:
 
 def test_draft_model_changes_nothing_but_the_steps(llama: Llama) -> None:
     prompt = "red blue red blue red"
-    with Llama(llama.model_path, n_ctx=256, draft_model=LlamaPromptLookupDecoding(num_pred_tokens=4)) as drafting:
+    with Llama(
+        llama.model_path, n_threads=1, n_ctx=256, draft_model=LlamaPromptLookupDecoding(num_pred_tokens=4)
+    ) as drafting:
         for options in (GREEDY, {"max_tokens": 20, "seed": 2}):
             assert drafting(prompt, **options)["choices"] == llama(prompt, **options)["choices"]
         chat = [{"role": "user", "content": "What colour is the sky?"}]

@@ -50,9 +50,7 @@ def test_install_after_the_other_package(tmp_path: Path) -> None:
 
 
 def test_importing_pyggml_does_not_import_it() -> None:
-    program = (
-        "import sys, pyggml; pyggml.load; assert not any(name.startswith('pyggml.compat') for name in sys.modules)"
-    )
+    program = "import sys, pyggml; pyggml.load; assert not [name for name in sys.modules if 'pyggml.compat' in name]"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -62,11 +60,12 @@ def test_functions_of_the_c_api(llama: Llama) -> None:
     assert llama_cpp.llama_token_get_attr(vocab, llama.token_eos()) & llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
     buffer = ctypes.create_string_buffer(32)
     token = llama.tokenize(b" upon", add_bos=False)[0]
-    assert buffer[: llama_cpp.llama_token_to_piece(vocab, token, buffer, 32, 0, True)] == b" upon"
+    n_bytes = llama_cpp.llama_token_to_piece(vocab, token, buffer, 32, 0, True)
+    assert buffer.raw[:n_bytes] == b" upon"
     llama.reset()
     llama.eval([1, 2])
     logits = llama_cpp.llama_get_logits(llama.ctx)
-    assert logits[5] == pytest.approx(float(llama.scores[-1, 5]))
+    assert logits[5] == pytest.approx(float(llama.scores[1, 5]))
     assert b"CPU" in llama_cpp.llama_print_system_info()
     assert llama_cpp.llama_cpp._lib.llama_max_devices() == llama_cpp.LLAMA_MAX_DEVICES
 
@@ -81,7 +80,7 @@ def test_structs_of_the_c_api() -> None:
 
 
 def test_logging_is_left_alone() -> None:
-    @llama_cpp.llama_cpp.llama_log_callback
+    @llama_cpp.llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
     def forget(*message: object) -> None:
         raise AssertionError(message)
 

@@ -50,16 +50,20 @@ def test_arguments_without_effect_warn(arguments: dict[str, Any]) -> None:
 
 
 def test_usual_arguments() -> None:
-    usual = {"n_parts": -1, "f16_kv": True, "n_gpu_layers": -1, "use_mmap": False, "flash_attn": True, "n_threads": 1}
-    types = {"type_k": llama_cpp.GGML_TYPE_Q8_0, "type_v": llama_cpp.GGML_TYPE_Q8_0, "rope_freq_scale": 0.5}
-    with Llama(PATH, n_ctx=300, n_batch=64, **usual, **types) as llama:
+    usual: dict[str, Any] = {"n_parts": -1, "f16_kv": True, "n_gpu_layers": -1, "use_mmap": False, "flash_attn": True}
+    types: dict[str, Any] = {
+        "type_k": llama_cpp.GGML_TYPE_Q8_0,
+        "type_v": llama_cpp.GGML_TYPE_Q8_0,
+        "rope_freq_scale": 0.5,
+    }
+    with Llama(PATH, n_threads=1, n_ctx=300, n_batch=64, **usual, **types) as llama:
         assert llama("Once upon a time", max_tokens=2)["usage"]["completion_tokens"] == 2
         assert (llama.n_ctx(), llama.n_batch, llama.context_params.n_ctx) == (300, 64, 300)
         llama.eval(llama.tokenize(b"x"))
 
 
 def test_own_context_size() -> None:
-    with Llama(PATH, n_ctx=0) as llama:
+    with Llama(PATH, n_threads=1, n_ctx=0) as llama:
         assert llama.n_ctx() == 1024
 
 
@@ -108,7 +112,7 @@ def test_tokenizer_of_transformers() -> None:
     tokenizer = llama_tokenizer.LlamaHFTokenizer(Fast())
     assert tokenizer.detokenize(tokenizer.tokenize(b"abc"), prev_tokens=[97]) == b"abc"
     with pytest.raises(pyggml.TokenizerError, match="not this model's tokenizer"):  # so it is used
-        Llama(PATH, tokenizer=tokenizer)
+        Llama(PATH, n_threads=1, tokenizer=tokenizer)
 
 
 def test_copies_load_the_model_again(llama: Llama) -> None:
@@ -120,7 +124,7 @@ def test_copies_load_the_model_again(llama: Llama) -> None:
 
 
 def test_embeddings(bert_path: Path, llama: Llama) -> None:
-    with Llama(str(bert_path), n_ctx=64, embedding=True) as bert:
+    with Llama(str(bert_path), n_threads=1, n_ctx=64, embedding=True) as bert:
         texts = ["Hello World", "A different prompt"]
         found = bert.create_embedding(texts, model="mine")
         assert (found["object"], found["model"]) == ("list", "mine")
@@ -140,7 +144,10 @@ def test_ranking_models_say_how(tmp_path: Path) -> None:
     from support.checkpoints.models import write_bert
 
     path = write_bert(tmp_path / "ranks.gguf", ranks=True)
-    with Llama(str(path), n_ctx=64) as llama, pytest.raises(pyggml.InvalidParameterError, match=r"llama\.llm\.rerank"):
+    with (
+        Llama(str(path), n_threads=1, n_ctx=64) as llama,
+        pytest.raises(pyggml.InvalidParameterError, match=r"llama\.llm\.rerank"),
+    ):
         llama.embed("x")
 
 

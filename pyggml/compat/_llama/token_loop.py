@@ -42,7 +42,9 @@ class TokenLoop:
         n_ctx: maximum number of tokens.
         n_tokens: number of tokens evaluated. Set it to a smaller number to drop the last ones.
         input_ids: the tokens, intc, (n_ctx,); the first ``n_tokens`` count.
-        scores: logits, float32: (n_ctx, n_vocab), by position, with ``logits_all``; else (1, n_vocab), the last.
+        scores: logits by position, float32, (n_ctx, n_vocab): of all tokens with ``logits_all``, else of the last one of
+            each :meth:`eval`; the other rows are zeros.
+        logits_all: True if ``scores`` has the logits of all tokens.
         is_current: True if the context has the logits of the last token.
     """
 
@@ -59,9 +61,10 @@ class TokenLoop:
         self.n_ctx: int = options["n_ctx"]
         self.n_tokens = 0
         self.input_ids: Ids = np.zeros(self.n_ctx, np.intc)
-        self.scores: Scores = np.zeros((self.n_ctx if logits_all else 1, self.context.n_vocab), np.single)
+        # The system provides the memory of a row when it is written.
+        self.scores: Scores = np.zeros((self.n_ctx, self.context.n_vocab), np.single)
         self.is_current = False
-        self._logits_all = logits_all
+        self.logits_all = logits_all
         self._has_all_rows = logits_all or drafts
         self._n_batch: int = options["n_batch"]
         self._first_row = 0
@@ -176,10 +179,10 @@ class TokenLoop:
         self.context.decode(np.asarray(tokens, np.intc), output="all" if all_rows else "last" if is_last else "none")
         self.input_ids[self.n_tokens : end] = tokens
         self._first_row = self.n_tokens if all_rows else end - 1
-        if self._logits_all:
+        if self.logits_all:
             self.scores[self.n_tokens : end] = self.context.logits(0, n)
         elif is_last:
-            self.scores[0] = self.logits(end - 1)
+            self.scores[end - 1] = self.logits(end - 1)
         self.n_tokens = end
         self.is_current = is_last
 

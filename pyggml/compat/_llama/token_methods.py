@@ -35,7 +35,7 @@ class LlamaState:
 
     Attributes:
         input_ids: the tokens, intc, (n_ctx,).
-        scores: logits, as :attr:`Llama.scores` had them.
+        scores: logits by position, float32, (n_tokens, n_vocab).
         n_tokens: number of tokens that count.
         llama_state: the context's state, bytes of the engine.
         llama_state_size: their number.
@@ -247,7 +247,7 @@ class TokenMethods:
         """Return the tokens of the loop, what the model computed for them, and the seed of the next completion."""
         loop = self._own_loop
         state = loop.save()
-        return LlamaState(loop.input_ids.copy(), loop.scores.copy(), loop.n_tokens, state, len(state), self._seed)
+        return LlamaState(loop.input_ids.copy(), self._scores.copy(), loop.n_tokens, state, len(state), self._seed)
 
     def load_state(self, state: LlamaState) -> None:
         """Continue from a state of this model.
@@ -260,7 +260,7 @@ class TokenMethods:
         """
         loop = self._own_loop
         loop.restore(state.llama_state, state.input_ids, state.n_tokens)
-        loop.scores[:] = state.scores
+        loop.scores[: state.n_tokens] = state.scores
         self._seed = state.seed
 
     @property
@@ -279,7 +279,7 @@ class TokenMethods:
 
     @property
     def scores(self) -> Scores:
-        """Logits of :meth:`eval`, float32: (n_ctx, n_vocab) with ``logits_all``, else (1, n_vocab), the last."""
+        """Logits by position, float32, (n_ctx, n_vocab): of all tokens with ``logits_all``, else of the last evaluated."""
         return self._own_loop.scores
 
     @property
@@ -290,7 +290,7 @@ class TokenMethods:
     @property
     def eval_logits(self) -> deque[list[float]]:
         """The logits of the tokens evaluated; without ``logits_all``, of the last."""
-        rows = self._scores
+        rows = self._scores if self._own_loop.logits_all else self._scores[-1:]
         return deque(rows.tolist(), maxlen=max(1, len(rows)))
 
     @property
