@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import configparser
+import inspect
 import pickle
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.checkpoints.models import VOCABULARIES
+from support.paths import ROOT
 
 import pyggml
 from pyggml.compat import llama_cpp
@@ -175,3 +178,17 @@ def test_grammars(tmp_path: Path) -> None:
         LlamaGrammar.from_json_schema('{"type": "nothing"}')
     with pytest.raises(pyggml.InvalidParameterError, match="in the order that you want"):
         llama_grammar.json_schema_to_gbnf("{}", prop_order=["a"])
+
+
+def test_every_name_is_there(llama: Llama) -> None:
+    """The names of llama-cpp-python's sources, which the migration's hints are tested with, too."""
+    names = configparser.ConfigParser()
+    names.read(ROOT / "tests" / "data" / "habits" / "names.ini")
+    listed = {
+        section: names[section][f"llama-cpp-python {llama_cpp.__version__}"].split() for section in names.sections()
+    }
+    assert [name for name in listed["model"] if not hasattr(llama, name)] == []
+    calls = (llama.create_completion, llama.create_chat_completion)
+    assert set(listed["sampling"]) <= {name for call in calls for name in inspect.signature(call).parameters}
+    loads = (Llama.__init__, Llama.from_pretrained)
+    assert set(listed["loading"]) <= {name for load in loads for name in inspect.signature(load).parameters}

@@ -14,7 +14,7 @@ from pyggml.compat._llama.chat_results import completion_to_chat, grammar_of_res
 from pyggml.compat._llama.generation import Generation
 from pyggml.compat._llama.model import LlamaModel
 from pyggml.compat._llama.sampling import Sampling
-from pyggml.compat._llama.token_loop import LogitsProcessor, StoppingCriterion
+from pyggml.compat._llama.token_loop import LogitsProcessor, StoppingCriterion, as_processors
 from pyggml.compat.llama_cpp.llama_chat_format import get_chat_completion_handler
 from pyggml.compat.llama_cpp.llama_grammar import LlamaGrammar
 from pyggml.compat.llama_cpp.llama_speculative import LlamaDraftModel
@@ -125,7 +125,7 @@ class CompletionMethods:
             stop=[stop] if isinstance(stop, str) else list(stop or ()),
             n_logprobs=logprobs,
             scores_prompt=echo and not stream,
-            processors=_processors(logits_processor),
+            processors=as_processors(logits_processor),
             criteria=stopping_criteria,
         )
         request = completion.Request(
@@ -215,7 +215,7 @@ class CompletionMethods:
             tool_choice = (
                 {"type": "function", "function": function_call} if isinstance(function_call, Mapping) else function_call
             )
-        if _processors(logits_processor) or (self.draft_model is not None and not tools):
+        if as_processors(logits_processor) or (self.draft_model is not None and not tools):
             return self._chat_by_loop(given, tools)
         sampling = {name: value for name, value in given.items() if name in _SAMPLING}
         request = chat.ChatRequest(
@@ -311,10 +311,3 @@ class CompletionMethods:
 
     def _plain_ids(self, text: str) -> list[int]:
         return self.llm.tokenizer.encode(text, add_special=False, parse_special=False)
-
-
-def _processors(given: Sequence[LogitsProcessor] | LogitsProcessor | None) -> Sequence[LogitsProcessor]:
-    """Return the logits processors of a list, or a single one."""
-    if given is None:
-        return ()
-    return list(given) if isinstance(given, Sequence) else [given]

@@ -120,12 +120,14 @@ def open_model(path: str, given: Arguments) -> pyggml.LLM:
 def context_options(given: Arguments, n_ctx: int) -> dict[str, Any]:
     """Return the options of a :class:`pyggml.Context` for calls that compute token by token."""
     n_batch = min(n_ctx, given["n_batch"])
+    n_cores = os.cpu_count() or 1
     return {
         "n_ctx": n_ctx,
         "n_batch": n_batch,
         "n_ubatch": min(n_batch, given["n_ubatch"]),
-        "n_threads": given["n_threads"],
-        "n_threads_batch": given["n_threads_batch"] or given["n_threads"],
+        # Not all cores for single tokens: this context does not adapt to what else runs.
+        "n_threads": given["n_threads"] or max(1, n_cores // 2),
+        "n_threads_batch": given["n_threads_batch"] or given["n_threads"] or n_cores,
         "attention": _named("attention_type", given["attention_type"], _ATTENTION),
         **_cache_types(given),
         **_rope(given),

@@ -42,8 +42,8 @@ class TokenLoop:
         n_ctx: maximum number of tokens.
         n_tokens: number of tokens evaluated. Set it to a smaller number to drop the last ones.
         input_ids: the tokens, intc, (n_ctx,); the first ``n_tokens`` count.
-        scores: logits by position, float32, (n_ctx, n_vocab): of all tokens with ``logits_all``, else of the last one of
-            each :meth:`eval`; the other rows are zeros.
+        scores: logits by position, float32, (n_ctx, n_vocab): of all tokens with ``logits_all``, else of the last
+            one of each :meth:`eval`; the other rows are zeros.
         logits_all: True if ``scores`` has the logits of all tokens.
         is_current: True if the context has the logits of the last token.
     """
@@ -214,6 +214,13 @@ class TokenLoop:
         room = min(self.n_ctx - end, self._n_batch - len(pending))
         guesses: list[int] = np.asarray(draft(self.input_ids[:end])).astype(int).tolist()
         return guesses[: max(0, room)]
+
+
+def as_processors(given: Sequence[LogitsProcessor] | LogitsProcessor | None) -> Sequence[LogitsProcessor]:
+    """Return the logits processors of a list, or a single one."""
+    if given is None:
+        return ()
+    return list(given) if isinstance(given, Sequence) else [given]
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

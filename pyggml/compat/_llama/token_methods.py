@@ -23,6 +23,7 @@ from pyggml.compat._llama.token_loop import (
     Steps,
     StoppingCriterion,
     TokenLoop,
+    as_processors,
     common_prefix,
 )
 from pyggml.compat.llama_cpp.llama_grammar import LlamaGrammar
@@ -196,7 +197,7 @@ class TokenMethods:
         if loop.n_tokens == 0:
             raise pyggml.EngineError("sample() needs tokens before the one to choose: call eval() first")
         with self._sampling(penalize_nl, temp, **given).chain(self._model.native) as chain:
-            return loop.sample(Steps(chain, logits_processor or ()), loop.n_tokens - 1 if idx is None else idx)
+            return loop.sample(Steps(chain, as_processors(logits_processor)), loop.n_tokens - 1 if idx is None else idx)
 
     def generate(  # noqa: D417  # create_completion describes the rest
         self,
@@ -238,7 +239,7 @@ class TokenMethods:
         reject_unknown(type(self).generate, unknown)
         given = {name: value for name, value in locals().items() if name in _SAMPLING}
         with self._sampling(penalize_nl, temp, **given).chain(self._model.native) as chain:
-            steps = Steps(chain, logits_processor or (), stopping_criteria, self.draft_model)
+            steps = Steps(chain, as_processors(logits_processor), stopping_criteria, self.draft_model)
             yield from self._own_loop.generate(tokens, steps, keep=not reset)
 
     # --- state --------------------------------------------------------------------------------------------
@@ -279,7 +280,7 @@ class TokenMethods:
 
     @property
     def scores(self) -> Scores:
-        """Logits by position, float32, (n_ctx, n_vocab): of all tokens with ``logits_all``, else of the last evaluated."""
+        """Logits by position, float32, (n_ctx, n_vocab): of all tokens with ``logits_all``, else of the last ones."""
         return self._own_loop.scores
 
     @property

@@ -183,6 +183,8 @@ class Llama(CompletionMethods, TokenMethods):
         self.metadata = native.metadata
         self.tokenizer_: BaseLlamaTokenizer = given["tokenizer"] or LlamaTokenizer(self)
         self.cache: BaseLlamaCache | None = None
+        self.kv_overrides, self.tensor_split, self.numa = given["kv_overrides"], given["tensor_split"], given["numa"]
+        self.lora_base, self.lora_path, self.lora_scale = given["lora_base"], given["lora_path"], given["lora_scale"]
         self._is_recurrent, self._is_hybrid = native.is_recurrent, native.is_hybrid
         self._chat_handlers: dict[str, LlamaChatCompletionHandler] = {}
         self._ctx = LlamaContext(self)

@@ -14,6 +14,7 @@ from pyggml.compat._llama.chat_handlers import LlamaChatCompletionHandler as Lla
 from pyggml.compat._llama.chat_handlers import (
     chat_formatter_to_chat_completion_handler as chat_formatter_to_chat_completion_handler,
 )
+from pyggml.compat._llama.chat_results import completion_to_call, completion_to_chat, grammar_of_response_format
 from pyggml.compat._llama.image_handlers import Gemma4ChatHandler as Gemma4ChatHandler
 from pyggml.compat._llama.image_handlers import Llama3VisionAlphaChatHandler as Llama3VisionAlphaChatHandler
 from pyggml.compat._llama.image_handlers import Llava15ChatHandler as Llava15ChatHandler
@@ -37,6 +38,18 @@ from pyggml.compat._llama.jinja_formatters import (
 from pyggml.compat._llama.jinja_formatters import (
     hf_tokenizer_config_to_chat_formatter as hf_tokenizer_config_to_chat_formatter,
 )
+
+# Private names that published chat handlers use, such as RAGLite's.
+_convert_completion_to_chat = completion_to_chat
+
+
+def _convert_completion_to_chat_function(tool_name: str, completion_or_chunks: Any, stream: bool) -> Any:
+    return completion_to_call(completion_or_chunks, tool_name, stream)
+
+
+def _grammar_for_response_format(response_format: Mapping[str, Any], verbose: bool = False) -> Any:  # noqa: ARG001
+    return grammar_of_response_format(response_format)
+
 
 Messages = Sequence[Mapping[str, Any]]
 

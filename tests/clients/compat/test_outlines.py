@@ -13,14 +13,14 @@ from outlines.inputs import Chat
 from pydantic import BaseModel
 
 
-class Pet(BaseModel):
+class Pet(BaseModel, extra="forbid"):
     name: Literal["Tom", "Rex"]
     age: Literal[1, 2, 3]
 
 
 @pytest.fixture(scope="module")
 def llama(smollm2_path: str) -> Iterator[llama_cpp.Llama]:
-    with llama_cpp.Llama(smollm2_path, n_ctx=512, verbose=False) as llama:
+    with llama_cpp.Llama(smollm2_path, n_ctx=512, n_threads=1, verbose=False) as llama:
         yield llama
 
 
@@ -39,7 +39,7 @@ def test_choice(model: Any) -> None:
 
 @pytest.mark.parametrize("backend", ["outlines_core", "llguidance"])
 def test_json(model: Any, backend: str) -> None:
-    found = outlines.Generator(model, Pet, backend=backend)("A pet as JSON", max_tokens=300)
+    found = outlines.Generator(model, Pet, backend=backend)("A pet as JSON", max_tokens=60)
     assert isinstance(Pet(**json.loads(found)), Pet)
 
 
