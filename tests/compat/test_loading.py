@@ -96,7 +96,7 @@ def test_vocabulary_alone() -> None:
 
 def test_tokenizer_of_transformers() -> None:
     class Fast:
-        """What transformers' fast tokenizers have."""
+        """The interface of transformers' fast tokenizers."""
 
         def __init__(self) -> None:
             import tokenizers

@@ -46,7 +46,7 @@ class Generation:
 
 @dataclass
 class Output:
-    """What was generated.
+    """A generated text.
 
     Attributes:
         text: the text, without stop strings.

@@ -18,7 +18,7 @@ def fetch_file(
     local_dir: str | os.PathLike[str] | None,
     cache_dir: str | os.PathLike[str] | None,
 ) -> str:
-    """Download the only file of a repository that matches, and others beside it, and return its path.
+    """Download the only file of a repository that matches, and others with it, and return its path.
 
     Raises:
         MissingPackageError: huggingface_hub is not installed.

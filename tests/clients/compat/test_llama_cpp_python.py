@@ -98,7 +98,7 @@ def test_their_examples(tree: Path, smollm2_path: str, example: str) -> None:
 
 
 def load(tree: Path, module: str) -> ModuleType:
-    """A module of theirs beside ours, as a submodule of llama_cpp."""
+    """A module of theirs, as a submodule of llama_cpp."""
     spec = importlib.util.spec_from_file_location(f"llama_cpp.{module}", tree / "llama_cpp" / f"{module}.py")
     assert spec is not None
     assert spec.loader is not None
