@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support.checkpoints.models import VOCABULARIES
 from support.paths import ROOT
+from support.servers.hub_server import hub_at
 
 import pyggml
 from pyggml.compat import llama_cpp
@@ -192,3 +193,14 @@ def test_every_name_is_there(llama: Llama) -> None:
     assert set(listed["sampling"]) <= {name for call in calls for name in inspect.signature(call).parameters}
     loads = (Llama.__init__, Llama.from_pretrained)
     assert set(listed["loading"]) <= {name for load in loads for name in inspect.signature(load).parameters}
+
+
+def test_download_by_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"small-Q8_0.gguf": Path(PATH).read_bytes(), "small-Q4_0.gguf": b"", "README.md": b"# Small"}
+    with hub_at(tmp_path, monkeypatch) as hub:
+        hub.add("org/small", files)
+        with Llama.from_pretrained("org/small", "*Q8_0.gguf", n_threads=1) as llama:
+            assert llama("Once upon", max_tokens=1)["usage"]["completion_tokens"] == 1
+        for pattern, message in (("*Q2*", "No file found"), ("*.gguf", "Multiple files found")):
+            with pytest.raises(ValueError, match=f"{message} in org/small"):
+                Llama.from_pretrained("org/small", pattern)

@@ -23,6 +23,7 @@ def fetch_file(
     Raises:
         MissingPackageError: huggingface_hub is not installed.
         InvalidParameterError: a pattern matches no file, or several.
+        Exception: huggingface_hub's own, such as for a repository that does not exist.
     """
     try:
         from huggingface_hub import HfApi, hf_hub_download
@@ -31,7 +32,7 @@ def fetch_file(
             f"Llama.from_pretrained needs huggingface_hub, which cannot be imported ({error}): "
             "pip install huggingface_hub"
         ) from None
-    names = HfApi().list_repo_files(repo_id)
+    names = [each.rfilename for each in HfApi().model_info(repo_id).siblings or ()]
     folders: dict[str, Any] = {"local_dir": local_dir, "cache_dir": cache_dir}
     wanted = [_only(repo_id, names, pattern) for pattern in (filename or "*.gguf", *(additional_files or ()))]
     paths = [hf_hub_download(repo_id, name, **folders) for name in wanted]
