@@ -25,7 +25,7 @@ else:
     import tomli as tomllib
 
 #: Public modules that no front end needs, and that are no attributes of the package either.
-_MORE_MODULES = {"pyggml.families", "pyggml.tokenizer"}
+_MORE_MODULES = {"pyggml.compat", "pyggml.families", "pyggml.tokenizer"}
 
 #: The extra that its names need is half a gigabyte, so they are read from the source, without importing it.
 UNIMPORTED = "pyggml.ray."

@@ -1,0 +1,1 @@
+"""Implementation of ``pyggml.compat.llama_cpp``."""
