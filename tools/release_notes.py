@@ -2,8 +2,8 @@
 
     python3 tools/release_notes.py v0.1.0
 
-Fails unless that is the package's version, and the changelog has a dated section for it, and none of unreleased changes,
-which the release would contain as well. Needs no package.
+Fails unless that is the package's version, and the changelog has a dated section for it, and none of unreleased
+changes, which the release would contain as well. Needs no package.
 """
 
 from __future__ import annotations
