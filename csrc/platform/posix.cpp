@@ -13,6 +13,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <new>
 #include <system_error>
 
@@ -119,6 +120,10 @@ uint64_t main_memory() { return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
 size_t page_size() {
     static const auto size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     return size;
+}
+
+const void * find_bytes(const void * text, size_t text_size, const void * part, size_t part_size) noexcept {
+    return memmem(text, text_size, part, part_size);
 }
 
 int32_t n_online_processors() { return static_cast<int32_t>(sysconf(_SC_NPROCESSORS_ONLN)); }

@@ -11,6 +11,7 @@
 // clang-format on
 #include <tlhelp32.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <system_error>
@@ -136,6 +137,13 @@ const bool RELEASES_MAPPED_PAGES = false;
 void return_freed_memory() {}
 
 size_t page_size() { return system_info().dwPageSize; }
+
+const void * find_bytes(const void * text, size_t text_size, const void * part, size_t part_size) noexcept {
+    const auto * const begin = static_cast<const char *>(text);
+    const auto * const first = static_cast<const char *>(part);
+    const auto * const found = std::search(begin, begin + text_size, first, first + part_size);
+    return found == begin + text_size && part_size > 0 ? nullptr : found;
+}
 
 std::vector<int> allowed_processors() {
     DWORD_PTR        ours = 0, all = 0;

@@ -1,4 +1,4 @@
-"""What systems other than Linux and macOS lack. Windows has never been tested (docs/reference/platforms.md)."""
+"""Differences between operating systems. Windows has never been tested (docs/reference/platforms.md)."""
 
 from __future__ import annotations
 

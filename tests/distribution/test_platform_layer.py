@@ -1,4 +1,4 @@
-"""What differs between operating systems is in one place, in C++ and in Python."""
+"""Differences between operating systems are in one place, in C++ and in Python."""
 
 from __future__ import annotations
 

@@ -56,13 +56,12 @@ def test_the_programs_of_a_toolchain_pass_their_arguments_on(tmp_path: Path) -> 
     (zig.parent / "__init__.py").touch()
     zig.write_text('#!/bin/sh\necho "$@"\n')
     zig.chmod(0o700)
-    command = [sys.executable, ROOT / "tools" / "zig_compiler.py"]
+    command = [sys.executable, str(ROOT / "tools" / "zig_compiler.py")]
 
     def output(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        return subprocess.run(
-            [*command, *arguments], env=environment, stdout=subprocess.PIPE, text=True, check=True
-        ).stdout.strip()
+        run = subprocess.run([*command, *arguments], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        return run.stdout.strip()
 
     assert output("cc", ARM, "-c", "a b.c") == f"cc -target {ARM} -c a b.c -fno-sanitize=undefined"
     assert output("ar", ARM, "qc", "a.a", "a.o") == "ar qc a.a a.o"
