@@ -21,6 +21,7 @@ import os
 import platform
 import shutil
 import stat
+import subprocess
 import sys
 import tempfile
 import time
@@ -86,7 +87,7 @@ def main() -> None:
     if options.sdist:
         made += try_sdist(options.out, options.pythons, steps)
     for file in made:
-        steps.say(f"{file.relative_to(ROOT)}: {file.stat().st_size / 1e6:.1f} MB")
+        steps.say(f"{file}: {file.stat().st_size / 1e6:.1f} MB")
 
 
 def read_options() -> argparse.Namespace:
@@ -206,11 +207,11 @@ def try_out(wheel: Path, architecture: Architecture, pythons: Sequence[str], ste
 
 def try_on(name: str, wheel: Path, steps: Steps) -> bool:
     """Install a wheel into a fresh environment of a Python, and use it; return False if there is no such Python."""
-    interpreter = shutil.which(name)
+    interpreter = find_python(name)
+    if interpreter is None:
+        steps.say(f"{name} is not installed")
+        return False
     with tempfile.TemporaryDirectory() as folder:
-        if interpreter is None or not is_working(interpreter):
-            steps.say(f"{name} is not installed")
-            return False
         packages, environment = Path(folder, "packages"), Path(folder, "venv")
         python = environment / "bin" / "python"
         steps.run(f"make an environment of {name}", [interpreter, "-m", "venv", environment])
@@ -222,9 +223,16 @@ def try_on(name: str, wheel: Path, steps: Steps) -> bool:
     return True
 
 
+def find_python(name: str) -> str | None:
+    """Return the path of a Python, on the search path or among those of pyenv; None if there is none that works."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(name), *sorted(map(str, versions.glob(f"*/bin/{name}")))]
+    return next((path for path in found if path and is_working(path)), None)
+
+
 def is_working(interpreter: str) -> bool:
     """Return True if it is a Python, and not a stand-in for one that is not installed (pyenv)."""
-    return os.spawnv(os.P_WAIT, interpreter, [interpreter, "-c", ""]) == 0
+    return subprocess.run([interpreter, "-c", ""], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def try_in_emulator(wheel: Path, architecture: Architecture, steps: Steps) -> None:
