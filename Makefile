@@ -27,7 +27,7 @@ VENDOR_FILES = $(filter-out vendor/llama.cpp,$(wildcard vendor/*.*))
 # Install the package in place, with one of its extras and the C++ tests.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all test-real test-clients ray-test arm-test lint format docs stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults faults-sweep soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all test-real test-clients ray-test arm-test lint format docs stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults faults-sweep soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test wheels release-check cross-check cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -155,6 +155,18 @@ portable: $(BIN)/python ## build a wheel with every CPU variant, in dist/portabl
 
 portable-test: portable ## test that wheel after moving the installed files to another folder
 	.ci/test-wheel --move dist/portable $(PYTHONS)
+
+wheels: ## build wheels for any Linux with glibc, of x86-64 and ARM, in dist/wheels/, and check them on every CPython found (docs/reference/platforms.md)
+	$(PYTHON) tools/portable_wheels.py $(WHEELS_ARGS)
+
+release-check: ## check all that can be checked here before a release: wheels, the sdist and a wheel of it, C++ for other systems
+	$(PYTHON) tools/portable_wheels.py --sdist $(WHEELS_ARGS)
+	$(MAKE) cross-check
+
+cross-check: $(BIN)/python ## compile our C++ for Windows, macOS and Linux with musl; runs nothing
+	$(BIN)/python vendor/sync.py
+	$(PIP) install --quiet 'ziglang==0.17.*'
+	$(BIN)/python tools/cross_check.py $(CROSS_CHECK_ARGS)
 
 cuda-wheel: ## build a wheel with CUDA, in dist/cuda13/, and check it; needs no GPU, no driver and no toolkit (docs/how-to/build-for-gpus.md)
 	$(PYTHON) tools/cuda_wheel.py $(CUDA_WHEEL_ARGS)

@@ -14,6 +14,7 @@
 #include <string.h>
 #ifdef __cplusplus
 #    include <cstdlib>
+#    include <locale>  // calls std::realloc in libc++
 #endif
 
 static inline void * pyg_checked(void * memory, size_t n_bytes, const char * function, const char * file, int line) {

@@ -6,8 +6,7 @@
 #include "ggml-backend.h"
 #include "kernels/backend/c_api.h"
 #include "kernels/backend/compute_threads.h"
-
-#include <dlfcn.h>
+#include "platform/platform.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -53,12 +52,14 @@ constexpr bool HAS_MODULES = false;
 #    define FROM_BACKEND(function) (&(function))
 #endif
 
-constexpr const char * MODULE      = "libggml-";
-constexpr const char * CPU_KINDS[] = {"libggml-blas", "libggml-zendnn", "libggml-cpu"};
+constexpr const char * MODULE      = "ggml-";
+constexpr const char * CPU_KINDS[] = {"ggml-blas", "ggml-zendnn", "ggml-cpu"};
 
 bool begins_with(const std::string & text, const char * beginning) { return text.rfind(beginning, 0) == 0; }
 
-bool is_of_kind(const fs::path & module, const char * kind) { return begins_with(module.filename().string(), kind); }
+bool is_of_kind(const fs::path & module, const char * kind) {
+    return begins_with(module.filename().string(), (pyg::platform::LIBRARY_PREFIX + std::string(kind)).c_str());
+}
 
 // Marks this thread as loading a model while it lives.
 class Loading : pyg::NonCopyable {
@@ -75,7 +76,7 @@ std::vector<fs::path> modules() {
     std::vector<fs::path> found;
     std::error_code       error;
     for (const fs::directory_entry & entry : fs::directory_iterator(g_module_dir, error)) {
-        if (is_of_kind(entry.path(), MODULE) && entry.path().extension() == ".so") {
+        if (is_of_kind(entry.path(), MODULE) && entry.path().extension() == pyg::platform::LIBRARY_SUFFIX) {
             found.push_back(entry.path());
         }
     }
@@ -99,23 +100,20 @@ std::vector<fs::path> gpu_modules() {
 
 class Library : pyg::NonCopyable {
   public:
-    explicit Library(const fs::path & path) : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-        const char * const messages = handle_ ? nullptr : dlerror();
-        refusal_                    = handle_ ? "" : messages ? messages : "the system's loader gave no reason";
-    }
+    explicit Library(const fs::path & path) : handle_(pyg::platform::open_library(path.u8string().c_str(), refusal_)) {}
     ~Library() {
         if (handle_) {
-            dlclose(handle_);
+            pyg::platform::close_library(handle_);
         }
     }
 
     const std::string & refusal() const { return refusal_; }  // error of the system's loader; "" if it is loaded
-    void *              symbol(const char * name) const { return dlsym(handle_, name); }
+    void *              symbol(const char * name) const { return pyg::platform::symbol_of_library(handle_, name); }
     void                keep() { handle_ = nullptr; }
 
   private:
-    void *      handle_;
     std::string refusal_;
+    void *      handle_;
 };
 
 // Score of a variant for this CPU; 0: unsupported.
@@ -178,7 +176,7 @@ void load_best(const std::vector<fs::path> & all, const char * kind) {
             best       = path;
         }
     }
-    if (best_score > 0 && ggml_backend_load(best.c_str())) {
+    if (best_score > 0 && ggml_backend_load(best.u8string().c_str())) {
         use_cpu_backend(best);
     }
 }
@@ -231,7 +229,7 @@ GpuModule load(const fs::path & path) {
     pyg_error      err;
     const auto     status = pyg::guard(&err, [&] {
         const auto               lock    = pyg::change_backends();
-        const ggml_backend_reg_t backend = ggml_backend_load(path.c_str());
+        const ggml_backend_reg_t backend = ggml_backend_load(path.u8string().c_str());
         module.is_loaded                 = backend != nullptr;
         module.n_devices                 = backend ? static_cast<int32_t>(ggml_backend_reg_dev_count(backend)) : 0;
         module.reason                    = pyg::engine_error_text();

@@ -8,8 +8,7 @@
 #include "ggml-backend.h"
 #include "llama.h"
 #include "log.h"
-
-#include <pthread.h>
+#include "platform/platform.hpp"
 
 #include <atomic>
 #include <mutex>
@@ -54,7 +53,7 @@ void install_runtime() {
         common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT -
                                        1);  // llama-common has its own log, which prints to the terminal
         ggml_set_abort_callback(on_engine_abort);
-        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+        pyg::platform::at_fork(before_fork, after_fork_in_parent, after_fork_in_child);
     });
 }
 

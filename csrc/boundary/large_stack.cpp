@@ -1,10 +1,7 @@
 #include "boundary/large_stack.hpp"
 
 #include "boundary/guard.hpp"
-#include "boundary/native_threads.hpp"
-
-#include <sys/mman.h>
-#include <unistd.h>
+#include "platform/platform.hpp"
 
 namespace {
 
@@ -18,57 +15,16 @@ constexpr size_t BASE       = 1 << 20;
 
 thread_local const char * t_half = nullptr;  // the middle of this thread's stack, which grows downwards
 
-// Reserved address space, backed by memory only where touched, with a guard page below.
-class Stack : pyg::NonCopyable {
-  public:
-    explicit Stack(size_t size) : guard_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
-        size_ = (size + guard_ - 1) / guard_ * guard_ + guard_;
-        base_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (base_ == MAP_FAILED) {
-            throw pyg::fail_out_of_memory("the stack for matching a text of this length", size_,
-                                          pyg_memory_available());
-        }
-        mprotect(base_, guard_, PROT_NONE);
-    }
-    ~Stack() { munmap(base_, size_); }
-
-    void * low() const { return static_cast<char *>(base_) + guard_; }
-    size_t size() const { return size_ - guard_; }
-
-  private:
-    size_t guard_;
-    size_t size_;
-    void * base_;
-};
-
 struct Call {
     const std::function<void()> & body;
-    const char *                  half;
+    size_t                        half;  // offset in the stack
     pyg_error                     error;
 };
 
-void * run(void * call) {
+void run(void * call, const char * low) {
     auto & j = *static_cast<Call *>(call);
-    t_half   = j.half;
+    t_half   = low + j.half;
     pyg::guard(&j.error, j.body);
-    return nullptr;
-}
-
-void run_on(const Stack & stack, Call & call) {
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstack(&attributes, stack.low(), stack.size());
-    pthread_t thread;
-    int       refused;
-    {
-        const pyg::SignalsBlocked signals_go_to_the_callers_threads;
-        refused = pthread_create(&thread, &attributes, run, &call);
-    }
-    pthread_attr_destroy(&attributes);
-    if (refused) {
-        throw std::system_error(refused, std::generic_category(), "a thread with a larger stack");
-    }
-    pthread_join(thread, nullptr);
 }
 
 }  // namespace
@@ -81,9 +37,12 @@ void with_stack_for(size_t text_bytes, const std::function<void()> & body) {
 
 void on_large_stack(size_t text_bytes, const std::function<void()> & body, size_t spare) {
     const size_t needed = BASE + text_bytes * BYTES_PER_CHAR;
-    const Stack  stack(needed + spare);
-    Call         call = {body, static_cast<const char *>(stack.low()) + spare + needed / 2, {}};
-    run_on(stack, call);
+    Call         call   = {body, spare + needed / 2, {}};
+    try {
+        platform::run_on_stack(needed + spare, run, &call);
+    } catch (const platform::StackRefused & refused) {
+        throw fail_out_of_memory("the stack for matching a text of this length", refused.bytes, pyg_memory_available());
+    }
     if (call.error.code != PYG_OK) {
         throw Failure{static_cast<pyg_code>(call.error.code), call.error.message, call.error.required_bytes,
                       call.error.available_bytes};

@@ -7,12 +7,9 @@
 #ifndef PYGGML_LOADED_CPU_H
 #define PYGGML_LOADED_CPU_H
 
-#ifndef _GNU_SOURCE
-#    define _GNU_SOURCE  // dladdr
-#endif
 #include "ggml-backend.h"
+#include "platform/loaded_library.h"
 
-#include <dlfcn.h>
 #include <stddef.h>
 
 // Returns the address of `name` in the loaded CPU backend.
@@ -20,17 +17,14 @@ static inline void * pyg_loaded_cpu_symbol(const char * name) {
     // Upstream does not expose the handle, but it does expose an address inside the library, which leads to it.
     ggml_backend_reg_t reg    = ggml_backend_reg_by_name("CPU");
     void *             inside = reg ? ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads") : NULL;
-    Dl_info            library;
-    if (!inside || !dladdr(inside, &library)) {
+    const char *       library = NULL;
+    void *             symbol  = inside ? pyg_symbol_of_library_at(inside, name, &library) : NULL;
+    if (!library) {
         GGML_ABORT("%s is part of the CPU backend, and no CPU backend is loaded", name);
     }
-    // The registry keeps the library loaded, so this handle can be closed at once.
-    void * handle = dlopen(library.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-    void * symbol = handle ? dlsym(handle, name) : NULL;
     if (!symbol) {
-        GGML_ABORT("the loaded CPU backend %s has no %s", library.dli_fname, name);
+        GGML_ABORT("the loaded CPU backend %s has no %s", library, name);
     }
-    dlclose(handle);
     return symbol;
 }
 

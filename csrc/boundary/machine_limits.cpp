@@ -1,11 +1,6 @@
 #include "boundary/machine_limits.hpp"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
-#ifdef __linux__
-#    include <sched.h>
-#endif
+#include "platform/platform.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -165,7 +160,7 @@ uint64_t memory_of_machine(const std::string & root) {
     if (const auto kib = named_number(root + "/proc/meminfo", "MemAvailable:")) {
         return *kib * 1024;
     }
-    return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    return pyg::platform::main_memory();
 }
 
 // Processors of one core list the same siblings.
@@ -214,37 +209,17 @@ uint64_t memory_available(const std::string & root) {
 }
 
 uint64_t address_space_left(const std::string & root) {
-    rlimit limit{};
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    const std::optional<uint64_t> limit = platform::address_space_limit();
+    if (!limit) {
         return NO_LIMIT;
     }
     const uint64_t pages = first_number(root + "/proc/self/statm").value_or(0);
-    const uint64_t used  = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    return limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, used);
+    const uint64_t used  = pages * platform::page_size();
+    return *limit - std::min(*limit, used);
 }
 
 pyg_memory_limits memory_limits(const std::string & root) {
     return {memory_of_machine(root), memory_left_by_groups(root), address_space_left(root)};
-}
-
-std::vector<int> allowed_processors() {
-    std::vector<int> processors;
-#ifdef __linux__
-    constexpr int MOST = 1 << 16;
-    cpu_set_t *   set  = CPU_ALLOC(MOST);
-    const size_t  size = CPU_ALLOC_SIZE(MOST);
-    CPU_ZERO_S(size, set);
-    // Affinity of the main thread: the calling thread may be bound to a single core.
-    if (sched_getaffinity(getpid(), size, set) == 0) {
-        for (int i = 0; i < MOST; i++) {
-            if (CPU_ISSET_S(i, size, set)) {
-                processors.push_back(i);
-            }
-        }
-    }
-    CPU_FREE(set);
-#endif
-    return processors;
 }
 
 int32_t cpu_count(const std::vector<int> & processors, const std::string & root) {
@@ -279,10 +254,10 @@ void pyg_memory_get_limits(pyg_memory_limits * out) {
 }
 
 int32_t pyg_cpu_count(void) {
-    return or_without_memory(1, [] { return pyg::cpu_count(pyg::allowed_processors()); });
+    return or_without_memory(1, [] { return pyg::cpu_count(pyg::platform::allowed_processors()); });
 }
 
 void pyg_cpu_get_limits(pyg_cpu_limits * out) {
-    *out =
-        or_without_memory(pyg_cpu_limits{0, 1, INT32_MAX}, [] { return pyg::cpu_limits(pyg::allowed_processors()); });
+    *out = or_without_memory(pyg_cpu_limits{0, 1, INT32_MAX},
+                             [] { return pyg::cpu_limits(pyg::platform::allowed_processors()); });
 }

@@ -19,10 +19,8 @@ uint64_t address_space_left(const std::string & root = "");
 
 pyg_memory_limits memory_limits(const std::string & root = "");
 
-// Processors this process may run on; empty if unknown.
-std::vector<int> allowed_processors();
-
-// Physical cores among `processors`, limited by the cgroups' quotas; at least 1.
+// Physical cores among `processors`, limited by the cgroups' quotas; at least 1. No processors mean that they are
+// unknown (platform::allowed_processors).
 int32_t cpu_count(const std::vector<int> & processors, const std::string & root = "");
 
 pyg_cpu_limits cpu_limits(const std::vector<int> & processors, const std::string & root = "");

@@ -1,5 +1,7 @@
 #include "chat/linear_time_search.hpp"
 
+#include "platform/platform.hpp"
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -41,7 +43,7 @@ size_t last_before(const char * text, size_t end, const char * part, size_t size
         if (!searched) {  // too short to be worth it, or out of memory
             return last_by_trying(text, end, part, size);
         }
-        const void * found = memmem(searched.get(), window, last_first.get(), size);
+        const void * found = pyg::platform::find_bytes(searched.get(), window, last_first.get(), size);
         if (found) {
             return end - static_cast<size_t>(static_cast<const char *>(found) - searched.get()) - size;
         }
@@ -59,7 +61,7 @@ size_t find_text(const std::string & text, const char * part, size_t position, s
         return std::string::npos;
     }
     const char * begin = text.data();
-    const void * found = memmem(begin + position, text.size() - position, part, part_size);
+    const void * found = pyg::platform::find_bytes(begin + position, text.size() - position, part, part_size);
     return found ? static_cast<size_t>(static_cast<const char *>(found) - begin) : std::string::npos;
 }
 

@@ -2,9 +2,9 @@
 
 #include "boundary/large_stack.hpp"
 #include "chat/linear_time_search.hpp"
+#include "platform/platform.hpp"
 
 #include <cstdint>
-#include <ctime>
 #include <istream>
 #include <new>
 #include <sstream>
@@ -46,12 +46,6 @@ struct State {
 
 thread_local State t;
 
-int64_t cpu_ns() {
-    timespec now = {};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
-
 void exceed(const char * limit) noexcept {
     t.counts   = false;
     t.exceeded = limit;
@@ -63,7 +57,7 @@ void work(uint32_t n_allocations) noexcept {
         exceed(TOO_DEEP);
     } else if (t.work >= ALLOCATIONS_TO_NEXT_LOOK) {
         t.work = 0;
-        if (cpu_ns() - t.start > MAX_CPU_NS) {
+        if (pyg::platform::thread_cpu_ns() - t.start > MAX_CPU_NS) {
             exceed(ENDLESS);
         }
     }
@@ -74,7 +68,7 @@ void work(uint32_t n_allocations) noexcept {
 namespace pyg {
 
 TemplateLimits::TemplateLimits(size_t max_bytes) noexcept {
-    t = {/*limited =*/true, /*counts =*/true, static_cast<int64_t>(max_bytes), cpu_ns()};
+    t = {/*limited =*/true, /*counts =*/true, static_cast<int64_t>(max_bytes), platform::thread_cpu_ns()};
 }
 
 TemplateLimits::~TemplateLimits() {

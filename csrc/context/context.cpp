@@ -2,8 +2,8 @@
 #include "boundary/backend_loader.hpp"
 #include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
-#include "boundary/native_threads.hpp"
 #include "ggml-cpu.h"
+#include "platform/platform.hpp"
 #include "sampling/logprobs.hpp"
 
 #include <algorithm>
@@ -208,10 +208,10 @@ Failure context_failure() {
 }
 
 ggml_threadpool * new_threads(int32_t n, bool spins) {
-    const SignalsBlocked   signals_go_to_the_callers_threads;
-    ggml_threadpool_params params = ggml_threadpool_params_default(n);
-    params.paused                 = true;  // sleep until the first graph instead of spinning
-    params.poll                   = spins ? POLL : 0;
+    const platform::SignalsBlocked signals_go_to_the_callers_threads;
+    ggml_threadpool_params         params = ggml_threadpool_params_default(n);
+    params.paused                         = true;  // sleep until the first graph instead of spinning
+    params.poll                           = spins ? POLL : 0;
     return cpu_function_as<decltype(&ggml_threadpool_new)>("ggml_threadpool_new")(&params);
 }
 

@@ -1,7 +1,7 @@
 // The engine's queue and main loop. A single step is in step.cpp.
 #include "engine/engine.hpp"
 
-#include "boundary/native_threads.hpp"
+#include "platform/platform.hpp"
 
 #include <algorithm>
 
@@ -63,7 +63,7 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
     if (options.adapt_threads && !device_use_.all_on_devices) {
         tuner_.emplace(pyg_cpu_count());
     }
-    const SignalsBlocked signals_go_to_the_callers_threads;
+    const platform::SignalsBlocked signals_go_to_the_callers_threads;
     thread_ = std::thread([this] { run(); });
 }
 
@@ -146,7 +146,7 @@ size_t Engine::queue_capacity() const {
 }
 
 void Engine::run() {
-    name_this_thread("pyggml-engine");
+    platform::name_this_thread("pyggml-engine");
     llama_set_abort_callback(context_->raw, should_abort, this);
     while (wait_for_work()) {
         pyg_error        error;

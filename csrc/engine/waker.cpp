@@ -2,51 +2,18 @@
 
 #include "engine/deadline.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#if defined(__linux__)
-#    include <sys/eventfd.h>
-#endif
-
-namespace {
-
-pyg::Failure no_descriptor() {
-    return pyg::fail(PYG_ERR_ENGINE, "could not create a file descriptor to wake the event loop: %s",
-                     std::strerror(errno));
-}
-
-}  // namespace
 
 namespace pyg {
 
-#if defined(__linux__)
-
-Waker::Waker() : read_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), write_fd_(read_fd_) {
-    if (read_fd_ < 0) {
-        throw no_descriptor();
-    }
-}
-
-#else
-
 Waker::Waker() {
-    int ends[2];
-    if (pipe(ends) != 0) {
-        throw no_descriptor();
+    if (!platform::open_wake_descriptor(descriptor_)) {
+        throw fail(PYG_ERR_ENGINE, "could not create a file descriptor to wake the event loop: %s",
+                   std::strerror(errno));
     }
-    for (const int end : ends) {
-        fcntl(end, F_SETFD, FD_CLOEXEC);
-        fcntl(end, F_SETFL, O_NONBLOCK);
-    }
-    read_fd_  = ends[0];
-    write_fd_ = ends[1];
 }
-
-#endif
 
 Waker::~Waker() { close(); }
 
@@ -57,10 +24,7 @@ void Waker::close() {
     }
     closed_ = true;
     tags_.clear();
-    ::close(read_fd_);
-    if (write_fd_ != read_fd_) {
-        ::close(write_fd_);
-    }
+    platform::close_wake_descriptor(descriptor_);
 }
 
 void Waker::reserve() {
@@ -84,10 +48,7 @@ void Waker::wake(uint64_t tag) noexcept {
         return;
     }
     if (tags_.empty()) {
-        // An eventfd takes exactly eight bytes; a pipe takes any number. At most one signal is pending, so neither can
-        // be full.
-        const uint64_t one = 1;
-        (void) !write(write_fd_, &one, sizeof(one));
+        platform::signal_wake_descriptor(descriptor_);
     }
     tags_.push_back(tag);
     changed_.notify_one();
@@ -105,8 +66,7 @@ int32_t Waker::take(std::optional<std::chrono::steady_clock::time_point> deadlin
     std::copy_n(tags_.begin(), n, tags);
     tags_.erase(tags_.begin(), tags_.begin() + n);
     if (n > 0 && tags_.empty()) {
-        uint64_t signal;
-        (void) !read(read_fd_, &signal, sizeof(signal));
+        platform::drain_wake_descriptor(descriptor_);
     }
     return static_cast<int32_t>(n);
 }

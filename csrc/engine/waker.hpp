@@ -2,6 +2,7 @@
 #pragma once
 
 #include "boundary/guard.hpp"
+#include "platform/platform.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -32,16 +33,15 @@ class Waker : NonCopyable {
     // Take up to `max_tags` tags; wait for the first until `deadline`, or without limit. Return how many.
     int32_t take(std::optional<std::chrono::steady_clock::time_point> deadline, uint64_t * tags, int32_t max_tags);
 
-    int fd() const { return read_fd_; }
+    int fd() const { return descriptor_.read; }
 
   private:
-    std::mutex              mutex_;
-    std::condition_variable changed_;
-    std::vector<uint64_t>   tags_;  // the descriptor is readable while there are any
-    size_t                  n_reserved_ = 0;
-    bool                    closed_     = false;
-    int                     read_fd_    = -1;
-    int                     write_fd_   = -1;  // the same on Linux
+    std::mutex               mutex_;
+    std::condition_variable  changed_;
+    std::vector<uint64_t>    tags_;  // the descriptor is readable while there are any
+    size_t                   n_reserved_ = 0;
+    bool                     closed_     = false;
+    platform::WakeDescriptor descriptor_;
 };
 
 // Wakers to notify when a queue has capacity. Needs the queue's lock.

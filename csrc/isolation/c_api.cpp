@@ -2,15 +2,9 @@
 #include "boundary/handles.hpp"
 #include "isolation/engine_client.hpp"
 #include "isolation/engine_server.hpp"
-
-#include <unistd.h>
+#include "platform/platform.hpp"
 
 #include <cstring>
-#if defined(__linux__)
-#    include <sys/prctl.h>
-
-#    include <csignal>
-#endif
 
 struct pyg_engine_client : pyg::PointerHandle<std::shared_ptr<pyg::EngineClient>, PYG_HANDLE_ENGINE_CLIENT> {
     using PointerHandle::PointerHandle;
@@ -116,11 +110,4 @@ pyg_status pyg_engine_server_reply(pyg_engine_server * server, uint64_t id, cons
     return pyg::guard(err, [&] { server->server.reply(id, data, n_bytes, last); });
 }
 
-void pyg_end_with_parent(int32_t parent) {
-#if defined(__linux__)
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-#endif
-    if (getppid() != parent) {
-        _exit(1);  // the parent exited before prctl
-    }
-}
+void pyg_end_with_parent(int32_t parent) { pyg::platform::end_with_parent(parent); }

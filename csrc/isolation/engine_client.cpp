@@ -1,10 +1,7 @@
 #include "isolation/engine_client.hpp"
 
 #include "boundary/handles.hpp"
-
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "platform/platform.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,28 +11,10 @@ namespace {
 
 using pyg::fail;
 
-#if defined(MSG_NOSIGNAL)
-constexpr int NO_SIGNAL = MSG_NOSIGNAL;
-#else
-constexpr int NO_SIGNAL = 0;  // Python ignores SIGPIPE
-#endif
-
-// Open a socket pair, closed on exec.
 void open_socket(int & ours, int & theirs) {
-    int ends[2];
-#if defined(SOCK_CLOEXEC)  // another thread may start a program at any time
-    constexpr int KIND = SOCK_STREAM | SOCK_CLOEXEC;
-#else
-    constexpr int KIND = SOCK_STREAM;
-#endif
-    if (socketpair(AF_UNIX, KIND, 0, ends) != 0) {
+    if (!pyg::platform::open_socket_pair(ours, theirs)) {
         throw fail(PYG_ERR_ENGINE, "could not open a socket for the engine's process: %s", std::strerror(errno));
     }
-    for (const int end : ends) {
-        fcntl(end, F_SETFD, FD_CLOEXEC);
-    }
-    ours   = ends[0];
-    theirs = ends[1];
 }
 
 }  // namespace
@@ -49,12 +28,12 @@ EngineClient::EngineClient(uint32_t n_parallel, uint32_t max_queue, int & memory
         ring_.emplace(memory);
         open_socket(socket_, socket);
     } catch (...) {
-        ::close(memory);
+        platform::close_descriptor(memory);
         throw;
     }
 }
 
-EngineClient::~EngineClient() { ::close(socket_); }
+EngineClient::~EngineClient() { platform::close_socket(socket_); }
 
 // --- requests -------------------------------------------------------------------------------------------------
 
@@ -178,7 +157,7 @@ void EngineClient::send(uint32_t kind, uint64_t id, const int32_t * numbers, uin
 void EngineClient::send_all(const void * data, size_t n) {
     const char * next = static_cast<const char *>(data);
     while (n > 0) {
-        const ssize_t sent = ::send(socket_, next, n, NO_SIGNAL);
+        const std::ptrdiff_t sent = platform::send_bytes(socket_, next, n);
         if (sent > 0) {
             next += sent;
             n -= static_cast<size_t>(sent);
@@ -199,7 +178,7 @@ void EngineClient::close() {
     pyg_error closed;
     report(&closed, PYG_ERR_CLOSED, "the engine was closed");  // allocates nothing
     fail_all(closed);
-    shutdown(socket_, SHUT_RDWR);  // run() returns
+    platform::shut_down(socket_);  // run() returns
 }
 
 void EngineClient::fail_all(const pyg_error & why) {

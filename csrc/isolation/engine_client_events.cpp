@@ -1,8 +1,7 @@
 // Events from the engine's process, validated before use.
 #include "boundary/handles.hpp"
 #include "isolation/engine_client.hpp"
-
-#include <sys/socket.h>
+#include "platform/platform.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -82,7 +81,7 @@ bool EngineClient::sleep() {
     }
     char wakes[64];
     for (;;) {
-        const ssize_t n = recv(socket_, wakes, sizeof(wakes), 0);
+        const std::ptrdiff_t n = platform::receive(socket_, wakes, sizeof(wakes));
         if (n >= 0 || errno != EINTR) {
             return n > 0;
         }

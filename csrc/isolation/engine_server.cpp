@@ -1,10 +1,7 @@
 #include "isolation/engine_server.hpp"
 
 #include "boundary/handles.hpp"
-#include "boundary/native_threads.hpp"
-
-#include <sys/socket.h>
-#include <unistd.h>
+#include "platform/platform.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -44,7 +41,9 @@ pyg::LogprobRows rows_of(const pyg::Request & request, bool of_prompt, int32_t f
 
 namespace pyg {
 
-EngineServer::EngineServer(int memory, int socket) : ring_(memory), socket_(socket) { ::close(memory); }
+EngineServer::EngineServer(int memory, int socket) : ring_(memory), socket_(socket) {
+    platform::close_descriptor(memory);
+}
 
 // --- in -------------------------------------------------------------------------------------------------------
 
@@ -72,7 +71,7 @@ bool EngineServer::next(Frame & frame, std::string & bytes) {
 bool EngineServer::read(void * data, size_t n) {
     char * next = static_cast<char *>(data);
     while (n > 0) {
-        const ssize_t got = recv(socket_, next, n, MSG_WAITALL);
+        const std::ptrdiff_t got = platform::receive_all(socket_, next, n);
         if (got > 0) {
             next += got;
             n -= static_cast<size_t>(got);
@@ -144,7 +143,7 @@ void EngineServer::cancel(uint64_t id) {
 void EngineServer::run() {
     constexpr int32_t AT_ONCE = 64;
     uint64_t          tags[AT_ONCE];
-    name_this_thread("pyggml-server");
+    platform::name_this_thread("pyggml-server");
     for (;;) {
         const int32_t n = waker_.object->take(first_deadline(), tags, AT_ONCE);
         for (int32_t i = 0; i < n; i++) {
@@ -273,7 +272,7 @@ void EngineServer::write_all(const void * data, size_t n) {
 void EngineServer::wake_reader() {
     if (ring_.take_wake_request()) {
         const char wake = 1;
-        (void) ::send(socket_, &wake, 1, MSG_DONTWAIT);  // if sending fails, the parent has exited
+        (void) platform::try_send(socket_, &wake, 1);  // if sending fails, the parent has exited
     }
 }
 

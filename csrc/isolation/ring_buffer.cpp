@@ -1,18 +1,11 @@
 #include "isolation/ring_buffer.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "platform/platform.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#if defined(__linux__)
-#    include <linux/memfd.h>
-#    include <sys/syscall.h>
-#endif
 
 namespace {
 
@@ -25,35 +18,6 @@ pyg::Failure no_shared_memory() {
     return pyg::fail(PYG_ERR_ENGINE, "could not create memory to share with the engine's process: %s",
                      std::strerror(errno));
 }
-
-#if defined(__linux__)
-
-// glibc has no wrapper before 2.27.
-int new_memory() { return static_cast<int>(syscall(SYS_memfd_create, "pyggml", MFD_CLOEXEC | MFD_ALLOW_SEALING)); }
-
-// Seal the size: shrinking the memory would end the other process with SIGBUS. The constants are from linux/fcntl.h,
-// which conflicts with fcntl.h.
-void seal_size(int fd) {
-    constexpr int ADD_SEALS = 1024 + 9, SEAL = 1, SHRINK = 2, GROW = 4;
-    fcntl(fd, ADD_SEALS, SEAL | SHRINK | GROW);
-}
-
-#else
-
-int new_memory() {
-    char name[32];
-    std::snprintf(name, sizeof(name), "/pyggml.%d.%x", static_cast<int>(getpid()), arc4random());
-    const int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    if (fd >= 0) {
-        shm_unlink(name);
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-    }
-    return fd;
-}
-
-void seal_size(int) {}
-
-#endif
 
 }  // namespace
 
@@ -69,30 +33,23 @@ struct RingBuffer::Shared {
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "a lock of one process means nothing to another");
 
 int new_ring_buffer_memory() {
-    const int fd = new_memory();
-    if (fd < 0) {
+    // Whole pages, at least what the constructor maps.
+    const int memory = platform::new_shared_memory(CAPACITY + 16 * CACHE_LINE);
+    if (memory < 0) {
         throw no_shared_memory();
     }
-    struct stat about;
-    // Whole pages, at least what the constructor maps.
-    if (ftruncate(fd, static_cast<off_t>(CAPACITY + 16 * CACHE_LINE)) != 0 || fstat(fd, &about) != 0) {
-        const Failure failure = no_shared_memory();
-        ::close(fd);
-        throw failure;
-    }
-    seal_size(fd);
-    return fd;
+    return memory;
 }
 
 RingBuffer::RingBuffer(int memory)
-    : shared_(static_cast<Shared *>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0))) {
+    : shared_(static_cast<Shared *>(platform::map_shared_memory(memory, sizeof(Shared)))) {
     static_assert(sizeof(Shared) <= CAPACITY + 16 * CACHE_LINE, "the memory holds it");
-    if (static_cast<void *>(shared_) == MAP_FAILED) {
+    if (!shared_) {
         throw no_shared_memory();
     }
 }
 
-RingBuffer::~RingBuffer() { munmap(shared_, sizeof(Shared)); }
+RingBuffer::~RingBuffer() { platform::unmap_shared_memory(shared_, sizeof(Shared)); }
 
 size_t RingBuffer::write(const char * data, size_t n) {
     const uint64_t n_unread  = position_ - shared_->n_read.load(std::memory_order_acquire);

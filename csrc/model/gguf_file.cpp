@@ -4,10 +4,7 @@
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
 #include "boundary/signals/mapped_files.hpp"
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "platform/platform.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -94,27 +91,22 @@ void require_gguf(const char * path, std::FILE * file) {
 
 // Open a regular file; *size is its length.
 UniqueFile open_file(const char * path, uint64_t * size) {
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // otherwise opening a named pipe would block
-    if (descriptor < 0) {
+    pyg::platform::FileInfo about;
+    UniqueFile              file(pyg::platform::open_file(path, about));
+    if (!file && !about.is_directory) {
         if (errno == ENOENT || errno == ENOTDIR) {
             throw fail(PYG_ERR_MODEL_NOT_FOUND, "there is no model file at %s", path);
         }
         throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
     }
-    UniqueFile file(fdopen(descriptor, "rb"));
-    if (!file) {
-        close(descriptor);
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
-    }
-    struct stat about;
-    if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {
+    if (!about.is_regular) {
         throw fail(PYG_ERR_MODEL_LOAD, "%s is %s; a .gguf file was expected", path,
-                   S_ISDIR(about.st_mode) ? "a directory" : "not a regular file");
+                   about.is_directory ? "a directory" : "not a regular file");
     }
-    if (about.st_size == 0) {
+    if (about.size == 0) {
         throw fail(PYG_ERR_MODEL_LOAD, "%s is empty; a .gguf file was expected", path);
     }
-    *size = static_cast<uint64_t>(about.st_size);
+    *size = about.size;
     return file;
 }
 

@@ -12,12 +12,7 @@
 #include "llama-ext.h"
 #include "llama-model.h"
 #include "model/gguf_file.hpp"
-
-#include <pthread.h>
-
-#ifdef __GLIBC__
-#    include <malloc.h>
-#endif
+#include "platform/platform.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -96,12 +91,9 @@ ggml_backend_dev_t memory_of(ggml_backend_buffer_type_t type) {
 }
 
 // Return true if the originals of repacked weights are released, as our kernels do where the system can.
-bool lets_go_of_originals([[maybe_unused]] ggml_backend_buffer_type_t type) {
-#ifdef __linux__
-    return std::strcmp(ggml_backend_buft_name(type), PYG_KERNELS_BUFFER_TYPE) == 0;
-#else
-    return false;
-#endif
+bool lets_go_of_originals(ggml_backend_buffer_type_t type) {
+    return pyg::platform::RELEASES_MAPPED_PAGES &&
+           std::strcmp(ggml_backend_buft_name(type), PYG_KERNELS_BUFFER_TYPE) == 0;
 }
 
 pyg_memory_share share_of(ggml_backend_dev_t device) {
@@ -181,26 +173,14 @@ uint64_t n_cells(const llama_model * model, const llama_context_params & params)
     return llama_model_is_recurrent(model) ? params.n_seq_max : params.n_ctx;
 }
 
-// Return freed memory to the system. A plan takes about 190 bytes per cell for a moment, which the C library would keep
-// from then on: the same settings would fit before a plan and not after it.
-void return_freed_memory() {
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
-}
-
 // Main memory for a model and its context. Where the address space is limited (ulimit -v), the stacks of the engine's
 // threads count, too, although they are hardly used.
 uint64_t available_to_an_engine() {
     pyg_memory_limits limits{};
     pyg_memory_get_limits(&limits);
     if (limits.address_space != UINT64_MAX) {
-        pthread_attr_t defaults;
-        size_t         stack = 0;
-        pthread_attr_init(&defaults);
-        pthread_attr_getstacksize(&defaults, &stack);
-        pthread_attr_destroy(&defaults);
-        const uint64_t stacks = stack * (static_cast<uint64_t>(pyg_cpu_count()) + 1);
+        const uint64_t n_threads = static_cast<uint64_t>(pyg_cpu_count()) + 1;
+        const uint64_t stacks    = pyg::platform::default_stack_size() * n_threads;
         limits.address_space -= std::min(limits.address_space, stacks);
     }
     return std::min({limits.machine, limits.groups, limits.address_space});
@@ -309,7 +289,9 @@ pyg_memory estimate_memory(const Model & model, const llama_context_params & par
     pyg_memory    memory = params.n_ctx <= PLANNED_CELLS ? plan(*shape, params) : extrapolate(*shape, params);
     memory.shares[0].vocabulary_bytes = shape->vocabulary_bytes;
     shape.reset();
-    return_freed_memory();
+    // A plan takes about 190 bytes per cell for a moment, which the C library would keep from then on: the same
+    // settings would fit before a plan and not after it.
+    platform::return_freed_memory();
     memory.shares[0].available_bytes = available_to_an_engine();
     return memory;
 }

@@ -107,7 +107,7 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
     auto model = std::make_shared<pyg::Model>();
     // Read again to plan contexts, perhaps from another working directory. An empty path has no absolute one.
     std::error_code failure;
-    model->path       = std::filesystem::absolute(path, failure);
+    model->path       = std::filesystem::absolute(std::filesystem::u8path(path), failure).u8string();
     model->vocab_only = options.vocab_only;
     if (options.placement) {
         model->placement = std::make_shared<const pyg::Placement>(*options.placement);

@@ -1,8 +1,8 @@
 // Tokenization of many texts on several threads. Upstream's tokenizer is thread-safe.
 #include "boundary/handles.hpp"
-#include "boundary/native_threads.hpp"
 #include "llama-vocab.h"
 #include "model/tokenize.hpp"
+#include "platform/platform.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -104,7 +104,7 @@ void on_threads(Texts & texts, int64_t n_bytes) {
     const int64_t            n_threads = std::min<int64_t>(pyg_cpu_count(), 1 + n_bytes / BYTES_PER_THREAD);
     std::vector<std::thread> others;
     try {
-        const pyg::SignalsBlocked signals_go_to_the_callers_threads;
+        const pyg::platform::SignalsBlocked signals_go_to_the_callers_threads;
         others.reserve(static_cast<size_t>(n_threads));
         while (static_cast<int64_t>(others.size()) < n_threads - 1) {
             others.emplace_back([&texts] { texts.work(); });

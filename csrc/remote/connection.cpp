@@ -1,11 +1,5 @@
 #include "remote/connection.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -14,16 +8,11 @@
 
 namespace {
 
+using pyg::platform::Bytes;
+
 // First byte of everything a server sends: heartbeats while it computes, then a response.
 constexpr uint8_t HEARTBEAT = 0;
 constexpr uint8_t RESPONSE  = 1;
-
-// Writing to a closed socket must not raise SIGPIPE.
-#ifdef MSG_NOSIGNAL
-constexpr int NO_SIGPIPE = MSG_NOSIGNAL;
-#else
-constexpr int NO_SIGPIPE = 0;
-#endif
 
 struct Numbers {
     std::mutex                                    mutex;
@@ -36,51 +25,16 @@ Numbers & numbers() {
     return *all;
 }
 
-void set_option(int socket, int level, int name, int value) {
-    setsockopt(socket, level, name, &value, sizeof(value));  // optional: the connection works without it
-}
-
-// Enable keepalive, to detect a host that vanishes (no power, no network) even if nothing waits for it.
-void set_keepalive(int socket, pyg::Connection::Role role) {
-    set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-#ifdef TCP_KEEPIDLE
-    set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 15);
-#endif
-    set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-    set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
-#ifdef TCP_USER_TIMEOUT
-    // Unacknowledged heartbeats to a lost client are no idle time for keepalive. Not for a client, which has
-    // heartbeat_timeout_s: this option would close a connection to a server that does not read while it computes.
-    if (role == pyg::Connection::SERVER) {
-        set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);
-    }
-#else
-    (void) role;
-#endif
-#ifdef SO_NOSIGPIPE
-    set_option(socket, SOL_SOCKET, SO_NOSIGPIPE, 1);
-#endif
-}
-
-void set_timeouts(int socket, double seconds) {
-    timeval limit;
-    limit.tv_sec  = static_cast<time_t>(seconds);
-    limit.tv_usec = static_cast<suseconds_t>(1e6 * (seconds - static_cast<double>(limit.tv_sec)));
-    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-}
-
 // Skip the bytes that were sent. Return true if any are left.
-bool advance(iovec *& parts, int & n_parts, size_t n_sent) {
-    while (n_parts > 0 && n_sent >= parts->iov_len) {
-        n_sent -= parts->iov_len;
+bool advance(Bytes *& parts, int & n_parts, size_t n_sent) {
+    while (n_parts > 0 && n_sent >= parts->size) {
+        n_sent -= parts->size;
         parts++;
         n_parts--;
     }
     if (n_parts > 0) {
-        parts->iov_base = static_cast<char *>(parts->iov_base) + n_sent;
-        parts->iov_len -= n_sent;
+        parts->data = static_cast<char *>(parts->data) + n_sent;
+        parts->size -= n_sent;
     }
     return n_parts > 0;
 }
@@ -110,8 +64,10 @@ std::shared_ptr<Connection> Connection::take(int number) {
 
 Connection::Connection(int socket, std::string peer, Role role, double heartbeat_timeout_s, int number)
     : socket_(socket), peer_(std::move(peer)), role_(role), heartbeat_timeout_s_(heartbeat_timeout_s), number_(number) {
-    set_keepalive(socket_, role_);
-    set_timeouts(socket_, heartbeat_timeout_s_);
+    // Unacknowledged heartbeats to a lost client are no idle time for keepalive. Not for a client, which has
+    // heartbeat_timeout_s: the limit would close a connection to a server that does not read while it computes.
+    platform::keep_alive(socket_, /*limits_unacknowledged =*/role_ == SERVER);
+    platform::set_timeouts(socket_, heartbeat_timeout_s_);
 }
 
 Connection::~Connection() {
@@ -119,7 +75,7 @@ Connection::~Connection() {
         std::lock_guard<std::mutex> lock(numbers().mutex);
         numbers().connections.erase(number_);
     }
-    ::close(socket_);
+    platform::close_socket(socket_);
 }
 
 std::string Connection::endpoint() const {
@@ -128,16 +84,13 @@ std::string Connection::endpoint() const {
     return name + ":" + std::to_string(number_);
 }
 
-bool Connection::send(iovec * parts, int n_parts) {
+bool Connection::send(Bytes * parts, int n_parts) {
     bool more = advance(parts, n_parts, 0);
     while (more && !is_lost()) {
-        msghdr message     = {};
-        message.msg_iov    = parts;
-        message.msg_iovlen = static_cast<decltype(message.msg_iovlen)>(n_parts);
-        const ssize_t n    = sendmsg(socket_, &message, NO_SIGPIPE);
+        const std::ptrdiff_t n = platform::send_parts(socket_, parts, n_parts);
         if (n >= 0) {
             more = advance(parts, n_parts, static_cast<size_t>(n));
-        } else if (errno != EINTR && !((errno == EAGAIN || errno == EWOULDBLOCK) && has_heartbeat())) {
+        } else if (errno != EINTR && !(platform::would_wait() && has_heartbeat())) {
             disconnect_on_error("sending to it");
         }
     }
@@ -147,7 +100,7 @@ bool Connection::send(iovec * parts, int n_parts) {
 bool Connection::receive(void * dst, size_t size) {
     auto * at = static_cast<char *>(dst);
     while (size > 0 && !is_lost()) {
-        const ssize_t n = recv(socket_, at, size, 0);
+        const std::ptrdiff_t n = platform::receive(socket_, at, size);
         if (n > 0) {
             at += n;
             size -= static_cast<size_t>(n);
@@ -176,20 +129,20 @@ bool Connection::receive_response_size(uint64_t & size) {
 
 // Return true if the peer, which does not read, has sent heartbeats.
 bool Connection::has_heartbeat() {
-    uint8_t       heartbeats[256];
-    const ssize_t n = recv(socket_, heartbeats, sizeof(heartbeats), MSG_DONTWAIT);
+    uint8_t              heartbeats[256];
+    const std::ptrdiff_t n = platform::try_receive(socket_, heartbeats, sizeof(heartbeats));
     return n > 0 && std::all_of(heartbeats, heartbeats + n, [](uint8_t heartbeat) { return heartbeat == HEARTBEAT; });
 }
 
 void Connection::send_heartbeat() {
     std::lock_guard<std::mutex> lock(send_mutex_);
-    (void) !::send(socket_, &HEARTBEAT, sizeof(HEARTBEAT), NO_SIGPIPE | MSG_DONTWAIT);
+    (void) platform::try_send(socket_, &HEARTBEAT, sizeof(HEARTBEAT));
 }
 
 bool Connection::send_response(uint64_t size, const void * body) {
     std::lock_guard<std::mutex> lock(send_mutex_);
     uint8_t                     kind    = RESPONSE;
-    iovec                       parts[] = {
+    Bytes                       parts[] = {
         {&kind, sizeof(kind)}, {&size, sizeof(size)}, {const_cast<void *>(body), static_cast<size_t>(size)}};
     return send(parts, 3);
 }
@@ -199,13 +152,13 @@ void Connection::disconnect(const std::string & reason) {
     if (!lost_) {
         reason_ = reason;
         lost_   = true;
-        shutdown(socket_, SHUT_RDWR);
+        platform::shut_down(socket_);
     }
 }
 
 void Connection::disconnect_on_error(const char * action) {
     char text[128];
-    if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    if (platform::would_wait()) {
         std::snprintf(text, sizeof(text), "it has sent no heartbeat for %g s", heartbeat_timeout_s_);
         disconnect(text);
     } else {
@@ -219,11 +172,11 @@ std::string Connection::disconnect_reason() const {
 }
 
 bool Connection::check_peer() {
-    uint8_t       next;
-    const ssize_t n = recv(socket_, &next, sizeof(next), MSG_PEEK | MSG_DONTWAIT);
+    uint8_t              next;
+    const std::ptrdiff_t n = platform::try_peek(socket_, &next, sizeof(next));
     if (n == 0) {
         disconnect("it has closed the connection");
-    } else if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+    } else if (n < 0 && !platform::would_wait() && errno != EINTR) {
         disconnect_on_error("waiting for it");
     }
     return is_lost();

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "boundary/non_copyable.hpp"
-
-#include <sys/uio.h>
+#include "platform/platform.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -37,7 +36,7 @@ class Connection : NonCopyable {
     Role                role() const { return role_; }
 
     // These return false when the connection is lost.
-    bool send(iovec * parts, int n_parts);
+    bool send(platform::Bytes * parts, int n_parts);
     bool receive(void * dst, size_t size);
 
     // Skip heartbeats and read the size of the peer's next response.

@@ -1,6 +1,6 @@
 #include "remote/hosts.hpp"
 
-#include "boundary/native_threads.hpp"
+#include "platform/platform.hpp"
 #include "remote/protocol.hpp"
 
 #include <algorithm>
@@ -36,12 +36,12 @@ Host::~Host() {
 }
 
 std::shared_ptr<Host> connect_host(int socket, const std::string & name, double heartbeat_timeout_s) {
-    const SignalsBlocked signals_go_to_the_callers_threads;  // upstream starts a thread for the connection
-    auto                 host  = std::make_shared<Host>();
-    host->connection           = Connection::adopt(socket, name, Connection::CLIENT, heartbeat_timeout_s);
-    const std::string endpoint = host->connection->endpoint();
-    host->client               = connect_upstream(endpoint.c_str());
-    host->devices              = devices_at(endpoint.c_str());
+    const platform::SignalsBlocked signals_go_to_the_callers_threads;  // upstream starts a thread for the connection
+    auto                           host = std::make_shared<Host>();
+    host->connection                    = Connection::adopt(socket, name, Connection::CLIENT, heartbeat_timeout_s);
+    const std::string endpoint          = host->connection->endpoint();
+    host->client                        = connect_upstream(endpoint.c_str());
+    host->devices                       = devices_at(endpoint.c_str());
     if (host->devices.empty()) {
         host->connection->disconnect("it exports no device");
     }

@@ -72,7 +72,7 @@ class ClientEndpoint : public Endpoint {
 
   private:
     void send_message(const void * body, size_t size) {
-        iovec parts[] = {
+        pyg::platform::Bytes parts[] = {
             {&command_, sizeof(command_)}, {&n_request_, sizeof(n_request_)}, {const_cast<void *>(body), size}};
         connection_->send(parts, 3);
     }

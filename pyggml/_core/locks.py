@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from contextlib import AbstractContextManager
 
+from pyggml._core.platforms import call_in_forked_child
 from pyggml.errors import EngineError, InvalidParameterError
 
 
@@ -65,4 +65,4 @@ def _leave_all_to_parent() -> None:
         lock._leave_to_parent()
 
 
-os.register_at_fork(after_in_child=_leave_all_to_parent)
+call_in_forked_child(_leave_all_to_parent)

@@ -7,9 +7,9 @@ bounded native queue that Python drains after every native call.
 from __future__ import annotations
 
 import logging
-import os
 
 from pyggml._core.ffi import ffi, lib
+from pyggml._core.platforms import call_in_forked_child
 
 logger = logging.getLogger("pyggml")
 logger.addHandler(logging.NullHandler())  # silent unless the application sets up logging
@@ -54,4 +54,4 @@ def _handlers() -> list[logging.Handler]:
 
 
 # The thread that may be reading does not exist in a forked child.
-os.register_at_fork(after_in_child=_reader.clear)
+call_in_forked_child(_reader.clear)

@@ -15,6 +15,7 @@ from pyggml._core import c_calls, log
 from pyggml._core.checks import INT32_MAX, c_string, callback, flag, integer, is_path, shown
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
+from pyggml._core.platforms import call_in_forked_child
 from pyggml._native.placement import Placement, resolve_placement
 from pyggml._native.placement_options import PlacementOptions
 from pyggml._native.vocab import Vocab
@@ -300,7 +301,7 @@ def _stop_loads() -> None:
         time.sleep(0.001)
 
 
-os.register_at_fork(after_in_child=_running_loads.clear)
+call_in_forked_child(_running_loads.clear)
 
 
 def _on_error(_kind: type[BaseException], error: BaseException, traceback: TracebackType) -> None:

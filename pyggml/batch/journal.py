@@ -8,9 +8,9 @@ On resume, the file is truncated after the last valid record.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
+import sys
 import time
 from array import array
 from collections.abc import Callable, Mapping
@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from pyggml import InvalidParameterError
+
+if sys.platform != "win32":
+    import fcntl
 
 #: Seconds between two fsyncs: a power failure loses at most the answers since the last one.
 SYNC_S = 1.0
@@ -99,6 +102,8 @@ class Journal:
                 self.remove()
 
     def _lock(self) -> None:
+        if sys.platform == "win32":
+            return  # it has no flock
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

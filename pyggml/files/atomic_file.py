@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._core.platforms import call_in_forked_child
 from pyggml.files import locks
 
 _PREFIX, _SUFFIX = ".pyggml-", ".part"
@@ -137,4 +138,4 @@ def _close_all_in_child() -> None:
 
 
 _open_files = weakref.WeakSet()
-os.register_at_fork(after_in_child=_close_all_in_child)
+call_in_forked_child(_close_all_in_child)

@@ -5,10 +5,13 @@ A lock belongs to the file, not to its name, so after taking it, check that the 
 
 from __future__ import annotations
 
-import fcntl
 import os
+import sys
 import time
 from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
 
 #: Without locks, an unfinished file that has not been written to for this long may be removed.
 STALE_S = 24 * 3600
@@ -24,6 +27,8 @@ def try_lock(descriptor: int) -> bool:
     Raises:
         NoLocks: the file system does not support locks.
     """
+    if sys.platform == "win32":
+        raise NoLocks("Windows has no flock")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -31,6 +36,12 @@ def try_lock(descriptor: int) -> bool:
     except OSError as error:
         raise NoLocks(error.strerror) from None
     return True
+
+
+def unlock(descriptor: int) -> None:
+    """Release the lock; closing is not enough if a child process has a copy of the descriptor."""
+    if sys.platform != "win32":
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _is_free(descriptor: int) -> bool:

@@ -12,7 +12,6 @@ the file; see :mod:`pyggml.files.locks`.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 
 from pyggml._core.log import logger
 from pyggml.files.atomic_file import PartialFile, write_at
-from pyggml.files.locks import NoLocks, is_at, try_lock
+from pyggml.files.locks import NoLocks, is_at, try_lock, unlock
 
 _POLL_S = 0.05
 _MARK_SIZE = 16
@@ -150,7 +149,7 @@ def _close_and_keep(descriptor: int, path: Path, marks: _Marks, pid: int) -> Non
             if not os.fstat(descriptor).st_size:
                 path.unlink(missing_ok=True)
         finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough if a child process has a copy
+            unlock(descriptor)
     os.close(descriptor)
 
 

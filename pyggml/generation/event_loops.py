@@ -18,11 +18,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import sys
 import weakref
 from collections.abc import Callable
 
+from pyggml._core.platforms import call_in_forked_child
 from pyggml.generation.waker import Waker
 
 _tags = itertools.count()
@@ -201,4 +201,4 @@ def _disown_all_in_child() -> None:
     _loop_wakers.clear()
 
 
-os.register_at_fork(after_in_child=_disown_all_in_child)
+call_in_forked_child(_disown_all_in_child)

@@ -19,6 +19,7 @@ from pyggml import errors
 from pyggml._core import c_calls
 from pyggml._core.c_values import pointer
 from pyggml._core.ffi import ffi, lib
+from pyggml._core.platforms import require_inherited_sockets
 from pyggml.child_process import child_command
 from pyggml.errors import EngineError
 from pyggml.generation.waker import SIGNAL_CHECK_S
@@ -63,8 +64,10 @@ class EngineProcess:
         """Start the process, without a model. After any exception, even KeyboardInterrupt, :meth:`close` it.
 
         Raises:
+            InvalidParameterError: the system is Windows.
             EngineError: the process cannot be started.
         """
+        require_inherited_sockets("isolate=True")
         try:
             self._thread.start()
         except RuntimeError as error:  # too many threads

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from pyggml._core.platforms import require_inherited_sockets
 from pyggml.child_process import child_command
 from pyggml.errors import DeviceError
 from pyggml.remote.address import Address
@@ -48,7 +49,9 @@ class Supervisor(contextlib.AbstractContextManager["Supervisor"]):
 
         Raises:
             OSError: it cannot listen on the address.
+            InvalidParameterError: the system is Windows.
         """
+        require_inherited_sockets("pyggml rpc-serve")
         self._exported, self._key, self._report = exported, key, report
         self._unauthenticated = threading.BoundedSemaphore(_MAX_UNAUTHENTICATED)
         self._failures = _FailedAttempts()

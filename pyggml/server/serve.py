@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import resource
 import signal
 import socket
 import sys
@@ -22,6 +21,9 @@ from pyggml.server.http.connections import close_all, connection_class, sweep
 from pyggml.server.observability.logs import configure_logs
 from pyggml.server.settings.options import Settings
 from pyggml.server.worker import Worker
+
+if sys.platform != "win32":
+    import resource
 
 
 def run(app: Starlette, settings: Settings, listening: Callable[[str], None]) -> None:
@@ -147,12 +149,16 @@ _OTHER_DESCRIPTORS = 64
 
 def _descriptors_for_connections() -> int:
     """Return the number of file descriptors available for connections."""
+    if sys.platform == "win32":
+        return sys.maxsize
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else max(soft - _OTHER_DESCRIPTORS, soft // 2)
 
 
 def _raise_descriptor_limit() -> None:
     """Raise the limit on file descriptors to the hard limit; the default is often 1024, for programs using select()."""
+    if sys.platform == "win32":
+        return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS reports unlimited, but accepts less
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,15 +1,7 @@
 #include "engine/threads/idle_core_probe.hpp"
 
 #include "boundary/machine_limits.hpp"
-#include "boundary/native_threads.hpp"
-
-#include <sched.h>
-#include <time.h>
-#include <unistd.h>
-
-#ifdef __APPLE__
-#    include <pthread/qos.h>
-#endif
+#include "platform/platform.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -36,22 +28,6 @@ int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
 
 int64_t to_ns(Clock::duration duration) { return duration.count(); }
 
-int64_t thread_cpu_ns() {
-    timespec time = {};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
-}
-
-// If the system refuses, the windows are still short, and busy cores are still detected.
-void take_lowest_priority() {
-#if defined(__linux__)
-    const sched_param none = {};
-    pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
-#elif defined(__APPLE__)
-    pthread_set_qos_class_self_np(QOS_CLASS_BACKGROUND, 0);
-#endif
-}
-
 // Threads that are running or ready to run on the machine, this one included; 0 if the system does not say.
 int32_t n_running_threads() {
     std::ifstream file("/proc/loadavg");
@@ -66,8 +42,8 @@ int32_t n_idle_cores() {
     constexpr int  N_COUNTS = 4;
     constexpr auto APART    = 300us;
 
-    const auto n_allowed = static_cast<int32_t>(pyg::allowed_processors().size());
-    const auto n_online  = std::max({n_allowed, static_cast<int32_t>(sysconf(_SC_NPROCESSORS_ONLN)), 1});
+    const auto n_allowed = static_cast<int32_t>(pyg::platform::allowed_processors().size());
+    const auto n_online  = std::max({n_allowed, pyg::platform::n_online_processors(), 1});
     int32_t    n_others  = n_online;
     for (int i = 0; i < N_COUNTS && n_others > 0; i++) {
         if (i > 0) {
@@ -95,8 +71,9 @@ class ProbeState final : public pyg::IdleCoreProbe {
     }
 
     void run() {
-        pyg::name_this_thread("pyggml-probe");
-        take_lowest_priority();
+        pyg::platform::name_this_thread("pyggml-probe");
+        // If the system refuses, the windows are still short, and busy cores are still detected.
+        pyg::platform::take_lowest_priority();
         while (sleep_until_wanted()) {
             measure_window();
             pause(std::clamp(PAUSE * (observation().n_free / 4), PAUSE, MAX_PAUSE));
@@ -145,14 +122,14 @@ class ProbeState final : public pyg::IdleCoreProbe {
 
     void measure_window() {
         const uint32_t series = series_, n_breaks = n_breaks_;
-        const int64_t  start = now_ns(), start_cpu = thread_cpu_ns();
+        const int64_t  start = now_ns(), start_cpu = pyg::platform::thread_cpu_ns();
         while (now_ns() - start < to_ns(WINDOW)) {
             if (stop_ || !wanted()) {
                 return;
             }
         }
         const double passed = static_cast<double>(now_ns() - start);
-        const bool   free   = static_cast<double>(thread_cpu_ns() - start_cpu) >= FREE_SHARE * passed;
+        const bool   free   = static_cast<double>(pyg::platform::thread_cpu_ns() - start_cpu) >= FREE_SHARE * passed;
         if (wanted() && n_breaks == n_breaks_ && series == series_) {
             const Observation before = observation_of(series);
             publish(series, free ? Observation{before.n_free + 1, before.was_taken} : Observation{0, true});
@@ -192,8 +169,8 @@ class ProbeState final : public pyg::IdleCoreProbe {
 }  // namespace
 
 std::shared_ptr<pyg::IdleCoreProbe> pyg::make_idle_core_probe() {
-    const SignalsBlocked signals_go_to_the_callers_threads;
-    const auto           state = std::make_shared<ProbeState>();
+    const platform::SignalsBlocked signals_go_to_the_callers_threads;
+    const auto                     state = std::make_shared<ProbeState>();
     std::thread([state] { state->run(); }).detach();
     return {state.get(), [state](IdleCoreProbe *) { state->stop(); }};
 }

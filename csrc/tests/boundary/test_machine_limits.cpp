@@ -1,5 +1,6 @@
 // Limits of memory and cores, on simulated machines laid out in a folder.
 #include "boundary/machine_limits.hpp"
+#include "platform/platform.hpp"
 #include "tests/support/testing.hpp"
 
 #include <cstdlib>
@@ -191,8 +192,9 @@ void test_hyperthreads_share_a_core() {
 
 void test_this_machine() {
     CHECK(pyg::memory_available() > 0);
-    CHECK(!pyg::allowed_processors().empty());
-    CHECK(pyg::cpu_count(pyg::allowed_processors()) <= static_cast<int32_t>(pyg::allowed_processors().size()));
+    CHECK(!pyg::platform::allowed_processors().empty());
+    CHECK(pyg::cpu_count(pyg::platform::allowed_processors()) <=
+          static_cast<int32_t>(pyg::platform::allowed_processors().size()));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A mapped file that is truncated reads as zeros and is marked as broken.
 #include "boundary/signals/mapped_files.hpp"
-#include "boundary/signals/signal_handler.hpp"
+#include "platform/linux_signal_handler.hpp"
 #include "tests/support/testing.hpp"
 
 #include <fcntl.h>

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 from pyggml.gpus.files import read_pairs
+
+if sys.platform != "win32":
+    import resource
 
 _PACKAGES = ("numpy", "cffi", "tokenizers", "huggingface_hub", "click", "rich", "prompt_toolkit", "matplotlib")
 # Environment variables that affect pyggml. Values of _SECRETS are hidden.
@@ -39,7 +41,9 @@ def processor(root: Path = Path("/")) -> dict[str, Any]:
 
 
 def memory() -> dict[str, int | None]:
-    """Return the bytes of main memory, and the limits of this process as ``ulimit`` shows them; None: no limit."""
+    """Return the bytes of main memory and the limits of this process, as in ``ulimit``; None: no limit, or unknown."""
+    if sys.platform == "win32":
+        return {"total_bytes": None, "ulimit_v_bytes": None, "ulimit_l_bytes": None}
     facts: dict[str, int | None] = {"total_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
     for name, limit in {"ulimit_v_bytes": resource.RLIMIT_AS, "ulimit_l_bytes": resource.RLIMIT_MEMLOCK}.items():
         value = resource.getrlimit(limit)[0]

@@ -66,7 +66,7 @@ bool class_of(char letter, ByteSet & bytes) {
     return true;
 }
 
-constexpr std::pair<const char *, int (*)(int)> NAMED_CLASSES[] = {
+const std::pair<const char *, int (*)(int)> NAMED_CLASSES[] = {
     {"alnum", std::isalnum}, {"alpha", std::isalpha}, {"blank", std::isblank}, {"cntrl", std::iscntrl},
     {"digit", std::isdigit}, {"graph", std::isgraph}, {"lower", std::islower}, {"print", std::isprint},
     {"punct", std::ispunct}, {"space", std::isspace}, {"upper", std::isupper}, {"xdigit", std::isxdigit}};

@@ -1,17 +1,14 @@
 #include "kernels/backend/memory_pages.hpp"
 
-#include "ggml-impl.h"
+#include <sys/mman.h>
+#include <unistd.h>
 
-#if defined(__linux__)
-#    include <sys/mman.h>
-#    include <unistd.h>
-
-#    include <algorithm>
-#    include <cinttypes>
-#    include <cstdint>
-#    include <cstdio>
-#    include <memory>
-#    include <string>
+#include <algorithm>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
 
 namespace pyg::kernels {
 
@@ -64,17 +61,3 @@ void * allocate_pages(size_t bytes) {
 void free_pages(void * begin, size_t bytes) { munmap(begin, bytes); }
 
 }  // namespace pyg::kernels
-
-#else
-
-namespace pyg::kernels {
-
-void release_mapped_pages(const void *, size_t) {}
-
-void * allocate_pages(size_t bytes) { return ggml_aligned_malloc(bytes); }
-
-void free_pages(void * begin, size_t bytes) { ggml_aligned_free(begin, bytes); }
-
-}  // namespace pyg::kernels
-
-#endif

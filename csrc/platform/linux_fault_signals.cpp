@@ -1,11 +1,8 @@
-#include "boundary/signals/fault_signals.hpp"
-
 #include "boundary/guard.hpp"
-#include "boundary/signals/signal_handler.hpp"
+#include "boundary/signals/fault_signals.hpp"
+#include "platform/linux_signal_handler.hpp"
 
 #include <mutex>
-
-#ifdef __linux__
 
 namespace {
 
@@ -78,17 +75,3 @@ void reset_fault_handlers_in_child() {
 }
 
 }  // namespace pyg
-
-#else
-
-namespace pyg {
-
-FaultScope::FaultScope() noexcept {}
-FaultScope::~FaultScope() {}
-void lock_fault_handlers_for_fork() {}
-void unlock_fault_handlers_after_fork() {}
-void reset_fault_handlers_in_child() {}
-
-}  // namespace pyg
-
-#endif

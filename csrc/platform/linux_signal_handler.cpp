@@ -1,4 +1,4 @@
-#include "boundary/signals/signal_handler.hpp"
+#include "platform/linux_signal_handler.hpp"
 
 namespace pyg {
 
