@@ -46,6 +46,16 @@ def open_llm(model: ModelLike, options: Mapping[str, Any] | None = None) -> LLM:
         return found
 
 
+class SharedOnCopy:
+    """A base of objects that frameworks copy deeply together with their own: a copy is the object itself."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
 def _is_open(llm: LLM) -> bool:
     try:
         return bool(llm.model.handle)

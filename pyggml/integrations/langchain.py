@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pyggml import LLM, ChatChunk, ChatCompletion, InvalidParameterError
 from pyggml.integrations._frameworks import needs
-from pyggml.integrations._models import ModelLike, model_name, open_llm
+from pyggml.integrations._models import ModelLike, SharedOnCopy, model_name, open_llm
 
 with needs("langchain-core"):
     from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -75,6 +75,10 @@ class ChatPyggml(BaseChatModel):
         """Load the model, or find it among those that are loaded."""
         super().model_post_init(context)
         self._llm_in_use = open_llm(self.model, self.load_options)
+
+    def __deepcopy__(self, memo: Any = None) -> Any:
+        """Copy the settings; the model is shared."""
+        return self.model_copy()
 
     @property
     def llm(self) -> LLM:
@@ -250,7 +254,7 @@ class ChatPyggml(BaseChatModel):
         return found
 
 
-class PyggmlEmbeddings(Embeddings):
+class PyggmlEmbeddings(SharedOnCopy, Embeddings):
     """Embeddings of texts by any model that pyggml loads; vectors have length 1.
 
     Args:

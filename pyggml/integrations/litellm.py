@@ -13,7 +13,7 @@ from typing import Any
 
 from pyggml import LLM, ChatChunk, ChatCompletion
 from pyggml.integrations._frameworks import needs
-from pyggml.integrations._models import ModelLike, open_llm
+from pyggml.integrations._models import ModelLike, SharedOnCopy, open_llm
 
 with needs("litellm"):
     import litellm
@@ -48,7 +48,7 @@ def register(
     return handler
 
 
-class PyggmlProvider(CustomLLM):
+class PyggmlProvider(SharedOnCopy, CustomLLM):
     """The provider that :func:`register` installs. Models are loaded on first use and then stay loaded."""
 
     def __init__(self, models: Mapping[str, ModelLike] | None = None, **load_options: Any) -> None:

@@ -75,6 +75,10 @@ class Pyggml(FunctionCallingLLM):
         super().model_post_init(context)
         self._llm_in_use = open_llm(self.model, self.load_options)
 
+    def __deepcopy__(self, memo: Any = None) -> Any:
+        """Copy the settings; the model is shared."""
+        return self.model_copy()
+
     @classmethod
     def class_name(cls) -> str:
         """Return the name by which LlamaIndex saves the object."""
@@ -268,6 +272,10 @@ class PyggmlEmbedding(BaseEmbedding):
         kwargs.setdefault("model_name", model_name(model))
         super().__init__(model=model, **kwargs)
         self._llm_in_use = open_llm(self.model, self.load_options)
+
+    def __deepcopy__(self, memo: Any = None) -> Any:
+        """Copy the settings; the model is shared."""
+        return self.model_copy()
 
     @classmethod
     def class_name(cls) -> str:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from pyggml import LLM, AsyncChatStream, ChatChunk, ChatCompletion, InvalidParameterError
 from pyggml.integrations._frameworks import needs
-from pyggml.integrations._models import ModelLike, model_name, open_llm
+from pyggml.integrations._models import ModelLike, SharedOnCopy, model_name, open_llm
 
 with needs("pydantic-ai-slim"):
     from pydantic_ai import RunContext
@@ -59,7 +59,7 @@ _FINISH_REASONS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length
 
 
 @dataclass(init=False)
-class PyggmlModel(Model[Any]):
+class PyggmlModel(SharedOnCopy, Model[Any]):
     """A model for agents: tools, structured output, streaming and token counts.
 
     Settings are Pydantic AI's; parameters of :meth:`pyggml.LLM.chat` that it does not know go into ``extra_body``:
