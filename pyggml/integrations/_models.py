@@ -6,6 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pyggml import LLM, ClosedError, InvalidParameterError, load
@@ -66,5 +67,5 @@ def _is_open(llm: LLM) -> bool:
 def model_name(model: ModelLike) -> str:
     """Return a short name of a model for traces and results, as the user would recognise it."""
     source = model.source if isinstance(model, LLM) else model
-    name = os.path.basename(os.fspath(source).rstrip("/")) if source is not None else "pyggml-demo"
+    name = "pyggml-demo" if source is None else Path(source).name
     return name.removesuffix(".gguf") or "pyggml"

@@ -184,9 +184,7 @@ class Scorer:
             _record(logits, targets, found)
 
 
-def _record(
-    logits: npt.NDArray[np.float64], targets: Sequence[tuple[int, int]], found: dict[int, list[Score]]
-) -> None:
+def _record(logits: npt.NDArray[np.float64], targets: Sequence[tuple[int, int]], found: dict[int, list[Score]]) -> None:
     """Add the likelihood of each target token under a row of logits, float64, (n_vocab,)."""
     likeliest = int(logits.argmax())
     normaliser = float(logits[likeliest]) + float(np.log(np.exp(logits - logits[likeliest]).sum()))

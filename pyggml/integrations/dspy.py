@@ -232,13 +232,17 @@ def _text(parts: Sequence[Any]) -> str:
     """The text of a message's parts, which must not hold media."""
     for part in parts:
         if part.type not in ("text", "thinking", "tool_call", "refusal", "citation"):
-            raise lm15.UnsupportedFeatureError(f"a message has a part of type {part.type}: pyggml models read only text")
+            raise lm15.UnsupportedFeatureError(
+                f"a message has a part of type {part.type}: pyggml models read only text"
+            )
     return "".join(part.text for part in parts if part.type in ("text", "refusal"))
 
 
 def _tool(tool: Any) -> dict[str, Any]:
     if tool.type != "function":
-        raise lm15.UnsupportedFeatureError(f"the tool {tool.name} runs at a provider, which a local model does not have")
+        raise lm15.UnsupportedFeatureError(
+            f"the tool {tool.name} runs at a provider, which a local model does not have"
+        )
     return {"name": tool.name, "description": tool.description or "", "parameters": _plain(tool.parameters)}
 
 
@@ -275,7 +279,9 @@ def _response(model: str, done: ChatCompletion, llm: LLM) -> Response:
     message = done.message
     parts: list[Any] = [ThinkingPart(message.reasoning_content)] if message.reasoning_content else []
     parts += [TextPart(message.content)] if message.content or not message.tool_calls else []
-    parts += [ToolCallPart(id=call.id, name=call.name, input=_input(call.arguments_text)) for call in message.tool_calls]
+    parts += [
+        ToolCallPart(id=call.id, name=call.name, input=_input(call.arguments_text)) for call in message.tool_calls
+    ]
     return Response(
         id=None,
         model=model,

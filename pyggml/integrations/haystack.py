@@ -329,7 +329,9 @@ class PyggmlDocumentEmbedder(_Component):
     def _texts(self, documents: list[Document]) -> list[str]:
         found = []
         for document in documents:
-            meta = [str(document.meta[name]) for name in self.meta_fields_to_embed if document.meta.get(name) is not None]
+            meta = [
+                str(document.meta[name]) for name in self.meta_fields_to_embed if document.meta.get(name) is not None
+            ]
             found.append(self.prefix + self.separator.join([*meta, document.content or ""]))
         return found
 

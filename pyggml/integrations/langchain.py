@@ -18,10 +18,10 @@ from pyggml.integrations._models import ModelLike, SharedOnCopy, model_name, ope
 with needs("langchain-core"):
     from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
     from langchain_core.embeddings import Embeddings
-    from langchain_core.language_models import LanguageModelInput
-    from langchain_core.language_models.chat_models import BaseChatModel, LangSmithParams
+    from langchain_core.language_models import LangSmithParams, LanguageModelInput
+    from langchain_core.language_models.chat_models import BaseChatModel
     from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, convert_to_openai_messages
-    from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
+    from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
     from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
     from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
     from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
@@ -101,7 +101,7 @@ class ChatPyggml(BaseChatModel):
         """
         if tool_choice is not None and tool_choice is not False:
             kwargs["tool_choice"] = "required" if tool_choice in _ANY else tool_choice
-        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)  # type: ignore[return-value]
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
 
     def with_structured_output(
         self,
@@ -127,8 +127,9 @@ class ChatPyggml(BaseChatModel):
         form = convert_to_json_schema(schema) if method == "json_schema" else {"type": "object"}
         traced = {"kwargs": {"method": method}, "schema": schema}
         bound = self.bind(json_schema=form, ls_structured_output_format=traced)
-        is_pydantic = isinstance(schema, type) and is_basemodel_subclass(schema)
-        parser: Runnable[Any, Any] = PydanticOutputParser(pydantic_object=schema) if is_pydantic else JsonOutputParser()
+        parser: Runnable[Any, Any] = JsonOutputParser()
+        if isinstance(schema, type) and is_basemodel_subclass(schema):
+            parser = PydanticOutputParser(pydantic_object=schema)
         if not include_raw:
             return bound | parser
         unparsed = RunnablePassthrough.assign(parsed=lambda _found: None)
@@ -235,7 +236,7 @@ class ChatPyggml(BaseChatModel):
             for each in chunk.tool_calls
         ]
         message = AIMessageChunk(
-            chunk.content, additional_kwargs=_reasoning(chunk.reasoning_content), tool_call_chunks=calls
+            content=chunk.content, additional_kwargs=_reasoning(chunk.reasoning_content), tool_call_chunks=calls
         )
         if done is not None:
             message.usage_metadata = _usage(done)
@@ -326,4 +327,5 @@ def _usage(done: ChatCompletion) -> UsageMetadata:
         output_tokens=n_generated,
         total_tokens=done.prompt_tokens + n_generated,
         input_token_details=InputTokenDetails(cache_read=done.cached_tokens),
+        output_token_details=OutputTokenDetails(),
     )

@@ -165,7 +165,9 @@ def _chunks(chunk: ChatChunk, done: ChatCompletion | None) -> Iterator[GenericSt
             finish_reason=str(chunk.finish_reason) if is_last else "",
             usage=done.to_dict("openai")["usage"] if is_last and done is not None else None,
             index=0,
-            provider_specific_fields={"reasoning_content": chunk.reasoning_content} if chunk.reasoning_content else None,
+            provider_specific_fields={"reasoning_content": chunk.reasoning_content}
+            if chunk.reasoning_content
+            else None,
         )
 
 

@@ -179,9 +179,7 @@ class Pyggml(FunctionCallingLLM):
         return responses()
 
     @llm_completion_callback()
-    async def astream_complete(
-        self, prompt: str, formatted: bool = False, **kwargs: Any
-    ) -> CompletionResponseAsyncGen:
+    async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
         """As :meth:`stream_complete`, for coroutines."""
         if formatted:
             stream: Any = self.llm.astream(prompt, **self._sampling(kwargs))

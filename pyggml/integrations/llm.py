@@ -69,8 +69,8 @@ class _Shared:
         self._kept: LLM | None = None
 
     @property
-    def llm(self) -> LLM:
-        """The model, loaded on first use."""
+    def loaded(self) -> LLM:
+        """The model, which is loaded on first use and then kept."""
         self._kept = open_llm(self.source, self.load_options)
         return self._kept
 
@@ -106,10 +106,10 @@ class PyggmlModel(_Shared, llm.Model):
         """Answer a prompt. Called by llm."""
         arguments = self._arguments(prompt)
         if not stream:
-            done = self.llm.chat(**arguments)
+            done = self.loaded.chat(**arguments)
             yield from _whole_events(done)
         else:
-            with self.llm.stream_chat(**arguments) as chunks:
+            with self.loaded.stream_chat(**arguments) as chunks:
                 events = _Events()
                 for chunk in chunks:
                     yield from events.of(chunk)
@@ -130,11 +130,11 @@ class AsyncPyggmlModel(_Shared, llm.AsyncModel):
         """Answer a prompt. Called by llm."""
         arguments = self._arguments(prompt)
         if not stream:
-            done = await self.llm.achat(**arguments)
+            done = await self.loaded.achat(**arguments)
             for event in _whole_events(done):
                 yield event
         else:
-            async with self.llm.astream_chat(**arguments) as chunks:
+            async with self.loaded.astream_chat(**arguments) as chunks:
                 events = _Events()
                 async for chunk in chunks:
                     for event in events.of(chunk):
@@ -258,14 +258,16 @@ def register_commands(cli: click.Group) -> None:
 
     @cli.group(name="pyggml")
     def group() -> None:
-        """Local models by pyggml"""
+        """Local models by pyggml."""
 
     @group.command()
     @click.argument("name")
     @click.argument("source")
-    @click.option("--load", "options", type=(str, str), multiple=True, help="Option of pyggml.load, such as n_ctx 8192.")
+    @click.option(
+        "--load", "options", type=(str, str), multiple=True, help="Option of pyggml.load, such as n_ctx 8192."
+    )
     def add(name: str, source: str, options: tuple[tuple[str, str], ...]) -> None:
-        """Name a .gguf file, a Hugging Face directory or hf:org/repo, so that -m pyggml/NAME runs it"""
+        """Name a .gguf file, a Hugging Face directory or hf:org/repo, so that -m pyggml/NAME runs it."""
         if name == "demo":
             raise click.ClickException("demo is the demonstration model: choose another name")
         source = source if source.startswith("hf:") else str(_resolved(source))
@@ -275,7 +277,7 @@ def register_commands(cli: click.Group) -> None:
     @group.command()
     @click.argument("name")
     def remove(name: str) -> None:
-        """Remove a name; the model's files stay"""
+        """Remove a name; the model's files stay."""
         models = _added()
         if name not in models:
             raise click.ClickException(f"no model was added as {name}: see llm pyggml list")
@@ -284,7 +286,7 @@ def register_commands(cli: click.Group) -> None:
 
     @group.command(name="list")
     def list_models() -> None:
-        """List the names and their models"""
+        """List the names and their models."""
         for name, given in _models().items():
             options = " ".join(f"{option}={value}" for option, value in given["load"].items())
             click.echo(f"{_PREFIX}{name}: {given['source'] or 'the demonstration model'} {options}".rstrip())

@@ -202,7 +202,7 @@ class PyggmlLM(TemplateLM):
 
     def _params(self, given: Mapping[str, Any]) -> SamplingParams:
         """The sampling parameters of a request."""
-        arguments = dict(normalize_gen_kwargs(dict(given), self.max_gen_toks))
+        arguments: dict[str, Any] = dict(normalize_gen_kwargs(dict(given), self.max_gen_toks))
         if not arguments.pop("do_sample"):
             arguments["temperature"] = 0.0
         arguments["until"] = [text for text in arguments["until"] if text]

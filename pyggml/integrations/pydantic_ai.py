@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, cast
+from typing import Any
 
 from pyggml import LLM, AsyncChatStream, ChatChunk, ChatCompletion, InvalidParameterError
 from pyggml.integrations._frameworks import needs
@@ -170,7 +170,7 @@ class PyggmlModel(SharedOnCopy, Model[Any]):
             if isinstance(message, ModelRequest):
                 found += [made for part in message.parts for made in _request_messages(part)]
             else:
-                found.append(_assistant(cast("ModelResponse", message)))
+                found.append(_assistant(message))
         instructions = self._get_instruction_parts(messages, parameters) or []
         start = next((i for i, made in enumerate(found) if made["role"] != "system"), len(found))
         found[start:start] = [{"role": "system", "content": part.content} for part in instructions]

@@ -80,9 +80,7 @@ class SentenceEncoder(SharedOnCopy):
         return f"SentenceEncoder({self._name!r}, {self.get_sentence_embedding_dimension()} dimensions)"
 
     @overload
-    def encode(
-        self, sentences: str, *, convert_to_tensor: Literal[False] = ..., **options: Any
-    ) -> Vectors: ...
+    def encode(self, sentences: str, *, convert_to_tensor: Literal[False] = ..., **options: Any) -> Vectors: ...
 
     @overload
     def encode(
@@ -223,7 +221,8 @@ class SentenceEncoder(SharedOnCopy):
             return ""
         if name not in self.prompts:
             raise InvalidParameterError(
-                f"there is no prompt {name!r}; known are {', '.join(self.prompts) or 'none'}: pass prompts={{name: text}}"
+                f"there is no prompt {name!r}; known are {', '.join(self.prompts) or 'none'}: "
+                "pass prompts={name: text}"
             )
         return self.prompts[name]
 

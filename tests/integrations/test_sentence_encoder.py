@@ -31,7 +31,8 @@ def encoder(llm: pyggml.LLM) -> SentenceEncoder:
 
 def test_vectors_are_those_of_embed(encoder: SentenceEncoder, llm: pyggml.LLM) -> None:
     found = encoder.encode(TEXTS)
-    assert (found.shape, found.dtype) == ((3, encoder.get_sentence_embedding_dimension()), np.float32)
+    assert found.shape == (3, encoder.get_sentence_embedding_dimension())
+    assert found.dtype == np.float32
     np.testing.assert_array_equal(found, llm.embed(TEXTS))
     np.testing.assert_array_equal(encoder.encode("a dog"), found[0])
     np.testing.assert_array_equal(encoder.encode(TEXTS, normalize_embeddings=True), llm.embed(TEXTS, normalize=True))

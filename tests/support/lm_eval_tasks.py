@@ -64,9 +64,8 @@ def evaluate(model: Any, directory: Path, **options: Any) -> dict[str, Any]:
         done = simple_evaluate(
             model=model, tasks=[task], task_manager=manager, apply_chat_template=is_chat, bootstrap_iters=0, **options
         )
-        metrics = {
-            name: value for name, value in done["results"][task].items() if name.endswith(",none") and "stderr" not in name
-        }
+        results = done["results"][task].items()
+        metrics = {name: value for name, value in results if name.endswith(",none") and "stderr" not in name}
         samples = sorted(done["samples"][task], key=lambda sample: sample["doc_id"])
         found[task] = {"metrics": metrics, "samples": [_plain(sample["resps"]) for sample in samples]}
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,13 +34,13 @@ class Found(dspy.Signature):
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[Any]:
-    yield PyggmlLM(temperature=0, max_tokens=100, cache=False)
+def demo() -> Any:
+    return PyggmlLM(temperature=0, max_tokens=100, cache=False)
 
 
 @pytest.fixture(scope="module")
-def smollm2() -> Iterator[Any]:
-    yield PyggmlLM(SMOLLM2, load_options={"n_ctx": 4096}, temperature=0, max_tokens=200, cache=False)
+def smollm2() -> Any:
+    return PyggmlLM(SMOLLM2, load_options={"n_ctx": 4096}, temperature=0, max_tokens=200, cache=False)
 
 
 def test_calls(demo: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -38,8 +37,8 @@ def get_weather(city: Annotated[str, "the city"]) -> str:
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[PyggmlChatGenerator]:
-    yield PyggmlChatGenerator(generation_kwargs=GREEDY)
+def demo() -> PyggmlChatGenerator:
+    return PyggmlChatGenerator(generation_kwargs=GREEDY)
 
 
 def show(chunk: StreamingChunk) -> None:

@@ -91,7 +91,7 @@ def test_other_parameters_pass_and_errors_name_their_cause() -> None:
     assert chosen.choices[0].message.content in ("Green", "Red")
     with pytest.raises(litellm.APIConnectionError, match="top_p"):
         litellm.completion("pyggml/demo", **ASKED, top_p=7)
-    with pytest.raises(litellm.APIConnectionError, match="none.gguf"):
+    with pytest.raises(litellm.APIConnectionError, match=r"none\.gguf"):
         litellm.completion("pyggml/none.gguf", **ASKED)
 
 
@@ -101,7 +101,9 @@ async def test_embeddings() -> None:
     assert sum(value**2 for value in first) == pytest.approx(1, abs=1e-3)
     assert first != second
     assert response.usage.prompt_tokens > 0
-    assert (await litellm.aembedding("pyggml/demo", input="a dog")).data[0]["embedding"] == pytest.approx(first, abs=1e-5)
+    assert (await litellm.aembedding("pyggml/demo", input="a dog")).data[0]["embedding"] == pytest.approx(
+        first, abs=1e-5
+    )
 
 
 async def test_the_router(provider: PyggmlProvider) -> None:

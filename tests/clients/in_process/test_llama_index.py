@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -38,13 +37,13 @@ WEATHER = FunctionTool.from_defaults(get_weather)
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[Pyggml]:
-    yield Pyggml(temperature=0)
+def demo() -> Pyggml:
+    return Pyggml(temperature=0)
 
 
 @pytest.fixture(scope="module")
-def smollm2() -> Iterator[Pyggml]:
-    yield Pyggml(**SMOLLM2, temperature=0, max_tokens=64)
+def smollm2() -> Pyggml:
+    return Pyggml(**SMOLLM2, temperature=0, max_tokens=64)
 
 
 def test_chat(demo: Pyggml) -> None:

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness with ``--model pyggml``, against recorded results of its ``hf`` on the same float checkpoint."""
+"""lm-evaluation-harness with ``--model pyggml``, against recorded results of ``hf`` on the same float checkpoint."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_shared_prefixes_change_nothing(llm: pyggml.LLM) -> None:
     assert sorted(scores) == list(range(len(items)))
     for index, item in enumerate(items):
         done = llm.generate(list(item.token_ids), max_tokens=0, prompt_logprobs=1)
-        expected = done.prompt_logprobs[-item.n_scored :]
+        expected: list[Any] = (done.prompt_logprobs or [])[-item.n_scored :]
         assert scores[index].logprob == pytest.approx(sum(one.logprob for one in expected), abs=EXACT)
         assert scores[index].is_greedy == all(one.top[0].token_id == one.token_id for one in expected)
 
@@ -104,5 +104,5 @@ def _numbers(found: dict[str, Any]) -> list[float]:
     if isinstance(found, dict):
         found = found["samples"]
     if isinstance(found, list):
-        return [number for each in found for number in _numbers(each)]  # type: ignore[arg-type]
+        return [number for each in found for number in _numbers(each)]
     return [float(found)] if isinstance(found, (int, float)) and not isinstance(found, bool) else []

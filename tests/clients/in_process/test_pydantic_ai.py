@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,13 +21,13 @@ GREEDY: Any = {"temperature": 0, "max_tokens": 200}
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[PyggmlModel]:
-    yield PyggmlModel(settings=GREEDY)
+def demo() -> PyggmlModel:
+    return PyggmlModel(settings=GREEDY)
 
 
 @pytest.fixture(scope="module")
-def smollm2() -> Iterator[PyggmlModel]:
-    yield PyggmlModel(os.environ["PYGGML_TEST_MODEL"], n_ctx=4096, settings=GREEDY)
+def smollm2() -> PyggmlModel:
+    return PyggmlModel(os.environ["PYGGML_TEST_MODEL"], n_ctx=4096, settings=GREEDY)
 
 
 async def test_answers_and_streams(demo: PyggmlModel) -> None:
@@ -76,7 +75,7 @@ async def test_tools_are_called(smollm2: PyggmlModel) -> None:
             raise ModelRetry("Try again.")
         return "It rains."
 
-    def once(context: Any) -> Any:
+    def once(_context: Any) -> Any:
         return {"tool_choice": ["get_weather"]} if len(asked) < 2 else {"tool_choice": "none"}
 
     agent = Agent(smollm2, tools=[get_weather], model_settings=once, retries=2)
