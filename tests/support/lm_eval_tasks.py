@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +53,16 @@ def write(directory: Path) -> Path:
     return directory
 
 
-def evaluate(model: Any, directory: Path, **options: Any) -> dict[str, Any]:
+def evaluate(model: Any, directory: Path, *, tasks: Sequence[str] = tuple(TASKS), **options: Any) -> dict[str, Any]:
     """Evaluates a model, and returns the metrics and the single results of each task."""
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
     manager = TaskManager(include_path=str(write(directory)), include_defaults=False)
     found = {}
-    for task, is_chat in TASKS.items():
+    for task in tasks:
         done = simple_evaluate(
-            model=model, tasks=[task], task_manager=manager, apply_chat_template=is_chat, bootstrap_iters=0, **options
+            model=model, tasks=[task], task_manager=manager, apply_chat_template=TASKS[task], bootstrap_iters=0, **options
         )
         results = done["results"][task].items()
         metrics = {name: value for name, value in results if name.endswith(",none") and "stderr" not in name}
