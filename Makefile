@@ -53,7 +53,7 @@ test-real: build ## fetch three published models into the user's cache (415 MB, 
 	models=$$($(BIN)/python tools/real_models.py) && PYGGML_TEST_MODELS="$$models" $(BIN)/python -m pytest \
 		tests/published_models tests/loading/test_published_models.py
 
-test-clients: build ## test clients that pin others' packages, each in an environment of its own (NOX_ARGS="-s 'client(instructor)'")
+test-clients: build ## test frameworks and clients, each in an environment of its own (NOX_ARGS="-s 'client(instructor)'")
 	$(BIN)/nox $(NOX_ARGS)
 
 ray-test: build ## run the tests of jobs and servers on Ray, alone, because Ray's processes time out on a busy machine

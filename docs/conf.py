@@ -39,7 +39,8 @@ _OTHERS = (
 _PYTHONS = "optional|Any|Callable|InitVar|Iterable|Iterator|Mapping|Path|Self|Sequence|Unpack"
 _PASSED_ON = (
     "Application|CData|ChatRequest|Collector|Config|DataType|Dataset|Envelope|Forward|HuggingFace|Logprob|LoopWaiter|"
-    "NamesTokens|Origin|PartialFile|PendingRequest|PlannedTensor|Planner|PromptRequest|Pooling|Text|TokenIds|"
+    "ModelLike|NamesTokens|Origin|SharedOnCopy|Similarity|Vectors|"
+    "PartialFile|PendingRequest|PlannedTensor|Planner|PromptRequest|Pooling|Text|TokenIds|"
     "TokenPooling|Waker|Weight"
 )
 nitpick_ignore_regex = [("py:.*", rf"(?:{_OTHERS})\..*|{_PYTHONS}|(?:.*\.)?(?:{_PASSED_ON}|_[A-Za-z]\w*|[A-Z])")]

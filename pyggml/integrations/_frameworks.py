@@ -21,4 +21,5 @@ def needs(packages: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise MissingPackageError(f"{error.name} is not installed: pip install {packages}") from error
+        name = str(error.name).partition(".")[0]
+        raise MissingPackageError(f"{name} is not installed: pip install {packages}") from error

@@ -68,7 +68,7 @@ class PyggmlEngine(SharedOnCopy):
     """An engine of DSPy, for ``dspy.LM(..., engine=...)``. Safe to call from any thread.
 
     Args:
-        model: as for :func:`PyggmlLM`.
+        model: as for ``PyggmlLM``.
         load_options: parameters of :func:`pyggml.load`.
     """
 
@@ -162,7 +162,7 @@ class PyggmlEmbedder(SharedOnCopy):
     """A function for ``dspy.Embedder(PyggmlEmbedder("model.gguf"))``; vectors have length 1.
 
     Args:
-        model: as for :func:`PyggmlLM`.
+        model: as for ``PyggmlLM``.
         load_options: parameters of :func:`pyggml.load`.
         **options: other parameters of :meth:`pyggml.LLM.embed`.
     """

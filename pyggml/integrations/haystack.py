@@ -192,7 +192,7 @@ class PyggmlGenerator(_Component):
     """A generator that continues a prompt as it is, without a chat template.
 
     Args:
-        model: as for :class:`PyggmlChatGenerator`.
+        model: as for ``PyggmlChatGenerator``.
         generation_kwargs: fields of :class:`pyggml.SamplingParams`.
         load_options: parameters of :func:`pyggml.load`.
     """
@@ -234,7 +234,7 @@ class PyggmlTextEmbedder(_Component):
     """An embedder of one text, such as a query; vectors have length 1.
 
     Args:
-        model: as for :class:`PyggmlChatGenerator`.
+        model: as for ``PyggmlChatGenerator``.
         prefix: text before each query, such as "search_query: ", which some models were trained with.
         embed_options: other parameters of :meth:`pyggml.LLM.embed`, such as ``{"pooling": "mean"}``.
         load_options: parameters of :func:`pyggml.load`.
@@ -277,7 +277,7 @@ class PyggmlDocumentEmbedder(_Component):
     """An embedder of documents, which it returns with their vectors, of length 1.
 
     Args:
-        model: as for :class:`PyggmlChatGenerator`.
+        model: as for ``PyggmlChatGenerator``.
         prefix: text before each document.
         meta_fields_to_embed: names of metadata that are embedded before the content.
         separator: text between metadata and content.

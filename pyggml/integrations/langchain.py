@@ -259,7 +259,7 @@ class PyggmlEmbeddings(SharedOnCopy, Embeddings):
     """Embeddings of texts by any model that pyggml loads; vectors have length 1.
 
     Args:
-        model: as for :class:`ChatPyggml`.
+        model: as for ``ChatPyggml``.
         load_options: parameters of :func:`pyggml.load`.
         query_prefix: text before each query, such as "search_query: ", which some models were trained with.
         document_prefix: text before each document.

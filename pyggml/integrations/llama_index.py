@@ -251,7 +251,7 @@ class PyggmlEmbedding(BaseEmbedding):
     """Embeddings of texts by any model that pyggml loads; vectors have length 1.
 
     Attributes:
-        model: as for :class:`Pyggml`.
+        model: as for ``Pyggml``.
         load_options: parameters of :func:`pyggml.load`.
         query_prefix: text before each query, such as "search_query: ", which some models were trained with.
         text_prefix: text before each document.

@@ -24,7 +24,7 @@ with needs("llm"):
     from llm.parts import AttachmentPart, Message, ReasoningPart, StreamEvent, TextPart, ToolCallPart, ToolResultPart
     from pydantic import ConfigDict, Field, create_model
 
-__all__ = ["AsyncPyggmlModel", "PyggmlEmbeddingModel", "PyggmlModel", "register_commands"]
+__all__ = ["AsyncPyggmlModel", "PyggmlEmbeddingModel", "PyggmlModel"]
 
 _PREFIX = "pyggml/"
 #: The file in llm's folder that names models: {"name": {"source": ..., "load": {...}}}.
@@ -47,7 +47,7 @@ def _options_class() -> type[llm.Options]:
 
 
 class _Shared:
-    """What the synchronous and the asynchronous model have in common.
+    """Parts of the synchronous and the asynchronous model.
 
     Attributes:
         model_id: "pyggml/" and the model's name.

@@ -241,7 +241,7 @@ class _Streamed(StreamedResponse):
 
     @property
     def timestamp(self) -> datetime:
-        """When the answer began."""
+        """Start of the answer."""
         return self._began
 
 

@@ -198,7 +198,7 @@ class SentenceEncoder(SharedOnCopy):
 
     @property
     def device(self) -> str:
-        """Where the model is: "cpu", or a GPU's name."""
+        """Device of the model: "cpu", or a GPU's name."""
         gpus = [memory.name for memory in self.llm.memory[1:] if memory.weights_bytes]
         return gpus[0].lower() if gpus else "cpu"
 

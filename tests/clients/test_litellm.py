@@ -12,7 +12,12 @@ from support.response_forms import Pet
 
 URL = os.environ["PYGGML_URL"]
 QUESTION, SAID = "What colour is the sky?", "The sky is blue."
-ASKED: Any = {"messages": [{"role": "user", "content": QUESTION}], "temperature": 0, "max_tokens": 100, "num_retries": 0}
+ASKED: Any = {
+    "messages": [{"role": "user", "content": QUESTION}],
+    "temperature": 0,
+    "max_tokens": 100,
+    "num_retries": 0,
+}
 PROTOCOLS: Any = {
     "openai": {"model": "openai/{}", "api_base": f"{URL}/v1", "api_key": "none"},
     "hosted_vllm": {"model": "hosted_vllm/{}", "api_base": f"{URL}/v1"},
@@ -53,7 +58,11 @@ def test_tools(protocol: str) -> None:
     response = litellm.completion(**by(protocol, "smollm2"), **ASKED, tools=[WEATHER], tool_choice="required")
     call, *_ = response.choices[0].message.tool_calls
     assert json.loads(call.function.arguments)["city"] in ("Rome", "Oslo")
-    told = [*ASKED["messages"], response.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "Rain."}]
+    told = [
+        *ASKED["messages"],
+        response.choices[0].message,
+        {"role": "tool", "tool_call_id": call.id, "content": "Rain."},
+    ]
     again = litellm.completion(**by(protocol, "smollm2"), **{**ASKED, "messages": told}, tools=[WEATHER])
     assert again.choices[0].finish_reason in ("stop", "length", "tool_calls")
 
@@ -69,9 +78,13 @@ def test_responses_and_embeddings() -> None:
     assert response.output[0].content[0].text == SAID
     rows = litellm.embedding(**by("openai"), input=["a dog", "a cat"], encoding_format="float").data
     assert len(rows) == 2
-    assert litellm.text_completion(
-        **{**by("openai"), "model": "text-completion-openai/demo"}, prompt="Once upon a time", max_tokens=4
-    ).choices[0].text
+    assert (
+        litellm.text_completion(
+            **{**by("openai"), "model": "text-completion-openai/demo"}, prompt="Once upon a time", max_tokens=4
+        )
+        .choices[0]
+        .text
+    )
 
 
 def test_errors_name_their_cause() -> None:

@@ -47,7 +47,9 @@ def test_local_completions(completions: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(ours, theirs, **CLOSE)
     accuracy = RECORDED["pyggml_choice"]["metrics"]["acc,none"]
     assert found["pyggml_choice"]["metrics"]["acc,none"] == pytest.approx(accuracy, abs=0.05)
-    same = [a == b for a, b in zip(found["pyggml_generate"]["samples"], RECORDED["pyggml_generate"]["samples"], strict=True)]
+    same = [
+        a == b for a, b in zip(found["pyggml_generate"]["samples"], RECORDED["pyggml_generate"]["samples"], strict=True)
+    ]
     assert np.mean(same) > 0.9
 
 

@@ -42,7 +42,9 @@ async def test_answers(kind: Any, client: AsyncOpenAI) -> None:
     result = await Runner.run(agent(kind, "demo", client), QUESTION)
     assert result.final_output == SAID
     assert result.raw_responses[0].usage.output_tokens > 0
-    follow = await Runner.run(agent(kind, "demo", client), [*result.to_input_list(), {"role": "user", "content": "Why?"}])
+    follow = await Runner.run(
+        agent(kind, "demo", client), [*result.to_input_list(), {"role": "user", "content": "Why?"}]
+    )
     assert isinstance(follow.final_output, str)
     one_word = agent(kind, "demo", client, instructions="Answer in one word.")
     assert (await Runner.run(one_word, QUESTION)).final_output == "Blue."

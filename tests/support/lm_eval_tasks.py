@@ -62,7 +62,12 @@ def evaluate(model: Any, directory: Path, *, tasks: Sequence[str] = tuple(TASKS)
     found = {}
     for task in tasks:
         done = simple_evaluate(
-            model=model, tasks=[task], task_manager=manager, apply_chat_template=TASKS[task], bootstrap_iters=0, **options
+            model=model,
+            tasks=[task],
+            task_manager=manager,
+            apply_chat_template=TASKS[task],
+            bootstrap_iters=0,
+            **options,
         )
         results = done["results"][task].items()
         metrics = {name: value for name, value in results if name.endswith(",none") and "stderr" not in name}

@@ -27,8 +27,8 @@ else:
 #: Public modules that no front end needs, and that are no attributes of the package either.
 _MORE_MODULES = {"pyggml.compat", "pyggml.families", "pyggml.tokenizer"}
 
-#: The extra that its names need is half a gigabyte, so they are read from the source, without importing it.
-UNIMPORTED = "pyggml.ray."
+#: Their names need packages that are not in every environment, or half a gigabyte, so they are read from the source.
+UNIMPORTED = ("pyggml.ray.", "pyggml.integrations.")
 
 _DIRECTIVE = re.compile(r"^\.\. (?:auto\w+|py:\w+):: (pyggml[\w.]*)", re.MULTILINE)
 _SECTION = re.compile(r"^(?:Args|Attributes):\n((?:    .*\n|\n(?=    ))*)", re.MULTILINE)
@@ -101,8 +101,8 @@ def public_names() -> dict[str, Any]:
     for module_name in public_modules():
         module = importlib.import_module(module_name)
         for name in getattr(module, "__all__", None) or _defined_in(module):
-            found[f"{module_name}.{name}"] = None if f"{module_name}." == UNIMPORTED else getattr(module, name)
-    return found
+            found[f"{module_name}.{name}"] = None if f"{module_name}." in UNIMPORTED else getattr(module, name)
+    return found | dict.fromkeys(_integrations())
 
 
 def documented_names() -> list[str]:
@@ -164,16 +164,43 @@ def _parameters(value: Any) -> tuple[str, ...]:
     return tuple(name for name in names if not name.startswith("_") and name not in ("self", "cls"))
 
 
-def _unimported(name: str) -> Iterator[Callable]:
+def _integrations() -> Iterator[str]:
+    """The public names of the modules for frameworks."""
+    for path in (ROOT / "pyggml" / "integrations").glob("[!_]*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.targets[0], ast.Name)
+                and node.targets[0].id == "__all__"
+            ):
+                yield from (f"pyggml.integrations.{path.stem}.{name}" for name in ast.literal_eval(node.value))
+
+
+def _source_of(name: str) -> str:
+    """The source of the module that defines a name, which is not imported."""
     module, _, own = name.rpartition(".")
-    file = importlib.import_module(module)._MODULES[own]
-    source = (ROOT / "pyggml" / "ray" / f"{file}.py").read_text(encoding="utf-8")
+    if module == "pyggml.ray":
+        file = f"ray/{importlib.import_module(module)._MODULES[own]}"
+    else:
+        file = module.removeprefix("pyggml.").replace(".", "/")
+    return (ROOT / "pyggml" / f"{file}.py").read_text(encoding="utf-8")
+
+
+def _unimported(name: str) -> Iterator[Callable]:
+    source, own = _source_of(name), name.rpartition(".")[2]
     node = next(each for each in ast.parse(source).body if getattr(each, "name", None) == own)
     assert isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    constructor = next((each for each in node.body if getattr(each, "name", None) == "__init__"), None)
     if isinstance(node, ast.FunctionDef):
-        every = [*node.args.args, *node.args.kwonlyargs, *filter(None, [node.args.kwarg])]
-        parameters = tuple(each.arg for each in every)
+        parameters = _arguments(node)
+    elif isinstance(constructor, ast.FunctionDef):
+        parameters = _arguments(constructor)
     else:
         fields = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
-        parameters = tuple(each.id for each in fields if isinstance(each, ast.Name))
+        parameters = tuple(each.id for each in fields if isinstance(each, ast.Name) and not each.id.startswith("_"))
     yield Callable(name, parameters, (ast.get_docstring(node) or "",))
+
+
+def _arguments(function: ast.FunctionDef) -> tuple[str, ...]:
+    every = [*function.args.args, *function.args.kwonlyargs, *filter(None, [function.args.kwarg])]
+    return tuple(each.arg for each in every if each.arg != "self")

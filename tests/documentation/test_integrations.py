@@ -1,0 +1,47 @@
+"""The page with results of frameworks' tests: written from the kept results, with a row for each suite."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import make_integrations
+import pytest
+from support.paths import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+KEPT = json.loads(make_integrations.KEPT.read_text())
+
+
+def test_the_page_shows_the_results() -> None:
+    text = make_integrations.PAGE.read_text(encoding="utf-8")
+    assert make_integrations.written(text, KEPT) == text, "python tools/make_integrations.py"
+
+
+def test_every_suite_was_run_and_passed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = {name.removeprefix("client-") for name in project["dependency-groups"] if name.startswith("client-")}
+    assert {*groups, "vercel-ai"} == {*make_integrations.TITLES}
+    clients = ROOT / "tests" / "clients"
+    for group in groups:
+        for kind, folder in (("http", clients), ("in_process", clients / "in_process")):
+            exists = (folder / f"test_{group.replace('-', '_')}.py").exists()
+            assert exists == (f"{group}-{kind}" in KEPT), f"make test-clients: {group}"
+    assert {name: suite["failed"] for name, suite in KEPT.items() if suite["failed"]} == {}
+
+
+def test_results_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_integrations, "RESULTS", tmp_path)
+    (tmp_path / "llm.json").write_text('{"llm": "1"}')
+    (tmp_path / "llm-http.xml").write_text(
+        "<testsuites><testsuite><testcase/><testcase><failure/></testcase><testcase><skipped message='too  small.'/>"
+        "</testcase><testcase><skipped type='pytest.xfail' message='too small'/></testcase></testsuite></testsuites>"
+    )
+    expected = {"versions": {"llm": "1"}, "passed": 1, "failed": 1, "skipped": {"Too small.": 2}}
+    assert make_integrations.read("llm-http") == expected
+    assert make_integrations.read("llm-in_process") is None
