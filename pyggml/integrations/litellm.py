@@ -49,7 +49,12 @@ def register(
 
 
 class PyggmlProvider(SharedOnCopy, CustomLLM):
-    """The provider that :func:`register` installs. Models are loaded on first use and then stay loaded."""
+    """The provider that ``register`` installs. Models are loaded on first use and then stay loaded.
+
+    Args:
+        models: as for ``register``.
+        **load_options: parameters of :func:`pyggml.load`.
+    """
 
     def __init__(self, models: Mapping[str, ModelLike] | None = None, **load_options: Any) -> None:
         super().__init__()

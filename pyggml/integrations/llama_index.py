@@ -256,6 +256,10 @@ class PyggmlEmbedding(BaseEmbedding):
         query_prefix: text before each query, such as "search_query: ", which some models were trained with.
         text_prefix: text before each document.
         embed_options: other parameters of :meth:`pyggml.LLM.embed`, such as ``{"pooling": "mean"}``.
+
+    Args:
+        model: as the attribute.
+        **kwargs: the other attributes, and those of ``BaseEmbedding``.
     """
 
     model: Any = None

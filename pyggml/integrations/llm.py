@@ -144,7 +144,13 @@ class AsyncPyggmlModel(_Shared, llm.AsyncModel):
 
 
 class PyggmlEmbeddingModel(llm.EmbeddingModel):
-    """An embedding model of the command ``llm embed``; vectors have length 1."""
+    """An embedding model of the command ``llm embed``; vectors have length 1.
+
+    Args:
+        model_id: "pyggml/" and the model's name.
+        source: its file, directory or reference; None: the demonstration model.
+        load_options: parameters of :func:`pyggml.load`.
+    """
 
     def __init__(self, model_id: str, source: str | None = None, load_options: Mapping[str, Any] | None = None) -> None:
         self.model_id = model_id

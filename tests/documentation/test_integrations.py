@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +15,10 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+GUIDE = ROOT / "docs" / "how-to" / "use-with-frameworks.md"
+# Sections whose frameworks are in this environment -> what their examples print.
+HERE = {"LangChain": "The sky is blue.", "Pydantic AI": "The sky is blue.", "sentence-transformers' interface": "[["}
 
 KEPT = json.loads(make_integrations.KEPT.read_text())
 
@@ -45,3 +50,11 @@ def test_results_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     expected = {"versions": {"llm": "1"}, "passed": 1, "failed": 1, "skipped": {"Too small.": 2}}
     assert make_integrations.read("llm-http") == expected
     assert make_integrations.read("llm-in_process") is None
+
+
+@pytest.mark.parametrize("section", HERE)
+def test_examples_of_the_guide_run(section: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = GUIDE.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].partition("\n## ")[0]
+    (block,) = re.findall(r"^```py\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    exec(block.replace('"model.gguf"', "None"), {"__name__": section})
+    assert HERE[section] in capsys.readouterr().out

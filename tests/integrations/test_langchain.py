@@ -91,7 +91,7 @@ def test_counts_and_copies(chat: ChatPyggml) -> None:
 def test_models_are_shared_by_name_and_freed() -> None:
     one, other = ChatPyggml(load_options={"n_ctx": 512}), PyggmlEmbeddings(load_options={"n_ctx": 512})
     assert one.llm is other.llm is not ChatPyggml(load_options={"n_ctx": 256}).llm
-    with pytest.raises(ValueError, match="pass n_ctx to pyggml.load"):  # pydantic's
+    with pytest.raises(ValueError, match="pass n_ctx to"):  # pydantic's
         ChatPyggml(model=one.llm, load_options={"n_ctx": 512})
     one.llm.close()
     assert ChatPyggml(load_options={"n_ctx": 512}).invoke(QUESTION, temperature=0).content == SAID
