@@ -17,7 +17,7 @@ from lm_eval.api.registry import get_model
 from support import lm_eval_tasks
 
 URL = os.environ["PYGGML_URL"]
-CLOSE = {"rtol": 0.01, "atol": 0.5}
+CLOSE: Any = {"rtol": 0.01, "atol": 0.5}
 RECORDED = json.loads(lm_eval_tasks.RECORDED.read_text())["tasks"]
 
 
