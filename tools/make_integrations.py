@@ -109,7 +109,7 @@ def _title(name: str) -> str:
 
 def _sentence(message: str) -> str:
     text = " ".join(message.split()).rstrip(".")
-    return f"{text[0].upper()}{text[1:]}."
+    return text if "_" in text.split()[0] else f"{text[0].upper()}{text[1:]}."
 
 
 def _replaced(text: str, name: str, content: str) -> str:
