@@ -43,7 +43,7 @@ def test_tokens_within_characters_share_a_chunk(llama: Llama) -> None:
     grammar = LlamaGrammar.from_string('root ::= "Übergröße 漢字!"')
     chunks = list(llama("A", max_tokens=40, stream=True, grammar=grammar))
     assert text_of(chunks) == "Übergröße 漢字!"
-    assert len(chunks) > 8
+    assert 1 < len(chunks) <= 17  # characters, and the end
 
 
 def test_stop_strings(llama: Llama) -> None:

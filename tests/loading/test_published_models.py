@@ -136,7 +136,7 @@ def test_models_are_found_through_links(tmp_path: Path) -> None:
     for name in ("a.gguf", "mmproj-a.gguf", "b-00001-of-00002.gguf", "b-00002-of-00002.gguf"):
         (elsewhere / name).touch()
     for name in ("config.json", "model.safetensors"):
-        (elsewhere / "checkpoint" / name).touch()
+        (elsewhere / "checkpoint" / name).write_text('{"model_type": "llama"}')
     (folder / "linked").symlink_to(elsewhere)
     (folder / "c.gguf").symlink_to(elsewhere / "a.gguf")
     (folder / "broken.gguf").symlink_to(elsewhere / "missing.gguf")

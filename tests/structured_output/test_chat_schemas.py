@@ -149,7 +149,16 @@ def test_what_cannot_be_kept_is_refused_before_reasoning(thinker: pyggml.LLM, na
 
 @pytest.mark.parametrize(
     "schema",
-    [False, 5, "{", '{"type": "strin"}', {"a": 1j}, {"type": "object", "required": ["a"], "properties": {"a": {"not": {}}}}, "\0", {"$ref": "#/x"}],
+    [
+        False,
+        5,
+        "{",
+        '{"type": "strin"}',
+        {"a": 1j},
+        {"type": "object", "required": ["a"], "properties": {"a": {"not": {}}}},
+        "\0",
+        {"$ref": "#/x"},
+    ],
     ids=repr,
 )
 def test_errors_read_the_same_as_without_a_chat(thinker: pyggml.LLM, schema: Any) -> None:

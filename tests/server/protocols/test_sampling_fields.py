@@ -48,6 +48,7 @@ VALUES: Json = {
     "logit_bias": {5: 1.0},
     "grammar": 'root ::= "a"',
     "json_schema": {"type": "integer"},
+    "json_schema_options": {"any_order": True},
     "choices": ["a", "b"],
     "regex": "[0-9]{3}",
     "logprobs_mode": "processed_logprobs",
