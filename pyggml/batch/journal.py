@@ -15,7 +15,7 @@ import time
 from array import array
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pyggml import InvalidParameterError
 
@@ -52,7 +52,7 @@ class Journal:
         self._offsets = array("q", [-1]) * n_rows
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b")
         try:
-            self._lock()
+            lock(self._file, self.path)
             if restart:  # only now: another process may have been writing
                 self._file.truncate(0)
             self._replay(json.loads(json.dumps(header)), replayed)
@@ -100,16 +100,6 @@ class Journal:
             self.sync()
             if not self.n_done:  # there is nothing to resume, and a corrected job may have the same output
                 self.remove()
-
-    def _lock(self) -> None:
-        if sys.platform == "win32":
-            return  # it has no flock
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidParameterError(f"another process is running this job: it has locked {self.path}") from None
-        except OSError:
-            pass  # a file system without locks
 
     def _replay(self, header: Json, replayed: Callable[[Json], object]) -> None:
         line = self._file.readline()
@@ -161,6 +151,22 @@ class Journal:
             if b"\n" in part:
                 return line.partition(b"\n")[0]
         raise OSError(errno.EIO, "the journal was truncated while the job was running; run it again", str(self.path))
+
+
+def lock(file: IO[bytes], path: Path) -> None:
+    """Lock a job's file until it is closed, where the system has locks.
+
+    Raises:
+        InvalidParameterError: another process has locked it.
+    """
+    if sys.platform == "win32":
+        return  # it has no flock
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InvalidParameterError(f"another process is running this job: it has locked {path}") from None
+    except OSError:
+        pass  # a file system without locks
 
 
 def fsync_directory(path: Path) -> None:

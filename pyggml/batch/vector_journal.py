@@ -7,7 +7,6 @@ after the last whole vector.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import InvalidParameterError
-from pyggml.batch.journal import SYNC_S, fsync_directory
+from pyggml.batch.journal import SYNC_S, fsync_directory, lock
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,7 +47,7 @@ class VectorJournal:
         self._dtype, self._n_columns = np.dtype(dtype), n_columns
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b")
         try:
-            self._lock()
+            lock(self._file, self.path)
             if restart:  # only now: another process may have been writing
                 self._file.truncate(0)
             self._header_bytes = self._read_header({_MARK: 1, **json.loads(json.dumps(job))})
@@ -92,14 +91,6 @@ class VectorJournal:
     @property
     def _row_bytes(self) -> int:
         return self._n_columns * self._dtype.itemsize
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidParameterError(f"another process is running this job: it has locked {self.path}") from None
-        except OSError:
-            pass  # a file system without locks
 
     def _read_header(self, job: dict[str, Any]) -> int:
         """Return the length of the header, after writing it to a new file."""
