@@ -55,7 +55,7 @@ class _SchemaGenerator(GenerateJsonSchema):
         return set_schema(super().frozenset_schema(schema), self._resolved)
 
     def generate_inner(self, schema: Any) -> JsonSchemaValue:
-        """As pydantic's; a text that a function of pydantic checks, and that its schema does not describe, is refused."""
+        """As pydantic's; texts that only a function of pydantic checks are refused."""
         result = super().generate_inner(schema)
         check = _unstated_check(schema)
         is_stated = result.get("format", "path") not in _PATHS  # these do not say whether it exists
