@@ -485,8 +485,8 @@ typedef struct pyg_texts {
     int32_t         n_after;
 } pyg_texts;
 
-// Tokenize texts on as many threads as that is worth. lengths: (n_texts,), the number of tokens of each. *ids: (*n_ids,)
-// int32, the tokens of all texts, *owned*: pyg_string_free.
+// Tokenize texts on as many threads as that is worth. lengths: (n_texts,), the number of tokens of each. *ids:
+// (*n_ids,) int32, the tokens of all texts, *owned*: pyg_string_free.
 pyg_status pyg_vocab_tokenize_batch(pyg_model * model, const pyg_texts * texts, int32_t * lengths, char ** ids,
                                     int64_t * n_ids, pyg_error * err);
 

@@ -6,13 +6,16 @@ Reads the properties from the packages ``regex`` and ``fonttools`` (names of scr
 
 from __future__ import annotations
 
+import importlib
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-import regex
 from fontTools.unicodedata import Scripts
 
 TARGET = pathlib.Path(__file__).parents[1] / "csrc" / "regex" / "syntax" / "unicode_tables.cpp"
+regex: Any = importlib.import_module("regex")  # csrc/regex has the same name for type checkers
+
 N_CODE_POINTS = 0x110000
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+-"
 
@@ -108,12 +111,12 @@ def literal(text: str) -> str:
     return "\n".join(f'     "{text[i : i + 113]}"' for i in range(0, max(len(text), 1), 113))
 
 
-def table(name: str, rows: dict[str, Iterable[tuple[int, int]]]) -> str:
+def table(name: str, rows: Mapping[str, Iterable[tuple[int, int]]]) -> str:
     lines = [f'    {{"{names}",\n{literal(encoded_ranges(ranges))}}},' for names, ranges in rows.items()]
     return f"const UnicodeProperty {name}[] = {{\n" + "\n".join(lines) + "\n    {nullptr, nullptr},\n};\n"
 
 
-def scripts(prefix: str, keep: Callable[[str, list[tuple[int, int]]], bool]) -> dict[str, Iterable[tuple[int, int]]]:
+def scripts(prefix: str, keep: Callable[[str, list[tuple[int, int]]], bool]) -> Mapping[str, Iterable[tuple[int, int]]]:
     rows = {}
     for short, long in Scripts.NAMES.items():
         try:

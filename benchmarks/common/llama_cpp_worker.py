@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 
 from harness import together
-from llama_cpp import Llama  # type: ignore[import-not-found]
+from llama_cpp import Llama
 
 
 def main() -> None:

@@ -32,6 +32,9 @@ class Engine(ABC):
     mask: Words
 
     @abstractmethod
+    def __init__(self, model: pyggml.Model) -> None: ...
+
+    @abstractmethod
     def compile(self, schema: Any) -> None:
         """Compile a schema, and go to the start of a text. Any exception means that it is refused."""
 

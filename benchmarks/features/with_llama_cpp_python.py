@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from llama_cpp import Llama, StoppingCriteriaList  # type: ignore[import-not-found]
+from llama_cpp import Llama, StoppingCriteriaList
 from side import Answer
 
 

@@ -74,10 +74,9 @@ class Texts {
 
   private:
     void tokenize(int32_t i) {
-        const int64_t start = i ? given_.ends[i - 1] : 0;
-        const auto    size  = static_cast<size_t>(given_.ends[i] - start);
-        ids_[static_cast<size_t>(i)] =
-            around_(pyg::tokenize(model_, given_.bytes + start, size, given_.parse_special));
+        const int64_t start          = i ? given_.ends[i - 1] : 0;
+        const auto    size           = static_cast<size_t>(given_.ends[i] - start);
+        ids_[static_cast<size_t>(i)] = around_(pyg::tokenize(model_, given_.bytes + start, size, given_.parse_special));
     }
 
     const Model &        model_;

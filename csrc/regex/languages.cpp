@@ -111,9 +111,9 @@ bool Languages::meets(Language language, uint32_t low, uint32_t high) {
 Language Languages::within(Language language, uint32_t n) { return impl_->store.within(language, n); }
 
 bool Languages::is_any_text(Language language, uint32_t & least, uint32_t & most) const {
-    const LanguageStore &       store   = impl_->store;
-    const LanguageStore::Term & term    = store.term(language);
-    const auto                  is_any  = [&](const LanguageStore::Term & one) {
+    const LanguageStore &       store  = impl_->store;
+    const LanguageStore::Term & term   = store.term(language);
+    const auto                  is_any = [&](const LanguageStore::Term & one) {
         return one.kind == LanguageStore::Kind::CHARS && store.set_of(one) == CharSet::all();
     };
     const bool is_repeated = term.kind == LanguageStore::Kind::REPEAT && is_any(store.term(term.a));

@@ -17,8 +17,8 @@ ArrayCase with_item(size_t position, Goal goal) {
 
 }  // namespace
 
-// Bring a case into its normal form. False if no array can match; `joined_with`: what it was joined with, to look only at
-// goals that changed.
+// Bring a case into its normal form. False if no array can match; `joined_with`: what it was joined with, to look only
+// at goals that changed.
 bool ArrayCases::settle(ArrayCase & value, const ArrayCase * joined_with) {
     for (size_t i = 0; i < value.first.size(); i++) {
         if (value.first[i] == NO_VALUE) {
@@ -76,8 +76,8 @@ std::optional<ArrayCase> ArrayCases::both(const ArrayCase & a, const ArrayCase &
     result.n_evaluated   = std::max(a.n_evaluated, b.n_evaluated);
     result.evaluates_all = a.evaluates_all || b.evaluates_all;
     std::vector<Literal> values;
-    std::set_union(a.evaluated_values.begin(), a.evaluated_values.end(), b.evaluated_values.begin(), b.evaluated_values.end(),
-                   std::back_inserter(values));
+    std::set_union(a.evaluated_values.begin(), a.evaluated_values.end(), b.evaluated_values.begin(),
+                   b.evaluated_values.end(), std::back_inserter(values));
     result.evaluated_values = std::move(values);
     if (!settle(result, &a)) {
         return std::nullopt;
@@ -94,7 +94,7 @@ void ArrayCases::add_count(ArrayCase & value, const ItemCount & count) {
         }
         value.rest = terms_.both(value.rest, others);
         if (count.least > 0) {
-            value.most = 0;
+            value.most  = 0;
             value.least = 1;
         }
         return;
@@ -187,7 +187,7 @@ Literal ArrayCases::unevaluated_or(const Term & term, const std::vector<Literal>
     if (found != alternatives_.end()) {
         return found->second;
     }
-    Schema & either    = terms_.schemas().synthetic(*term.schema->json);
+    Schema & either   = terms_.schemas().synthetic(*term.schema->json);
     either.has_any_of = true;
     for (const Literal each : all) {
         if (is_negated(each) && each != NEVER) {
@@ -250,7 +250,8 @@ void ArrayCases::add_violations(const Term & term, Cases & cases) {
         add(std::move(value));
     };
     if (schema.items != nullptr) {
-        add_count_of({opposite(terms_.below(term, *schema.items)), static_cast<uint32_t>(schema.prefix.size()), 1, UNBOUNDED});
+        add_count_of(
+            {opposite(terms_.below(term, *schema.items)), static_cast<uint32_t>(schema.prefix.size()), 1, UNBOUNDED});
     }
     if (schema.contains != nullptr) {
         const Literal value = terms_.below(term, *schema.contains);

@@ -32,8 +32,8 @@ struct ArrayCase {
 
     bool operator==(const ArrayCase & o) const {
         return least == o.least && most == o.most && rest == o.rest && unique == o.unique && repeats == o.repeats &&
-               n_evaluated == o.n_evaluated && evaluates_all == o.evaluates_all && first == o.first && counts == o.counts &&
-               evaluated_values == o.evaluated_values;
+               n_evaluated == o.n_evaluated && evaluates_all == o.evaluates_all && first == o.first &&
+               counts == o.counts && evaluated_values == o.evaluated_values;
     }
 
     Goal at(size_t position) const { return position < first.size() ? first[position] : rest; }

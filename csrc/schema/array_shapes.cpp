@@ -40,11 +40,13 @@ class ArrayShaper {
     // --- items that differ ------------------------------------------------------------------------------------------
 
     bool may_be_structured(Goal goal) {
-        return goal != NO_VALUE && (!normalizer_.objects.of_goal(goal).empty() || !normalizer_.arrays.of_goal(goal).empty());
+        return goal != NO_VALUE &&
+               (!normalizer_.objects.of_goal(goal).empty() || !normalizer_.arrays.of_goal(goal).empty());
     }
 
     bool has_structured_items(const ArrayCase & value) {
-        return std::any_of(value.first.begin(), value.first.end(), [&](Goal goal) { return may_be_structured(goal); }) ||
+        return std::any_of(value.first.begin(), value.first.end(),
+                           [&](Goal goal) { return may_be_structured(goal); }) ||
                may_be_structured(value.rest);
     }
 
@@ -71,7 +73,8 @@ class ArrayShaper {
                 continue;
             }
             if (value.least > 1) {
-                throw refused(value, "uniqueItems", "a grammar cannot express this for items that are objects or arrays");
+                throw refused(value, "uniqueItems",
+                              "a grammar cannot express this for items that are objects or arrays");
             }
             return false;  // arrays without items are among those with at most one
         }
@@ -113,8 +116,8 @@ class ArrayShaper {
         normalizer_.out.arrays.push_back(std::move(shape));
     }
 
-    // Add what an item may be: from counter `next` on, it adds to it or not. An item that could add to a counter without a
-    // maximum need not.
+    // Add what an item may be: from counter `next` on, it adds to it or not. An item that could add to a counter
+    // without a maximum need not.
     void add_alternatives(Goal goal, const std::vector<ItemCount> & counts, size_t position, size_t next, uint32_t bits,
                           std::vector<ItemAlternative> & all) {
         Terms & terms = normalizer_.terms;

@@ -9,8 +9,8 @@
 namespace pyg {
 
 struct SchemaOptions {
-    // False: members that the schema does not name are allowed where it does not forbid them, as JSON Schema says. True:
-    // an object with `properties` has no others unless `additionalProperties` (or patternProperties,
+    // False: members that the schema does not name are allowed where it does not forbid them, as JSON Schema says.
+    // True: an object with `properties` has no others unless `additionalProperties` (or patternProperties,
     // unevaluatedProperties) mentions them.
     bool known_members_only = false;
 
@@ -18,8 +18,8 @@ struct SchemaOptions {
     // allows values of other types, too.
     bool keywords_imply_types = false;
 
-    // Refuse a misspelled keyword ("minimun"), and a schema of nothing but unknown keywords; else they are ignored, as the
-    // specification says.
+    // Refuse a misspelled keyword ("minimun"), and a schema of nothing but unknown keywords; else they are ignored, as
+    // the specification says.
     bool refuse_misspelled = true;
 
     // Texts have the formats that regex/formats.hpp knows; else `format` is an annotation.

@@ -33,7 +33,8 @@ Draft draft_named(const JsonValue & schema, Draft otherwise) {
             return draft;
         }
     }
-    throw fail(PYG_ERR_GRAMMAR, "%s/$schema: unknown dialect \"%.100s\"; known are the drafts 4, 6, 7, 2019-09 and 2020-12",
+    throw fail(PYG_ERR_GRAMMAR,
+               "%s/$schema: unknown dialect \"%.100s\"; known are the drafts 4, 6, 7, 2019-09 and 2020-12",
                schema.pointer().c_str(), uri->c_str());
 }
 
@@ -48,16 +49,16 @@ const JsonValue * at_pointer(const JsonValue & from, const std::string & pointer
         const size_t end = std::min(pointer.find('/', begin), pointer.size());
         std::string  token;
         for (size_t i = begin; i < end; i++) {
-            const bool is_escaped = pointer[i] == '~' && i + 1 < end && (pointer[i + 1] == '0' || pointer[i + 1] == '1');
+            const bool is_escaped =
+                pointer[i] == '~' && i + 1 < end && (pointer[i + 1] == '0' || pointer[i + 1] == '1');
             token += is_escaped ? (pointer[i + 1] == '0' ? '~' : '/') : pointer[i];
             i += is_escaped;
         }
         if (value->is_array()) {
-            const bool is_index = !token.empty() && token.size() < 9 && std::all_of(token.begin(), token.end(), [](char c) {
-                return c >= '0' && c <= '9';
-            });
-            const size_t i = is_index ? std::stoul(token) : value->items.size();
-            value          = i < value->items.size() ? &value->items[i] : nullptr;
+            const bool is_index = !token.empty() && token.size() < 9 &&
+                                  std::all_of(token.begin(), token.end(), [](char c) { return c >= '0' && c <= '9'; });
+            const size_t i      = is_index ? std::stoul(token) : value->items.size();
+            value               = i < value->items.size() ? &value->items[i] : nullptr;
         } else {
             value = value->find(token);
         }
@@ -109,7 +110,7 @@ void Document::visit(const JsonValue & schema, uint32_t resource) {
     if (!schema.is_object()) {
         return;
     }
-    resource = enter(schema, resource);
+    resource                = enter(schema, resource);
     SchemaResource & inside = resources_[resource];
     if (inside.draft >= Draft::DRAFT_2019_09) {
         if (const std::string * anchor = text_of(schema, "$anchor")) {
@@ -208,7 +209,8 @@ uint32_t Document::resource_of(const JsonValue & value) const {
     return 0;
 }
 
-const JsonValue & Document::resolve(const JsonValue & schema, const char * keyword, const std::string & reference) const {
+const JsonValue & Document::resolve(const JsonValue & schema, const char * keyword,
+                                    const std::string & reference) const {
     const std::string uri   = resolve_uri(resources_[resource_of(schema)].uri, reference);
     const auto        found = resource_named_.find(without_fragment(uri));
     if (found == resource_named_.end()) {

@@ -35,8 +35,8 @@ class Document {
     uint32_t                            resource_of(const JsonValue & value) const;  // index: the innermost one
     Draft draft_of(const JsonValue & value) const { return resources_[resource_of(value)].draft; }
 
-    // The value that a reference points to, from `keyword` of `schema`. PYG_ERR_GRAMMAR if it is in another document, or
-    // there is nothing.
+    // The value that a reference points to, from `keyword` of `schema`. PYG_ERR_GRAMMAR if it is in another document,
+    // or there is nothing.
     const JsonValue & resolve(const JsonValue & schema, const char * keyword, const std::string & reference) const;
 
     bool has_dynamic_anchors() const { return has_dynamic_anchors_; }
@@ -44,7 +44,7 @@ class Document {
   private:
     JsonValue                                       root_;
     std::vector<SchemaResource>                     resources_;
-    std::unordered_map<const JsonValue *, uint32_t> resource_at_;   // of roots of resources
+    std::unordered_map<const JsonValue *, uint32_t> resource_at_;     // of roots of resources
     std::unordered_map<std::string, uint32_t>       resource_named_;  // URI -> index
     bool                                            has_dynamic_anchors_ = false;
 

@@ -1,7 +1,7 @@
 // Disjunctive normal form of what a schema says about one structural type, objects or arrays.
 //
-// A literal is expanded to cases: a value of the type matches the literal if and only if it matches one of them. Each case
-// is a conjunction. Schemas of the members and items stay goals, which become nodes of their own.
+// A literal is expanded to cases: a value of the type matches the literal if and only if it matches one of them. Each
+// case is a conjunction. Schemas of the members and items stay goals, which become nodes of their own.
 #pragma once
 
 #include "schema/scalars.hpp"
@@ -25,8 +25,8 @@ class Emptiness {
 
 constexpr size_t MAX_CASES = 4000;
 
-// `tracked`: cases say which members or items the schema evaluates, for an `unevaluatedProperties` or `unevaluatedItems`
-// around it. Then each set of alternatives of an anyOf that may match together is a case of its own.
+// `tracked`: cases say which members or items the schema evaluates, for an `unevaluatedProperties` or
+// `unevaluatedItems` around it. Then each set of alternatives of an anyOf that may match together is a case of its own.
 template <class Case>
 class Expansion {
   public:
@@ -61,15 +61,15 @@ class Expansion {
     Terms &       terms_;
     const uint8_t type_;
 
-    virtual Cases own(const Term & term, bool tracked)                   = 0;  // of the type's own keywords
-    virtual void  add_violations(const Term & term, Cases & cases)       = 0;  // of one of them
-    virtual bool  is_value(const JsonValue & value) const                = 0;  // of the type
-    virtual Case  of_value(const JsonValue & value)                      = 0;
-    virtual void  add_other_values(const JsonValue & value, Cases & all) = 0;
-    virtual void  apply_unevaluated(const Term & term, Cases & cases)    = 0;
-    virtual void  forget_evaluated(Case & value)                         = 0;
-    virtual size_t size(const Case & value) const                        = 0;
-    virtual bool   has_unevaluated(const Schema & schema) const          = 0;
+    virtual Cases  own(const Term & term, bool tracked)                   = 0;  // of the type's own keywords
+    virtual void   add_violations(const Term & term, Cases & cases)       = 0;  // of one of them
+    virtual bool   is_value(const JsonValue & value) const                = 0;  // of the type
+    virtual Case   of_value(const JsonValue & value)                      = 0;
+    virtual void   add_other_values(const JsonValue & value, Cases & all) = 0;
+    virtual void   apply_unevaluated(const Term & term, Cases & cases)    = 0;
+    virtual void   forget_evaluated(Case & value)                         = 0;
+    virtual size_t size(const Case & value) const                         = 0;
+    virtual bool   has_unevaluated(const Schema & schema) const           = 0;
 
     // All pairs. A case that implies one of `others` stays as it is.
     Cases product(const Cases & some, const Cases & others, const Schema & schema, const char * keyword, bool tracked) {
@@ -168,7 +168,8 @@ class Expansion {
         if (literal == ALWAYS) {
             return;
         }
-        std::vector<Literal> & list = is_negated(literal) || has_unevaluated(*terms_.term(literal).schema) ? others : plain;
+        std::vector<Literal> & list =
+            is_negated(literal) || has_unevaluated(*terms_.term(literal).schema) ? others : plain;
         if (std::find(list.begin(), list.end(), literal) != list.end()) {
             return;
         }
@@ -232,7 +233,8 @@ class Expansion {
 
     Cases certain(const Term & term, bool tracked, const Cases & base) {
         Cases result = product(base, own(term, tracked), *term.schema, "properties", tracked);
-        return term.schema->has_values ? product(result, of_values(*term.schema), *term.schema, "enum", tracked) : result;
+        return term.schema->has_values ? product(result, of_values(*term.schema), *term.schema, "enum", tracked)
+                                       : result;
     }
 
     // The alternatives that keywords add to `base`.
@@ -264,7 +266,8 @@ class Expansion {
         constexpr size_t MOST_PASSED = 4;
         Cases            passed      = negation_is_plain(schema) ? Cases(1) : certain(term, false, Cases(1));
         const auto       add         = [&](const Cases & violating, const char * keyword) {
-            append(result, product(passed.size() <= MOST_PASSED ? passed : Cases(1), violating, schema, keyword, false));
+            append(result,
+                   product(passed.size() <= MOST_PASSED ? passed : Cases(1), violating, schema, keyword, false));
         };
         const auto add_each = [&](const Schema & each, const char * keyword) {
             add(not_sub(term, each), keyword);
@@ -292,10 +295,12 @@ class Expansion {
             add(sub(term, *schema.negated, false), "not");
         }
         if (schema.condition != nullptr && schema.then != nullptr) {
-            add(product(sub(term, *schema.condition, false), not_sub(term, *schema.then), schema, "then", false), "then");
+            add(product(sub(term, *schema.condition, false), not_sub(term, *schema.then), schema, "then", false),
+                "then");
         }
         if (schema.condition != nullptr && schema.otherwise != nullptr) {
-            add(product(not_sub(term, *schema.condition), not_sub(term, *schema.otherwise), schema, "else", false), "else");
+            add(product(not_sub(term, *schema.condition), not_sub(term, *schema.otherwise), schema, "else", false),
+                "else");
         }
         simplify(result, false);
         return result;
@@ -341,7 +346,7 @@ class Expansion {
     Cases any_subset(const Term & term) {
         Cases result;
         for (const Schema * each : term.schema->any_of) {
-            const Cases & one = sub(term, *each, true);
+            const Cases & one  = sub(term, *each, true);
             Cases         more = result.empty() ? Cases() : product(result, one, *term.schema, "anyOf", true);
             append(result, one);
             append(result, more);
@@ -395,7 +400,8 @@ class Expansion {
         Cases                               result;
         for (size_t i = 0; i < all.size(); i++) {
             for (size_t j = i + 1; j < all.size(); j++) {
-                append(result, product(sub(term, *all[i], false), sub(term, *all[j], false), *term.schema, "oneOf", false));
+                append(result,
+                       product(sub(term, *all[i], false), sub(term, *all[j], false), *term.schema, "oneOf", false));
             }
         }
         return result;

@@ -70,7 +70,8 @@ class Explanation {
         return UINT32_MAX;
     }
 
-    static std::string limits(const std::string & place, const char * low, uint32_t least, const char * high, uint32_t most) {
+    static std::string limits(const std::string & place, const char * low, uint32_t least, const char * high,
+                              uint32_t most) {
         return least <= most ? ""
                              : place + ": " + low + " is " + std::to_string(least) + " and " + high + " is " +
                                    std::to_string(most) + ", so no value can match";
@@ -79,9 +80,15 @@ class Explanation {
     std::string of_schema(const Schema & schema) {
         const std::string place = schema.json->pointer();
         for (const std::string & each :
-             {(schema.types & TYPE_ARRAY) == 0 ? "" : limits(place, "minItems", schema.min_items, "maxItems", schema.max_items),
-              (schema.types & TYPE_STRING) == 0 ? "" : limits(place, "minLength", schema.min_length, "maxLength", schema.max_length),
-              (schema.types & TYPE_OBJECT) == 0 ? "" : limits(place, "minProperties", schema.min_members, "maxProperties", schema.max_members),
+             {(schema.types & TYPE_ARRAY) == 0
+                  ? ""
+                  : limits(place, "minItems", schema.min_items, "maxItems", schema.max_items),
+              (schema.types & TYPE_STRING) == 0
+                  ? ""
+                  : limits(place, "minLength", schema.min_length, "maxLength", schema.max_length),
+              (schema.types & TYPE_OBJECT) == 0
+                  ? ""
+                  : limits(place, "minProperties", schema.min_members, "maxProperties", schema.max_members),
               of_items(schema, place), of_required(schema, place), of_bounds(schema, place)}) {
             if (!each.empty()) {
                 return each;
@@ -105,7 +112,8 @@ class Explanation {
             return "";
         }
         for (const NameId name : schema.required) {
-            const auto found = std::find_if(schema.properties.begin(), schema.properties.end(), [&](const auto & each) { return each.first == name; });
+            const auto found = std::find_if(schema.properties.begin(), schema.properties.end(),
+                                            [&](const auto & each) { return each.first == name; });
             if (found != schema.properties.end() && is_never(found->second)) {
                 return found->second->json->pointer() + ": no value can match, and the member is required";
             }
@@ -128,14 +136,13 @@ class Explanation {
             const std::string kind = (schema.types & TYPE_NUMBER) == 0 ? "integer" : "number";
             return place + ": no " + kind + " is between " + *low + " and " + *high;
         }
-        return order == 0 && (schema.above != nullptr || schema.below != nullptr) ? place + ": no number can match" : "";
+        return order == 0 && (schema.above != nullptr || schema.below != nullptr) ? place + ": no number can match"
+                                                                                  : "";
     }
 };
 
 }  // namespace
 
-Failure explain_empty(Normalizer & normalizer) {
-    return Explanation(normalizer).of_node(normalizer.out.root);
-}
+Failure explain_empty(Normalizer & normalizer) { return Explanation(normalizer).of_node(normalizer.out.root); }
 
 }  // namespace pyg

@@ -16,15 +16,16 @@ constexpr size_t MOST_DISTINCT       = 1000;  // values that are counted, of ite
 class Pruner {
   public:
     explicit Pruner(SchemaShapes & shapes)
-        : shapes_(shapes), lives_(shapes.nodes.size()), object_lives_(shapes.objects.size()), array_lives_(shapes.arrays.size()) {}
+        : shapes_(shapes), lives_(shapes.nodes.size()), object_lives_(shapes.objects.size()),
+          array_lives_(shapes.arrays.size()) {}
 
     bool run() {
         for (NodeId id = 0; id < lives_.size(); id++) {
             const Node & node = shapes_.nodes[id];
-            lives_[id] = node.null || node.yes || node.no || !shapes_.languages.is_empty(node.string) || !shapes_.languages.is_empty(node.number);
+            lives_[id]        = node.null || node.yes || node.no || !shapes_.languages.is_empty(node.string) ||
+                                !shapes_.languages.is_empty(node.number);
         }
-        while (grow()) {
-        }
+        while (grow()) {}
         if (!lives_[shapes_.root]) {
             return false;
         }
@@ -84,7 +85,8 @@ class Pruner {
             }
             n_required += each.required;
         }
-        const bool has_free = std::any_of(shape.free.begin(), shape.free.end(), [&](const FreeMembers & each) { return lives_[each.value]; });
+        const bool has_free = std::any_of(shape.free.begin(), shape.free.end(),
+                                          [&](const FreeMembers & each) { return lives_[each.value]; });
         return n_required <= shape.most && shape.least <= shape.most && (has_free || n_possible >= shape.least);
     }
 
@@ -92,14 +94,18 @@ class Pruner {
         const auto is_dead = [&](const auto & each) { return !lives_[each.value]; };
         shape.members.erase(std::remove_if(shape.members.begin(), shape.members.end(), is_dead), shape.members.end());
         shape.free.erase(std::remove_if(shape.free.begin(), shape.free.end(), is_dead), shape.free.end());
-        const auto n_members  = static_cast<uint32_t>(shape.members.size());
-        const auto n_required = static_cast<uint32_t>(
-            std::count_if(shape.members.begin(), shape.members.end(), [](const Member & each) { return each.required; }) +
-            std::count_if(shape.free.begin(), shape.free.end(), [](const FreeMembers & each) { return each.required; }));
+        const auto n_members = static_cast<uint32_t>(shape.members.size());
+        const auto n_required =
+            static_cast<uint32_t>(std::count_if(shape.members.begin(), shape.members.end(),
+                                                [](const Member & each) { return each.required; }) +
+                                  std::count_if(shape.free.begin(), shape.free.end(),
+                                                [](const FreeMembers & each) { return each.required; }));
         if (n_required == shape.most) {
-            shape.free.erase(std::remove_if(shape.free.begin(), shape.free.end(), [](const FreeMembers & each) { return !each.required; }),
+            shape.free.erase(std::remove_if(shape.free.begin(), shape.free.end(),
+                                            [](const FreeMembers & each) { return !each.required; }),
                              shape.free.end());
-            shape.members.erase(std::remove_if(shape.members.begin(), shape.members.end(), [](const Member & each) { return !each.required; }),
+            shape.members.erase(std::remove_if(shape.members.begin(), shape.members.end(),
+                                               [](const Member & each) { return !each.required; }),
                                 shape.members.end());
         }
         if (shape.free.empty() && shape.most >= n_members) {
@@ -111,7 +117,8 @@ class Pruner {
     // --- arrays -----------------------------------------------------------------------------------------------------
 
     bool has_living(const std::vector<ItemAlternative> & alternatives) const {
-        return std::any_of(alternatives.begin(), alternatives.end(), [&](const ItemAlternative & each) { return lives_[each.value]; });
+        return std::any_of(alternatives.begin(), alternatives.end(),
+                           [&](const ItemAlternative & each) { return lives_[each.value]; });
     }
 
     // Number of items that there can be.
@@ -121,7 +128,8 @@ class Pruner {
                 return std::min(i, shape.most);
             }
         }
-        const uint32_t most = has_living(shape.rest) ? shape.most : std::min(shape.most, static_cast<uint32_t>(shape.first.size()));
+        const uint32_t most =
+            has_living(shape.rest) ? shape.most : std::min(shape.most, static_cast<uint32_t>(shape.first.size()));
         return shape.unique ? std::min(most, n_distinct(shape)) : most;
     }
 
@@ -130,13 +138,14 @@ class Pruner {
         return shape.least <= most && (shape.counters.empty() || can_count(shape, most));
     }
 
-    // Search for a number of items that satisfies all counters. Values beyond a counter's minimum only matter for maxima.
+    // Search for a number of items that satisfies all counters. Values beyond a counter's minimum only matter for
+    // maxima.
     bool can_count(const ArrayShape & shape, uint32_t most) const {
-        using State = std::pair<uint32_t, std::vector<uint32_t>>;  // number of items, counters
-        const auto            n_first = static_cast<uint32_t>(shape.first.size());
-        const uint32_t        enough  = std::max(n_first, shape.least);
-        std::set<State>       seen;
-        std::vector<State>    pending(1, {0, std::vector<uint32_t>(shape.counters.size())});
+        using State                = std::pair<uint32_t, std::vector<uint32_t>>;  // number of items, counters
+        const auto         n_first = static_cast<uint32_t>(shape.first.size());
+        const uint32_t     enough  = std::max(n_first, shape.least);
+        std::set<State>    seen;
+        std::vector<State> pending(1, {0, std::vector<uint32_t>(shape.counters.size())});
         while (!pending.empty()) {
             const State state = pending.back();
             pending.pop_back();
@@ -189,7 +198,7 @@ class Pruner {
     uint32_t n_distinct(const ArrayShape & shape) const {
         std::vector<Language> strings, numbers;
         bool                  null = false, yes = false, no = false;
-        const auto            add  = [&](const std::vector<ItemAlternative> & alternatives) {
+        const auto            add = [&](const std::vector<ItemAlternative> & alternatives) {
             for (const ItemAlternative & each : alternatives) {
                 const Node & node = shapes_.nodes[each.value];
                 null              = null || node.null;
@@ -202,7 +211,10 @@ class Pruner {
         std::for_each(shape.first.begin(), shape.first.end(), add);
         add(shape.rest);
         const uint32_t n = n_texts(shapes_.languages.any_of(strings));
-        const uint32_t m = n == UNBOUNDED ? n : n_texts(shapes_.languages.all_of({shapes_.languages.any_of(numbers), shortest_spellings()}));
+        const uint32_t m =
+            n == UNBOUNDED
+                ? n
+                : n_texts(shapes_.languages.all_of({shapes_.languages.any_of(numbers), shortest_spellings()}));
         return m == UNBOUNDED ? m : n + m + null + yes + no;
     }
 
@@ -227,7 +239,9 @@ class Pruner {
     void prune(ArrayShape & shape) {
         shape.most         = reach(shape);
         const auto is_dead = [&](const ItemAlternative & each) { return !lives_[each.value]; };
-        const auto clean   = [&](std::vector<ItemAlternative> & all) { all.erase(std::remove_if(all.begin(), all.end(), is_dead), all.end()); };
+        const auto clean   = [&](std::vector<ItemAlternative> & all) {
+            all.erase(std::remove_if(all.begin(), all.end(), is_dead), all.end());
+        };
         std::for_each(shape.first.begin(), shape.first.end(), clean);
         clean(shape.rest);
         if (shape.most <= shape.first.size()) {
@@ -256,7 +270,7 @@ class Pruner {
             id = number[id];
         };
         for (size_t i = 0; i < order.size(); i++) {
-            Node node = std::move(shapes_.nodes[order[i]]);
+            Node node   = std::move(shapes_.nodes[order[i]]);
             node.string = shapes_.languages.is_empty(node.string) ? Languages::NOTHING : node.string;
             node.number = shapes_.languages.is_empty(node.number) ? Languages::NOTHING : node.number;
             std::vector<uint32_t> living;
@@ -305,8 +319,6 @@ class Pruner {
 
 }  // namespace
 
-bool remove_uninhabited(SchemaShapes & shapes) {
-    return Pruner(shapes).run();
-}
+bool remove_uninhabited(SchemaShapes & shapes) { return Pruner(shapes).run(); }
 
 }  // namespace pyg

@@ -10,7 +10,7 @@ namespace pyg {
 
 namespace {
 
-constexpr size_t MAX_NESTING      = 400;  // arrays and objects inside each other
+constexpr size_t MAX_NESTING         = 400;  // arrays and objects inside each other
 constexpr size_t SEARCHED_ONE_BY_ONE = 12;   // members
 constexpr size_t EXCERPT             = 40;
 constexpr size_t LONGEST_NAME        = 200;  // of a member, in messages
@@ -33,9 +33,7 @@ void append_utf8(std::string & text, uint32_t code_point) {
     }
 }
 
-bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Cut between characters, not inside of one.
 std::string cut(const std::string & text, size_t most) {
@@ -49,9 +47,9 @@ std::string cut(const std::string & text, size_t most) {
 }
 
 std::string pointer_token(const std::string & name) {
-    std::string token;
-    const bool  is_long = name.size() > LONGEST_NAME;
-    const std::string tail = is_long ? name.substr(name.size() - 20) : "";
+    std::string       token;
+    const bool        is_long = name.size() > LONGEST_NAME;
+    const std::string tail    = is_long ? name.substr(name.size() - 20) : "";
     for (char c : is_long ? cut(name, LONGEST_NAME / 2) + " ... " : name) {
         token += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
     }
@@ -340,9 +338,7 @@ class JsonParser {
     }
 };
 
-void parse_json(const std::string & text, JsonValue & root) {
-    JsonParser(text).parse(root);
-}
+void parse_json(const std::string & text, JsonValue & root) { JsonParser(text).parse(root); }
 
 const JsonValue * JsonValue::find(const std::string & name) const {
     if (sorted_.empty()) {

@@ -35,8 +35,8 @@ struct JsonValue {
     std::vector<uint32_t> sorted_;  // indices of names in their order, of large objects
 };
 
-// Parse a text into `root`. Of several members with one name, the last one counts. PYG_ERR_GRAMMAR, with line and column:
-// the text is not JSON, not UTF-8, nested too deeply, or has an unpaired surrogate.
+// Parse a text into `root`. Of several members with one name, the last one counts. PYG_ERR_GRAMMAR, with line and
+// column: the text is not JSON, not UTF-8, nested too deeply, or has an unpaired surrogate.
 void parse_json(const std::string & text, JsonValue & root);
 
 }  // namespace pyg

@@ -23,7 +23,7 @@ class KeywordReader {
     void read() {
         schema_.draft = schemas_.document_.draft_of(json_);
         if (json_.is_boolean()) {
-            schema_.is_never = json_.kind == JsonKind::NO;
+            schema_.is_never   = json_.kind == JsonKind::NO;
             schema_.constrains = schema_.is_never;
             return;
         }
@@ -138,9 +138,8 @@ class KeywordReader {
 
     std::vector<NameId> names_in(const JsonValue & value, const char * keyword) {
         std::vector<NameId> result;
-        const bool are_names = value.is_array() && std::all_of(value.items.begin(), value.items.end(), [](const JsonValue & each) {
-                                   return each.is_string();
-                               });
+        const bool are_names = value.is_array() && std::all_of(value.items.begin(), value.items.end(),
+                                                               [](const JsonValue & each) { return each.is_string(); });
         if (!are_names) {
             throw wrong_without_value(keyword, "must be a list of names");
         }
@@ -177,7 +176,7 @@ class KeywordReader {
     void read_general() {
         read_types();
         read_values();
-        const auto all_of  = schemas_at("allOf");
+        const auto all_of = schemas_at("allOf");
         schema_.all_of.insert(schema_.all_of.begin(), all_of.begin(), all_of.end());
         schema_.any_of     = schemas_at("anyOf");
         schema_.one_of     = schemas_at("oneOf");
@@ -213,8 +212,9 @@ class KeywordReader {
 
     uint8_t type_named(const JsonValue & value) const {
         static const std::pair<const char *, uint8_t> types[] = {
-            {"object", TYPE_OBJECT},           {"array", TYPE_ARRAY},     {"string", TYPE_STRING},
-            {"number", TYPE_NUMBER | TYPE_INTEGER}, {"integer", TYPE_INTEGER}, {"boolean", TYPE_BOOLEAN},
+            {"object", TYPE_OBJECT},   {"array", TYPE_ARRAY},
+            {"string", TYPE_STRING},   {"number", TYPE_NUMBER | TYPE_INTEGER},
+            {"integer", TYPE_INTEGER}, {"boolean", TYPE_BOOLEAN},
             {"null", TYPE_NULL},
         };
         for (const auto & [name, type] : types) {
@@ -222,7 +222,8 @@ class KeywordReader {
                 return type;
             }
         }
-        const bool is_response_format = value.is_string() && (value.text == "json_object" || value.text == "json_schema");
+        const bool is_response_format =
+            value.is_string() && (value.text == "json_object" || value.text == "json_schema");
         throw fail(PYG_ERR_GRAMMAR, "%s/type: unknown type %s%s", json_.pointer().c_str(), value.excerpt().c_str(),
                    is_response_format ? ": pass a response format as response_format"
                                       : "; known are object, array, string, number, integer, boolean, null");

@@ -47,9 +47,9 @@ struct Schema {
     bool              is_read = false;
     Draft             draft   = Draft::DRAFT_2020_12;
 
-    bool is_never    = false;  // `false`
-    bool constrains  = false;  // false: every value matches
-    uint8_t types = TYPE_ANY;
+    bool    is_never   = false;  // `false`
+    bool    constrains = false;  // false: every value matches
+    uint8_t types      = TYPE_ANY;
 
     bool                           has_values = false;  // enum and const: one of `values`
     std::vector<const JsonValue *> values;
@@ -58,22 +58,22 @@ struct Schema {
     const std::string * format     = nullptr;
     uint32_t            min_length = 0, max_length = UNBOUNDED;
 
-    const std::string * minimum = nullptr, * above = nullptr, * maximum = nullptr, * below = nullptr;
+    const std::string * minimum = nullptr, *above = nullptr, *maximum = nullptr, *below = nullptr;
     const std::string * multiple_of    = nullptr;
     uint32_t            decimal_places = UNBOUNDED;
 
-    bool                                                   has_properties = false;
-    Named                                                  properties;
+    bool                                                        has_properties = false;
+    Named                                                       properties;
     std::vector<std::pair<const std::string *, const Schema *>> patterns;  // patternProperties
-    const Schema *                                         additional = nullptr, * property_names = nullptr;
-    const Schema *                                         unevaluated_properties = nullptr;
-    std::vector<NameId>                                    required;
-    std::vector<std::pair<NameId, std::vector<NameId>>>    dependent_required;
-    Named                                                  dependent_schemas;
-    uint32_t                                               min_members = 0, max_members = UNBOUNDED;
+    const Schema *                                              additional = nullptr, *property_names = nullptr;
+    const Schema *                                              unevaluated_properties = nullptr;
+    std::vector<NameId>                                         required;
+    std::vector<std::pair<NameId, std::vector<NameId>>>         dependent_required;
+    Named                                                       dependent_schemas;
+    uint32_t                                                    min_members = 0, max_members = UNBOUNDED;
 
     std::vector<const Schema *> prefix;  // of the first items
-    const Schema *              items = nullptr, * unevaluated_items = nullptr;
+    const Schema *              items = nullptr, *unevaluated_items = nullptr;
     const Schema *              contains     = nullptr;
     uint32_t                    min_contains = 1, max_contains = UNBOUNDED;
     uint32_t                    min_items = 0, max_items = UNBOUNDED;
@@ -81,14 +81,14 @@ struct Schema {
 
     std::vector<const Schema *> all_of, any_of, one_of;
     bool                        has_any_of = false, has_one_of = false;  // also if empty: nothing matches
-    const Schema *              negated = nullptr, * condition = nullptr, * then = nullptr, * otherwise = nullptr;
-    const Schema *              ref         = nullptr;
-    const Schema *              dynamic_ref = nullptr;  // where it leads without a dynamic scope
-    const std::string *         dynamic_anchor = nullptr;  // that it looks up in the dynamic scope; nullptr: none
+    const Schema *              negated = nullptr, *condition = nullptr, *then = nullptr, *otherwise = nullptr;
+    const Schema *              ref              = nullptr;
+    const Schema *              dynamic_ref      = nullptr;  // where it leads without a dynamic scope
+    const std::string *         dynamic_anchor   = nullptr;  // that it looks up in the dynamic scope; nullptr: none
     bool                        is_recursive_ref = false;
 
     // A reference without anything beside it.
-    bool is_only_ref() const { return ref != nullptr && n_keywords == 1; }
+    bool     is_only_ref() const { return ref != nullptr && n_keywords == 1; }
     uint32_t n_keywords = 0;  // that constrain values
 };
 

@@ -24,8 +24,8 @@ const NameSet & NameSets::pattern(const Schema & schema, const std::string & pat
         try {
             set = &of({}, {languages_.regex(pattern, RegexSyntax::ECMASCRIPT, false)});
         } catch (const Failure & failure) {
-            throw fail(failure.code, "%s/patternProperties: %.200s: %s", schema.json->pointer().c_str(), pattern.c_str(),
-                       failure.message.c_str());
+            throw fail(failure.code, "%s/patternProperties: %.200s: %s", schema.json->pointer().c_str(),
+                       pattern.c_str(), failure.message.c_str());
         }
     }
     return *set;
@@ -50,9 +50,7 @@ bool NameSets::contains(Language language, NameId name) {
     return result;
 }
 
-Language NameSets::text(NameId name) {
-    return languages_.text(names_.text(name));
-}
+Language NameSets::text(NameId name) { return languages_.text(names_.text(name)); }
 
 Language NameSets::language(const NameSet & set) {
     const auto found = language_of_.find(&set);

@@ -34,12 +34,12 @@ class NameSets {
     Languages &   languages() { return languages_; }
 
   private:
-    Names &                                                          names_;
-    Languages &                                                      languages_;
+    Names &                                                                  names_;
+    Languages &                                                              languages_;
     std::map<std::pair<std::vector<NameId>, std::vector<Language>>, NameSet> all_;
-    std::unordered_map<const NameSet *, Language>                    language_of_;
-    std::unordered_map<std::string, const NameSet *>                 of_pattern_;
-    std::unordered_map<uint64_t, bool>                               contains_;  // (language, name)
+    std::unordered_map<const NameSet *, Language>                            language_of_;
+    std::unordered_map<std::string, const NameSet *>                         of_pattern_;
+    std::unordered_map<uint64_t, bool>                                       contains_;  // (language, name)
 };
 
 }  // namespace pyg

@@ -4,26 +4,26 @@ namespace pyg {
 
 namespace {
 
-constexpr size_t MAX_NODES = 100'000;
+constexpr size_t MAX_NODES   = 100'000;
 constexpr int    MAX_IMPLIED = 8;  // of schemas that apply to the same value, in which types are searched
-constexpr int    LOOKAHEAD = 3;  // arrays and objects inside each other in which contradictions are searched
+constexpr int    LOOKAHEAD   = 3;  // arrays and objects inside each other in which contradictions are searched
 
 // The types that a schema's keywords are for; all if it says its types or lists values.
 uint8_t implied_types(const Schema & schema, int depth) {
     if (schema.types != TYPE_ANY || schema.has_values) {
         return TYPE_ANY;
     }
-    const bool is_object = schema.has_properties || !schema.patterns.empty() || schema.additional || schema.property_names ||
-                           schema.unevaluated_properties || !schema.required.empty() ||
+    const bool is_object = schema.has_properties || !schema.patterns.empty() || schema.additional ||
+                           schema.property_names || schema.unevaluated_properties || !schema.required.empty() ||
                            !schema.dependent_required.empty() || !schema.dependent_schemas.empty() ||
                            schema.min_members > 0 || schema.max_members != UNBOUNDED;
-    const bool is_array = !schema.prefix.empty() || schema.items || schema.unevaluated_items || schema.contains ||
-                          schema.min_items > 0 || schema.max_items != UNBOUNDED || schema.unique;
+    const bool is_array  = !schema.prefix.empty() || schema.items || schema.unevaluated_items || schema.contains ||
+                           schema.min_items > 0 || schema.max_items != UNBOUNDED || schema.unique;
     const bool is_string = schema.pattern || schema.format || schema.min_length > 0 || schema.max_length != UNBOUNDED;
     const bool is_number = schema.minimum || schema.above || schema.maximum || schema.below || schema.multiple_of;
     const int  types     = (is_object ? TYPE_OBJECT : 0) | (is_array ? TYPE_ARRAY : 0) | (is_string ? TYPE_STRING : 0) |
-                      (is_number ? TYPE_NUMBER | TYPE_INTEGER : 0);
-    auto result = static_cast<uint8_t>(types == 0 ? TYPE_ANY : types);
+                           (is_number ? TYPE_NUMBER | TYPE_INTEGER : 0);
+    auto       result    = static_cast<uint8_t>(types == 0 ? TYPE_ANY : types);
     if (depth < MAX_IMPLIED) {
         for (const Schema * each : schema.all_of) {
             result &= implied_types(*each, depth + 1);
@@ -34,8 +34,8 @@ uint8_t implied_types(const Schema & schema, int depth) {
 }
 
 bool is_empty(const Node & node) {
-    return !node.null && !node.yes && !node.no && node.string == Languages::NOTHING && node.number == Languages::NOTHING &&
-           node.objects.empty() && node.arrays.empty();
+    return !node.null && !node.yes && !node.no && node.string == Languages::NOTHING &&
+           node.number == Languages::NOTHING && node.objects.empty() && node.arrays.empty();
 }
 
 Node of_types(Node node, uint8_t types) {
@@ -56,8 +56,9 @@ Node of_types(Node node, uint8_t types) {
 }  // namespace
 
 Normalizer::Normalizer(const Document & document, const SchemaOptions & options_, SchemaShapes & out_)
-    : options(options_), out(out_), schemas(document, options_), terms(schemas), name_sets(schemas.names, out_.languages),
-      scalars(terms, out_.languages, options_, out_.notes), objects(terms, scalars, name_sets, *this), arrays(terms, *this) {}
+    : options(options_), out(out_), schemas(document, options_), terms(schemas),
+      name_sets(schemas.names, out_.languages), scalars(terms, out_.languages, options_, out_.notes),
+      objects(terms, scalars, name_sets, *this), arrays(terms, *this) {}
 
 void Normalizer::run() {
     const JsonValue & json = schemas.document().root();

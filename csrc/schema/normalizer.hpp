@@ -19,7 +19,7 @@ class Normalizer : public Emptiness {
 
     // --- for shapes -------------------------------------------------------------------------------------------------
 
-    NodeId node(Goal goal);  // built later if it is new
+    NodeId node(Goal goal);           // built later if it is new
     Goal   scalar_values(Goal goal);  // without arrays and objects
 
     // --- for messages, before nodes are renumbered ------------------------------------------------------------------
@@ -40,8 +40,8 @@ class Normalizer : public Emptiness {
   private:
     enum class Known : uint8_t { NOT_YET, EMPTY, MAYBE_NOT };
 
-    std::vector<Goal>   goals_;    // by node
-    std::vector<NodeId> node_of_;  // by goal; UINT32_MAX: none
+    std::vector<Goal>   goals_;     // by node
+    std::vector<NodeId> node_of_;   // by goal; UINT32_MAX: none
     std::vector<Known>  is_empty_;  // by goal
     const Schema *      schema_ = nullptr;
     int                 depth_  = 0;  // of is_surely_empty()

@@ -66,7 +66,8 @@ Language ObjectCases::allowed_names(const Term & term) {
 
 Goal ObjectCases::effective(NameId name, Goal goal, const std::vector<MembersRule> & rules) {
     for (const MembersRule & rule : rules) {
-        if (goal != NO_VALUE && !terms_.implies(goal, rule.value) && names_.contains(*rule.names, name) == rule.is_inside) {
+        if (goal != NO_VALUE && !terms_.implies(goal, rule.value) &&
+            names_.contains(*rule.names, name) == rule.is_inside) {
             goal = terms_.with(goal, rule.value);
         }
     }
@@ -87,19 +88,22 @@ ObjectCases::Cases ObjectCases::own(const Term & term, bool tracked) {
 ObjectCase ObjectCases::members(const Term & term, bool tracked) {
     const Schema & schema = *term.schema;
     ObjectCase     result;
-    result.has_properties  = schema.has_properties;
-    result.mentions_others = schema.additional != nullptr || !schema.patterns.empty() || schema.unevaluated_properties != nullptr;
+    result.has_properties = schema.has_properties;
+    result.mentions_others =
+        schema.additional != nullptr || !schema.patterns.empty() || schema.unevaluated_properties != nullptr;
     std::vector<NameId> required = schema.required;
     std::sort(required.begin(), required.end());
     for (const auto & [name, value] : schema.properties) {
         const bool is_required = std::binary_search(required.begin(), required.end(), name);
-        result.named.push_back({name, terms_.goal(terms_.below(term, *value)), is_required ? Presence::REQUIRED : Presence::OPTIONAL});
+        result.named.push_back(
+            {name, terms_.goal(terms_.below(term, *value)), is_required ? Presence::REQUIRED : Presence::OPTIONAL});
     }
     const NameSet & declared_names = declared(schema);
     for (const NameId name : schema.required) {
-        const bool is_new = !std::binary_search(declared_names.names.begin(), declared_names.names.end(), name) &&
-                            std::none_of(result.named.begin() + static_cast<std::ptrdiff_t>(schema.properties.size()), result.named.end(),
-                                         [&](const NamedMember & each) { return each.name == name; });
+        const bool is_new =
+            !std::binary_search(declared_names.names.begin(), declared_names.names.end(), name) &&
+            std::none_of(result.named.begin() + static_cast<std::ptrdiff_t>(schema.properties.size()),
+                         result.named.end(), [&](const NamedMember & each) { return each.name == name; });
         if (is_new) {
             result.named.push_back({name, ANY_VALUE, Presence::REQUIRED});
         }
@@ -241,7 +245,7 @@ void ObjectCases::add_violations(const Term & term, Cases & cases) {
     }
     for (const auto & [name, value] : schema.dependent_schemas) {
         const Cases & others = this->cases(opposite(terms_.beside(term, *value)), false);
-        const Cases   with   = product(passed, {with_member(name, Presence::REQUIRED)}, schema, "dependentSchemas", false);
+        const Cases with = product(passed, {with_member(name, Presence::REQUIRED)}, schema, "dependentSchemas", false);
         append(cases, product(with, others, schema, "dependentSchemas", false));
     }
     if (schema.unevaluated_properties != nullptr && terms_.below(term, *schema.unevaluated_properties) != ALWAYS) {

@@ -15,7 +15,7 @@ struct NamedMember {
     NameId   name;
     Goal     goal;  // NO_VALUE if it is absent
     Presence presence;
-    bool     operator==(const NamedMember & o) const { return name == o.name && goal == o.goal && presence == o.presence; }
+    bool operator==(const NamedMember & o) const { return name == o.name && goal == o.goal && presence == o.presence; }
 };
 
 // Members whose names are in a set, or are not.
@@ -23,7 +23,7 @@ struct MembersRule {
     const NameSet * names;
     bool            is_inside;
     Literal         value;  // that they have: all of them, or at least one
-    bool operator==(const MembersRule & o) const {
+    bool            operator==(const MembersRule & o) const {
         return names == o.names && is_inside == o.is_inside && value == o.value;
     }
 };
@@ -45,8 +45,9 @@ struct ObjectCase {
 
     bool operator==(const ObjectCase & o) const {
         return least == o.least && most == o.most && names == o.names && has_properties == o.has_properties &&
-               mentions_others == o.mentions_others && evaluates_all == o.evaluates_all && named == o.named && all == o.all &&
-               some == o.some && evaluated_names == o.evaluated_names && evaluated_patterns == o.evaluated_patterns;
+               mentions_others == o.mentions_others && evaluates_all == o.evaluates_all && named == o.named &&
+               all == o.all && some == o.some && evaluated_names == o.evaluated_names &&
+               evaluated_patterns == o.evaluated_patterns;
     }
 };
 
@@ -61,20 +62,20 @@ class ObjectCases : public Expansion<ObjectCase> {
     Goal effective(NameId name, Goal goal, const std::vector<MembersRule> & rules);
 
   protected:
-    Cases  own(const Term & term, bool tracked) override;
-    void   add_violations(const Term & term, Cases & cases) override;
-    bool   is_value(const JsonValue & value) const override { return value.is_object(); }
+    Cases      own(const Term & term, bool tracked) override;
+    void       add_violations(const Term & term, Cases & cases) override;
+    bool       is_value(const JsonValue & value) const override { return value.is_object(); }
     ObjectCase of_value(const JsonValue & value) override;
-    void   add_other_values(const JsonValue & value, Cases & all) override;
-    void   apply_unevaluated(const Term & term, Cases & cases) override;
-    void   forget_evaluated(ObjectCase & value) override;
-    size_t size(const ObjectCase & value) const override { return value.named.size() + 4 * value.all.size(); }
-    bool   has_unevaluated(const Schema & schema) const override { return schema.unevaluated_properties != nullptr; }
+    void       add_other_values(const JsonValue & value, Cases & all) override;
+    void       apply_unevaluated(const Term & term, Cases & cases) override;
+    void       forget_evaluated(ObjectCase & value) override;
+    size_t     size(const ObjectCase & value) const override { return value.named.size() + 4 * value.all.size(); }
+    bool has_unevaluated(const Schema & schema) const override { return schema.unevaluated_properties != nullptr; }
 
   private:
-    ScalarSets &          scalars_;
-    NameSets &            names_;
-    Emptiness &           emptiness_;
+    ScalarSets &                      scalars_;
+    NameSets &                        names_;
+    Emptiness &                       emptiness_;
     std::deque<std::vector<uint32_t>> indices_;  // for both(), by its depth of recursion
     size_t                            depth_ = 0;
 
@@ -85,11 +86,11 @@ class ObjectCases : public Expansion<ObjectCase> {
     void            add_dependencies(const Term & term, bool tracked, Cases & cases);
     class Violations;
 
-    void            add_violations_of_members(const Term & term, Violations & violations);
-    Goal            joined_goal(Goal a, Goal b);
-    bool            contradict(const ObjectCase & a, const ObjectCase & b, const std::vector<uint32_t> & index);
-    void            merge_named(ObjectCase & result, const ObjectCase & b, const std::vector<uint32_t> & index);
-    bool            is_impossible(const NamedMember & member, Goal goal);
+    void add_violations_of_members(const Term & term, Violations & violations);
+    Goal joined_goal(Goal a, Goal b);
+    bool contradict(const ObjectCase & a, const ObjectCase & b, const std::vector<uint32_t> & index);
+    void merge_named(ObjectCase & result, const ObjectCase & b, const std::vector<uint32_t> & index);
+    bool is_impossible(const NamedMember & member, Goal goal);
 };
 
 }  // namespace pyg

@@ -7,9 +7,9 @@ namespace pyg {
 
 namespace {
 
-constexpr size_t MOST_CLASSES  = 256;  // of free names
-constexpr size_t MOST_LISTED   = 64;   // names of a class that become named members
-constexpr size_t MOST_SHAPES   = 4000;
+constexpr size_t MOST_CLASSES = 256;  // of free names
+constexpr size_t MOST_LISTED  = 64;   // names of a class that become named members
+constexpr size_t MOST_SHAPES  = 4000;
 
 struct FreeClass {
     Language names;
@@ -78,11 +78,13 @@ class ObjectShaper {
     }
 
     // Add the shapes in which a named or a free member is as wanted.
-    void require_one(const ObjectCase & value, const MembersRule & wanted, const std::vector<FreeRequirement> & required) {
+    void require_one(const ObjectCase & value, const MembersRule & wanted,
+                     const std::vector<FreeRequirement> & required) {
         for (size_t i = 0; i < value.named.size(); i++) {
             const NamedMember & each = value.named[i];
             const Goal          goal = normalizer_.terms.with(each.goal, wanted.value);
-            if (each.presence == Presence::ABSENT || !concerns(wanted, each.name) || normalizer_.is_surely_empty(goal)) {
+            if (each.presence == Presence::ABSENT || !concerns(wanted, each.name) ||
+                normalizer_.is_surely_empty(goal)) {
                 continue;
             }
             ObjectCase chosen        = value;
@@ -93,20 +95,22 @@ class ObjectShaper {
         require_free(value, wanted, required);
     }
 
-    void require_free(const ObjectCase & value, const MembersRule & wanted, const std::vector<FreeRequirement> & required) {
+    void require_free(const ObjectCase & value, const MembersRule & wanted,
+                      const std::vector<FreeRequirement> & required) {
         const Language               names = normalizer_.name_sets.language(*wanted.names);
         std::vector<FreeRequirement> possible;
         bool                         is_certain = true;  // every free member is as wanted
         for (const FreeClass & each : free_classes(value)) {
             const FreeRequirement found = restricted({each.names, each.goal}, wanted, names);
             const Language        rest  = languages().without(each.names, found.names);
-            is_certain = is_certain && found.goal == each.goal && languages().is_empty(rest);
+            is_certain                  = is_certain && found.goal == each.goal && languages().is_empty(rest);
             if (is_possible(found)) {
                 possible.push_back(found);
             }
         }
-        const bool has_optional = std::any_of(value.named.begin(), value.named.end(),
-                                              [](const NamedMember & each) { return each.presence == Presence::OPTIONAL; });
+        const bool has_optional = std::any_of(value.named.begin(), value.named.end(), [](const NamedMember & each) {
+            return each.presence == Presence::OPTIONAL;
+        });
         if (possible.empty()) {
             return;
         }
@@ -115,7 +119,8 @@ class ObjectShaper {
             return;
         }
         if (!normalizer_.options.requires_free_members) {
-            throw fail(PYG_ERR_GRAMMAR, "%s: too many combinations: a grammar cannot express that some other member violates this",
+            throw fail(PYG_ERR_GRAMMAR,
+                       "%s: too many combinations: a grammar cannot express that some other member violates this",
                        value.origin->json->pointer().c_str());
         }
         for (const FreeRequirement & each : possible) {
@@ -131,15 +136,18 @@ class ObjectShaper {
 
     // A free member can be required by the number of members where all others are certain.
     void add_counted(ObjectCase value) {
-        const auto n_required = static_cast<uint32_t>(std::count_if(
-            value.named.begin(), value.named.end(), [](const NamedMember & each) { return each.presence == Presence::REQUIRED; }));
+        const auto n_required =
+            static_cast<uint32_t>(std::count_if(value.named.begin(), value.named.end(), [](const NamedMember & each) {
+                return each.presence == Presence::REQUIRED;
+            }));
         value.least = std::max(value.least, n_required + 1);
         if (value.least <= value.most) {
             add(std::move(value));
         }
     }
 
-    void add_with(const ObjectCase & value, std::vector<FreeRequirement> required, size_t position, const FreeRequirement & one) {
+    void add_with(const ObjectCase & value, std::vector<FreeRequirement> required, size_t position,
+                  const FreeRequirement & one) {
         required.resize(std::max(required.size(), position + 1));
         required[position] = one;
         add(value, required);
@@ -173,7 +181,8 @@ class ObjectShaper {
         for (const NamedMember & each : value.named) {
             named.push_back(normalizer_.name_sets.text(each.name));
         }
-        const Language         others = named.empty() ? value.names : languages().without(value.names, languages().any_of(named));
+        const Language others =
+            named.empty() ? value.names : languages().without(value.names, languages().any_of(named));
         std::vector<FreeClass> classes(1, {others, ANY_VALUE});
         for (const bool only_forbidding : {true, false}) {  // these first: they leave less to be split
             for (const MembersRule & rule : value.all) {
@@ -188,9 +197,10 @@ class ObjectShaper {
         return classes;
     }
 
-    std::vector<FreeClass> split(const std::vector<FreeClass> & classes, const MembersRule & rule, const ObjectCase & value) {
+    std::vector<FreeClass> split(const std::vector<FreeClass> & classes, const MembersRule & rule,
+                                 const ObjectCase & value) {
         // Names that are named are in no class.
-        const bool has_patterns = !rule.names->patterns.empty();
+        const bool             has_patterns = !rule.names->patterns.empty();
         std::vector<FreeClass> result;
         for (const FreeClass & each : classes) {
             const Goal goal = normalizer_.terms.with(each.goal, rule.value);
@@ -198,7 +208,8 @@ class ObjectShaper {
                 result.push_back(each);
                 continue;
             }
-            const Language set     = has_patterns ? normalizer_.name_sets.language(*rule.names) : languages_of_unnamed(rule, value);
+            const Language set =
+                has_patterns ? normalizer_.name_sets.language(*rule.names) : languages_of_unnamed(rule, value);
             const Language inside  = set == Languages::NOTHING ? set : languages().all_of({each.names, set});
             const Language outside = set == Languages::NOTHING ? each.names : languages().without(each.names, set);
             add_class(result, rule.is_inside ? inside : outside, goal);
@@ -215,7 +226,8 @@ class ObjectShaper {
     Language languages_of_unnamed(const MembersRule & rule, const ObjectCase & value) {
         std::vector<Language> texts;
         for (const NameId name : rule.names->names) {
-            if (std::none_of(value.named.begin(), value.named.end(), [&](const NamedMember & each) { return each.name == name; })) {
+            if (std::none_of(value.named.begin(), value.named.end(),
+                             [&](const NamedMember & each) { return each.name == name; })) {
                 texts.push_back(normalizer_.name_sets.text(name));
             }
         }

@@ -21,18 +21,20 @@ Language at_place(const Schema & schema, const char * keyword, Build && build) {
 
 }  // namespace
 
-ScalarSets::ScalarSets(Terms & terms, Languages & languages, const SchemaOptions & options, std::vector<std::string> & notes)
+ScalarSets::ScalarSets(Terms & terms, Languages & languages, const SchemaOptions & options,
+                       std::vector<std::string> & notes)
     : terms_(terms), languages_(languages), options_(options), notes_(notes) {
     const Language digit = languages.chars(CharSet{{{'0', '9'}}});
-    const Language whole = languages.any_of(
-        {languages.text("0"), languages.concat(languages.chars(CharSet{{{'1', '9'}}}), languages.repeat(digit, 0, UNBOUNDED))});
+    const Language whole =
+        languages.any_of({languages.text("0"), languages.concat(languages.chars(CharSet{{{'1', '9'}}}),
+                                                                languages.repeat(digit, 0, UNBOUNDED))});
     const Language fraction = languages.concat(languages.text("."), languages.repeat(digit, 1, UNBOUNDED));
-    plain_ = languages.concat(languages.repeat(languages.text("-"), 0, 1),
-                              languages.concat(whole, languages.repeat(fraction, 0, 1)));
-    with_exponent_    = languages.without(json_numbers(languages), plain_);
-    integers_         = json_integers(languages, true);
-    spelled_integers_ = json_integers(languages, false);
-    all_              = {true, true, true, Languages::ANYTHING, plain_, Exponents::ALL};
+    plain_                  = languages.concat(languages.repeat(languages.text("-"), 0, 1),
+                                               languages.concat(whole, languages.repeat(fraction, 0, 1)));
+    with_exponent_          = languages.without(json_numbers(languages), plain_);
+    integers_               = json_integers(languages, true);
+    spelled_integers_       = json_integers(languages, false);
+    all_                    = {true, true, true, Languages::ANYTHING, plain_, Exponents::ALL};
 }
 
 // --- sets -----------------------------------------------------------------------------------------------------------
@@ -171,7 +173,7 @@ Scalars ScalarSets::of_schema(const Term & given) {
         const Scalars condition = sub(*schema.condition);
         const Scalars then      = schema.then == nullptr ? all_ : sub(*schema.then);
         const Scalars otherwise = schema.otherwise == nullptr ? all_ : sub(*schema.otherwise);
-        result = both(result, either(both(condition, then), both(without(condition), otherwise)));
+        result                  = both(result, either(both(condition, then), both(without(condition), otherwise)));
     }
     return result;
 }
@@ -292,14 +294,18 @@ void ScalarSets::restrict_numbers(const Schema & schema, Scalars & scalars) {
         }
     };
     number(schema.minimum, "/minimum", 0, [&](const std::string & n) { return numbers_from(languages_, n, false); });
-    number(schema.above, "/exclusiveMinimum", 1, [&](const std::string & n) { return numbers_from(languages_, n, true); });
+    number(schema.above, "/exclusiveMinimum", 1,
+           [&](const std::string & n) { return numbers_from(languages_, n, true); });
     number(schema.maximum, "/maximum", 2, [&](const std::string & n) { return numbers_to(languages_, n, false); });
-    number(schema.below, "/exclusiveMaximum", 3, [&](const std::string & n) { return numbers_to(languages_, n, true); });
+    number(schema.below, "/exclusiveMaximum", 3,
+           [&](const std::string & n) { return numbers_to(languages_, n, true); });
     number(schema.multiple_of, "/multipleOf", 4, [&](const std::string & n) { return multiples_of(languages_, n); });
     if (schema.decimal_places != UNBOUNDED) {
-        const Language digit    = languages_.chars(CharSet{{{'0', '9'}}});
-        const Language fraction = schema.decimal_places == 0 ? Languages::NOTHING
-                                                             : languages_.concat(languages_.text("."), languages_.repeat(digit, 1, schema.decimal_places));
+        const Language digit = languages_.chars(CharSet{{{'0', '9'}}});
+        const Language fraction =
+            schema.decimal_places == 0
+                ? Languages::NOTHING
+                : languages_.concat(languages_.text("."), languages_.repeat(digit, 1, schema.decimal_places));
         const Language places = languages_.concat(
             languages_.concat(languages_.repeat(languages_.text("-"), 0, 1), languages_.repeat(digit, 1, UNBOUNDED)),
             languages_.repeat(fraction, 0, 1));

@@ -1,5 +1,5 @@
-// The values of a goal that are neither arrays nor objects. Languages are closed under union, intersection and complement,
-// so these sets are exact without a normal form.
+// The values of a goal that are neither arrays nor objects. Languages are closed under union, intersection and
+// complement, so these sets are exact without a normal form.
 #pragma once
 
 #include "schema/terms.hpp"
@@ -38,14 +38,14 @@ class ScalarSets {
     Scalars without(const Scalars & scalars);  // the complement
 
   private:
-    Terms &                    terms_;
-    Languages &                languages_;
-    const SchemaOptions &      options_;
-    std::vector<std::string> & notes_;
-    Language                   plain_, with_exponent_, integers_, spelled_integers_;
-    Scalars                    all_;
-    std::vector<Scalars>       known_;  // by literal
-    std::vector<uint8_t>       is_known_;
+    Terms &                                         terms_;
+    Languages &                                     languages_;
+    const SchemaOptions &                           options_;
+    std::vector<std::string> &                      notes_;
+    Language                                        plain_, with_exponent_, integers_, spelled_integers_;
+    Scalars                                         all_;
+    std::vector<Scalars>                            known_;  // by literal
+    std::vector<uint8_t>                            is_known_;
     std::map<std::pair<std::string, int>, Language> bounds_;  // (number, kind of bound) -> language
 
     Scalars  of_schema(const Term & term);

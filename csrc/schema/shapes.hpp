@@ -38,8 +38,8 @@ struct FreeMembers {
 
 struct ObjectShape {
     std::vector<Member>      members;  // in the schema's order; names are distinct
-    std::vector<FreeMembers> free;     // the names are disjoint from those of `members`, and from each other's unless one
-                                       // of the two classes is required: a member then counts for one of them
+    std::vector<FreeMembers> free;  // the names are disjoint from those of `members`, and from each other's unless one
+                                    // of the two classes is required: a member then counts for one of them
     uint32_t                 least = 0;  // number of members, named and free
     uint32_t                 most  = UNBOUNDED;
 };
@@ -57,8 +57,8 @@ struct ItemCounter {
 };
 
 struct ArrayShape {
-    std::vector<std::vector<ItemAlternative>> first;  // by position; the array may be shorter
-    std::vector<ItemAlternative>              rest;   // empty: nothing comes after `first`
+    std::vector<std::vector<ItemAlternative>> first;      // by position; the array may be shorter
+    std::vector<ItemAlternative>              rest;       // empty: nothing comes after `first`
     uint32_t                                  least = 0;  // number of items
     uint32_t                                  most  = UNBOUNDED;
     std::vector<ItemCounter>                  counters;  // of each `contains`

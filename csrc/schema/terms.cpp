@@ -75,8 +75,8 @@ Literal Terms::canonical(const Schema & asked, uint32_t scope) {
 }
 
 Literal Terms::beside(const Term & term, const Schema & schema) {
-    last_ref_              = nullptr;
-    const Literal result   = literal(schema, term.scope);
+    last_ref_            = nullptr;
+    const Literal result = literal(schema, term.scope);
     if (open_[result / 2] > 0) {
         const Schema & from = schemas_.read(schema).is_only_ref() ? schema : *term.schema;
         throw SelfReference(refers_to_itself(from));
@@ -106,8 +106,9 @@ uint32_t Terms::enter(uint32_t scope, const JsonValue & json) {
     const SchemaResource & resource = document.resources()[document.resource_of(json)];
     Scope                  inside   = scopes_[scope];
     const auto             add      = [&](const std::string & name, const JsonValue * target) {
-        const auto place = std::lower_bound(inside.begin(), inside.end(), name,
-                                            [](const auto & each, const std::string & wanted) { return each.first < wanted; });
+        const auto place =
+            std::lower_bound(inside.begin(), inside.end(), name,
+                             [](const auto & each, const std::string & wanted) { return each.first < wanted; });
         if (place == inside.end() || place->first != name) {
             inside.emplace(place, name, target);
         }
@@ -169,10 +170,12 @@ Goal Terms::both(Goal a, Goal b) {
         return found->second;
     }
     std::vector<Literal> all;
-    std::set_union(literals(a).begin(), literals(a).end(), literals(b).begin(), literals(b).end(), std::back_inserter(all));
+    std::set_union(literals(a).begin(), literals(a).end(), literals(b).begin(), literals(b).end(),
+                   std::back_inserter(all));
     bool is_contradiction = false;
     for (size_t i = 1; i < all.size(); i++) {
-        is_contradiction = is_contradiction || all[i] == opposite(all[i - 1]);  // neighbours: they differ in the last bit
+        is_contradiction =
+            is_contradiction || all[i] == opposite(all[i - 1]);  // neighbours: they differ in the last bit
     }
     const Goal result = is_contradiction ? NO_VALUE : intern(all);
     joined_.emplace(key, result);

@@ -1,7 +1,8 @@
 // Literals and goals: what the normalizer combines.
 //
-// A literal is a schema in a dynamic scope, or its negation. A goal is a set of literals that all hold; the nodes of the
-// result are goals. Both are numbers, so that equal ones are found again: a recursive schema becomes a cycle of nodes.
+// A literal is a schema in a dynamic scope, or its negation. A goal is a set of literals that all hold; the nodes of
+// the result are goals. Both are numbers, so that equal ones are found again: a recursive schema becomes a cycle of
+// nodes.
 #pragma once
 
 #include "boundary/guard.hpp"
@@ -19,12 +20,8 @@ using Goal    = uint32_t;
 constexpr Literal ALWAYS = 0, NEVER = 1;
 constexpr Goal    ANY_VALUE = 0, NO_VALUE = 1;
 
-constexpr Literal opposite(Literal literal) {
-    return literal ^ 1;
-}
-constexpr bool is_negated(Literal literal) {
-    return (literal & 1) != 0;
-}
+constexpr Literal opposite(Literal literal) { return literal ^ 1; }
+constexpr bool    is_negated(Literal literal) { return (literal & 1) != 0; }
 
 struct Term {
     const Schema * schema = nullptr;
@@ -83,16 +80,16 @@ class Terms {
   private:
     using Scope = std::vector<std::pair<std::string, const JsonValue *>>;  // the outermost dynamic anchors, by name
 
-    Schemas &                                          schemas_;
-    std::vector<Term>                                  terms_;
-    std::vector<uint32_t>                              open_;       // by term: how often it is being expanded
-    int                                                depth_ = 0;  // of open terms
+    Schemas &                                              schemas_;
+    std::vector<Term>                                      terms_;
+    std::vector<uint32_t>                                  open_;       // by term: how often it is being expanded
+    int                                                    depth_ = 0;  // of open terms
     std::map<std::pair<const Schema *, uint32_t>, Literal> known_;
-    std::map<std::vector<Literal>, Goal>               goal_of_;
-    std::vector<const std::vector<Literal> *>          goals_;
-    std::unordered_map<uint64_t, Goal>                 joined_;
-    std::vector<Scope>                                 scopes_;
-    const Schema *                                     last_ref_ = nullptr;
+    std::map<std::vector<Literal>, Goal>                   goal_of_;
+    std::vector<const std::vector<Literal> *>              goals_;
+    std::unordered_map<uint64_t, Goal>                     joined_;
+    std::vector<Scope>                                     scopes_;
+    const Schema *                                         last_ref_ = nullptr;
 
     uint32_t enter(uint32_t scope, const JsonValue & json);
     Literal  canonical(const Schema & schema, uint32_t scope);

@@ -13,12 +13,49 @@ using Words = std::unordered_set<std::string>;
 
 const Words & constraints() {
     static const Words all = {
-        "type", "enum", "const", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "$ref", "$dynamicRef",
-        "$recursiveRef", "properties", "required", "additionalProperties", "minProperties", "maxProperties",
-        "patternProperties", "propertyNames", "dependentRequired", "dependentSchemas", "dependencies",
-        "unevaluatedProperties", "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems",
-        "contains", "minContains", "maxContains", "unevaluatedItems", "minLength", "maxLength", "pattern", "format",
-        "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+        "type",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "$ref",
+        "$dynamicRef",
+        "$recursiveRef",
+        "properties",
+        "required",
+        "additionalProperties",
+        "minProperties",
+        "maxProperties",
+        "patternProperties",
+        "propertyNames",
+        "dependentRequired",
+        "dependentSchemas",
+        "dependencies",
+        "unevaluatedProperties",
+        "items",
+        "prefixItems",
+        "additionalItems",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "contains",
+        "minContains",
+        "maxContains",
+        "unevaluatedItems",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
         "decimalPlaces",  // pyggml's, the maximum number of decimals: other validators ignore it
     };
     return all;
@@ -27,8 +64,18 @@ const Words & constraints() {
 // Annotations whose values are texts; with another value, the name is taken for that of a member.
 const Words & text_annotations() {
     static const Words all = {
-        "$anchor", "$comment", "$dynamicAnchor", "$id", "$schema", "contentEncoding", "contentMediaType",
-        "deprecationMessage", "description", "id", "markdownDescription", "title",
+        "$anchor",
+        "$comment",
+        "$dynamicAnchor",
+        "$id",
+        "$schema",
+        "contentEncoding",
+        "contentMediaType",
+        "deprecationMessage",
+        "description",
+        "id",
+        "markdownDescription",
+        "title",
     };
     return all;
 }
@@ -36,15 +83,36 @@ const Words & text_annotations() {
 // Annotations of the standard, of OpenAPI, of form generators, of editors, and of Google's models.
 const Words & annotations() {
     static const Words all = {
-        "$defs", "$recursiveAnchor", "$vocabulary", "contentSchema", "default", "defaultSnippets", "definitions",
-        "deprecated", "discriminator", "doNotSuggest", "enumDescriptions", "enumNames", "errorMessage", "example",
-        "examples", "externalDocs", "markdownEnumDescriptions", "nullable", "propertyOrder", "propertyOrdering",
-        "readOnly", "tsType", "writeOnly", "xml",
+        "$defs",
+        "$recursiveAnchor",
+        "$vocabulary",
+        "contentSchema",
+        "default",
+        "defaultSnippets",
+        "definitions",
+        "deprecated",
+        "discriminator",
+        "doNotSuggest",
+        "enumDescriptions",
+        "enumNames",
+        "errorMessage",
+        "example",
+        "examples",
+        "externalDocs",
+        "markdownEnumDescriptions",
+        "nullable",
+        "propertyOrder",
+        "propertyOrdering",
+        "readOnly",
+        "tsType",
+        "writeOnly",
+        "xml",
     };
     return all;
 }
 
-constexpr double CUTOFF   = 0.85;  // of the similarity: "minimun" and "proprties" are misspelled, "note" and "content" are not
+constexpr double CUTOFF =
+    0.85;  // of the similarity: "minimun" and "proprties" are misspelled, "note" and "content" are not
 constexpr size_t SHORTEST = 4, LONGEST = 40;  // characters of a name that may be misspelled
 
 bool is_annotation(const std::string & name, const JsonValue & value) {
@@ -65,8 +133,10 @@ std::string plain(const std::string & name) {
     return result.compare(0, 1, "$") == 0 ? result.substr(1) : result;
 }
 
-// Number of equal characters by Ratcliff and Obershelp: of the longest common part, and of what is left and right of it.
-size_t n_equal(const std::string & a, size_t a_begin, size_t a_end, const std::string & b, size_t b_begin, size_t b_end) {
+// Number of equal characters by Ratcliff and Obershelp: of the longest common part, and of what is left and right of
+// it.
+size_t n_equal(const std::string & a, size_t a_begin, size_t a_end, const std::string & b, size_t b_begin,
+               size_t b_end) {
     size_t best = 0, best_a = 0, best_b = 0;
     for (size_t i = a_begin; i < a_end; i++) {
         for (size_t j = b_begin; j < b_end; j++) {
@@ -87,7 +157,8 @@ size_t n_equal(const std::string & a, size_t a_begin, size_t a_end, const std::s
 }
 
 double similarity(const std::string & a, const std::string & b) {
-    return 2.0 * static_cast<double>(n_equal(a, 0, a.size(), b, 0, b.size())) / static_cast<double>(a.size() + b.size());
+    return 2.0 * static_cast<double>(n_equal(a, 0, a.size(), b, 0, b.size())) /
+           static_cast<double>(a.size() + b.size());
 }
 
 // The keyword that an unknown name is a misspelling of, or "".
@@ -123,8 +194,9 @@ void require_keyword(const JsonValue & schema, const std::vector<std::string> & 
         const JsonValue * inside = schema.find(wrapper);
         if (inside != nullptr && inside->is_object()) {
             const bool is_format = std::string(wrapper) == "schema";
-            throw fail(PYG_ERR_GRAMMAR, "%s: the schema is inside of '%s': pass the value of '%s' alone%s", place.c_str(), wrapper,
-                       wrapper, is_format ? ", or response_format={'type': 'json_schema', 'json_schema': ...}" : "");
+            throw fail(PYG_ERR_GRAMMAR, "%s: the schema is inside of '%s': pass the value of '%s' alone%s",
+                       place.c_str(), wrapper, wrapper,
+                       is_format ? ", or response_format={'type': 'json_schema', 'json_schema': ...}" : "");
         }
     }
     const bool has_object = std::any_of(unknown.begin(), unknown.end(),
@@ -136,17 +208,16 @@ void require_keyword(const JsonValue & schema, const std::vector<std::string> & 
     for (size_t i = 0; i < std::min<size_t>(unknown.size(), 5); i++) {
         names += (i > 0 ? ", '" : "'") + unknown[i].substr(0, 100) + "'";
     }
-    throw fail(PYG_ERR_GRAMMAR,
-               "%s: no keyword of JSON schemas is here, only %s%s: put an object's members into 'properties', or begin the "
-               "names of annotations with 'x-'",
-               place.c_str(), names.c_str(), unknown.size() > 5 ? " ..." : "");
+    throw fail(
+        PYG_ERR_GRAMMAR,
+        "%s: no keyword of JSON schemas is here, only %s%s: put an object's members into 'properties', or begin the "
+        "names of annotations with 'x-'",
+        place.c_str(), names.c_str(), unknown.size() > 5 ? " ..." : "");
 }
 
 }  // namespace
 
-bool is_constraint(const std::string & keyword) {
-    return constraints().count(keyword) > 0;
-}
+bool is_constraint(const std::string & keyword) { return constraints().count(keyword) > 0; }
 
 void require_known_keywords(const JsonValue & schema) {
     std::vector<std::string> unknown;
@@ -163,7 +234,8 @@ void require_known_keywords(const JsonValue & schema) {
         const std::string keyword = meant(name);
         if (!keyword.empty() && schema.find(keyword) == nullptr) {
             throw fail(PYG_ERR_GRAMMAR,
-                       "%s/%s: this is not a keyword of JSON schemas, but close to '%s': write '%s', or 'x-%s' for an annotation",
+                       "%s/%s: this is not a keyword of JSON schemas, but close to '%s': write '%s', or 'x-%s' for an "
+                       "annotation",
                        schema.pointer().c_str(), name.c_str(), keyword.c_str(), keyword.c_str(), name.c_str());
         }
     }

@@ -18,7 +18,8 @@ struct Uri {
 Uri parsed(std::string text) {
     Uri          uri;
     const size_t colon = text.find_first_of(":/?");
-    if (colon != std::string::npos && colon > 0 && text[colon] == ':' && std::isalpha(static_cast<unsigned char>(text[0]))) {
+    if (colon != std::string::npos && colon > 0 && text[colon] == ':' &&
+        std::isalpha(static_cast<unsigned char>(text[0]))) {
         uri.scheme = text.substr(0, colon);
         text.erase(0, colon + 1);
     }
@@ -74,7 +75,7 @@ std::string resolve_uri(const std::string & base_text, const std::string & refer
     if (body.empty()) {
         return base_uri + fragment;
     }
-    Uri uri = parsed(body);
+    Uri       uri  = parsed(body);
     const Uri base = parsed(base_uri);
     if (uri.scheme.empty()) {
         uri.scheme = base.scheme;
@@ -97,15 +98,14 @@ std::string resolve_uri(const std::string & base_text, const std::string & refer
     return result + fragment;
 }
 
-std::string without_fragment(const std::string & uri) {
-    return uri.substr(0, uri.find('#'));
-}
+std::string without_fragment(const std::string & uri) { return uri.substr(0, uri.find('#')); }
 
 std::string fragment_of(const std::string & uri) {
     const size_t hash = uri.find('#');
     std::string  result;
     for (size_t i = hash == std::string::npos ? uri.size() : hash + 1; i < uri.size(); i++) {
-        const bool is_encoded = uri[i] == '%' && i + 2 < uri.size() && std::isxdigit(static_cast<unsigned char>(uri[i + 1])) &&
+        const bool is_encoded = uri[i] == '%' && i + 2 < uri.size() &&
+                                std::isxdigit(static_cast<unsigned char>(uri[i + 1])) &&
                                 std::isxdigit(static_cast<unsigned char>(uri[i + 2]));
         if (is_encoded) {
             result += static_cast<char>(std::strtol(uri.substr(i + 1, 2).c_str(), nullptr, 16));

@@ -34,7 +34,7 @@ def test_answers_streams_and_chains(chat: ChatPyggml) -> None:
         whole += piece
     assert (whole.content, whole.usage_metadata) == (
         SAID,
-        {**answer.usage_metadata, "input_token_details": whole.usage_metadata["input_token_details"]},  # type: ignore[dict-item]
+        {**answer.usage_metadata, "input_token_details": whole.usage_metadata["input_token_details"]},
     )
     chain = ChatPromptTemplate.from_messages([("user", "What colour is {thing}?")]) | chat | StrOutputParser()
     assert chain.invoke({"thing": "the sky"}) == SAID
@@ -83,7 +83,7 @@ def test_structured_output(schema: Any, chat: ChatPyggml) -> None:
 
 def test_counts_and_copies(chat: ChatPyggml) -> None:
     n_tokens = chat.get_num_tokens_from_messages([HumanMessage(QUESTION)])
-    assert n_tokens == chat.invoke(QUESTION).usage_metadata["input_tokens"]  # type: ignore[index]
+    assert n_tokens == chat.invoke(QUESTION).usage_metadata["input_tokens"]
     assert chat.get_num_tokens("a") == len(chat.llm.tokenize("a"))
     assert copy.deepcopy(chat).llm is chat.llm
 

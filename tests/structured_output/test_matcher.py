@@ -99,7 +99,8 @@ def test_random_texts_match_the_schema(bpe: pyggml.Model) -> None:
     grammar = pyggml.Grammar.compile(PERSON, bpe)
     ends = set(bpe.vocab.eog_ids)
     for _ in range(5):
-        matcher, ids = grammar.matcher(), []
+        matcher = grammar.matcher()
+        ids: list[int] = []
         while not matcher.is_terminated:
             allowed = np.flatnonzero(bits(matcher.mask(), grammar.n_vocab)).tolist()
             ids.append(next((end for end in allowed if end in ends), None) or rng.choice(allowed))
@@ -186,7 +187,8 @@ def test_forced_tokens_are_a_prefix_of_every_text(bpe: pyggml.Model) -> None:
         bpe,
     )
     for _ in range(20):
-        matcher, ids = grammar.matcher(), []
+        matcher = grammar.matcher()
+        ids: list[int] = []
         while not matcher.is_complete and len(ids) < 12:  # most tokens are white space, without an end
             forced = matcher.forced()
             assert matcher.copy().accept_tokens(forced) == len(forced)

@@ -109,9 +109,9 @@ GrammarAutomaton::State GrammarAutomaton::after_byte(State state, uint8_t byte) 
         n_bytes_ += sizeof(*after_[state]);
     }
     if ((*after_[state])[byte] == UNKNOWN) {
-        const StateParts parts  = states_[state];
-        const State      next   = parts.partial.missing == 0 ? begin_character(parts.set, byte)
-                                                             : continue_character(parts.set, parts.partial, byte);
+        const StateParts parts = states_[state];
+        const State      next  = parts.partial.missing == 0 ? begin_character(parts.set, byte)
+                                                            : continue_character(parts.set, parts.partial, byte);
         (*after_[state])[byte] = next;
     }
     return (*after_[state])[byte];
@@ -148,7 +148,7 @@ GrammarAutomaton::State GrammarAutomaton::after_character(uint32_t set, uint32_t
 }
 
 bool GrammarAutomaton::may_become(uint32_t set, Utf8Prefix partial) {
-    const auto [low, high] = partial.range();
+    const auto [low, high]  = partial.range();
     const StackSet & stacks = sets_[set];
     return std::any_of(stacks.begin(), stacks.end(), [&, from = low, to = high](StackId stack) {
         return stack != Stacks::EMPTY && steps_.can_read(stack, from, to);
@@ -257,8 +257,8 @@ std::string GrammarAutomaton::forced_text(State state, size_t n_max) {
 }
 
 bool GrammarAutomaton::allows_longer(State state, const std::string & begun) {
-    spent_                 = 0;
-    const TokenTrie & trie = tries_.tokens();
+    spent_                  = 0;
+    const TokenTrie & trie  = tries_.tokens();
     uint32_t          after = 0;
     uint32_t          i     = trie.find(begun, after);
     path_[begun.size()]     = state;

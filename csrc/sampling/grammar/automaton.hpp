@@ -5,11 +5,11 @@
 // and the token mask of a state is computed once.
 #pragma once
 
-#include "sampling/grammar/parser.hpp"
-#include "sampling/grammar/steps/steps.hpp"
 #include "sampling/grammar/masks/token_mask.hpp"
 #include "sampling/grammar/masks/utf8_prefix.hpp"
 #include "sampling/grammar/masks/vocab_tries.hpp"
+#include "sampling/grammar/parser.hpp"
+#include "sampling/grammar/steps/steps.hpp"
 
 #include <array>
 #include <map>
@@ -90,16 +90,16 @@ class GrammarAutomaton {
         StackId  stack;
         Language language;
     };
-    bool              is_free_text(StackId stack, FreeText & text);
-    void              add_spelled_tokens(State state, TokenMask & mask);
-    void              add_spelled_specials(State state, TokenMask & mask);
-    void              add_named_tokens(const StateParts & parts, TokenMask & mask);
-    void              add_free_text(const FreeText & text, TokenMask & mask);
-    StackId           with_language(StackId stack, Language language);
-    const TextMask &  text_mask(const FreeText & text);
-    const TextTrie &  trie_of(const StackFrame & frame) const;
-    uint32_t          canonical_set(uint32_t set);
-    State             after_quote(StackId stack);
+    bool                      is_free_text(StackId stack, FreeText & text);
+    void                      add_spelled_tokens(State state, TokenMask & mask);
+    void                      add_spelled_specials(State state, TokenMask & mask);
+    void                      add_named_tokens(const StateParts & parts, TokenMask & mask);
+    void                      add_free_text(const FreeText & text, TokenMask & mask);
+    StackId                   with_language(StackId stack, Language language);
+    const TextMask &          text_mask(const FreeText & text);
+    const TextTrie &          trie_of(const StackFrame & frame) const;
+    uint32_t                  canonical_set(uint32_t set);
+    State                     after_quote(StackId stack);
     const std::vector<bool> & allowed_rests(State state);
 
     const GrammarRules &         rules_;
@@ -108,18 +108,18 @@ class GrammarAutomaton {
     const std::vector<int32_t> & spelled_;
     const bool                   has_names_;  // the grammar names tokens
 
-    std::unordered_map<StackId, StackSet>                        expanded_;
-    std::vector<StackSet>                                        sets_;
-    std::unordered_map<StackSet, uint32_t, SetHash>              set_ids_;
-    std::vector<StateParts>                                      states_;
-    std::unordered_map<uint64_t, State>                          state_ids_[4];  // by missing bytes
-    std::vector<std::unique_ptr<std::array<State, 256>>>         after_;  // by state; created when it is first left
-    std::unordered_map<State, std::shared_ptr<const TokenMask>>  masks_;
-    std::map<std::pair<uint64_t, bool>, TextMask>                text_masks_;     // by (terminal, language), is plain
-    std::unordered_map<State, std::vector<bool>>                 allowed_rests_;  // by the state after the quote
-    std::vector<State>                                           path_;           // scratch buffer
-    size_t                                                       n_bytes_ = 0;
-    size_t                                                       spent_   = 0;  // work since the last call from outside
+    std::unordered_map<StackId, StackSet>                       expanded_;
+    std::vector<StackSet>                                       sets_;
+    std::unordered_map<StackSet, uint32_t, SetHash>             set_ids_;
+    std::vector<StateParts>                                     states_;
+    std::unordered_map<uint64_t, State>                         state_ids_[4];  // by missing bytes
+    std::vector<std::unique_ptr<std::array<State, 256>>>        after_;  // by state; created when it is first left
+    std::unordered_map<State, std::shared_ptr<const TokenMask>> masks_;
+    std::map<std::pair<uint64_t, bool>, TextMask>               text_masks_;     // by (terminal, language), is plain
+    std::unordered_map<State, std::vector<bool>>                allowed_rests_;  // by the state after the quote
+    std::vector<State>                                          path_;           // scratch buffer
+    size_t                                                      n_bytes_ = 0;
+    size_t                                                      spent_   = 0;  // work since the last call from outside
 };
 
 }  // namespace pyg

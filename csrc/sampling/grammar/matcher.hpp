@@ -37,16 +37,16 @@ class CompiledGrammar {
     void                              start_again();
     std::shared_ptr<GrammarAutomaton> fresh_automaton() const;
 
-    const llama_vocab * const               vocab_;
-    const std::shared_ptr<const VocabTries> tries_;
-    const std::string                       text_;
-    const std::string                       root_;
-    const std::vector<int32_t>              spelled_;  // special tokens whose text the grammar mentions
+    const llama_vocab * const                  vocab_;
+    const std::shared_ptr<const VocabTries>    tries_;
+    const std::string                          text_;
+    const std::string                          root_;
+    const std::vector<int32_t>                 spelled_;  // special tokens whose text the grammar mentions
     const std::shared_ptr<std::atomic<size_t>> n_bytes_;
-    std::mutex                              mutex_;    // guards everything below
-    std::shared_ptr<Followed>               followed_;
-    std::shared_ptr<GrammarAutomaton>       automaton_;  // of `followed_`
-    size_t                                  most_bytes_ = 0;  // of `followed_`
+    std::mutex                                 mutex_;  // guards everything below
+    std::shared_ptr<Followed>                  followed_;
+    std::shared_ptr<GrammarAutomaton>          automaton_;       // of `followed_`
+    size_t                                     most_bytes_ = 0;  // of `followed_`
 };
 
 // The position of one text in a grammar. For one thread at a time; any number of matchers share a grammar.
@@ -81,8 +81,8 @@ class GrammarMatcher {
         int32_t     token_id;  // or TEXT
         std::string text;
     };
-    static constexpr int32_t                 TEXT          = -1;
-    static constexpr GrammarAutomaton::State NOT_KNOWN     = UINT32_MAX;
+    static constexpr int32_t                 TEXT      = -1;
+    static constexpr GrammarAutomaton::State NOT_KNOWN = UINT32_MAX;
 
     GrammarAutomaton & current();  // with the grammar's lock held
     void               read_again();

@@ -17,7 +17,7 @@ using pyg::GrammarTerminal;
 constexpr uint32_t MOST_DIGITS = 40;  // characters of a number, so that models come to its end
 
 void limit_numbers(pyg::SchemaShapes & shapes) {
-    std::map<pyg::Language, pyg::Language> known = {{pyg::Languages::NOTHING, pyg::Languages::NOTHING}};
+    std::map<pyg::Language, pyg::Language> known     = {{pyg::Languages::NOTHING, pyg::Languages::NOTHING}};
     pyg::Languages &                       languages = shapes.languages;
     for (pyg::Node & node : shapes.nodes) {
         const auto added = known.emplace(node.number, node.number);

@@ -16,11 +16,11 @@
 namespace pyg {
 
 struct GrammarTerminal {
-    std::unique_ptr<SchemaShapes> shapes;              // of a regular expression: only its languages are used
-    bool                          is_text    = false;  // a regular expression
-    Language                      text       = Languages::NOTHING;
-    bool                          any_order  = false;  // members come in any order, else in the schema's
-    bool any_spelling = false;  // any white space (white_space.hpp), and escapes in names
+    std::unique_ptr<SchemaShapes> shapes;                // of a regular expression: only its languages are used
+    bool                          is_text      = false;  // a regular expression
+    Language                      text         = Languages::NOTHING;
+    bool                          any_order    = false;  // members come in any order, else in the schema's
+    bool                          any_spelling = false;  // any white space (white_space.hpp), and escapes in names
 };
 
 // A grammar without its terminals: in their places, references to tokens from FIRST_TERMINAL_TOKEN on.

@@ -39,7 +39,8 @@ std::string with_draft(const JsonValue & schema, const char * draft) {
     return std::string("{\"$schema\":\"") + draft + "\"" + (schema.items.empty() ? "" : ",") + text.substr(1);
 }
 
-void run(const std::string & label, const std::string & schema, const JsonValue & tests, const SchemaOptions & options, Sums & sums) {
+void run(const std::string & label, const std::string & schema, const JsonValue & tests, const SchemaOptions & options,
+         Sums & sums) {
     sums.n_schemas++;
     std::unique_ptr<SchemaShapes> shapes;
     std::string                   refusal;
@@ -54,12 +55,14 @@ void run(const std::string & label, const std::string & schema, const JsonValue 
     if (took.count() > 50) {
         std::printf("SLOW %.0f ms %s\n", took.count(), label.c_str());
     }
-    const bool is_empty    = refusal.find("no value can match") != std::string::npos || refusal.find("no number") != std::string::npos ||
-                          refusal.find("no integer") != std::string::npos || refusal.find("can match") != std::string::npos ||
-                          refusal.find("is required, but") != std::string::npos;
-    const bool is_narrowed = shapes != nullptr && std::any_of(shapes->notes.begin(), shapes->notes.end(), [](const std::string & note) {
-                                 return note.find("uniqueItems") != std::string::npos;
-                             });
+    const bool is_empty =
+        refusal.find("no value can match") != std::string::npos || refusal.find("no number") != std::string::npos ||
+        refusal.find("no integer") != std::string::npos || refusal.find("can match") != std::string::npos ||
+        refusal.find("is required, but") != std::string::npos;
+    const bool is_narrowed =
+        shapes != nullptr && std::any_of(shapes->notes.begin(), shapes->notes.end(), [](const std::string & note) {
+            return note.find("uniqueItems") != std::string::npos;
+        });
     if (!refusal.empty() && !is_empty) {
         sums.n_refused++;
         sums.n_of_refused += tests.items.size();
@@ -67,7 +70,7 @@ void run(const std::string & label, const std::string & schema, const JsonValue 
         return;
     }
     for (const JsonValue & test : tests.items) {
-        const bool valid = test.find("valid")->kind == JsonKind::YES;
+        const bool valid   = test.find("valid")->kind == JsonKind::YES;
         bool       allowed = false;
         if (shapes != nullptr) {
             try {
@@ -84,10 +87,12 @@ void run(const std::string & label, const std::string & schema, const JsonValue 
             sums.n_narrowed++;
         } else if (valid) {
             sums.n_valid_refused++;
-            std::printf("VALID REFUSED %s: %s: %.150s %s\n", label.c_str(), description, json_text(*test.find("data")).c_str(), refusal.c_str());
+            std::printf("VALID REFUSED %s: %s: %.150s %s\n", label.c_str(), description,
+                        json_text(*test.find("data")).c_str(), refusal.c_str());
         } else {
             sums.n_invalid_allowed++;
-            std::printf("INVALID ALLOWED %s: %s: %.150s\n", label.c_str(), description, json_text(*test.find("data")).c_str());
+            std::printf("INVALID ALLOWED %s: %s: %.150s\n", label.c_str(), description,
+                        json_text(*test.find("data")).c_str());
         }
     }
 }
@@ -98,10 +103,10 @@ void run_suite(const char * draft, const char * path, Sums & sums) {
     SchemaOptions options;
     options.refuse_misspelled     = false;
     options.requires_free_members = true;
-    options.assert_formats    = std::strstr(path, "/optional/format/") != nullptr;
+    options.assert_formats        = std::strstr(path, "/optional/format/") != nullptr;
     for (const JsonValue & group : groups.items) {
-        run(std::string(path) + ": " + group.find("description")->text, with_draft(*group.find("schema"), draft), *group.find("tests"),
-            options, sums);
+        run(std::string(path) + ": " + group.find("description")->text, with_draft(*group.find("schema"), draft),
+            *group.find("tests"), options, sums);
     }
 }
 
@@ -122,7 +127,7 @@ void run_instances(const char * path, Sums & sums) {
 }  // namespace
 
 int main(int argc, char ** argv) {
-    Sums sums;
+    Sums       sums;
     const bool is_suite = argc > 3 && std::strcmp(argv[1], "suite") == 0;
     if (!is_suite && !(argc > 2 && std::strcmp(argv[1], "instances") == 0)) {
         std::fprintf(stderr, "usage: measure_schemas suite DRAFT FILE... | instances FILE...\n");
@@ -136,10 +141,15 @@ int main(int argc, char ** argv) {
         }
     }
     std::sort(sums.times_ms.begin(), sums.times_ms.end());
-    const auto at = [&](double part) { return sums.times_ms.empty() ? 0.0 : sums.times_ms[static_cast<size_t>(part * static_cast<double>(sums.times_ms.size() - 1))]; };
-    std::printf("schemas %zu, refused %zu with %zu tests; tests: passed %zu, narrowed %zu, valid refused %zu of %zu, invalid allowed %zu of %zu\n",
-                sums.n_schemas, sums.n_refused, sums.n_of_refused, sums.n_passed, sums.n_narrowed, sums.n_valid_refused, sums.n_valid,
-                sums.n_invalid_allowed, sums.n_invalid);
+    const auto at = [&](double part) {
+        return sums.times_ms.empty()
+                   ? 0.0
+                   : sums.times_ms[static_cast<size_t>(part * static_cast<double>(sums.times_ms.size() - 1))];
+    };
+    std::printf("schemas %zu, refused %zu with %zu tests; tests: passed %zu, narrowed %zu, valid refused %zu of %zu, "
+                "invalid allowed %zu of %zu\n",
+                sums.n_schemas, sums.n_refused, sums.n_of_refused, sums.n_passed, sums.n_narrowed, sums.n_valid_refused,
+                sums.n_valid, sums.n_invalid_allowed, sums.n_invalid);
     std::printf("compile ms: p50 %.3f p90 %.3f p99 %.3f max %.1f\n", at(0.5), at(0.9), at(0.99), at(1.0));
     return 0;
 }

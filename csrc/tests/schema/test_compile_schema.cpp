@@ -1,5 +1,5 @@
-// Schemas and the values that they allow, by the plain reading of their shapes; and the messages of those that are refused.
-// The official tests run by measure_schemas, from data that is not part of this repository.
+// Schemas and the values that they allow, by the plain reading of their shapes; and the messages of those that are
+// refused. The official tests run by measure_schemas, from data that is not part of this repository.
 #include "boundary/guard.hpp"
 #include "schema/compile.hpp"
 #include "tests/support/schema_follower.hpp"
@@ -22,35 +22,56 @@ const std::vector<Example> EXAMPLES = {
     {R"({"minimum": 2.5, "exclusiveMaximum": 4, "multipleOf": 0.5})", {"2.5", "3", "\"x\"", "[]"}, {"2", "4", "2.7"}},
     {R"({"not": {"minimum": 5}})", {"4", "-1"}, {"5", "1e3", "\"x\""}},
     {R"({"type": "string", "minLength": 2, "pattern": "^a"})", {"\"ab\""}, {"\"a\"", "\"ba\"", "1"}},
-    {R"({"enum": [1, "a", {"b": [1, null]}]})", {"1.0", "\"a\"", R"({"b": [1, null]})"}, {"2", R"({"b": [1]})", R"({"b": [1, null], "c": 1})"}},
-    {R"({"properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": false})", {R"({"a": 1})", "3"},
+    {R"({"enum": [1, "a", {"b": [1, null]}]})",
+     {"1.0", "\"a\"", R"({"b": [1, null]})"},
+     {"2", R"({"b": [1]})", R"({"b": [1, null], "c": 1})"}},
+    {R"({"properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": false})",
+     {R"({"a": 1})", "3"},
      {"{}", R"({"a": "x"})", R"({"a": 1, "b": 2})"}},
-    {R"({"properties": {"a": false, "b": true}, "additionalProperties": false})", {"{}", R"({"b": 1})"}, {R"({"a": 1})"}},
+    {R"({"properties": {"a": false, "b": true}, "additionalProperties": false})",
+     {"{}", R"({"b": 1})"},
+     {R"({"a": 1})"}},
     {R"({"patternProperties": {"^a": {"type": "null"}, "z$": {"type": ["null", "integer"]}}, "additionalProperties": {"type": "string"}})",
-     {R"({"ab": null, "z": 1, "x": "y"})"}, {R"({"az": 1})", R"({"x": 1})"}},
-    {R"({"propertyNames": {"enum": ["a", "b"]}, "minProperties": 2})", {R"({"a": 1, "b": 2})"}, {R"({"a": 1})", R"({"a": 1, "c": 2})"}},
-    {R"({"dependentRequired": {"a": ["b"]}, "dependentSchemas": {"c": {"maxProperties": 1}}})", {R"({"a": 1, "b": 1})", R"({"c": 1})"},
+     {R"({"ab": null, "z": 1, "x": "y"})"},
+     {R"({"az": 1})", R"({"x": 1})"}},
+    {R"({"propertyNames": {"enum": ["a", "b"]}, "minProperties": 2})",
+     {R"({"a": 1, "b": 2})"},
+     {R"({"a": 1})", R"({"a": 1, "c": 2})"}},
+    {R"({"dependentRequired": {"a": ["b"]}, "dependentSchemas": {"c": {"maxProperties": 1}}})",
+     {R"({"a": 1, "b": 1})", R"({"c": 1})"},
      {R"({"a": 1})", R"({"c": 1, "d": 1})"}},
-    {R"({"items": {"type": "integer"}, "contains": {"minimum": 5}, "minContains": 2, "maxContains": 3})", {"[5, 1, 6]", "[5, 6, 7]"},
+    {R"({"items": {"type": "integer"}, "contains": {"minimum": 5}, "minContains": 2, "maxContains": 3})",
+     {"[5, 1, 6]", "[5, 6, 7]"},
      {"[5]", "[5, 6, 7, 8]", "[5, 5, \"x\"]"}},
     {R"({"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "null"}], "additionalItems": {"type": "string"}})",
-     {"[]", "[null, \"a\"]"}, {"[1]", "[null, 1]"}},
+     {"[]", "[null, \"a\"]"},
+     {"[1]", "[null, 1]"}},
     {R"({"uniqueItems": true, "items": {"type": "integer"}})", {"[1, 2]"}, {"[1, 1.0]"}},
     {R"({"oneOf": [{"type": "integer"}, {"minimum": 2}]})", {"1", "2.5", "\"x\""}, {"3", "1.5"}},
     {R"({"oneOf": [{"required": ["a"]}, {"required": ["b"]}, {"properties": {"c": {"const": 1}}, "required": ["c"]}]})",
-     {R"({"a": 1})", R"({"b": 1})", R"({"c": 1})", R"({"a": 1, "c": 2})"}, {"{}", R"({"a": 1, "b": 1})", R"({"a": 1, "c": 1})"}},
+     {R"({"a": 1})", R"({"b": 1})", R"({"c": 1})", R"({"a": 1, "c": 2})"},
+     {"{}", R"({"a": 1, "b": 1})", R"({"a": 1, "c": 1})"}},
     {R"({"if": {"properties": {"k": {"const": 1}}, "required": ["k"]}, "then": {"required": ["x"]}, "else": {"maxProperties": 1}})",
-     {R"({"k": 1, "x": 1})", "{}", R"({"k": 2})"}, {R"({"k": 1})", R"({"k": 2, "x": 1})"}},
-    {R"({"not": {"properties": {"a": {"type": "string"}}, "required": ["a"]}})", {"{}", R"({"a": 1})"}, {R"({"a": "x"})", "3"}},
-    {R"({"allOf": [{"properties": {"a": true}}], "properties": {"b": true}, "unevaluatedProperties": false})", {R"({"a": 1, "b": 2})"},
+     {R"({"k": 1, "x": 1})", "{}", R"({"k": 2})"},
+     {R"({"k": 1})", R"({"k": 2, "x": 1})"}},
+    {R"({"not": {"properties": {"a": {"type": "string"}}, "required": ["a"]}})",
+     {"{}", R"({"a": 1})"},
+     {R"({"a": "x"})", "3"}},
+    {R"({"allOf": [{"properties": {"a": true}}], "properties": {"b": true}, "unevaluatedProperties": false})",
+     {R"({"a": 1, "b": 2})"},
      {R"({"c": 1})"}},
     {R"({"prefixItems": [true], "anyOf": [{"prefixItems": [true, {"type": "null"}]}, true], "unevaluatedItems": {"type": "string"}})",
-     {"[1]", "[1, null, \"a\"]", "[1, \"a\"]"}, {"[1, 2]", "[1, null, 2]"}},
+     {"[1]", "[1, null, \"a\"]", "[1, \"a\"]"},
+     {"[1, 2]", "[1, null, 2]"}},
     {R"({"$ref": "#/$defs/tree", "$defs": {"tree": {"type": "object", "properties": {"next": {"$ref": "#/$defs/tree"}}, "additionalProperties": false}}})",
-     {"{}", R"({"next": {"next": {}}})"}, {R"({"next": 1})"}},
+     {"{}", R"({"next": {"next": {}}})"},
+     {R"({"next": 1})"}},
     {R"({"$id": "https://example.com/a", "$ref": "b", "$defs": {"x": {"$id": "b", "$ref": "#y", "$defs": {"z": {"$anchor": "y", "type": "null"}}}}})",
-     {"null"}, {"1"}},
-    {R"({"properties": {"a/b~c": {"type": "null"}}, "items": {"$ref": "#/properties/a~1b~0c"}})", {"[null]", R"({"a/b~c": null})"}, {"[1]"}},
+     {"null"},
+     {"1"}},
+    {R"({"properties": {"a/b~c": {"type": "null"}}, "items": {"$ref": "#/properties/a~1b~0c"}})",
+     {"[null]", R"({"a/b~c": null})"},
+     {"[1]"}},
     {R"({"type": "number", "decimalPlaces": 2})", {"1.25", "3"}, {"1.255"}},
 };
 
@@ -71,7 +92,8 @@ const std::vector<Refusal> REFUSALS = {
     {R"({"prefixItems": 3})", "#/prefixItems: must be a list of schemas"},
     {R"({"required": 5})", "#/required: must be a list of names"},
     {R"({"$ref": "#/nowhere"})", "#/$ref: there is nothing at #/nowhere"},
-    {R"({"$ref": "https://example.com/s.json"})", "#/$ref: 'https://example.com/s.json' does not point into this schema"},
+    {R"({"$ref": "https://example.com/s.json"})",
+     "#/$ref: 'https://example.com/s.json' does not point into this schema"},
     {R"({"$ref": "#"})", "#/$ref: # refers to itself"},
     {R"({"anyOf": [{"type": "null"}, {"$ref": "#"}]})", "#/anyOf/1/$ref: # refers to itself"},
     {R"({"$schema": "https://example.com/own"})", "#/$schema: unknown dialect"},
@@ -79,14 +101,17 @@ const std::vector<Refusal> REFUSALS = {
     {R"({"type": "integer", "minimum": 3, "maximum": 1})", "#: no integer is between 3 and 1"},
     {R"({"enum": []})", "#: no value can match"},
     {R"({"allOf": [{"type": "string"}, {"type": "null"}]})", "#: no value can match"},
-    {R"({"type": "object", "required": ["a"], "additionalProperties": false})", "#/required: \"a\" is required, but no member"},
+    {R"({"type": "object", "required": ["a"], "additionalProperties": false})",
+     "#/required: \"a\" is required, but no member"},
     {R"({"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]})",
      "#: no value can match, because every one contains another without an end"},
-    {R"({"properties": {"a": {"minimun": 5}}})", "#/properties/a/minimun: this is not a keyword of JSON schemas, but close to 'minimum'"},
+    {R"({"properties": {"a": {"minimun": 5}}})",
+     "#/properties/a/minimun: this is not a keyword of JSON schemas, but close to 'minimum'"},
     {R"({"ref": "#"})", "#/ref: this is not a keyword of JSON schemas, but close to '$ref'"},
     {R"({"name": {"type": "string"}})", "#: no keyword of JSON schemas is here, only 'name'"},
     {R"({"name": "cat", "schema": {"type": "object"}})", "#: the schema is inside of 'schema': pass"},
-    {R"({"type": "array", "uniqueItems": true, "minItems": 2, "items": {"type": "object"}})", "#/uniqueItems: a grammar cannot express"},
+    {R"({"type": "array", "uniqueItems": true, "minItems": 2, "items": {"type": "object"}})",
+     "#/uniqueItems: a grammar cannot express"},
 };
 
 JsonValue parsed(const char * text) {
@@ -133,8 +158,8 @@ void check_options() {
 
     SchemaOptions free;
     free.requires_free_members = true;
-    const char * schema        = R"({"type": "object", "not": {"properties": {"a": true}, "additionalProperties": false}})";
-    const auto   some          = compile_schema(schema, free);
+    const char * schema = R"({"type": "object", "not": {"properties": {"a": true}, "additionalProperties": false}})";
+    const auto   some   = compile_schema(schema, free);
     CHECK(SchemaFollower(*some).allows(parsed(R"({"a": 1, "b": 1})")));
     CHECK(!SchemaFollower(*some).allows(parsed(R"({"a": 1})")));
 

@@ -1,10 +1,9 @@
 // Whether a JSON value is allowed by the shapes of a schema: the slow and plain reading of schema/shapes.hpp.
 #pragma once
 
+#include "regex/numbers.hpp"
 #include "schema/json_value.hpp"
 #include "schema/shapes.hpp"
-
-#include "regex/numbers.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -77,12 +76,14 @@ class SchemaFollower {
         }
         std::vector<std::vector<bool>> fits;  // of each free member: the classes that it may be of
         for (size_t i = 0; i < value.items.size(); i++) {
-            if (std::any_of(shape.members.begin(), shape.members.end(), [&](const Member & each) { return each.name == value.names[i]; })) {
+            if (std::any_of(shape.members.begin(), shape.members.end(),
+                            [&](const Member & each) { return each.name == value.names[i]; })) {
                 continue;
             }
             fits.emplace_back();
             for (const FreeMembers & each : shape.free) {
-                fits.back().push_back(shapes_.languages.contains(each.names, value.names[i]) && allows(each.value, value.items[i]));
+                fits.back().push_back(shapes_.languages.contains(each.names, value.names[i]) &&
+                                      allows(each.value, value.items[i]));
             }
             if (std::find(fits.back().begin(), fits.back().end(), true) == fits.back().end()) {
                 return false;

@@ -17,7 +17,7 @@ from langchain_core.tools import tool
 OWN_ROPE: dict[str, Any] = {"rope_freq_base": 0.0, "rope_freq_scale": 0.0}
 
 
-@tool  # type: ignore[untyped-decorator]
+@tool
 def get_weather(city: str) -> str:
     """Says what the weather is like in a city."""
     return f"sunny in {city}"

@@ -35,7 +35,7 @@ def url() -> Iterator[str]:
 
 
 def chat_model(url: str, **options: Any) -> ChatOpenAI:
-    return ChatOpenAI(base_url=url, api_key="none", model="default", max_retries=0, **options)  # type: ignore[arg-type]
+    return ChatOpenAI(base_url=url, api_key="none", model="default", max_retries=0, **options)
 
 
 def test_langchain_asks(url: str) -> None:

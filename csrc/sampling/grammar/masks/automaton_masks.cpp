@@ -1,8 +1,7 @@
-// Token masks of the automaton's states. Stacks inside of free text (strings, names, regular expressions) take the masks
-// of their languages, which many states share; the others follow the vocabulary's trie.
-#include "sampling/grammar/masks/token_mask.hpp"
-
+// Token masks of the automaton's states. Stacks inside of free text (strings, names, regular expressions) take the
+// masks of their languages, which many states share; the others follow the vocabulary's trie.
 #include "sampling/grammar/automaton.hpp"
+#include "sampling/grammar/masks/token_mask.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -52,7 +51,7 @@ bool GrammarAutomaton::is_free_text(StackId stack, FreeText & text) {
         return false;
     }
     const StackFrame & frame = steps_.stacks().top(stack);
-    text                = {stack, frame.kind == FrameKind::FREE_KEY ? frame.b : frame.a};
+    text                     = {stack, frame.kind == FrameKind::FREE_KEY ? frame.b : frame.a};
     switch (frame.kind) {
     case FrameKind::STRING:
         return frame.b == 0;
@@ -72,7 +71,7 @@ const TextTrie & GrammarAutomaton::trie_of(const StackFrame & frame) const {
 // The same stack with another language, and a text that was not read before. Languages already lack the texts that may
 // not come again, so what may follow does not depend on it.
 StackId GrammarAutomaton::with_language(StackId stack, Language language) {
-    StackFrame frame = steps_.stacks().top(stack);
+    StackFrame frame                                        = steps_.stacks().top(stack);
     (frame.kind == FrameKind::FREE_KEY ? frame.b : frame.a) = language;
     frame.d = frame.d == ReadTexts::UNTRACKED ? frame.d : ReadTexts::OTHER;
     return steps_.stacks().push(frame, steps_.stacks().below(stack));
@@ -84,24 +83,23 @@ uint32_t GrammarAutomaton::canonical_set(uint32_t set) {
     for (StackId & stack : stacks) {
         FreeText text;
         if (is_free_text(stack, text)) {
-            const StackFrame    frame = steps_.stacks().top(stack);
-            const Language near  = steps_.languages(frame).within(text.language, trie_of(frame).longest());
-            const StackId  same = with_language(stack, near);
-            changed             = changed || same != stack;
-            stack               = same;
+            const StackFrame frame = steps_.stacks().top(stack);
+            const Language   near  = steps_.languages(frame).within(text.language, trie_of(frame).longest());
+            const StackId    same  = with_language(stack, near);
+            changed                = changed || same != stack;
+            stack                  = same;
         }
     }
     return changed ? set_of(std::move(stacks)) : set;
 }
 
 const TextMask & GrammarAutomaton::text_mask(const FreeText & text) {
-    const StackFrame      frame     = steps_.stacks().top(text.stack);
+    const StackFrame frame     = steps_.stacks().top(text.stack);
     Languages &      languages = steps_.languages(frame);
     const TextTrie & trie      = trie_of(frame);
     const Language   near      = languages.within(text.language, TextTrie::SHORT);
-    const auto       key       = std::make_pair(static_cast<uint64_t>(frame.terminal) << 32 | near,
-                                                frame.kind == FrameKind::TEXT);
-    const auto       known     = text_masks_.find(key);
+    const auto key = std::make_pair(static_cast<uint64_t>(frame.terminal) << 32 | near, frame.kind == FrameKind::TEXT);
+    const auto known = text_masks_.find(key);
     if (known != text_masks_.end()) {
         return known->second;
     }
@@ -111,7 +109,7 @@ const TextMask & GrammarAutomaton::text_mask(const FreeText & text) {
 }
 
 void GrammarAutomaton::add_free_text(const FreeText & text, TokenMask & mask) {
-    const StackFrame      frame     = steps_.stacks().top(text.stack);
+    const StackFrame frame     = steps_.stacks().top(text.stack);
     Languages &      languages = steps_.languages(frame);
     const TextTrie & trie      = trie_of(frame);
     const TextMask & near      = text_mask(text);

@@ -1,7 +1,7 @@
 #include "sampling/grammar/masks/text_trie.hpp"
 
-#include "sampling/grammar/steps/json_escapes.hpp"
 #include "sampling/grammar/masks/utf8_prefix.hpp"
+#include "sampling/grammar/steps/json_escapes.hpp"
 
 #include <algorithm>
 
@@ -10,8 +10,8 @@ namespace pyg {
 TextTrie::TextTrie(const TokenTrie & tokens, Spelling spelling) : n_vocab_(tokens.n_vocab()) {
     std::vector<Spelled> inside, closing, longer;
     for (const auto & [token_id, special] : tokens.entries()) {
-        Spelled spelled = {{}, {token_id, INSIDE, 0, 0}};
-        const std::string & bytes = tokens.text(token_id);
+        Spelled             spelled = {{}, {token_id, INSIDE, 0, 0}};
+        const std::string & bytes   = tokens.text(token_id);
         if (!special && (spelling == JSON_STRING ? read_json(bytes, spelled) : read_plain(bytes, spelled))) {
             spelled.entry.length = static_cast<uint32_t>(spelled.text.size()) + (spelled.entry.tail != 0 ? 1 : 0);
             longest_             = std::max(longest_, spelled.entry.length);
@@ -108,7 +108,7 @@ void TextTrie::build(std::vector<Spelled> spelled, Part & part) const {
     });
     auto & nodes = part.nodes;
     nodes.push_back({0, 0, 0, 0, 0, 0});
-    std::vector<uint32_t> path = {0};  // the node of each depth
+    std::vector<uint32_t> path  = {0};  // the node of each depth
     const auto            close = [&](size_t depth) {
         for (; path.size() > depth + 1; path.pop_back()) {
             nodes[path.back()].after      = static_cast<uint32_t>(nodes.size());
@@ -117,10 +117,10 @@ void TextTrie::build(std::vector<Spelled> spelled, Part & part) const {
     };
     std::vector<uint32_t> before;
     for (const Spelled & each : spelled) {
-        const size_t n      = std::min(before.size(), each.text.size());
-        const auto   end    = before.begin() + static_cast<std::ptrdiff_t>(n);
-        const auto   shared = static_cast<size_t>(std::mismatch(before.begin(), end, each.text.begin()).first -
-                                                before.begin());
+        const size_t n   = std::min(before.size(), each.text.size());
+        const auto   end = before.begin() + static_cast<std::ptrdiff_t>(n);
+        const auto   shared =
+            static_cast<size_t>(std::mismatch(before.begin(), end, each.text.begin()).first - before.begin());
         close(shared);
         for (size_t depth = shared; depth < each.text.size(); depth++) {
             const auto first = static_cast<uint32_t>(part.entries.size());
@@ -160,8 +160,8 @@ template <class Visit>
 void TextTrie::walk(const Part & part, Languages & languages, Language language, Visit && visit) const {
     std::vector<Language> path(longest_ + 1u);
     for (uint32_t i = 0; i < part.nodes.size();) {
-        const Node &   node = part.nodes[i];
-        const Language now  = i == 0 ? language : languages.after(path[node.depth - 1u], node.code_point);
+        const Node &   node  = part.nodes[i];
+        const Language now   = i == 0 ? language : languages.after(path[node.depth - 1u], node.code_point);
         const bool     whole = now == Languages::NOTHING || now == Languages::ANYTHING;
         path[node.depth]     = now;
         visit(node.first_entry, whole ? node.last_entry : node.own_end, now);

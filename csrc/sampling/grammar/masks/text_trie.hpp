@@ -14,7 +14,7 @@ namespace pyg {
 
 // Tokens that a language allows: those inside its text, and those that close the text's quotes, by what they add then.
 struct TextMask {
-    TokenMask                                  inside;
+    TokenMask                                 inside;
     std::vector<std::pair<uint32_t, int32_t>> closers;  // (rest, token), sorted
 
     explicit TextMask(int32_t n_vocab) : inside(n_vocab) {}
@@ -44,14 +44,13 @@ class TextTrie {
     // What comes behind the closing quote in some token.
     const std::vector<std::string> & rests() const { return rests_; }
 
-
   private:
     static constexpr uint32_t INSIDE = UINT32_MAX;  // instead of a rest
 
     struct Node {
         uint32_t code_point;
-        uint32_t after;          // index of the first node that is not below this one
-        uint32_t first_entry;    // entries of the node itself end at own_end, those below it at last_entry
+        uint32_t after;        // index of the first node that is not below this one
+        uint32_t first_entry;  // entries of the node itself end at own_end, those below it at last_entry
         uint32_t own_end;
         uint32_t last_entry;
         uint16_t depth;
@@ -64,7 +63,7 @@ class TextTrie {
         uint32_t length;
     };
 
-    struct Part {  // of the tokens
+    struct Part {                  // of the tokens
         std::vector<Node>  nodes;  // the first is the root
         std::vector<Entry> entries;
     };
@@ -85,17 +84,17 @@ class TextTrie {
     bool     is_nearly_free(Languages & languages, Language language) const;
     template <class Visit>
     void walk(const Part & part, Languages & languages, Language language, Visit && visit) const;
-    void     add_allowed(const Part & part, Languages & languages, Language language, TextMask & mask) const;
-    void     add_all_but_forbidden(Languages & languages, Language language, TextMask & mask) const;
-    void     add_by_length(const Part & part, uint32_t least, uint32_t most, TextMask & mask) const;
-    bool     allows(const Entry & entry, Languages & languages, Language language) const;
+    void add_allowed(const Part & part, Languages & languages, Language language, TextMask & mask) const;
+    void add_all_but_forbidden(Languages & languages, Language language, TextMask & mask) const;
+    void add_by_length(const Part & part, uint32_t least, uint32_t most, TextMask & mask) const;
+    bool allows(const Entry & entry, Languages & languages, Language language) const;
 
     int32_t                  n_vocab_;
     Part                     inside_;   // short tokens that stay in the text
     Part                     closing_;  // short ones that close it
     Part                     long_;     // both
     std::vector<std::string> rests_;
-    std::vector<Ranges>      ranges_ = {{}};
+    std::vector<Ranges>      ranges_  = {{}};
     uint32_t                 longest_ = 0;
     std::vector<TokenMask>   up_to_;  // by n <= SHORT: tokens of inside_ that add at most n characters
 };

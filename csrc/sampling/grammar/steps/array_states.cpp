@@ -72,7 +72,8 @@ bool ArrayStates::counted(const State & state, const ItemAlternative & item, Sta
             if (counter.most != UNBOUNDED && state.counters[i] >= counter.most) {
                 return false;
             }
-            after.counters[i] = std::min(state.counters[i] + 1, counter.most == UNBOUNDED ? counter.least : counter.most);
+            after.counters[i] =
+                std::min(state.counters[i] + 1, counter.most == UNBOUNDED ? counter.least : counter.most);
         }
     }
     return true;
@@ -83,12 +84,12 @@ bool ArrayStates::can_be_completed(const State & state) {
     if (shape_.counters.empty()) {
         return true;
     }
-    State from  = state;
-    from.values = 0;
-    std::vector<State>     path  = {from};
+    State from                    = state;
+    from.values                   = 0;
+    std::vector<State>      path  = {from};
     std::map<State, bool> & known = completable_;
-    std::map<State, bool>  seen;
-    bool                   found = false;
+    std::map<State, bool>   seen;
+    bool                    found = false;
     while (!path.empty() && !found) {
         const State now = path.back();
         path.pop_back();

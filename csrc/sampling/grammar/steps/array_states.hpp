@@ -13,9 +13,9 @@ namespace pyg {
 class ArrayStates {
   public:
     struct State {
-        uint32_t              count = 0;    // items so far; those beyond every limit are one
-        std::vector<uint32_t> counters;     // of each `contains`, likewise
-        uint32_t              values = 0;   // values so far, of ValueSets; only if items are unique
+        uint32_t              count = 0;   // items so far; those beyond every limit are one
+        std::vector<uint32_t> counters;    // of each `contains`, likewise
+        uint32_t              values = 0;  // values so far, of ValueSets; only if items are unique
 
         bool operator<(const State & other) const {
             return std::tie(count, counters, values) < std::tie(other.count, other.counters, other.values);
@@ -39,10 +39,10 @@ class ArrayStates {
 
   private:
     const std::vector<ItemAlternative> & alternatives(uint32_t count) const;
-    bool                                 counted(const State & state, const ItemAlternative & item, State & after) const;
-    bool                                 can_be_completed(const State & state);
-    bool                                 is_complete(const State & state) const;
-    uint32_t                             id_of(State state);
+    bool     counted(const State & state, const ItemAlternative & item, State & after) const;
+    bool     can_be_completed(const State & state);
+    bool     is_complete(const State & state) const;
+    uint32_t id_of(State state);
 
     const ArrayShape &        shape_;
     const uint32_t            most_counted_;

@@ -4,8 +4,9 @@
 
 namespace pyg {
 
-void GrammarSteps::step_array(const StackFrame & array, uint32_t code_point, StackId below, std::vector<StackId> & after) {
-    StackFrame          next        = array;
+void GrammarSteps::step_array(const StackFrame & array, uint32_t code_point, StackId below,
+                              std::vector<StackId> & after) {
+    StackFrame     next         = array;
     const bool     tidy         = is_tidy(array);
     const bool     may_be_blank = !tidy || array.phase != NEXT || arrays(array.terminal, array.shape).may_end(array.a);
     const uint32_t white_space  = !may_be_blank ? NO_WHITE_SPACE
@@ -56,11 +57,12 @@ bool GrammarSteps::has_other_value(const StackFrame & array, NodeId item) {
            values.without(texts, node.number, ScalarKind::NUMBER, taken, texts_) != Languages::NOTHING;
 }
 
-void GrammarSteps::begin_item(const StackFrame & array, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+void GrammarSteps::begin_item(const StackFrame & array, uint32_t code_point, StackId below,
+                              std::vector<StackId> & after) {
     ArrayStates & states = arrays(array.terminal, array.shape);
     for (const ItemAlternative & item : states.next(array.a)) {
         const uint32_t state = states.after(array.a, item);
-        const StackId  rest  = stacks_.push({FrameKind::ARRAY, NEXT, array.terminal, array.shape, state, INLINE}, below);
+        const StackId  rest = stacks_.push({FrameKind::ARRAY, NEXT, array.terminal, array.shape, state, INLINE}, below);
         begin_value({FrameKind::VALUE, 0, array.terminal, 0, item.value, INLINE}, code_point, rest, after);
     }
 }

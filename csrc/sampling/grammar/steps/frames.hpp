@@ -9,18 +9,18 @@
 namespace pyg {
 
 enum class FrameKind : uint8_t {
-    SYMBOL,     // a symbol of a rule; a: its index
-    VALUE,      // a JSON value; a: node, b: white space before it
-    LITERAL,    // null, true or false; a: index of LITERALS, b: characters read, d: 1 if a later item must differ
-    TEXT,       // text without quotes (numbers, regular expressions); a: language of the rest, d: text so far
-    STRING,     // inside quotes; a: language of the rest, b: escape, d: text so far
-    OBJECT,     // between members; shape, phase, a: object state, b: white space
-    KEY,        // inside the quotes of a name that the schema has; shape, a: object state, b: node of the name trie,
-                // c: escape
-    FREE_KEY,   // of another name; shape, phase: index of the free members, a: object state, b: language, c: escape,
-                // d: text so far
-    COLON,      // after a name; shape, a: object state with this member, b: its node, c: white space
-    ARRAY,      // between items; shape, phase, a: array state, b: white space
+    SYMBOL,    // a symbol of a rule; a: its index
+    VALUE,     // a JSON value; a: node, b: white space before it
+    LITERAL,   // null, true or false; a: index of LITERALS, b: characters read, d: 1 if a later item must differ
+    TEXT,      // text without quotes (numbers, regular expressions); a: language of the rest, d: text so far
+    STRING,    // inside quotes; a: language of the rest, b: escape, d: text so far
+    OBJECT,    // between members; shape, phase, a: object state, b: white space
+    KEY,       // inside the quotes of a name that the schema has; shape, a: object state, b: node of the name trie,
+               // c: escape
+    FREE_KEY,  // of another name; shape, phase: index of the free members, a: object state, b: language, c: escape,
+               // d: text so far
+    COLON,     // after a name; shape, a: object state with this member, b: its node, c: white space
+    ARRAY,     // between items; shape, phase, a: array state, b: white space
 };
 
 // Text so far is kept only where it matters later (unique items, distinct names): else it is 0.
@@ -49,7 +49,8 @@ enum Phase : uint8_t {
 
 struct StackFrameHash {
     size_t operator()(const StackFrame & frame) const {
-        uint64_t hash = static_cast<uint64_t>(frame.kind) << 24 | static_cast<uint64_t>(frame.phase) << 16 | frame.terminal;
+        uint64_t hash =
+            static_cast<uint64_t>(frame.kind) << 24 | static_cast<uint64_t>(frame.phase) << 16 | frame.terminal;
         for (const uint32_t part : {frame.shape, frame.a, frame.b, frame.c, frame.d}) {
             hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
             hash ^= hash >> 29;

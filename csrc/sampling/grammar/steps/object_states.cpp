@@ -46,7 +46,8 @@ uint32_t NameTrie::after(uint32_t index, uint32_t code_point) const {
 
 ObjectStates::ObjectStates(const ObjectShape & shape, bool any_order)
     : shape_(shape), any_order_(any_order), names_(shape.members),
-      requires_free_(std::any_of(shape.free.begin(), shape.free.end(), [](const FreeMembers & f) { return f.required; })),
+      requires_free_(
+          std::any_of(shape.free.begin(), shape.free.end(), [](const FreeMembers & f) { return f.required; })),
       keeps_names_(requires_free_ || least_free(shape) > 1) {}
 
 uint32_t ObjectStates::start() {
@@ -124,10 +125,10 @@ void ObjectStates::derive(State & state) const {
             continue;
         }
         n_after--;
-        const size_t others  = any_order_ ? n_open - 1 : n_after;
-        const bool   is_due  = any_order_ || i <= last;
-        const bool   enough  = endless || state.count + 1 + others >= shape_.least;
-        state.next[i] = is_due && enough && leaves_room(state, required_left - (shape_.members[i].required ? 1 : 0));
+        const size_t others = any_order_ ? n_open - 1 : n_after;
+        const bool   is_due = any_order_ || i <= last;
+        const bool   enough = endless || state.count + 1 + others >= shape_.least;
+        state.next[i]  = is_due && enough && leaves_room(state, required_left - (shape_.members[i].required ? 1 : 0));
         state.any_next = state.any_next || state.next[i];
     }
 }

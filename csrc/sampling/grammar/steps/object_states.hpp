@@ -35,16 +35,16 @@ class NameTrie {
 class ObjectStates {
   public:
     struct State {
-        std::vector<bool>     closed;  // members that came, and in declared order those before them
-        uint32_t              count = 0;  // members so far; counted only if the shape limits them
-        uint32_t              names = 0;  // free names so far, of ValueSets; kept only if they must differ
-        std::vector<bool>     missing;    // required classes of free members that have not come
+        std::vector<bool> closed;     // members that came, and in declared order those before them
+        uint32_t          count = 0;  // members so far; counted only if the shape limits them
+        uint32_t          names = 0;  // free names so far, of ValueSets; kept only if they must differ
+        std::vector<bool> missing;    // required classes of free members that have not come
 
         // Derived:
-        bool              may_end   = false;
-        std::vector<bool> free_next;          // classes of free members that may come next
-        bool              any_next  = false;  // a member, of any name
-        std::vector<bool> next;               // members that may come next
+        bool              may_end = false;
+        std::vector<bool> free_next;         // classes of free members that may come next
+        bool              any_next = false;  // a member, of any name
+        std::vector<bool> next;              // members that may come next
     };
 
     ObjectStates(const ObjectShape & shape, bool any_order);
@@ -78,9 +78,9 @@ class ObjectStates {
     const bool          requires_free_;
     const bool          keeps_names_;
 
-    std::vector<State>                                                            states_;
+    std::vector<State>                                                                       states_;
     std::map<std::tuple<std::vector<bool>, std::vector<bool>, uint32_t, uint32_t>, uint32_t> ids_;
-    size_t                                                                        n_bytes_ = 0;
+    size_t                                                                                   n_bytes_ = 0;
 };
 
 }  // namespace pyg

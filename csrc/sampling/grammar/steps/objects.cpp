@@ -49,9 +49,9 @@ void GrammarSteps::begin_key(const StackFrame & object, StackId below, std::vect
                                                                  ScalarKind::STRING, taken, texts_)
                          : Languages::NOTHING;
         if (names != Languages::NOTHING) {
-            after.push_back(stacks_.push({FrameKind::FREE_KEY, static_cast<uint8_t>(i), object.terminal, object.shape,
-                                          object.a, names, 0, text},
-                                         below));
+            after.push_back(stacks_.push(
+                {FrameKind::FREE_KEY, static_cast<uint8_t>(i), object.terminal, object.shape, object.a, names, 0, text},
+                below));
         }
     }
 }
@@ -64,7 +64,7 @@ bool GrammarSteps::may_escape(const StackFrame & key, uint32_t code_point) const
 void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after) {
     ObjectStates &   states = objects(key.terminal, key.shape);
     const NameTrie & names  = states.names();
-    StackFrame            next   = key;
+    StackFrame       next   = key;
     JsonEscape       escape = JsonEscape(key.c);
     uint32_t         decoded;
     switch (escape.read(code_point, decoded)) {
@@ -73,10 +73,10 @@ void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId
     case JsonEscape::CLOSES: {
         const uint32_t member = names.node(key.b).member;
         if (member != NameTrie::NONE && states.state(key.a).next[member]) {
-            after.push_back(stacks_.push({FrameKind::COLON, 0, key.terminal, key.shape,
-                                          states.after_member(key.a, member), states.shape().members[member].value,
-                                          INLINE},
-                                         below));
+            after.push_back(
+                stacks_.push({FrameKind::COLON, 0, key.terminal, key.shape, states.after_member(key.a, member),
+                              states.shape().members[member].value, INLINE},
+                             below));
         }
         return;
     }
@@ -95,7 +95,8 @@ void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId
     }
     case JsonEscape::COMPLETE:
         next.b = names.after(key.b, decoded);
-        if ((key.c != 0 && !may_escape(key, decoded)) || next.b == NameTrie::NONE || !states.may_continue(key.a, next.b)) {
+        if ((key.c != 0 && !may_escape(key, decoded)) || next.b == NameTrie::NONE ||
+            !states.may_continue(key.a, next.b)) {
             return;
         }
     }
@@ -103,8 +104,9 @@ void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId
     after.push_back(stacks_.push(next, below));
 }
 
-void GrammarSteps::step_free_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after) {
-    StackFrame      next   = key;
+void GrammarSteps::step_free_key(const StackFrame & key, uint32_t code_point, StackId below,
+                                 std::vector<StackId> & after) {
+    StackFrame next   = key;
     JsonEscape escape = JsonEscape(key.c);
     uint32_t   decoded;
     switch (escape.read(code_point, decoded)) {
@@ -135,19 +137,19 @@ void GrammarSteps::step_free_key(const StackFrame & key, uint32_t code_point, St
 StackId GrammarSteps::after_free_key(const StackFrame & key, StackId below) {
     ObjectStates & states = objects(key.terminal, key.shape);
     const uint32_t before = states.state(key.a).names;
-    const uint32_t names  = key.d == ReadTexts::UNTRACKED
-                                ? before
-                                : json_[key.terminal].values.with(before, ScalarKind::STRING, key.d);
+    const uint32_t names =
+        key.d == ReadTexts::UNTRACKED ? before : json_[key.terminal].values.with(before, ScalarKind::STRING, key.d);
     return stacks_.push({FrameKind::COLON, 0, key.terminal, key.shape, states.after_free(key.a, key.phase, names),
                          states.shape().free[key.phase].value, INLINE},
                         below);
 }
 
-void GrammarSteps::step_colon(const StackFrame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+void GrammarSteps::step_colon(const StackFrame & colon, uint32_t code_point, StackId below,
+                              std::vector<StackId> & after) {
     const uint32_t white_space = is_tidy(colon) ? NO_WHITE_SPACE : any_white_space_after(colon.c, code_point);
     if (white_space != NO_WHITE_SPACE) {
         StackFrame next = colon;
-        next.c     = white_space;
+        next.c          = white_space;
         after.push_back(stacks_.push(next, below));
     } else if (code_point == ':' && white_space_may_end(colon.c)) {
         const StackId rest =

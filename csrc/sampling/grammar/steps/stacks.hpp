@@ -17,8 +17,8 @@ class Stacks {
     StackId push(const StackFrame & frame, StackId below);
 
     const StackFrame & top(StackId stack) const { return frames_[stacks_[stack].frame]; }
-    StackId       below(StackId stack) const { return stacks_[stack].below; }
-    size_t        n_bytes() const { return n_bytes_; }
+    StackId            below(StackId stack) const { return stacks_[stack].below; }
+    size_t             n_bytes() const { return n_bytes_; }
 
   private:
     struct Stack {
@@ -26,11 +26,11 @@ class Stacks {
         StackId  below;
     };
 
-    std::vector<StackFrame>                               frames_ = {{FrameKind::SYMBOL}};
-    std::unordered_map<StackFrame, uint32_t, StackFrameHash>   frame_ids_;
-    std::vector<Stack>                               stacks_ = {{0, 0}};
-    std::unordered_map<uint64_t, StackId>            stack_ids_;
-    size_t                                           n_bytes_ = 0;
+    std::vector<StackFrame>                                  frames_ = {{FrameKind::SYMBOL}};
+    std::unordered_map<StackFrame, uint32_t, StackFrameHash> frame_ids_;
+    std::vector<Stack>                                       stacks_ = {{0, 0}};
+    std::unordered_map<uint64_t, StackId>                    stack_ids_;
+    size_t                                                   n_bytes_ = 0;
 };
 
 }  // namespace pyg

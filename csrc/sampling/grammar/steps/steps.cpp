@@ -104,8 +104,8 @@ void GrammarSteps::expand(StackId stack, std::vector<StackId> & expanded) {
 }
 
 void GrammarSteps::step(StackId stack, uint32_t code_point, std::vector<StackId> & after) {
-    const StackFrame   frame = stacks_.top(stack);
-    const StackId below = stacks_.below(stack);
+    const StackFrame frame = stacks_.top(stack);
+    const StackId    below = stacks_.below(stack);
     switch (frame.kind) {
     case FrameKind::SYMBOL:
         if (symbol(frame).kind == GrammarSymbol::CHARS && rules_.char_sets[symbol(frame).value].contains(code_point)) {

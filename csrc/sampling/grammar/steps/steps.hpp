@@ -1,10 +1,10 @@
 // Steps of the grammar automaton: what each kind of frame does with a character.
 #pragma once
 
+#include "sampling/grammar/parser.hpp"
 #include "sampling/grammar/steps/array_states.hpp"
 #include "sampling/grammar/steps/json_escapes.hpp"
 #include "sampling/grammar/steps/object_states.hpp"
-#include "sampling/grammar/parser.hpp"
 #include "sampling/grammar/steps/read_texts.hpp"
 #include "sampling/grammar/steps/stacks.hpp"
 #include "sampling/grammar/steps/value_sets.hpp"
@@ -38,7 +38,7 @@ class GrammarSteps {
     StackId after_symbol(StackId stack);
 
     const GrammarSymbol & symbol(const StackFrame & frame) const { return rules_.symbols[frame.a]; }
-    Languages &           languages(const StackFrame & frame) { return rules_.terminals[frame.terminal].shapes->languages; }
+    Languages & languages(const StackFrame & frame) { return rules_.terminals[frame.terminal].shapes->languages; }
 
     size_t n_bytes() const;
 
@@ -51,9 +51,9 @@ class GrammarSteps {
     };
 
     const SchemaShapes & shapes(const StackFrame & frame) const { return *rules_.terminals[frame.terminal].shapes; }
-    bool                 is_tidy(const StackFrame & frame) const { return !rules_.terminals[frame.terminal].any_spelling; }
-    ObjectStates &       objects(uint16_t terminal, uint32_t shape);
-    ArrayStates &        arrays(uint16_t terminal, uint32_t shape);
+    bool           is_tidy(const StackFrame & frame) const { return !rules_.terminals[frame.terminal].any_spelling; }
+    ObjectStates & objects(uint16_t terminal, uint32_t shape);
+    ArrayStates &  arrays(uint16_t terminal, uint32_t shape);
 
     // values.cpp
     StackId push_value(uint16_t terminal, NodeId node, StackId below);
@@ -66,13 +66,13 @@ class GrammarSteps {
     bool    may_read_after(const StackFrame & string, Language language, const JsonEscape & escape);
 
     // objects.cpp
-    void step_object(const StackFrame & object, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    void begin_key(const StackFrame & object, StackId below, std::vector<StackId> & after);
-    void step_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    void step_free_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    bool may_escape(const StackFrame & key, uint32_t code_point) const;
+    void    step_object(const StackFrame & object, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    begin_key(const StackFrame & object, StackId below, std::vector<StackId> & after);
+    void    step_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    step_free_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    bool    may_escape(const StackFrame & key, uint32_t code_point) const;
     StackId after_free_key(const StackFrame & key, StackId below);
-    void step_colon(const StackFrame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after);
+    void    step_colon(const StackFrame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after);
 
     // arrays.cpp
     void step_array(const StackFrame & array, uint32_t code_point, StackId below, std::vector<StackId> & after);

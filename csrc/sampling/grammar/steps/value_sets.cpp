@@ -20,9 +20,8 @@ uint32_t ValueSets::with(uint32_t set, ScalarKind kind, uint32_t text) {
 }
 
 bool ValueSets::has_literal(uint32_t set, uint32_t literal) const {
-    return std::any_of(sets_[set].begin(), sets_[set].end(), [&](const Value & value) {
-        return value.kind == ScalarKind::LITERAL && value.text == literal;
-    });
+    return std::any_of(sets_[set].begin(), sets_[set].end(),
+                       [&](const Value & value) { return value.kind == ScalarKind::LITERAL && value.text == literal; });
 }
 
 Language ValueSets::without(Languages & languages, Language language, ScalarKind kind, uint32_t set,

@@ -29,13 +29,11 @@ class ValueSets {
         ScalarKind kind;
         uint32_t   text;
 
-        bool operator<(const Value & other) const {
-            return kind != other.kind ? kind < other.kind : text < other.text;
-        }
+        bool operator<(const Value & other) const { return kind != other.kind ? kind < other.kind : text < other.text; }
     };
 
-    std::vector<std::vector<Value>>           sets_ = {{}};
-    std::map<std::vector<Value>, uint32_t>    ids_;
+    std::vector<std::vector<Value>>                   sets_ = {{}};
+    std::map<std::vector<Value>, uint32_t>            ids_;
     std::map<std::pair<uint64_t, uint32_t>, Language> without_;  // by (language, set), kind
 };
 

@@ -14,12 +14,13 @@ StackId GrammarSteps::push_value(uint16_t terminal, NodeId node, StackId below) 
     return stacks_.push({FrameKind::VALUE, 0, terminal, 0, node, INLINE}, below);
 }
 
-void GrammarSteps::step_value(const StackFrame & value, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+void GrammarSteps::step_value(const StackFrame & value, uint32_t code_point, StackId below,
+                              std::vector<StackId> & after) {
     const uint32_t white_space = is_tidy(value) ? tidy_white_space_after(value.b, code_point, /*may_break =*/false)
                                                 : any_white_space_after(value.b, code_point);
     if (white_space != NO_WHITE_SPACE) {
         StackFrame next = value;
-        next.b     = white_space;
+        next.b          = white_space;
         after.push_back(stacks_.push(next, below));
     } else if (white_space_may_end(value.b)) {
         begin_value(value, code_point, below, after);
@@ -27,15 +28,16 @@ void GrammarSteps::step_value(const StackFrame & value, uint32_t code_point, Sta
 }
 
 // If `below` is an array of unique items, the value differs from those it has.
-void GrammarSteps::begin_value(const StackFrame & value, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+void GrammarSteps::begin_value(const StackFrame & value, uint32_t code_point, StackId below,
+                               std::vector<StackId> & after) {
     const uint16_t terminal = value.terminal;
     const Node &   node     = shapes(value).nodes[value.a];
     Languages &    texts    = languages(value);
     uint32_t       taken    = ValueSets::EMPTY;
     uint32_t       text     = ReadTexts::UNTRACKED;
     if (below != Stacks::EMPTY && stacks_.top(below).kind == FrameKind::ARRAY) {
-        const StackFrame   array  = stacks_.top(below);
-        ArrayStates & states = arrays(array.terminal, array.shape);
+        const StackFrame array  = stacks_.top(below);
+        ArrayStates &    states = arrays(array.terminal, array.shape);
         if (array.terminal == terminal && states.shape().unique) {
             taken = states.state(array.a).values;
             text  = ReadTexts::EMPTY;
@@ -87,7 +89,8 @@ void GrammarSteps::step_literal(const StackFrame & literal, uint32_t code_point,
         return;
     }
     if (spelled[literal.b + 1] == '\0') {
-        after.push_back(literal.d == ReadTexts::UNTRACKED ? below : after_scalar(below, ScalarKind::LITERAL, literal.a));
+        after.push_back(literal.d == ReadTexts::UNTRACKED ? below
+                                                          : after_scalar(below, ScalarKind::LITERAL, literal.a));
         return;
     }
     StackFrame next = literal;
@@ -100,16 +103,17 @@ StackId GrammarSteps::after_scalar(StackId below, ScalarKind kind, uint32_t text
     if (kind != ScalarKind::LITERAL && text == ReadTexts::UNTRACKED) {
         return below;
     }
-    StackFrame         array  = stacks_.top(below);
+    StackFrame    array  = stacks_.top(below);
     ArrayStates & states = arrays(array.terminal, array.shape);
     array.a = states.with_values(array.a, json_[array.terminal].values.with(states.state(array.a).values, kind, text));
     return stacks_.push(array, stacks_.below(below));
 }
 
-void GrammarSteps::step_text(const StackFrame & text, uint32_t code_point, StackId below, std::vector<StackId> & after) {
+void GrammarSteps::step_text(const StackFrame & text, uint32_t code_point, StackId below,
+                             std::vector<StackId> & after) {
     StackFrame next = text;
-    next.a     = languages(text).after(text.a, code_point);
-    next.d     = texts_.after(text.d, code_point);
+    next.a          = languages(text).after(text.a, code_point);
+    next.d          = texts_.after(text.d, code_point);
     if (next.a != Languages::NOTHING) {
         after.push_back(stacks_.push(next, below));
     }
@@ -117,7 +121,7 @@ void GrammarSteps::step_text(const StackFrame & text, uint32_t code_point, Stack
 
 void GrammarSteps::step_string(const StackFrame & string, uint32_t code_point, StackId below,
                                std::vector<StackId> & after) {
-    StackFrame      next   = string;
+    StackFrame next   = string;
     JsonEscape escape = JsonEscape(string.b);
     uint32_t   decoded;
     switch (escape.read(code_point, decoded)) {
@@ -145,8 +149,7 @@ void GrammarSteps::step_string(const StackFrame & string, uint32_t code_point, S
 }
 
 bool GrammarSteps::may_read_after(const StackFrame & string, Language language, const JsonEscape & escape) {
-    return escape.may_become(
-        [&](uint32_t low, uint32_t high) { return languages(string).meets(language, low, high); });
+    return escape.may_become([&](uint32_t low, uint32_t high) { return languages(string).meets(language, low, high); });
 }
 
 }  // namespace pyg

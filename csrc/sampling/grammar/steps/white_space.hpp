@@ -22,17 +22,17 @@ inline bool is_blank(uint32_t code_point) { return code_point == ' ' || code_poi
 // more character.
 inline uint32_t any_white_space_after(uint32_t before, uint32_t code_point) {
     if (is_blank(code_point)) {
-        return before < MOST_INLINE                                ? before + 1
+        return before < MOST_INLINE                            ? before + 1
                : before == INDENTED || before == SECOND_INDENT ? before
-                                                                   : NO_WHITE_SPACE;
+                                                               : NO_WHITE_SPACE;
     }
     if (code_point == '\r') {
         return before <= MOST_INLINE ? RETURN : before == INDENTED ? SECOND_RETURN : NO_WHITE_SPACE;
     }
     if (code_point == '\n') {
-        return before <= RETURN                                    ? INDENTED
+        return before <= RETURN                                ? INDENTED
                : before == INDENTED || before == SECOND_RETURN ? SECOND_INDENT
-                                                                   : NO_WHITE_SPACE;
+                                                               : NO_WHITE_SPACE;
     }
     return NO_WHITE_SPACE;
 }
@@ -49,8 +49,6 @@ inline uint32_t tidy_white_space_after(uint32_t before, uint32_t code_point, boo
 }
 
 // False in the middle of a line break.
-inline bool white_space_may_end(uint32_t white_space) {
-    return white_space != RETURN && white_space != SECOND_RETURN;
-}
+inline bool white_space_may_end(uint32_t white_space) { return white_space != RETURN && white_space != SECOND_RETURN; }
 
 }  // namespace pyg
