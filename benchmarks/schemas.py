@@ -50,7 +50,7 @@ class Worker:
 
     def _start(self) -> None:
         # pyggml and its requirements come from this environment, the other engines from their own.
-        code = f"import sys, runpy; sys.path += {[str(ROOT), sysconfig.get_path('purelib')]!r}; del sys.argv[0]; "
+        code = f"import sys, runpy, site; site.addsitedir({sysconfig.get_path('purelib')!r}); del sys.argv[0]; "
         code += "runpy.run_path(sys.argv[0], run_name='__main__')"
         command = [str(part) for part in (self.python, "-c", code, *self.arguments)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

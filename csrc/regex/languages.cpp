@@ -13,13 +13,13 @@ namespace pyg {
 
 namespace {
 
-constexpr size_t MAX_BEGINNINGS = 64;  // states that are looked at
+constexpr size_t MAX_BEGINNINGS = 48;  // states that are looked at
 
 }  // namespace
 
 struct Languages::Impl {
     LanguageStore                      store;
-    std::unordered_map<Language, bool> has_every_beginning;
+    std::unordered_map<Language, CharSet> free_beginnings;  // their characters; none: not free
 
     // NOTHING for languages that are known to be empty.
     Language simplest(Language language) const {
@@ -122,35 +122,43 @@ bool Languages::is_any_text(Language language, uint32_t & least, uint32_t & most
     return is_repeated || language == EMPTY_TEXT || is_any(term);
 }
 
-bool Languages::has_every_beginning(Language language) {
-    auto &     known = impl_->has_every_beginning;
+// Look at all states that can be reached: do the same characters lead on from each?
+bool Languages::has_free_beginnings(Language language, CharSet & characters) {
+    auto &     known = impl_->free_beginnings;
     const auto found = known.find(language);
     if (found != known.end()) {
-        return found->second;
+        characters = found->second;
+        return !characters.is_empty();
     }
     std::vector<Language> reached = {language};
-    bool                  every   = true;
-    for (size_t i = 0; i < reached.size() && every; i++) {
-        const auto before = known.find(reached[i]);
-        if (before != known.end() || reached[i] == ANYTHING) {
-            every = reached[i] == ANYTHING || before->second;
-            continue;
-        }
-        for (uint32_t low = 0; low <= LAST_CODE_POINT && every;) {
+    CharSet               first;
+    bool                  same = true;
+    for (size_t i = 0; i < reached.size() && same; i++) {
+        std::vector<std::pair<uint32_t, uint32_t>> alive;
+        for (uint32_t low = 0; low <= LAST_CODE_POINT;) {
             const auto next = impl_->store.transition(reached[i], low);
-            every           = next.target != NOTHING && reached.size() < MAX_BEGINNINGS;
-            if (std::find(reached.begin(), reached.end(), next.target) == reached.end()) {
-                reached.push_back(next.target);
+            if (next.target != NOTHING) {
+                alive.emplace_back(low, next.high);
+                if (std::find(reached.begin(), reached.end(), next.target) == reached.end()) {
+                    reached.push_back(next.target);
+                }
             }
             low = next.high + 1;
         }
-    }
-    if (every) {
-        for (const Language each : reached) {
-            known[each] = true;
+        CharSet set = CharSet::of(std::move(alive));
+        same        = (i == 0 || set == first) && reached.size() <= MAX_BEGINNINGS;
+        if (i == 0) {
+            first = std::move(set);
         }
     }
-    return known[language] = every;
+    characters = same ? first : CharSet{};
+    if (same) {
+        for (const Language each : reached) {
+            known[each] = characters;
+        }
+    }
+    known[language] = characters;
+    return !characters.is_empty();
 }
 
 size_t Languages::n_bytes() const { return impl_->store.n_bytes(); }

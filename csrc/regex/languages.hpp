@@ -96,9 +96,10 @@ class Languages {
     // True for languages of every text with least..most characters (most: UNBOUNDED), such as ANYTHING.
     bool is_any_text(Language language, uint32_t & least, uint32_t & most) const;
 
-    // True if every text begins some text of the language, as in those of a pattern that may match anywhere. False also
-    // if that takes too long to find out. Found out once for each language.
-    bool has_every_beginning(Language language);
+    // True if what may come next never depends on what came: the texts of some characters are exactly the beginnings of
+    // the language's texts, as in `[a-z]+` and `^.+@.+$`. False also if that takes too long to find out. Found out once
+    // for each language.
+    bool has_free_beginnings(Language language, CharSet & characters);
 
     size_t n_bytes() const;  // taken by terms and tables
 

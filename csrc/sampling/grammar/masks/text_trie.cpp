@@ -19,6 +19,7 @@ TextTrie::TextTrie(const TokenTrie & tokens, Spelling spelling) : n_vocab_(token
             part.push_back(std::move(spelled));
         }
     }
+    index_characters(inside);
     build(std::move(inside), inside_);
     build(std::move(closing), closing_);
     build(std::move(longer), long_);
@@ -191,6 +192,82 @@ void TextTrie::add_all_but_forbidden(Languages & languages, Language language, T
     });
 }
 
+// The reference stays valid: nothing is removed. Patterns have few different sets of characters.
+const TokenMask & TextTrie::tokens_of(const CharSet & characters) const {
+    if (characters == CharSet::all()) {
+        return up_to_[SHORT];
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto                  known = tokens_of_.find(characters.ranges);
+    return known != tokens_of_.end() ? known->second
+                                     : tokens_of_.emplace(characters.ranges, compute_tokens_of(characters)).first->second;
+}
+
+// All tokens without those that contain another character; or, if that are most, a walk.
+TokenMask TextTrie::compute_tokens_of(const CharSet & characters) const {
+    size_t n_removed = 0;
+    for (const auto & [code_point, tokens] : containing_) {
+        n_removed += characters.contains(code_point) ? 0 : tokens.size();
+    }
+    if (n_removed > inside_.entries.size() / 4) {
+        return walk_tokens_of(characters);
+    }
+    TokenMask mask = up_to_[SHORT];
+    for (const auto & [code_point, tokens] : containing_) {
+        if (!characters.contains(code_point)) {
+            for (const int32_t token_id : tokens) {
+                mask.remove(token_id);
+            }
+        }
+    }
+    for (const Entry & entry : tails_) {
+        if (!may_become(entry, characters)) {
+            mask.remove(entry.token_id);
+        }
+    }
+    return mask;
+}
+
+TokenMask TextTrie::walk_tokens_of(const CharSet & characters) const {
+    TokenMask mask(n_vocab_);
+    for (uint32_t i = 0; i < inside_.nodes.size();) {
+        const Node & node = inside_.nodes[i];
+        if (i != 0 && !characters.contains(node.code_point)) {
+            i = node.after;
+            continue;
+        }
+        for (uint32_t e = node.first_entry; e < node.own_end; e++) {
+            if (may_become(inside_.entries[e], characters)) {
+                mask.add(inside_.entries[e].token_id);
+            }
+        }
+        i++;
+    }
+    return mask;
+}
+
+// True if the incomplete character at its end, if there is one, may be one of these.
+bool TextTrie::may_become(const Entry & entry, const CharSet & characters) const {
+    const Ranges & ranges = ranges_[entry.tail];
+    return entry.tail == 0 || std::any_of(ranges.begin(), ranges.end(), [&](const auto & range) {
+               return characters.meets(range.first, range.second);
+           });
+}
+
+void TextTrie::index_characters(const std::vector<Spelled> & inside) {
+    for (const Spelled & each : inside) {
+        for (const uint32_t code_point : each.text) {
+            std::vector<int32_t> & tokens = containing_[code_point];
+            if (tokens.empty() || tokens.back() != each.entry.token_id) {
+                tokens.push_back(each.entry.token_id);
+            }
+        }
+        if (each.entry.tail != 0) {
+            tails_.push_back(each.entry);
+        }
+    }
+}
+
 // True if most tokens lead to ANYTHING at once, such as in a language without a few names.
 bool TextTrie::is_nearly_free(Languages & languages, Language language) const {
     size_t n_free = 0;
@@ -219,8 +296,9 @@ TextMask TextTrie::short_mask(Languages & languages, Language language) const {
         mask.inside = up_to_[std::min(most, SHORT)];
         add_by_length(closing_, least, most, mask);
     } else {
-        if (languages.has_every_beginning(language)) {
-            mask.inside = up_to_[SHORT];
+        CharSet characters;
+        if (languages.has_free_beginnings(language, characters)) {
+            mask.inside = tokens_of(characters);
         } else if (is_nearly_free(languages, language)) {
             add_all_but_forbidden(languages, language, mask);
         } else {
