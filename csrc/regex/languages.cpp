@@ -18,7 +18,7 @@ constexpr size_t MAX_BEGINNINGS = 48;  // states that are looked at
 }  // namespace
 
 struct Languages::Impl {
-    LanguageStore                      store;
+    LanguageStore                         store;
     std::unordered_map<Language, CharSet> free_beginnings;  // their characters; none: not free
 
     // NOTHING for languages that are known to be empty.

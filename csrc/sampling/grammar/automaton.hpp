@@ -95,7 +95,9 @@ class GrammarAutomaton {
     void                      add_spelled_specials(State state, TokenMask & mask);
     void                      add_named_tokens(const StateParts & parts, TokenMask & mask);
     void                      add_free_text(const FreeText & text, TokenMask & mask);
-    StackId                   with_language(StackId stack, Language language);
+    StackId                   with_language(StackId stack, Language language, bool forget_text);
+    bool                      depends_on_text(const StackFrame & frame, uint32_t rest) const;
+    bool                      is_allowed_alone(StackId stack, int32_t token_id);
     const TextMask &          text_mask(const FreeText & text);
     const TextTrie &          trie_of(const StackFrame & frame) const;
     uint32_t                  canonical_set(uint32_t set);

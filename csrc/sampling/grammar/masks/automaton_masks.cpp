@@ -68,12 +68,10 @@ const TextTrie & GrammarAutomaton::trie_of(const StackFrame & frame) const {
     return frame.kind == FrameKind::TEXT ? tries_.plain() : tries_.strings();
 }
 
-// The same stack with another language, and a text that was not read before. Languages already lack the texts that may
-// not come again, so what may follow does not depend on it.
-StackId GrammarAutomaton::with_language(StackId stack, Language language) {
+StackId GrammarAutomaton::with_language(StackId stack, Language language, bool forget_text) {
     StackFrame frame                                        = steps_.stacks().top(stack);
     (frame.kind == FrameKind::FREE_KEY ? frame.b : frame.a) = language;
-    frame.d = frame.d == ReadTexts::UNTRACKED ? frame.d : ReadTexts::OTHER;
+    frame.d = forget_text && frame.d != ReadTexts::UNTRACKED ? ReadTexts::OTHER : frame.d;
     return steps_.stacks().push(frame, steps_.stacks().below(stack));
 }
 
@@ -85,7 +83,7 @@ uint32_t GrammarAutomaton::canonical_set(uint32_t set) {
         if (is_free_text(stack, text)) {
             const StackFrame frame = steps_.stacks().top(stack);
             const Language   near  = steps_.languages(frame).within(text.language, trie_of(frame).longest());
-            const StackId    same  = with_language(stack, near);
+            const StackId    same  = with_language(stack, near, /*forget_text =*/false);
             changed                = changed || same != stack;
             stack                  = same;
         }
@@ -123,17 +121,31 @@ void GrammarAutomaton::add_free_text(const FreeText & text, TokenMask & mask) {
     const std::vector<bool> & allowed = allowed_rests(after_quote(text.stack));
     for (const TextMask * each : {&near, static_cast<const TextMask *>(&far)}) {
         for (const auto & [rest, token_id] : each->closers) {
-            if (allowed[rest]) {
+            if (allowed[rest] && (!depends_on_text(frame, rest) || is_allowed_alone(text.stack, token_id))) {
                 mask.add(token_id);
             }
         }
     }
 }
 
-// The state after the closing quote, which does not depend on the text.
+// Items that must differ, and names that count: what a later string may be depends on this one's text.
+bool GrammarAutomaton::depends_on_text(const StackFrame & frame, uint32_t rest) const {
+    return frame.d != ReadTexts::UNTRACKED && frame.kind != FrameKind::TEXT &&
+           tries_.strings().rests()[rest].find('"') != std::string::npos;
+}
+
+bool GrammarAutomaton::is_allowed_alone(StackId stack, int32_t token_id) {
+    State state = state_of(set_of({stack}), {});
+    for (const char byte : tries_.tokens().text(token_id)) {
+        state = after_byte(state, static_cast<uint8_t>(byte));
+    }
+    return state != DEAD;
+}
+
+// The state after the closing quote of a text that was not read before: with another text, at most as much is allowed.
 GrammarAutomaton::State GrammarAutomaton::after_quote(StackId stack) {
     StackSet after;
-    steps_.step(with_language(stack, Languages::EMPTY_TEXT), '"', after);
+    steps_.step(with_language(stack, Languages::EMPTY_TEXT, /*forget_text =*/true), '"', after);
     return state_of(expanded_set(after), {});
 }
 

@@ -199,8 +199,9 @@ const TokenMask & TextTrie::tokens_of(const CharSet & characters) const {
     }
     std::lock_guard<std::mutex> lock(mutex_);
     const auto                  known = tokens_of_.find(characters.ranges);
-    return known != tokens_of_.end() ? known->second
-                                     : tokens_of_.emplace(characters.ranges, compute_tokens_of(characters)).first->second;
+    return known != tokens_of_.end()
+               ? known->second
+               : tokens_of_.emplace(characters.ranges, compute_tokens_of(characters)).first->second;
 }
 
 // All tokens without those that contain another character; or, if that are most, a walk.

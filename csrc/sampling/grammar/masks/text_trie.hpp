@@ -85,30 +85,30 @@ class TextTrie {
     void     add(const Entry & entry, TextMask & mask) const;
     bool     is_nearly_free(Languages & languages, Language language) const;
     template <class Visit>
-    void walk(const Part & part, Languages & languages, Language language, Visit && visit) const;
-    void add_allowed(const Part & part, Languages & languages, Language language, TextMask & mask) const;
+    void              walk(const Part & part, Languages & languages, Language language, Visit && visit) const;
+    void              add_allowed(const Part & part, Languages & languages, Language language, TextMask & mask) const;
     const TokenMask & tokens_of(const CharSet & characters) const;
-    TokenMask compute_tokens_of(const CharSet & characters) const;
-    bool      may_become(const Entry & entry, const CharSet & characters) const;
-    TokenMask walk_tokens_of(const CharSet & characters) const;
-    void      index_characters(const std::vector<Spelled> & inside);
-    void add_all_but_forbidden(Languages & languages, Language language, TextMask & mask) const;
-    void add_by_length(const Part & part, uint32_t least, uint32_t most, TextMask & mask) const;
-    bool allows(const Entry & entry, Languages & languages, Language language) const;
+    TokenMask         compute_tokens_of(const CharSet & characters) const;
+    bool              may_become(const Entry & entry, const CharSet & characters) const;
+    TokenMask         walk_tokens_of(const CharSet & characters) const;
+    void              index_characters(const std::vector<Spelled> & inside);
+    void              add_all_but_forbidden(Languages & languages, Language language, TextMask & mask) const;
+    void              add_by_length(const Part & part, uint32_t least, uint32_t most, TextMask & mask) const;
+    bool              allows(const Entry & entry, Languages & languages, Language language) const;
 
-    int32_t                  n_vocab_;
-    Part                     inside_;   // short tokens that stay in the text
-    Part                     closing_;  // short ones that close it
-    Part                     long_;     // both
-    std::vector<std::string> rests_;
-    std::vector<Ranges>      ranges_  = {{}};
-    uint32_t                 longest_ = 0;
+    int32_t                                  n_vocab_;
+    Part                                     inside_;   // short tokens that stay in the text
+    Part                                     closing_;  // short ones that close it
+    Part                                     long_;     // both
+    std::vector<std::string>                 rests_;
+    std::vector<Ranges>                      ranges_  = {{}};
+    uint32_t                                 longest_ = 0;
     std::map<uint32_t, std::vector<int32_t>> containing_;  // by character: the tokens of inside_ with it
     std::vector<Entry>                       tails_;       // those with an incomplete character
     // By characters, as ranges: the tokens of inside_ that consist of them. Shared by all grammars of the vocabulary.
     mutable std::map<std::vector<std::pair<uint32_t, uint32_t>>, TokenMask> tokens_of_;
     mutable std::mutex                                                      mutex_;  // guards tokens_of_
-    std::vector<TokenMask>   up_to_;  // by n <= SHORT: tokens of inside_ that add at most n characters
+    std::vector<TokenMask> up_to_;  // by n <= SHORT: tokens of inside_ that add at most n characters
 };
 
 }  // namespace pyg
