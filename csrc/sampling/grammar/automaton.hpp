@@ -102,7 +102,7 @@ class GrammarAutomaton {
     const TextTrie &          trie_of(const StackFrame & frame) const;
     uint32_t                  canonical_set(uint32_t set);
     State                     after_quote(StackId stack);
-    const std::vector<bool> & allowed_rests(State state);
+    const std::vector<bool> & allowed_rests(const TextTrie & trie, State state);
 
     const GrammarRules &         rules_;
     GrammarSteps &               steps_;
@@ -110,18 +110,18 @@ class GrammarAutomaton {
     const std::vector<int32_t> & spelled_;
     const bool                   has_names_;  // the grammar names tokens
 
-    std::unordered_map<StackId, StackSet>                       expanded_;
-    std::vector<StackSet>                                       sets_;
-    std::unordered_map<StackSet, uint32_t, SetHash>             set_ids_;
-    std::vector<StateParts>                                     states_;
-    std::unordered_map<uint64_t, State>                         state_ids_[4];  // by missing bytes
-    std::vector<std::unique_ptr<std::array<State, 256>>>        after_;  // by state; created when it is first left
-    std::unordered_map<State, std::shared_ptr<const TokenMask>> masks_;
-    std::map<std::pair<uint64_t, bool>, TextMask>               text_masks_;     // by (terminal, language), is plain
-    std::unordered_map<State, std::vector<bool>>                allowed_rests_;  // by the state after the quote
-    std::vector<State>                                          path_;           // scratch buffer
-    size_t                                                      n_bytes_ = 0;
-    size_t                                                      spent_   = 0;  // work since the last call from outside
+    std::unordered_map<StackId, StackSet>                           expanded_;
+    std::vector<StackSet>                                           sets_;
+    std::unordered_map<StackSet, uint32_t, SetHash>                 set_ids_;
+    std::vector<StateParts>                                         states_;
+    std::unordered_map<uint64_t, State>                             state_ids_[4];  // by missing bytes
+    std::vector<std::unique_ptr<std::array<State, 256>>>            after_;  // by state; created when it is first left
+    std::unordered_map<State, std::shared_ptr<const TokenMask>>     masks_;
+    std::map<std::pair<uint64_t, bool>, TextMask>                   text_masks_;  // by (terminal, language), is plain
+    std::map<std::pair<const TextTrie *, State>, std::vector<bool>> allowed_rests_;  // by the state after the quote
+    std::vector<State>                                              path_;           // scratch buffer
+    size_t                                                          n_bytes_ = 0;
+    size_t spent_ = 0;  // work since the last call from outside
 };
 
 }  // namespace pyg

@@ -65,7 +65,9 @@ bool GrammarAutomaton::is_free_text(StackId stack, FreeText & text) {
 }
 
 const TextTrie & GrammarAutomaton::trie_of(const StackFrame & frame) const {
-    return frame.kind == FrameKind::TEXT ? tries_.plain() : tries_.strings();
+    return tries_.texts(frame.kind == FrameKind::TEXT                   ? TextTrie::PLAIN
+                        : rules_.terminals[frame.terminal].any_spelling ? TextTrie::JSON_STRING
+                                                                        : TextTrie::TIDY_STRING);
 }
 
 StackId GrammarAutomaton::with_language(StackId stack, Language language, bool forget_text) {
@@ -118,7 +120,7 @@ void GrammarAutomaton::add_free_text(const FreeText & text, TokenMask & mask) {
     if (near.closers.empty() && far.closers.empty()) {
         return;
     }
-    const std::vector<bool> & allowed = allowed_rests(after_quote(text.stack));
+    const std::vector<bool> & allowed = allowed_rests(trie, after_quote(text.stack));
     for (const TextMask * each : {&near, static_cast<const TextMask *>(&far)}) {
         for (const auto & [rest, token_id] : each->closers) {
             if (allowed[rest] && (!depends_on_text(frame, rest) || is_allowed_alone(text.stack, token_id))) {
@@ -131,7 +133,7 @@ void GrammarAutomaton::add_free_text(const FreeText & text, TokenMask & mask) {
 // Items that must differ, and names that count: what a later string may be depends on this one's text.
 bool GrammarAutomaton::depends_on_text(const StackFrame & frame, uint32_t rest) const {
     return frame.d != ReadTexts::UNTRACKED && frame.kind != FrameKind::TEXT &&
-           tries_.strings().rests()[rest].find('"') != std::string::npos;
+           trie_of(frame).rests()[rest].find('"') != std::string::npos;
 }
 
 bool GrammarAutomaton::is_allowed_alone(StackId stack, int32_t token_id) {
@@ -149,22 +151,22 @@ GrammarAutomaton::State GrammarAutomaton::after_quote(StackId stack) {
     return state_of(expanded_set(after), {});
 }
 
-const std::vector<bool> & GrammarAutomaton::allowed_rests(State state) {
-    const auto known = allowed_rests_.find(state);
+const std::vector<bool> & GrammarAutomaton::allowed_rests(const TextTrie & trie, State state) {
+    const auto key   = std::make_pair(&trie, state);
+    const auto known = allowed_rests_.find(key);
     if (known != allowed_rests_.end()) {
         return known->second;
     }
-    const std::vector<std::string> & rests = tries_.strings().rests();
-    std::vector<bool>                allowed(rests.size());
-    for (size_t i = 0; i < rests.size(); i++) {
+    std::vector<bool> allowed(trie.rests().size());
+    for (size_t i = 0; i < allowed.size(); i++) {
         State next = state;
-        for (size_t j = 0; j < rests[i].size() && next != DEAD; j++) {
-            next = after_byte(next, static_cast<uint8_t>(rests[i][j]));
+        for (const char byte : trie.rests()[i]) {
+            next = after_byte(next, static_cast<uint8_t>(byte));
         }
         allowed[i] = next != DEAD;
     }
     n_bytes_ += allowed.size() / 8 + 8 * sizeof(uint64_t);
-    return allowed_rests_.emplace(state, std::move(allowed)).first->second;
+    return allowed_rests_.emplace(key, std::move(allowed)).first->second;
 }
 
 // --- everything else --------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ TextTrie::TextTrie(const TokenTrie & tokens, Spelling spelling) : n_vocab_(token
     for (const auto & [token_id, special] : tokens.entries()) {
         Spelled             spelled = {{}, {token_id, INSIDE, 0, 0}};
         const std::string & bytes   = tokens.text(token_id);
-        if (!special && (spelling == JSON_STRING ? read_json(bytes, spelled) : read_plain(bytes, spelled))) {
+        if (!special &&
+            (spelling == PLAIN ? read_plain(bytes, spelled) : read_json(bytes, spelling == TIDY_STRING, spelled))) {
             spelled.entry.length = static_cast<uint32_t>(spelled.text.size()) + (spelled.entry.tail != 0 ? 1 : 0);
             longest_             = std::max(longest_, spelled.entry.length);
             auto & part = spelled.entry.length > SHORT ? longer : spelled.entry.rest == INSIDE ? inside : closing;
@@ -32,7 +33,7 @@ TextTrie::TextTrie(const TokenTrie & tokens, Spelling spelling) : n_vocab_(token
 }
 
 // Decode the token up to the closing quote; false if no string contains it.
-bool TextTrie::read_json(const std::string & bytes, Spelled & spelled) {
+bool TextTrie::read_json(const std::string & bytes, bool tidy, Spelled & spelled) {
     JsonEscape escape;
     Utf8Prefix character;
     for (size_t i = 0; i < bytes.size(); i++) {
@@ -43,7 +44,7 @@ bool TextTrie::read_json(const std::string & bytes, Spelled & spelled) {
             continue;
         }
         uint32_t decoded = 0;
-        switch (escape.read(character.value, decoded)) {
+        switch (escape.read(character.value, decoded, tidy)) {
         case JsonEscape::INVALID:
             return false;
         case JsonEscape::CLOSES:
@@ -62,13 +63,14 @@ bool TextTrie::read_json(const std::string & bytes, Spelled & spelled) {
         }
         tail.push_back(character.range());
     } else if (escape.kind != JsonEscape::NONE) {
-        escape.may_become([&](uint32_t low, uint32_t high) {
+        escape.may_become(tidy, [&](uint32_t low, uint32_t high) {
             tail.emplace_back(low, high);
             return false;
         });
     }
+    const bool is_dead = tail.empty() && escape.kind != JsonEscape::NONE;
     spelled.entry.tail = tail_of(std::move(tail));
-    return true;
+    return !is_dead;
 }
 
 bool TextTrie::read_plain(const std::string & bytes, Spelled & spelled) {

@@ -28,6 +28,7 @@ class TextTrie {
   public:
     enum Spelling {
         JSON_STRING,  // escapes are decoded, and an unescaped quote ends the text
+        TIDY_STRING,  // the same, without escapes that JSON does not need
         PLAIN,        // every character is itself, and nothing ends the text
     };
 
@@ -77,7 +78,7 @@ class TextTrie {
         Entry                 entry;
     };
 
-    bool     read_json(const std::string & bytes, Spelled & spelled);
+    bool     read_json(const std::string & bytes, bool tidy, Spelled & spelled);
     bool     read_plain(const std::string & bytes, Spelled & spelled);
     uint32_t tail_of(Ranges ranges);
     uint32_t rest_of(const std::string & rest);

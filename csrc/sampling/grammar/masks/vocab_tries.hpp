@@ -16,20 +16,16 @@ class VocabTries {
 
     const TokenTrie & tokens() const { return tokens_; }
 
-    // Created when a grammar first needs them.
-    const TextTrie & strings() const {
-        std::call_once(strings_once_, [&] { strings_ = std::make_unique<TextTrie>(tokens_, TextTrie::JSON_STRING); });
-        return *strings_;
-    }
-    const TextTrie & plain() const {
-        std::call_once(plain_once_, [&] { plain_ = std::make_unique<TextTrie>(tokens_, TextTrie::PLAIN); });
-        return *plain_;
+    // Created when a grammar first needs it.
+    const TextTrie & texts(TextTrie::Spelling spelling) const {
+        std::call_once(once_[spelling], [&] { texts_[spelling] = std::make_unique<TextTrie>(tokens_, spelling); });
+        return *texts_[spelling];
     }
 
   private:
     const TokenTrie                   tokens_;
-    mutable std::once_flag            strings_once_, plain_once_;
-    mutable std::unique_ptr<TextTrie> strings_, plain_;
+    mutable std::once_flag            once_[3];
+    mutable std::unique_ptr<TextTrie> texts_[3];  // by spelling
 };
 
 }  // namespace pyg

@@ -38,7 +38,14 @@ uint32_t simple_escape(uint32_t character) {
 
 namespace pyg {
 
-JsonEscape::Result JsonEscape::read(uint32_t character, uint32_t & code_point) {
+JsonEscape::Result JsonEscape::read(uint32_t character, uint32_t & code_point, bool tidy) {
+    const bool   escaped = kind != NONE;
+    const Result result  = read_any(character, code_point);
+    const bool   is_tidy = !escaped || needs_escape(code_point) || code_point >= 0x80;
+    return result == COMPLETE && tidy && !is_tidy ? INVALID : result;
+}
+
+JsonEscape::Result JsonEscape::read_any(uint32_t character, uint32_t & code_point) {
     switch (kind) {
     case NONE:
         if (character == '\\') {

@@ -26,12 +26,43 @@ class JsonEscape {
     // What one more character of the string's spelling is.
     enum Result { INVALID, CLOSES, INCOMPLETE, COMPLETE };
 
-    // Read a character. COMPLETE: `code_point` is the decoded character, and the escape is NONE again.
-    Result read(uint32_t character, uint32_t & code_point);
+    // Read a character. COMPLETE: `code_point` is the decoded character, and the escape is NONE again. `tidy`:
+    // printable ASCII characters have no escapes but those that JSON needs.
+    Result read(uint32_t character, uint32_t & code_point, bool tidy);
 
     // Call any(low, high) for the ranges of characters that this can still become, until it returns true.
     template <class Any>
-    bool may_become(Any && any) const {
+    bool may_become(bool tidy, Any && any) const {
+        if (!tidy || kind == NONE) {
+            return may_become_any(any);
+        }
+        return may_become_any([&](uint32_t low, uint32_t high) {
+            for (const auto & [first, last] : TIDY) {
+                const uint32_t from = low > first ? low : first;
+                const uint32_t to   = high < last ? high : last;
+                if (from <= to && any(from, to)) {
+                    return true;
+                }
+            }
+            return false;
+        });
+    }
+
+    static bool needs_escape(uint32_t code_point) {
+        return code_point < 0x20 || code_point == '"' || code_point == '\\';
+    }
+
+    Kind     kind     = NONE;
+    uint32_t n_digits = 0;
+    uint32_t value    = 0;  // of the digits
+    uint32_t high     = 0;  // ten bits of the first half
+
+  private:
+    // Characters with tidy escapes.
+    static constexpr uint32_t TIDY[][2] = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0x80, 0x10FFFF}};
+
+    template <class Any>
+    bool may_become_any(Any && any) const {
         switch (kind) {
         case NONE:
         case BACKSLASH:
@@ -59,12 +90,6 @@ class JsonEscape {
         return false;
     }
 
-    Kind     kind     = NONE;
-    uint32_t n_digits = 0;
-    uint32_t value    = 0;  // of the digits
-    uint32_t high     = 0;  // ten bits of the first half
-
-  private:
     template <class Any>
     static bool meets_pairs(uint32_t low, uint32_t last, Any && any) {
         const uint32_t from = low > 0xD800 ? low : 0xD800;
@@ -73,6 +98,7 @@ class JsonEscape {
     }
 
     Result complete(uint32_t decoded, uint32_t & code_point);
+    Result read_any(uint32_t character, uint32_t & code_point);
     Result read_digit(uint32_t character, uint32_t & code_point);
 };
 

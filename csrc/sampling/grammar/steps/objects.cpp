@@ -56,18 +56,13 @@ void GrammarSteps::begin_key(const StackFrame & object, StackId below, std::vect
     }
 }
 
-// Tidy names have no escapes but those that JSON needs.
-bool GrammarSteps::may_escape(const StackFrame & key, uint32_t code_point) const {
-    return !is_tidy(key) || code_point == '"' || code_point == '\\' || code_point < 0x20;
-}
-
 void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after) {
     ObjectStates &   states = objects(key.terminal, key.shape);
     const NameTrie & names  = states.names();
     StackFrame       next   = key;
     JsonEscape       escape = JsonEscape(key.c);
     uint32_t         decoded;
-    switch (escape.read(code_point, decoded)) {
+    switch (escape.read(code_point, decoded, is_tidy(key))) {
     case JsonEscape::INVALID:
         return;
     case JsonEscape::CLOSES: {
@@ -81,11 +76,10 @@ void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId
         return;
     }
     case JsonEscape::INCOMPLETE: {
-        const bool leads_on = escape.may_become([&](uint32_t low, uint32_t high) {
+        const bool leads_on = escape.may_become(is_tidy(key), [&](uint32_t low, uint32_t high) {
             const auto & children = names.node(key.b).children;
             return std::any_of(children.begin(), children.end(), [&](const auto & child) {
-                return child.first >= low && child.first <= high && may_escape(key, child.first) &&
-                       states.may_continue(key.a, child.second);
+                return child.first >= low && child.first <= high && states.may_continue(key.a, child.second);
             });
         });
         if (!leads_on) {
@@ -95,8 +89,7 @@ void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId
     }
     case JsonEscape::COMPLETE:
         next.b = names.after(key.b, decoded);
-        if ((key.c != 0 && !may_escape(key, decoded)) || next.b == NameTrie::NONE ||
-            !states.may_continue(key.a, next.b)) {
+        if (next.b == NameTrie::NONE || !states.may_continue(key.a, next.b)) {
             return;
         }
     }
@@ -109,7 +102,7 @@ void GrammarSteps::step_free_key(const StackFrame & key, uint32_t code_point, St
     StackFrame next   = key;
     JsonEscape escape = JsonEscape(key.c);
     uint32_t   decoded;
-    switch (escape.read(code_point, decoded)) {
+    switch (escape.read(code_point, decoded, is_tidy(key))) {
     case JsonEscape::INVALID:
         return;
     case JsonEscape::CLOSES: {

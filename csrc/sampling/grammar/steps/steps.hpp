@@ -70,7 +70,6 @@ class GrammarSteps {
     void    begin_key(const StackFrame & object, StackId below, std::vector<StackId> & after);
     void    step_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
     void    step_free_key(const StackFrame & key, uint32_t code_point, StackId below, std::vector<StackId> & after);
-    bool    may_escape(const StackFrame & key, uint32_t code_point) const;
     StackId after_free_key(const StackFrame & key, StackId below);
     void    step_colon(const StackFrame & colon, uint32_t code_point, StackId below, std::vector<StackId> & after);
 

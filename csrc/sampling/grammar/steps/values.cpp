@@ -124,7 +124,7 @@ void GrammarSteps::step_string(const StackFrame & string, uint32_t code_point, S
     StackFrame next   = string;
     JsonEscape escape = JsonEscape(string.b);
     uint32_t   decoded;
-    switch (escape.read(code_point, decoded)) {
+    switch (escape.read(code_point, decoded, is_tidy(string))) {
     case JsonEscape::INVALID:
         return;
     case JsonEscape::CLOSES:
@@ -149,7 +149,8 @@ void GrammarSteps::step_string(const StackFrame & string, uint32_t code_point, S
 }
 
 bool GrammarSteps::may_read_after(const StackFrame & string, Language language, const JsonEscape & escape) {
-    return escape.may_become([&](uint32_t low, uint32_t high) { return languages(string).meets(language, low, high); });
+    return escape.may_become(is_tidy(string),
+                             [&](uint32_t low, uint32_t high) { return languages(string).meets(language, low, high); });
 }
 
 }  // namespace pyg
