@@ -10,8 +10,8 @@ namespace pyg {
 
 struct SchemaOptions {
     // False: members that the schema does not name are allowed where it does not forbid them, as JSON Schema says.
-    // True: an object with `properties` has no others unless `additionalProperties` (or patternProperties,
-    // unevaluatedProperties) mentions them.
+    // True: an object with `properties` or `patternProperties` has no others unless `additionalProperties` or
+    // `unevaluatedProperties` mentions them.
     bool known_members_only = false;
 
     // Values have a type that the keywords are for: {"properties": ...} without `type` means objects, where JSON Schema
@@ -29,8 +29,8 @@ struct SchemaOptions {
     // `additionalProperties: false` does; else such schemas are refused.
     bool requires_free_members = false;
 
-    // Integers are spelled without a fraction: 2, not 2.0, where only integers are allowed.
-    bool plain_integers = false;
+    // Values as usual programs read them: integers without a fraction (2, not 2.0), times without leap seconds.
+    bool plain_values = false;
 };
 
 // Every value that the result allows matches the schema, in the draft that it declares ($schema; 2020-12 without one).

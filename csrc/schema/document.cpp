@@ -14,9 +14,21 @@ const std::string * text_of(const JsonValue & schema, const char * keyword) {
     return value != nullptr && value->is_string() ? &value->text : nullptr;
 }
 
+void require_text(const JsonValue & schema, const char * keyword) {
+    const JsonValue * value = schema.find(keyword);
+    if (value != nullptr && !value->is_string()) {
+        throw fail(PYG_ERR_GRAMMAR, "%s/%s: must be a string, not %s", schema.pointer().c_str(), keyword,
+                   value->excerpt().c_str());
+    }
+}
+
+// Only the root of a document, or of a resource inside it, declares a dialect.
 Draft draft_named(const JsonValue & schema, Draft otherwise) {
     const std::string * uri = text_of(schema, "$schema");
-    if (uri == nullptr) {
+    require_text(schema, "$schema");
+    require_text(schema, "$id");
+    const bool is_root = schema.parent == nullptr || text_of(schema, "$id") || text_of(schema, "id");
+    if (uri == nullptr || !is_root) {
         return otherwise;
     }
     static const std::pair<const char *, Draft> names[] = {

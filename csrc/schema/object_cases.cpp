@@ -88,9 +88,8 @@ ObjectCases::Cases ObjectCases::own(const Term & term, bool tracked) {
 ObjectCase ObjectCases::members(const Term & term, bool tracked) {
     const Schema & schema = *term.schema;
     ObjectCase     result;
-    result.has_properties = schema.has_properties;
-    result.mentions_others =
-        schema.additional != nullptr || !schema.patterns.empty() || schema.unevaluated_properties != nullptr;
+    result.has_properties        = schema.has_properties || !schema.patterns.empty();
+    result.mentions_others       = schema.additional != nullptr || schema.unevaluated_properties != nullptr;
     std::vector<NameId> required = schema.required;
     std::sort(required.begin(), required.end());
     for (const auto & [name, value] : schema.properties) {

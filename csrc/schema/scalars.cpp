@@ -92,7 +92,7 @@ Language ScalarSets::numbers(const Scalars & a) {
     if (a.exponents == Exponents::ALL) {
         return a.number == plain_ ? json_numbers(languages_) : languages_.any_of({a.number, with_exponent_});
     }
-    if (!options_.plain_integers || a.number == Languages::NOTHING || a.number == plain_ ||
+    if (!options_.plain_values || a.number == Languages::NOTHING || a.number == plain_ ||
         !languages_.is_empty(languages_.without(a.number, integers_))) {
         return a.number;
     }
@@ -266,6 +266,10 @@ Language ScalarSets::strings(const Schema & schema) {
         if (!options_.assert_formats || !format_language(languages_, *schema.format, format)) {
             notes_.push_back(schema.json->pointer() + "/format: '" + schema.format->substr(0, 100) + "' is ignored");
             format = Languages::ANYTHING;
+        }
+        const bool is_time = *schema.format == "time" || *schema.format == "date-time";
+        if (options_.plain_values && options_.assert_formats && is_time) {
+            format = languages_.without(format, languages_.regex(":60", RegexSyntax::ECMASCRIPT, false));
         }
         result = meet(result, format);
     }

@@ -36,6 +36,9 @@ GrammarAutomaton::GrammarAutomaton(const GrammarRules & rules, GrammarSteps & st
                                  return s.kind == GrammarSymbol::TOKEN || s.kind == GrammarSymbol::NOT_TOKEN;
                              })),
       path_(tries.tokens().max_depth() + 1) {
+    for (const int32_t token_id : spelled_) {
+        longest_spelled_ = std::max(longest_spelled_, static_cast<uint32_t>(tries_.tokens().text(token_id).size()));
+    }
     state_of(set_of({}), {});  // DEAD
     state_of(expanded_set(steps_.start()), {});
 }

@@ -108,7 +108,8 @@ class GrammarAutomaton {
     GrammarSteps &               steps_;
     const VocabTries &           tries_;
     const std::vector<int32_t> & spelled_;
-    const bool                   has_names_;  // the grammar names tokens
+    const bool                   has_names_;            // the grammar names tokens
+    uint32_t                     longest_spelled_ = 0;  // bytes of the longest of `spelled_`
 
     std::unordered_map<StackId, StackSet>                           expanded_;
     std::vector<StackSet>                                           sets_;

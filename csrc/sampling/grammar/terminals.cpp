@@ -14,7 +14,7 @@ namespace {
 using pyg::fail;
 using pyg::GrammarTerminal;
 
-constexpr uint32_t MOST_DIGITS = 40;  // characters of a number, so that models come to its end
+constexpr uint32_t MOST_DIGITS = 20;  // characters of a number, so that models come to its end
 
 void limit_numbers(pyg::SchemaShapes & shapes) {
     std::map<pyg::Language, pyg::Language> known     = {{pyg::Languages::NOTHING, pyg::Languages::NOTHING}};
@@ -86,7 +86,7 @@ class Splitter {
             options.requires_free_members = true;
             options.known_members_only    = true;
             options.keywords_imply_types  = true;
-            options.plain_integers        = true;
+            options.plain_values          = true;
             read_options(terminal, options);
             terminal.shapes = pyg::compile_schema(read_json(), options);
             for (const std::string & note : terminal.shapes->notes) {
@@ -116,8 +116,8 @@ class Splitter {
                 options.known_members_only   = false;
                 options.keywords_imply_types = false;
             } else if (read_word("any-spelling")) {
-                terminal.any_spelling  = true;
-                options.plain_integers = false;
+                terminal.any_spelling = true;
+                options.plain_values  = false;
             } else if (read_word("unknown-keywords")) {
                 options.refuse_misspelled = false;
             } else {

@@ -3,8 +3,10 @@
 #include "sampling/grammar/cache.hpp"
 #include "tests/support/testing.hpp"
 
+#include <iterator>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace {
@@ -103,16 +105,22 @@ int main(int argc, char ** argv) {
         params.vocab_only         = true;
         const Model model(llama_model_load_from_file(argv[i], params));
         CHECK(model);
-        pyg::GrammarCache cache;
-        Random            random(static_cast<uint32_t>(i));
-        int               n_states = 0;
-        for (const char * text : GRAMMARS) {
+        pyg::GrammarCache   cache;
+        Random              random(static_cast<uint32_t>(i));
+        int                 n_states = 0;
+        const llama_vocab * vocab    = llama_model_get_vocab(model.get());
+        const std::string   special  = cache.get(vocab, "root ::= \"a\"", "root")->trie().text(llama_vocab_bos(vocab));
+        // A special token that the grammar mentions matches as text, which may be longer than other tokens.
+        const std::string mentions = "root ::= %json {\"type\": \"string\", \"maxLength\": 5} | \"" + special + "\"";
+        std::vector<std::string> grammars(std::begin(GRAMMARS), std::end(GRAMMARS));
+        grammars.push_back(mentions);
+        for (const std::string & text : grammars) {
             pyg_error error;
             CHECK_OK(pyg::guard(&error,
                                 [&] {
-                                    const auto grammar = cache.get(llama_model_get_vocab(model.get()), text, "root");
+                                    const auto grammar = cache.get(vocab, text, "root");
                                     for (int walk = 0; walk < 3; walk++) {
-                                        n_states += follow(grammar, text, random);
+                                        n_states += follow(grammar, text.c_str(), random);
                                     }
                                 }),
                      error);

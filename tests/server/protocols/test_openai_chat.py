@@ -364,7 +364,7 @@ def test_the_last_message_is_continued(url: str) -> None:
         ({"response_format": {"type": "json_object", "schema": {"type": "hiccup"}}}, None, "hiccup"),
         ({"json_schema": {"$ref": "http://127.0.0.1:1/schema.json"}}, None, "schema.json"),
         ({"grammar": "root ::= ("}, None, "line 1"),
-        ({"guided_regex": "("}, None, "not a valid regular expression"),
+        ({"guided_regex": "("}, None, "the group does not end"),
         ({"grammar": 'root ::= "a"', "json_schema": {}}, None, "choose one"),
         ({"tools": [TOOL], "json_schema": {}}, None, "tools cannot be combined"),
         ({"tools": [{"type": "function"}]}, None, "name"),

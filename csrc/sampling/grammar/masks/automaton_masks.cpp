@@ -84,10 +84,11 @@ uint32_t GrammarAutomaton::canonical_set(uint32_t set) {
         FreeText text;
         if (is_free_text(stack, text)) {
             const StackFrame frame = steps_.stacks().top(stack);
-            const Language   near  = steps_.languages(frame).within(text.language, trie_of(frame).longest());
-            const StackId    same  = with_language(stack, near, /*forget_text =*/false);
-            changed                = changed || same != stack;
-            stack                  = same;
+            const Language   near =
+                steps_.languages(frame).within(text.language, std::max(trie_of(frame).longest(), longest_spelled_));
+            const StackId same = with_language(stack, near, /*forget_text =*/false);
+            changed            = changed || same != stack;
+            stack              = same;
         }
     }
     return changed ? set_of(std::move(stacks)) : set;
