@@ -1,4 +1,4 @@
-"""Structured output beside llguidance and xgrammar: JSON schemas and instances of MaskBench, on one vocabulary.
+"""Structured output, compared with llguidance and xgrammar: JSON schemas and instances of MaskBench, on one vocabulary.
 
 The schemas are those of guidance-ai/jsonschemabench on GitHub: clone it, and pass its folder ``maskbench/data``. For
 each schema, the engines take turns in one process: each compiles the schema and follows all instances, token by token.
@@ -93,7 +93,7 @@ def _read(stream: Any, lines: queue.Queue[str | None]) -> None:
 
 @dataclass
 class Figures:
-    """What one engine did with all schemas."""
+    """The results of one engine."""
 
     n_schemas: int = 0
     refused: Counter[str] = field(default_factory=Counter)

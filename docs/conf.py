@@ -41,7 +41,10 @@ _PASSED_ON = (
     "Application|CData|ChatRequest|Collector|Config|DataType|Dataset|Envelope|Forward|HuggingFace|Logprob|LoopWaiter|"
     "ModelLike|NamesTokens|Origin|SharedOnCopy|Similarity|Vectors|"
     "PartialFile|PendingRequest|PlannedTensor|Planner|PromptRequest|Pooling|Text|TokenIds|"
-    "TokenPooling|Waker|Weight"
+    "TokenPooling|Waker|Weight|"
+    "TextOptions|TokenBatch|VectorOptions|RerankRequest|EmbeddingRequest|EmbedOptions|Role|TokenLoop|"
+    "CreateEmbeddingResponse|(?:Base)?LlamaTokenizer|LlamaDraftModel|BaseLlamaCache|"
+    "LlamaChatCompletionHandler(?:NotFoundException)?|llama_cpp"
 )
 nitpick_ignore_regex = [("py:.*", rf"(?:{_OTHERS})\..*|{_PYTHONS}|(?:.*\.)?(?:{_PASSED_ON}|_[A-Za-z]\w*|[A-Z])")]
 

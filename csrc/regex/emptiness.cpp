@@ -1,4 +1,4 @@
-// Whether a language is empty: exact, by a search through derivatives for one that contains "".
+// Exact emptiness of languages: a search through derivatives for one that contains "".
 #include "boundary/guard.hpp"
 #include "regex/language_store.hpp"
 

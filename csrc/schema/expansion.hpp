@@ -126,10 +126,10 @@ class Expansion {
     std::map<std::pair<Literal, bool>, Cases> known_;
 
     const Cases & sub(const Term & term, const Schema & schema, bool tracked) {
-        return cases(terms_.beside(term, schema), tracked);
+        return cases(terms_.alongside(term, schema), tracked);
     }
     const Cases & not_sub(const Term & term, const Schema & schema) {
-        return cases(opposite(terms_.beside(term, schema)), false);
+        return cases(opposite(terms_.alongside(term, schema)), false);
     }
 
     // Literals of one value. What is certain comes first, of all of them and of what they refer to: it excludes most
@@ -180,7 +180,7 @@ class Expansion {
         const Term     term = terms_.term(literal);
         const OpenTerm open(terms_, literal);
         const auto     add = [&](const Schema & schema) {
-            const Literal sub = terms_.beside(term, schema);
+            const Literal sub = terms_.alongside(term, schema);
             if (sub == NEVER) {
                 others.push_back(NEVER);
             } else {

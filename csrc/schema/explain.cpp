@@ -1,4 +1,4 @@
-// Why no value can match a schema: the messages of an empty root.
+// Messages for a schema that no value can match.
 #include "regex/numbers.hpp"
 #include "schema/normalizer.hpp"
 

@@ -87,7 +87,7 @@ struct Schema {
     const std::string *         dynamic_anchor   = nullptr;  // that it looks up in the dynamic scope; nullptr: none
     bool                        is_recursive_ref = false;
 
-    // A reference without anything beside it.
+    // A reference without any other keyword.
     bool     is_only_ref() const { return ref != nullptr && n_keywords == 1; }
     uint32_t n_keywords = 0;  // that constrain values
 };

@@ -139,7 +139,7 @@ void ObjectCases::add_dependencies(const Term & term, bool tracked, Cases & case
         cases = product(cases, {with_member(name, Presence::ABSENT), present}, schema, "dependentRequired", tracked);
     }
     for (const auto & [name, value] : schema.dependent_schemas) {
-        Cases either = this->cases(terms_.beside(term, *value), tracked);
+        Cases either = this->cases(terms_.alongside(term, *value), tracked);
         if (tracked) {  // the schema evaluates only where it applies
             either = product(either, {with_member(name, Presence::REQUIRED)}, schema, "dependentSchemas", true);
         }
@@ -243,7 +243,7 @@ void ObjectCases::add_violations(const Term & term, Cases & cases) {
         }
     }
     for (const auto & [name, value] : schema.dependent_schemas) {
-        const Cases & others = this->cases(opposite(terms_.beside(term, *value)), false);
+        const Cases & others = this->cases(opposite(terms_.alongside(term, *value)), false);
         const Cases with = product(passed, {with_member(name, Presence::REQUIRED)}, schema, "dependentSchemas", false);
         append(cases, product(with, others, schema, "dependentSchemas", false));
     }

@@ -146,7 +146,7 @@ Scalars ScalarSets::of_schema(const Term & given) {
     if (result.number != Languages::NOTHING) {
         restrict_numbers(schema, result);
     }
-    const auto sub = [&](const Schema & each) { return of(terms_.beside(term, each)); };
+    const auto sub = [&](const Schema & each) { return of(terms_.alongside(term, each)); };
     for (const Schema * each : schema.all_of) {
         result = both(result, sub(*each));
     }
@@ -182,7 +182,7 @@ Scalars ScalarSets::of_schema(const Term & given) {
 Scalars ScalarSets::exactly_one(const Term & term) {
     Scalars some, several;
     for (const Schema * each : term.schema->one_of) {
-        const Scalars one    = of(terms_.beside(term, *each));
+        const Scalars one    = of(terms_.alongside(term, *each));
         Scalars       common = both(some, one);
         if (common.string != Languages::NOTHING && languages_.is_empty(common.string)) {
             common.string = Languages::NOTHING;

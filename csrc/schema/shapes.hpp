@@ -1,4 +1,4 @@
-// What a JSON schema allows, as a graph of nodes: the form that the grammar automaton follows.
+// Graph of the values that a JSON schema allows: the form that the grammar automaton follows.
 #pragma once
 
 #include "regex/languages.hpp"

@@ -74,7 +74,7 @@ Literal Terms::canonical(const Schema & asked, uint32_t scope) {
     return static_cast<Literal>(terms_.size() - 1) * 2;
 }
 
-Literal Terms::beside(const Term & term, const Schema & schema) {
+Literal Terms::alongside(const Term & term, const Schema & schema) {
     last_ref_            = nullptr;
     const Literal result = literal(schema, term.scope);
     if (open_[result / 2] > 0) {

@@ -54,7 +54,7 @@ class Terms {
     Literal below(const Term & term, const Schema & schema) { return literal(schema, term.scope); }
 
     // The same for a schema that applies to the value that `term` applies to. Throws SelfReference if it is open.
-    Literal beside(const Term & term, const Schema & schema);
+    Literal alongside(const Term & term, const Schema & schema);
 
     // The target of $dynamicRef or $recursiveRef.
     const Schema & dynamic_target(const Term & term);

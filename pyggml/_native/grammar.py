@@ -86,8 +86,7 @@ class CompiledGrammar(ClosableOwner):
         Raises:
             ClosedError: the grammar was closed.
         """
-        handle = c_calls.create("pyg_matcher", lib.pyg_matcher_free, lib.pyg_matcher_new, self._handle)
-        return GrammarMatcher(handle, self)
+        return GrammarMatcher(self)
 
     def close(self) -> None:
         """Free the object. Its matchers stay usable."""
@@ -115,14 +114,19 @@ class GrammarMatcher(ClosableOwner):
 
     _instead_of_a_copy = "copy() returns a copy; another process makes its own"
 
-    def __init__(self, handle: CData, grammar: CompiledGrammar) -> None:
-        """Take ownership of a native matcher; for :meth:`CompiledGrammar.matcher`.
+    def __init__(self, grammar: CompiledGrammar) -> None:
+        """Start a text; the same as :meth:`CompiledGrammar.matcher`.
 
         Args:
-            handle: the native ``pyg_matcher *``.
             grammar: the grammar that it follows.
+
+        Raises:
+            InvalidParameterError: ``grammar`` is none.
+            ClosedError: the grammar was closed.
         """
-        self._handle = handle
+        if not isinstance(grammar, CompiledGrammar):
+            raise errors.InvalidParameterError(f"a CompiledGrammar was expected, not {type(grammar).__name__}")
+        self._handle: CData = c_calls.create("pyg_matcher", lib.pyg_matcher_free, lib.pyg_matcher_new, grammar._handle)
         self.grammar = grammar
 
     def mask(self, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
@@ -236,8 +240,10 @@ class GrammarMatcher(ClosableOwner):
 
     def copy(self) -> GrammarMatcher:
         """Return an independent matcher at the same position, with the same history."""
-        handle = c_calls.create("pyg_matcher", lib.pyg_matcher_free, lib.pyg_matcher_copy, self._handle)
-        return GrammarMatcher(handle, self.grammar)
+        copied = object.__new__(GrammarMatcher)
+        copied._handle = c_calls.create("pyg_matcher", lib.pyg_matcher_free, lib.pyg_matcher_copy, self._handle)
+        copied.grammar = self.grammar
+        return copied
 
     def close(self) -> None:
         """Free the matcher. Can be called repeatedly."""

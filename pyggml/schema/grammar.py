@@ -51,7 +51,7 @@ def grammar_of(
     """Return the grammar of a JSON schema: GBNF with a rule ``root``. Recent results are cached.
 
     The defaults suit the output of models, which is better if members come in the order in which the schema explains
-    them, without any that nobody asked for, and tidily. With ``any_order=True``, ``any_spelling=True``,
+    them, without unnecessary ones, and tidily. With ``any_order=True``, ``any_spelling=True``,
     ``additional_properties="allow"`` and ``unknown_keywords="ignore"`` the grammar allows what the specification of
     JSON Schema allows.
 

@@ -1,4 +1,4 @@
-"""Packing of texts into passes: equal shares, the shortest call first, nobody starves."""
+"""Packing of texts into passes: equal shares, the shortest call first, no call starves."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ print(json.dumps(texts))
     reason="needs transformers and torch: set TRANSFORMERS_PYTHON to an interpreter of this version that has both",
 )
 def test_the_documented_processor_follows_its_schema() -> None:
-    processor = re.search(r"```python\n(import numpy as np\nimport torch\n.*?)```", PAGE.read_text(), re.DOTALL)
+    processor = re.search(r"```py\n(import numpy as np\nimport torch\n.*?)```", PAGE.read_text(), re.DOTALL)
     assert processor
     paths = [str(ROOT), sysconfig.get_path("purelib")]
     program = f"import sys\nsys.path += {paths!r}\nimport pyggml\n{processor[1]}\n{PROGRAM}"

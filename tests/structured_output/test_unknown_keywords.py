@@ -71,7 +71,7 @@ def published() -> Iterator[tuple[str, Any]]:
 
 
 def said_of(schema: Any) -> str:
-    """Why a schema is refused, if it is."""
+    """Return the reason why a schema is refused, or ""."""
     try:
         grammar_of(schema)
     except pyggml.GrammarError as error:

@@ -1,4 +1,4 @@
-// Whether a JSON value is allowed by the shapes of a schema: the slow and plain reading of schema/shapes.hpp.
+// Plain and slow reading of schema/shapes.hpp: is a JSON value allowed?
 #pragma once
 
 #include "regex/numbers.hpp"

@@ -1,4 +1,4 @@
-"""The files of sentence-transformers beside a checkpoint, as an embedding profile.
+"""The files of sentence-transformers next to a checkpoint, as an embedding profile.
 
 ``modules.json`` lists the modules that follow the transformer: pooling, dense layers, normalisation. Settings of the
 whole model, such as prompts, are in ``config_sentence_transformers.json``, those of the tokenizer in
@@ -64,7 +64,7 @@ class SentenceTransformer:
 
 @dataclass(frozen=True)
 class Embedding:
-    """What a directory's files say about embedding, for the GGUF file.
+    """Settings of a directory's files for embedding, for the GGUF file.
 
     Attributes:
         profile: the profile.

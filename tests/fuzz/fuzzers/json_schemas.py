@@ -125,6 +125,7 @@ def _validated(model: pyggml.Model, grammar: str, schema: Any, seed: int) -> str
     validator = draft(schema, format_checker=draft.FORMAT_CHECKER)
     # Formats are checked because of patterns: one that is none may stand where the grammar has no use for it.
     is_schema = draft(draft.META_SCHEMA, format_checker=draft.FORMAT_CHECKER).is_valid(schema)
+    is_schema = is_schema and not _changes_dialect(schema)
     try:
         with pyggml.Sampler(model) as sampler:
             sampler.grammar(grammar)
@@ -138,6 +139,14 @@ def _validated(model: pyggml.Model, grammar: str, schema: Any, seed: int) -> str
     except InferError as error:  # it cannot be followed: too large, or too ambiguous
         return f"converted, and then {refused(error)}"
     return "validated" if whole and is_schema else "followed"
+
+
+def _changes_dialect(schema: Any) -> bool:
+    """Return True if a part that is no resource of its own has a ``$schema``, which JSON Schema forbids.
+
+    jsonschema follows it.
+    """
+    return any(key == "$schema" and holder is not schema for holder, key in damage.places_of(schema))
 
 
 def changed(schema: Any, random: np.random.Generator) -> Any:

@@ -1,4 +1,4 @@
-"""Embeddings and scores in the formats of Cohere, Jina, Voyage and vLLM, and a single text beside a bulk request."""
+"""Embeddings and scores in the formats of Cohere, Jina, Voyage and vLLM, and a single text during a bulk request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// What an array of a shape has so far, and what may come next.
+// States of arrays: what one of a shape has so far, and what may come next.
 #pragma once
 
 #include "schema/shapes.hpp"

@@ -7,7 +7,7 @@
 
 namespace {
 
-// Members that must come beside the required ones, if there are free ones.
+// Members that must come in addition to the required ones, if there are free ones.
 size_t least_free(const pyg::ObjectShape & shape) {
     const auto n_required = static_cast<size_t>(std::count_if(
         shape.members.begin(), shape.members.end(), [](const pyg::Member & member) { return member.required; }));

@@ -1,4 +1,4 @@
-// What an object of a shape has so far, and what may come next.
+// States of objects: what one of a shape has so far, and what may come next.
 #pragma once
 
 #include "schema/shapes.hpp"
