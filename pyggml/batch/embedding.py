@@ -107,9 +107,9 @@ def embed(
 ) -> EmbedReport:
     """Embed a text of every row of a file, and write a file of vectors in the same order.
 
-    Vectors are saved in a file next to it (``out`` + ".part") as they are computed: after a crash, the same call resumes
-    the job. Memory does not grow with the number of rows. A row without a text gets zeros in a .npy file, else null,
-    with its error in the field ``column`` + "_error".
+    Vectors are saved in a file next to it (``out`` + ".part") as they are computed: after a crash, the same call
+    resumes the job. Memory does not grow with the number of rows. A row without a text gets zeros in a .npy file,
+    else null, with its error in the field ``column`` + "_error".
 
     Args:
         source: a file of rows, as for :func:`run`, or plain text (".txt") with a text per line.

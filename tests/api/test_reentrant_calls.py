@@ -212,9 +212,10 @@ def late():
 
 @pytest.mark.slow
 def test_embed_in_an_event_loop_at_the_end_of_the_interpreter() -> None:
-    """Python starts no threads any more."""
+    """Python starts no threads any more: those that embed run already, or the call is refused."""
     done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=300, check=False)
-    assert "the interpreter is shutting down" in done.stdout, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "" or "the interpreter is shutting down" in done.stdout
 
 
 FORKS = """

@@ -2,6 +2,7 @@
 
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
+#include "regex/numbers.hpp"
 #include "schema/compile.hpp"
 #include "schema/json_value.hpp"
 
@@ -14,15 +15,18 @@ namespace {
 using pyg::fail;
 using pyg::GrammarTerminal;
 
-constexpr uint32_t MOST_DIGITS = 20;  // characters of a number, so that models come to its end
+// Characters of a number, so that models come to its end. With a fraction, as many as a double tells apart.
+constexpr uint32_t MOST_OF_INTEGER = 20, MOST_OF_NUMBER = 16;
 
 void limit_numbers(pyg::SchemaShapes & shapes) {
-    std::map<pyg::Language, pyg::Language> known     = {{pyg::Languages::NOTHING, pyg::Languages::NOTHING}};
-    pyg::Languages &                       languages = shapes.languages;
+    pyg::Languages &    languages = shapes.languages;
+    const pyg::Language integers  = languages.all_of({json_integers(languages), languages.lengths(1, MOST_OF_INTEGER)});
+    const pyg::Language limited   = languages.any_of({integers, languages.lengths(1, MOST_OF_NUMBER)});
+    std::map<pyg::Language, pyg::Language> known = {{pyg::Languages::NOTHING, pyg::Languages::NOTHING}};
     for (pyg::Node & node : shapes.nodes) {
         const auto added = known.emplace(node.number, node.number);
         if (added.second) {
-            const pyg::Language shorter = languages.all_of({node.number, languages.lengths(1, MOST_DIGITS)});
+            const pyg::Language shorter = languages.all_of({node.number, limited});
             added.first->second         = languages.is_empty(shorter) ? node.number : shorter;
         }
         node.number = added.first->second;

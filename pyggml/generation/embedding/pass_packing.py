@@ -4,9 +4,9 @@ Every waiting call gets an equal share of a pass, and what others leave of their
 pass, or that came later, wait behind those that were not served since; among equals, the shortest call is first. So
 every call progresses, since those that come later cannot overtake it for more than one pass.
 
-Short calls, such as a single text, come first in every pass, up to a quarter of it. With bulk calls waiting, they get a pass
-alone, which takes a fraction of the time, but not twice in a row. So a single text takes the rest of the pass in flight
-and a short one, or a short one and a full one: at most a pass longer than alone.
+Short calls, such as a single text, come first in every pass, up to a quarter of it. With bulk calls waiting, they get
+a pass alone, which takes a fraction of the time, but not twice in a row. So a single text takes the rest of the pass
+in flight and a short one, or a short one and a full one: at most a pass longer than alone.
 """
 
 from __future__ import annotations
