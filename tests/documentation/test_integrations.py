@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import make_integrations
@@ -52,6 +54,17 @@ def test_results_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert make_integrations.read("llm-in_process") is None
 
 
+@pytest.fixture
+def event_loop_of_thread() -> Iterator[None]:
+    """The thread's event loop, closed afterwards: Pydantic AI's run_sync would create one and leave it open."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+@pytest.mark.usefixtures("event_loop_of_thread")
 @pytest.mark.parametrize("section", HERE)
 def test_examples_of_the_guide_run(section: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = GUIDE.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].partition("\n## ")[0]
