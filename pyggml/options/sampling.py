@@ -132,6 +132,8 @@ def _as_grammar(source: object, options: Mapping[str, Any]) -> Grammar:
             raise invalid("a matcher follows its grammar from the start: pass a Grammar without lazy=True")
         return source
     is_gbnf = isinstance(source, str) and not source.lstrip().startswith("{")
+    if is_gbnf and options:
+        raise invalid("json_schema_options are given with a grammar: write them behind its %json")
     return Grammar(str(source) if is_gbnf else grammar_of(source, **options))
 
 
@@ -325,6 +327,8 @@ class SamplingParams:
         given = [name for name in FORMATS if getattr(self, name) is not None]
         if len(given) > 1:
             raise invalid(f"{' and '.join(given)} were both given: choose one")
+        if self.json_schema_options and self.json_schema is None:
+            raise invalid("json_schema_options are given without json_schema, so nothing would follow them")
         if self.ignore_eos and given:
             raise invalid(f"ignore_eos does not work with {given[0]}, which decides where the output ends")
         if self.grammar is not None and not isinstance(self.grammar, Grammar):

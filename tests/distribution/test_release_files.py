@@ -81,7 +81,7 @@ def test_a_release_is_published_without_a_password() -> None:
     release = workflow("release.yml")
     assert release["on"] == {"push": {"tags": ["v*"]}}
     publish = release["jobs"]["publish"]
-    assert publish["environment"]["name"] == "pypi"
+    assert publish["environment"] == "pypi"
     assert publish["permissions"] == {"id-token": "write"}
     text = "".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
     assert "secrets." not in text

@@ -392,6 +392,23 @@ def test_open_values_have_no_limits(llm: pyggml.LLM) -> None:
     assert text.text == '"' + "b" * 1499
 
 
+def test_options_without_a_schema_are_refused(llm: pyggml.LLM) -> None:
+    options = {"any_order": True}
+    with pytest.raises(pyggml.InvalidParameterError, match="without json_schema"):
+        llm.generate("a", json_schema_options=options)
+    with pytest.raises(pyggml.InvalidParameterError, match="with a grammar"):
+        pyggml.Grammar.compile('root ::= "a"', llm, json_schema_options=options)
+
+
+def test_an_unknown_format_is_ignored_with_one_warning(llm: pyggml.LLM, caplog: pytest.LogCaptureFixture) -> None:
+    schema = {"type": "string", "format": "nonsense of this test", "maxLength": 3}
+    for _ in range(2):
+        llm.generate("a", json_schema=schema, max_tokens=5)
+    assert [each.getMessage() for each in caplog.records if "nonsense" in each.getMessage()] == [
+        "JSON schema: #/format: 'nonsense of this test' is ignored"
+    ]
+
+
 def test_numbers_come_to_an_end(llm: pyggml.LLM) -> None:
     for schema in ({"type": "number"}, {"type": "integer"}, {"type": "number", "minimum": 0, "multipleOf": 0.125}):
         done = llm.generate("a", json_schema=schema, logit_bias=likely(llm, "0", "1", "."), max_tokens=300)

@@ -1,5 +1,6 @@
 // C entry points of grammars and matchers.
 #include "boundary/handles.hpp"
+#include "boundary/log.hpp"
 #include "sampling/grammar/text_matcher.hpp"
 
 #include <algorithm>
@@ -42,7 +43,10 @@ struct pyg_matcher : pyg::PointerHandle<std::unique_ptr<TextMatcher>, PYG_HANDLE
 };
 
 pyg_status pyg_grammar_check(const char * text, const char * root, pyg_error * err) {
-    return pyg::guard(err, [&] { pyg::parse_grammar(nullptr, text, root); });
+    return pyg::guard(err, [&] {
+        const pyg::LogMute muted;  // what it ignores is logged once, when it is compiled
+        pyg::parse_grammar(nullptr, text, root);
+    });
 }
 
 pyg_status pyg_grammar_compile(pyg_model * handle, const char * text, const char * root, const char * prefix,
