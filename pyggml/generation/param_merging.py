@@ -66,7 +66,9 @@ def in_token_ids(
     _require_in_vocabulary(params, vocab.n_tokens)
     grammar, stop = format_grammar(params), set(params.stop_token_ids)
     if grammar is not params.grammar:
-        params = dataclasses.replace(params, json_schema=None, choices=None, regex=None, grammar=grammar)
+        params = dataclasses.replace(
+            params, json_schema=None, json_schema_options=None, choices=None, regex=None, grammar=grammar
+        )
     if params.ignore_eos:
         bias = dict(params.logit_bias or {}) | dict.fromkeys(model_stop_ids, float("-inf"))
         params = dataclasses.replace(params, logit_bias=bias)
