@@ -19,7 +19,7 @@ from pyggml.importer.encoding import require_outtype
 from pyggml.memory.estimate import require_memory, resolve
 from pyggml.memory.planner import Planner
 from pyggml.options import LoadOptions, PlacementOptions
-from pyggml.progress import Progress
+from pyggml.progress import Progress, progress_function
 from pyggml.remote import connected
 from pyggml.source import Source, identify
 from pyggml.tokenizer import Tokenizer
@@ -58,9 +58,9 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     tokenizer = _require_files(source, options)
     with connected(options.rpc, options.rpc_key) as devices_of_hosts:
         placement = resolve_placement(options, devices_of_hosts)
-        path = model_file(source, options.progress or None, tokenizer, accept, options.outtype)
+        path = model_file(source, progress_function(options.progress), tokenizer, accept, options.outtype)
         n_ctx, placement = _plan(path, options, placement)
-        model = Model(path, placement=placement, progress=options.progress or None)
+        model = Model(path, placement=placement, progress=progress_function(options.progress))
         return Opened(model, tokenizer, n_ctx)
 
 
@@ -70,7 +70,7 @@ def fetch_file(source: Source, options: LoadOptions, accept: Accept | None = Non
     Args and errors as :func:`open_model`.
     """
     tokenizer = _require_files(source, options)
-    return model_file(source, options.progress or None, tokenizer, accept, options.outtype), tokenizer
+    return model_file(source, progress_function(options.progress), tokenizer, accept, options.outtype), tokenizer
 
 
 def take_over(model: Model, options: LoadOptions) -> Opened:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
+from pyggml._core.checks import callback
 from pyggml.units import percent_text, seconds_text
 
 #: Is called with a fraction from 0 to 1, and returns False to stop the work.
@@ -29,6 +30,18 @@ _R = TypeVar("_R")
 
 #: Seconds until a bar appears, so that short work shows none, and between its updates.
 DELAY_S, INTERVAL_S = 0.5, 0.1
+
+
+def progress_function(progress: ProgressOption) -> Progress | None:
+    """Return the function that a parameter ``progress`` names, or None.
+
+    Raises:
+        InvalidParameterError: neither a function nor False or None.
+    """
+    if progress is None or progress is False:
+        return None
+    callback("progress", progress)
+    return progress
 
 
 def in_kernel() -> bool:

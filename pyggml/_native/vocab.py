@@ -13,7 +13,7 @@ from pyggml import errors
 from pyggml._core import c_calls
 from pyggml._core.c_values import int32_array, pointer
 from pyggml._core.cached_property import cached_property
-from pyggml._core.checks import INT32_MAX, flag, integer, utf8
+from pyggml._core.checks import INT32_MAX, flag, integer, items, utf8
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import Owner
 from pyggml._native.token_batch import TokenBatch
@@ -154,7 +154,7 @@ class Vocab(Owner):
         Raises:
             InferError: as :meth:`tokenize`.
         """
-        encoded = [utf8(f"texts[{index}]", text) for index, text in enumerate(texts)]
+        encoded = [utf8(f"texts[{index}]", text) for index, text in enumerate(items("texts", texts, "a list of texts"))]
         data, ends = b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
         lengths = np.empty(len(encoded), np.int32)
         around = self.around if flag("add_special", add_special) else ([], [])

@@ -24,7 +24,7 @@ from pyggml.diagnostics.report import (
 from pyggml.families import Variant
 from pyggml.memory.llm_context import default_n_ctx, generates, n_ctx_limit
 from pyggml.options.recommended import recommended
-from pyggml.progress import ProgressOption, shows_progress
+from pyggml.progress import ProgressOption, progress_function, shows_progress
 from pyggml.quant import GGMLType
 from pyggml.source import Source, identify
 from pyggml.types import SamplingParams
@@ -55,7 +55,7 @@ def inspect(source: Source = None, progress: ProgressOption = None) -> ModelRepo
         EngineError: no thread can be started to check the chat template.
         DownloadError, DiskFullError, MissingPackageError: as for :func:`~pyggml.load`, with a reference.
     """
-    files = identify(source, progress or None)
+    files = identify(source, progress_function(progress))
     facts = read_hugging_face(files) if files.format == "huggingface" else read_gguf(files)
     try:
         return _report(facts)

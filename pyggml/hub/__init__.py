@@ -12,7 +12,7 @@ from pathlib import Path
 from pyggml.errors import MissingPackageError
 from pyggml.hub.cached_model import Download
 from pyggml.hub.reference import Reference, guess_reference, is_reference, parse_reference
-from pyggml.progress import ProgressOption, shows_progress
+from pyggml.progress import ProgressOption, progress_function, shows_progress
 
 __all__ = [
     "Download",
@@ -56,7 +56,7 @@ def fetch(source: str, progress: ProgressOption = None) -> Path:
     _require_package(reference)
     from pyggml.hub.downloader import fetch_model
 
-    return fetch_model(reference, progress or None)
+    return fetch_model(reference, progress_function(progress))
 
 
 def downloads() -> list[Download]:

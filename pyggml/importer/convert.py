@@ -38,7 +38,7 @@ from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.type_overrides import TypeOverrides
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
 from pyggml.options.file_types import NO_IMATRIX_TYPES
-from pyggml.progress import Progress, ProgressOption, shows_progress
+from pyggml.progress import Progress, ProgressOption, progress_function, shows_progress
 from pyggml.quant import GGMLType, nbytes
 from pyggml.source import locate
 from pyggml.tokenizer.hugging_face import carried_tokenizer, tokenizer_for
@@ -157,7 +157,7 @@ def convert(
     outtype = require_outtype(outtype)
     threads, dry_run = checked_threads(n_threads), flag("dry_run", dry_run)
     target, overrides = target_path("out", out), TypeOverrides(tensor_types, keep)
-    progress = progress or None
+    progress = progress_function(progress)
     files = _directory_at(locate(source, progress))
     contents = read_contents(files, outtype, open_imatrix(imatrix), overrides or None)
     check_vocabulary(contents, target.name)

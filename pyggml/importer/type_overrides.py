@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyggml import quant
-from pyggml._core.checks import shown
+from pyggml._core.checks import items, shown
 from pyggml._native.quantization_mix import Choice
 from pyggml.errors import InvalidParameterError
 from pyggml.importer.plan import PlannedTensor
@@ -22,14 +22,13 @@ class TypeOverrides:
         Raises:
             InvalidParameterError: one of them is not of the right kind, or names a type or expression that is not one.
         """
+        kept = items("keep", keep, "a list of regular expressions")
         tensor_types = {} if tensor_types is None else tensor_types
-        if isinstance(keep, str) or not isinstance(keep, Iterable):
-            raise InvalidParameterError(f"keep must be a list of regular expressions, not {shown(keep)}")
         if not isinstance(tensor_types, Mapping):
             message = f"tensor_types must map regular expressions to types, not be {shown(tensor_types)}"
             raise InvalidParameterError(message)
         self._types: list[tuple[re.Pattern[str], GGMLType | None]] = [
-            *((_pattern(expression), None) for expression in keep),  # None: unchanged
+            *((_pattern(expression), None) for expression in kept),  # None: unchanged
             *((_pattern(expression), _element_type(type)) for expression, type in tensor_types.items()),
         ]
 

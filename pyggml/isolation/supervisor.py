@@ -17,7 +17,7 @@ from pyggml.isolation.isolated_model import IsolatedModel
 from pyggml.isolation.process import EngineProcess
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import LoadOptions
-from pyggml.progress import Progress
+from pyggml.progress import Progress, progress_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +51,7 @@ class Isolated:
         self._running = [EngineProcess(options.n_parallel, options.max_queue)]
         self._end = weakref.finalize(self, _close_all, self._running)
         try:
-            info = self._load(self.last, options.progress or None)
+            info = self._load(self.last, progress_function(options.progress))
             self.model = IsolatedModel(path, _checked(info, "model", dict))
             self.n_ctx = _checked(info, "n_ctx", int)
             self.memory = tuple(DeviceMemory(**fields) for fields in _checked(info, "memory", list))

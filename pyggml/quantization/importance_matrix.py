@@ -7,7 +7,7 @@ import os
 from pyggml._native.activation_collector import Collector
 from pyggml._native.imatrix import Importance, ImportanceMatrix
 from pyggml.llm import LLM
-from pyggml.progress import ProgressOption, shows_progress
+from pyggml.progress import ProgressOption, progress_function, shows_progress
 from pyggml.quantization.text_chunks import Text, batch_context, batches, open_model, tokenize_chunks
 from pyggml.source import Source
 
@@ -43,7 +43,7 @@ def compute_imatrix(
         EngineError: ``progress`` stopped it, or an activation was NaN.
     """
     collector = Collector(process_output=process_output)
-    progress = progress or None
+    progress = progress_function(progress)
     with open_model(source, device, progress) as (model, tokenizer):
         chunks = tokenize_chunks(text, model, tokenizer, n_ctx, n_chunks)
         # All tokens are outputs, because the engine skips parts of the last layer and the output matrix for others.

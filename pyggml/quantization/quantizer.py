@@ -26,7 +26,7 @@ from pyggml.importer import encoding as encodings
 from pyggml.importer.convert import checked_threads
 from pyggml.importer.type_overrides import TypeOverrides
 from pyggml.options.file_types import file_type
-from pyggml.progress import Progress, ProgressOption, shows_progress
+from pyggml.progress import Progress, ProgressOption, progress_function, shows_progress
 from pyggml.quant import GGMLType
 from pyggml.quantization.gguf_source import GGUFSource
 from pyggml.source import locate
@@ -81,7 +81,7 @@ def quantize(
     target, dry_run = target_path("out", out), flag("dry_run", dry_run)
     overrides = TypeOverrides(tensor_types, keep)
     matrix = open_imatrix(imatrix)
-    progress = progress or None
+    progress = progress_function(progress)
     path = locate(source, progress)
     if path.is_dir():
         raise ModelLoadError(

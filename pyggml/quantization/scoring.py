@@ -13,7 +13,7 @@ from pyggml._core.html_forms import HTMLReady, Section
 from pyggml._core.json_forms import JSONReady
 from pyggml._native.context import Context
 from pyggml.llm import LLM
-from pyggml.progress import ProgressOption, shows_progress
+from pyggml.progress import ProgressOption, progress_function, shows_progress
 from pyggml.quantization.text_chunks import Batch, Ids, Text, batch_context, batches, open_model, tokenize_chunks
 from pyggml.source import Source
 from pyggml.units import counted
@@ -77,7 +77,7 @@ def perplexity(
         InvalidParameterError: the text has too few tokens, or an argument is invalid.
         EngineError: ``progress`` stopped it.
     """
-    progress = progress or None
+    progress = progress_function(progress)
     with open_model(source, device, progress) as (model, tokenizer):
         chunks = tokenize_chunks(text, model, tokenizer, n_ctx, n_chunks)
         with batch_context(model, chunks, n_threads) as context:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from pyggml._core.checks import flag, invalid, require_content, shown
+from pyggml._core.checks import choice, flag, require_content, shown
 from pyggml.errors import GrammarError, InvalidParameterError
 from pyggml.schema import schema_of
 
@@ -152,10 +152,8 @@ def _checked(grammar: str) -> str:
     return grammar
 
 
-def _is(one: str, name: str, value: object, other: str) -> bool:
-    if value not in (one, other):
-        raise invalid(f"{name} must be {other!r} or {one!r}, not {shown(value)}")
-    return value == one
+def _is(one: str, name: str, value: str, other: str) -> bool:
+    return choice(name, value, (other, one)) == one
 
 
 def _on_one_line(text: str) -> str:

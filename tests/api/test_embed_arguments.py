@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,3 +49,20 @@ def test_token_ids_by_themselves(llm: pyggml.LLM) -> None:
 
 def test_texts_of_any_iterable(own_llm: pyggml.LLM) -> None:
     assert np.array_equal(own_llm.embed(text for text in ("a", "b")), own_llm.embed(["a", "b"]))
+
+
+def test_arguments_that_are_no_texts_or_names(llm: pyggml.LLM) -> None:
+    for role in ("last", np.array([3])):
+        with pytest.raises(pyggml.InvalidParameterError, match="role must be one of 'query', 'document'"):
+            llm.embedding_request("a", role=role)  # type: ignore[arg-type]
+    for texts in (3, np.array(3), "a"):
+        with pytest.raises(pyggml.InvalidParameterError, match="texts must be a list of texts"):
+            llm.model.vocab.tokenize_batch(texts)  # type: ignore[arg-type]
+    with pytest.raises(pyggml.InvalidParameterError, match="texts must be"):
+        next(llm.embed_iter(np.array(3)))
+
+
+def test_a_progress_that_is_no_function(tmp_path: Path) -> None:
+    for progress in (np.ones(2), True, "bar"):
+        with pytest.raises(pyggml.InvalidParameterError, match="progress must be a function or None"):
+            pyggml.inspect(tmp_path / "missing.gguf", progress=progress)  # type: ignore[arg-type]

@@ -392,6 +392,19 @@ def test_open_values_have_no_limits(llm: pyggml.LLM) -> None:
     assert text.text == '"' + "b" * 1499
 
 
+def test_options_are_followed_in_a_request(llm: pyggml.LLM) -> None:
+    schema = {"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}}, "required": ["a", "b"]}
+    for any_order, text in ((True, '{"b":2,"a":1}'), (False, '{"a":1,"b":2}')):
+        done = llm.generate(
+            "x",
+            json_schema=schema,
+            json_schema_options={"any_order": any_order},
+            logit_bias=likely(llm, "b", "}", ",", "1", "2"),
+            max_tokens=40,
+        )
+        assert done.text.replace(" ", "").replace("\n", "") == text
+
+
 def test_options_without_a_schema_are_refused(llm: pyggml.LLM) -> None:
     options = {"any_order": True}
     with pytest.raises(pyggml.InvalidParameterError, match="without json_schema"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -32,7 +32,7 @@ Role = Literal["query", "document"]
 T = TypeVar("T")
 
 # sentence-transformers' names of the prompts for each role, the first one that a model has.
-_PROMPT_NAMES: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
+_PROMPT_NAMES: dict[str, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 # From this many characters, texts or numbers on, work would block an event loop for more than about a millisecond.
 _LONG_CHARS, _MANY_TEXTS, _MANY_NUMBERS = 4096, 64, 65_536
 
@@ -199,7 +199,7 @@ class Embedder:
             ]
 
     def _prompt_name(self, role: Role | None) -> str | None:
-        names = () if role is None else _PROMPT_NAMES[role]
+        names = () if role is None else _PROMPT_NAMES[choice("role", role, _PROMPT_NAMES)]
         return next((name for name in names if name in self.profile.prompts), None)
 
     def _expanded(self, tokens: TokenBatch) -> TokenBatch:
@@ -347,7 +347,7 @@ def _is_long(texts: object) -> bool:
         return not isinstance(texts, (bytes, int))
     if len(texts) > _MANY_TEXTS:
         return True
-    return sum(len(text) for text in texts if isinstance(text, Sized)) > _LONG_CHARS
+    return sum(len(text) for text in texts if isinstance(text, (str, list, tuple))) > _LONG_CHARS
 
 
 def _filled_up(ids: Ids, length: int, token: int) -> Ids:

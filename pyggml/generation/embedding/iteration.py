@@ -166,4 +166,6 @@ async def _achunks(items: Iterable[T] | AsyncIterable[T], size: int) -> AsyncIte
 
 
 def _n_items(items: object) -> int | None:
-    return len(items) if isinstance(items, Sized) else None
+    with contextlib.suppress(TypeError):  # of an array of no dimensions
+        return len(items) if isinstance(items, Sized) else None
+    return None

@@ -87,8 +87,8 @@ class TextReader:
             return prompts.get(self._profile.default_prompt or "", "")
         if not prompts:
             raise InvalidParameterError(
-                f"prompt_name={name!r}: the model's file has no prompts ({self._model.path}). Put the text that the "
-                "model's card names before each text"
+                f"prompt_name={shown(name)}: the model's file has no prompts ({self._model.path}). Put the text that "
+                "the model's card names before each text"
             )
         return prompts[choice("prompt_name", name, prompts)]
 

@@ -157,7 +157,7 @@ class Case(dict[str, Any]):
         from pyggml import InferError
 
         may_come: tuple[type[Exception], ...] = (InferError, CallersError, *MAY_COME.get(part[1], ()))
-        if "progress" in (part[2] or ()):  # a function that takes something else is the caller's
+        if {"key", "progress"} & set(part[2] or ()):  # a function that takes something else is the caller's
             may_come += (TypeError,)
 
         try:
