@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, Generic, Literal, TypeVar
 
-from pyggml._core.checks import INT32_MAX, UINT32_MAX, callback, flag, integer
+from pyggml._core.checks import INT32_MAX, UINT32_MAX, callback, flag, integer, require_countable
 from pyggml._core.json_forms import changed
 from pyggml.errors import InferError, InvalidParameterError, QueueFullError
 from pyggml.generation.engine import Engine
@@ -174,6 +174,7 @@ class _OfOnePrompt(Batch[D]):
 
 
 def _iterator_of(items: Iterable[T], noun: str) -> Iterator[T]:
+    require_countable(f"{noun}s", items)  # no list could hold their results
     if not isinstance(items, (str, bytes)) and isinstance(items, Iterable):
         with contextlib.suppress(TypeError):  # raised only now by an array of no dimensions, for instance
             return iter(items)
