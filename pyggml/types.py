@@ -14,9 +14,9 @@ from pyggml._core.html_forms import HTMLReady, Section
 from pyggml._core.json_forms import JSONReady, NamesTokens, Origin, Result
 from pyggml._core.json_forms import TextOffsets as TextOffsets
 from pyggml.errors import OutputParsingError
-from pyggml.options.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
-from pyggml.options.sampling import Grammar as Grammar
+from pyggml.options.grammar import Grammar as Grammar
 from pyggml.options.sampling import SamplingParams as SamplingParams
+from pyggml.options.sampling_values import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
 from pyggml.schema.typed_values import parse_output
 from pyggml.units import seconds_text
 

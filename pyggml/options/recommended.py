@@ -11,7 +11,8 @@ from typing import Any
 
 from pyggml._core.fields import fields_of
 from pyggml.errors import InvalidParameterError
-from pyggml.options.sampling import BESIDE_MIROSTAT, DEFAULT_SAMPLERS, SamplingParams
+from pyggml.options.sampling import BESIDE_MIROSTAT, SamplingParams
+from pyggml.options.sampling_values import DEFAULT_SAMPLERS
 
 PREFIX = "general.sampling."
 

@@ -1,154 +1,29 @@
 """Sampling parameters, each declared once with its type, default, range and meaning."""
 
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
-from numbers import Integral
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pyggml._core.checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, invalid, real, require_content, shown
+from pyggml._core.checks import INT32_MAX, UINT32_MAX, invalid, require_content
 from pyggml._core.fields import Field, check, fields_of, option_class
 from pyggml._core.hints import hints
+from pyggml.options import sampling_values as values
+from pyggml.options.grammar import Grammar, checked_schema_options
+from pyggml.options.sampling_values import DEFAULT_SAMPLERS
 
-if TYPE_CHECKING:
-    from pyggml._native.grammar import CompiledGrammar
-    from pyggml._native.model import Model
-    from pyggml._native.vocab import Vocab
-
-#: The samplers in their default order. Each does nothing until its parameter is set.
-DEFAULT_SAMPLERS = (
-    "penalties",
-    "dry",
-    "top_n_sigma",
-    "top_k",
-    "typical_p",
-    "top_p",
-    "min_p",
-    "xtc",
-    "temperature",
-)
 #: The samplers that work together with Mirostat.
 BESIDE_MIROSTAT = ("penalties", "dry", "temperature")
 
 #: The distributions that ``logprobs`` can report, by vLLM's names.
 LOGPROBS_MODES = ("raw_logprobs", "processed_logprobs")
-#: The keys of ``json_schema_options``, which are options of :func:`pyggml.grammar_of`.
-JSON_SCHEMA_OPTIONS = ("any_order", "any_spelling", "additional_properties", "unknown_keywords")
 #: The parameters that set the format of the output; at most one may be given.
 FORMATS = ("grammar", "json_schema", "choices", "regex")
-
-_MAX_BREAKER_BYTES = 40  # upstream truncates longer ones
 
 _COUNT = Field(0, INT32_MAX)
 _NO_LIMIT = "max_tokens=-1 generates up to the end of the context"
 _LOGPROBS = Field(0, 1000, hidden=True)
 _NOT_NEGATIVE = Field(0)
 _FRACTION = Field(0, 1)
-
-
-@dataclass(frozen=True)
-class Grammar:
-    """A GBNF grammar that the output must match, from the start or, if lazy, from a trigger on.
-
-    The constructor raises InvalidParameterError naming any bad field. Each model compiles a grammar once, on first use.
-
-    Attributes:
-        text: the grammar, in GBNF.
-        root: name of the start rule.
-        prefix: text that the grammar consumes before the output, such as the end of a chat prompt; not with ``lazy``.
-        lazy: generate freely until a trigger appears, then follow the grammar.
-        trigger_patterns: regular expressions (ECMAScript) that start a lazy grammar. The output must match the grammar
-            from the start of the first non-empty group, or of the whole match if there is none. A pattern anchored
-            with ``^`` and ``$`` must match all of the output so far; others may match anywhere in it.
-        trigger_tokens: ids of tokens that start a lazy grammar, which includes the token itself.
-    """
-
-    text: str
-    root: str = "root"
-    prefix: str = ""
-    lazy: bool = False
-    trigger_patterns: Sequence[str] = ()
-    trigger_tokens: Sequence[int] = ()
-
-    def __post_init__(self) -> None:
-        _require_text("grammar", self.text)
-        require_content("grammar", self.text)
-        _require_text("the grammar's root", self.root)
-        _require_text("the grammar's prefix", self.prefix)
-        if self.prefix and flag("lazy", self.lazy):
-            raise invalid("a grammar cannot have both lazy=True and a prefix: a lazy grammar starts at its trigger")
-        if isinstance(self.trigger_patterns, str) or not isinstance(self.trigger_patterns, Sequence):
-            raise invalid("trigger_patterns must be a sequence of regular expressions")
-        for pattern in self.trigger_patterns:
-            _require_text("a trigger pattern", pattern)
-        object.__setattr__(self, "trigger_patterns", tuple(self.trigger_patterns))
-        token_ids = _token_ids("trigger_tokens", self.trigger_tokens)
-        object.__setattr__(self, "trigger_tokens", token_ids)
-        if flag("lazy", self.lazy) != bool(self.trigger_patterns or token_ids):
-            raise invalid("lazy=True needs trigger_patterns or trigger_tokens, and triggers need lazy=True")
-
-    @staticmethod
-    def compile(
-        grammar_or_schema: "Grammar | str | Mapping[str, Any] | object",
-        vocab: object,
-        *,
-        json_schema_options: Mapping[str, Any] | None = None,
-        stop_token_ids: Sequence[int] = (),
-    ) -> "CompiledGrammar":
-        """Compile a grammar or a JSON schema for a vocabulary, for a sampling loop outside pyggml.
-
-        Args:
-            grammar_or_schema: GBNF text with a rule ``root``, a Grammar that is not lazy, or a JSON schema as
-                :func:`pyggml.grammar_of` takes it: a mapping, JSON text that begins with ``{``, or a type.
-            vocab: the owner of the vocabulary: an LLM, an Engine, a :class:`pyggml.Model` (``vocab_only`` is enough)
-                or its :class:`pyggml.Vocab`.
-            json_schema_options: options of :func:`pyggml.grammar_of` for a schema, such as ``{"any_order": True}``.
-            stop_token_ids: ids of tokens that end a text, in addition to the end-of-generation tokens of the
-                vocabulary and the stop tokens of an LLM or Engine.
-
-        Returns:
-            The grammar, whose matchers compute token masks: :class:`pyggml.CompiledGrammar`.
-
-        Raises:
-            GrammarError: the grammar cannot be used, or the schema cannot be expressed as one.
-            InvalidParameterError: an argument is none of these, or the grammar is lazy.
-            TokenizerError: the model has no vocabulary.
-            ClosedError: the model was closed.
-        """
-        from pyggml._native.grammar import CompiledGrammar
-
-        grammar = _as_grammar(grammar_or_schema, _json_schema_options(json_schema_options or {}))
-        of_model, ends = _vocabulary(vocab)
-        stop_ids = [*ends, *_token_ids("stop_token_ids", stop_token_ids)]
-        return CompiledGrammar(of_model, grammar.text, grammar.root, grammar.prefix, stop_ids)
-
-
-def _as_grammar(source: object, options: Mapping[str, Any]) -> Grammar:
-    from pyggml.schema.grammar import grammar_of
-
-    if isinstance(source, Grammar):
-        if source.lazy:
-            raise invalid("a matcher follows its grammar from the start: pass a Grammar without lazy=True")
-        return source
-    is_gbnf = isinstance(source, str) and not source.lstrip().startswith("{")
-    if is_gbnf and options:
-        raise invalid("json_schema_options are given with a grammar: write them behind its %json")
-    return Grammar(str(source) if is_gbnf else grammar_of(source, **options))
-
-
-def _vocabulary(owner: object) -> "tuple[Model | Vocab, Sequence[int]]":
-    """Return the vocabulary of an object that has one, and the ids of its stop tokens."""
-    from pyggml._native.model import Model
-    from pyggml._native.vocab import Vocab
-
-    if isinstance(owner, (Model, Vocab)):
-        return owner, ()
-    model = getattr(owner, "model", None)
-    if not isinstance(model, Model):
-        raise invalid(f"vocab must be an LLM, an Engine, a Model or a Vocab, not {type(owner).__name__}")
-    stop_tokens = getattr(owner, "stop_tokens", None) or getattr(owner, "stop_token_ids", None) or ()
-    return model, tuple(stop_tokens)
 
 
 @option_class
@@ -294,27 +169,27 @@ class SamplingParams:
             given = [name for name in FORMATS if getattr(self, name) is not None]
             if given:
                 raise invalid(f"response_format and {given[0]} were both given: choose one")
-            self._set(json_schema=_schema_of(response_format))
-        self._set(dry_sequence_breakers=_breakers(self.dry_sequence_breakers))
+            self._set(json_schema=values.schema_of(response_format))
+        self._set(dry_sequence_breakers=values.breakers(self.dry_sequence_breakers))
         if self.samplers is not None:
-            self._set(samplers=_sampler_names(self.samplers))
-        self._set(stop=_stop_strings(self.stop))
-        self._set(stop_token_ids=_token_ids("stop_token_ids", self.stop_token_ids))
-        self._set(bad_words=_bad_words(self.bad_words))
+            self._set(samplers=values.sampler_names(self.samplers))
+        self._set(stop=values.stop_strings(self.stop))
+        self._set(stop_token_ids=values.token_ids("stop_token_ids", self.stop_token_ids))
+        self._set(bad_words=values.bad_words(self.bad_words))
         if self.allowed_token_ids is not None:
-            self._set(allowed_token_ids=_token_ids("allowed_token_ids", self.allowed_token_ids))
+            self._set(allowed_token_ids=values.token_ids("allowed_token_ids", self.allowed_token_ids))
             if not self.allowed_token_ids:
                 raise invalid("allowed_token_ids is empty, so no token could be generated: leave it out to allow all")
         if self.json_schema_options is not None:
-            self._set(json_schema_options=_json_schema_options(self.json_schema_options))
+            self._set(json_schema_options=checked_schema_options(self.json_schema_options))
         if self.choices is not None:
-            self._set(choices=_texts("choices", self.choices))
+            self._set(choices=values.texts("choices", self.choices))
         if 0 <= self.max_tokens < self.min_tokens:
             raise invalid(
                 f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}: raise max_tokens too"
             )
         if self.logit_bias is not None:
-            self._set(logit_bias=_logit_bias(self.logit_bias))
+            self._set(logit_bias=values.logit_bias(self.logit_bias))
         self._require_one_form()
         self._require_consistent_samplers()
 
@@ -332,12 +207,12 @@ class SamplingParams:
         if self.ignore_eos and given:
             raise invalid(f"ignore_eos does not work with {given[0]}, which decides where the output ends")
         if self.grammar is not None and not isinstance(self.grammar, Grammar):
-            _require_text("grammar", self.grammar)
+            values.require_text("grammar", self.grammar)
             require_content("grammar", self.grammar)
         if isinstance(self.json_schema, str):
             require_content("json_schema", self.json_schema)
         if self.regex is not None:
-            _require_text("regex", self.regex)
+            values.require_text("regex", self.regex)
 
     def _require_consistent_samplers(self) -> None:
         """Refuse samplers that are turned on but would have no effect."""
@@ -367,115 +242,3 @@ class SamplingParams:
 
 
 _SAMPLER_FIELDS = [field for field in fields_of(SamplingParams).values() if field.sampler]
-
-
-def _schema_of(response_format: Mapping[str, Any] | type) -> Any:
-    """The JSON schema of a response format; None: any text."""
-    if not isinstance(response_format, (Mapping, str)):
-        return response_format
-    form = {} if isinstance(response_format, str) else response_format
-    kind = form.get("type")
-    if kind == "text":
-        return None
-    if kind == "json_object":  # with a schema, as llama-cpp-python takes it
-        return {"type": "object"} if form.get("schema") is None else form["schema"]
-    form = form.get("json_schema", form)
-    if kind == "json_schema" and isinstance(form, Mapping) and form.get("schema") is not None:
-        return form["schema"]
-    raise invalid(
-        "response_format must be {'type': 'text'}, {'type': 'json_object'} or {'type': 'json_schema', 'json_schema': "
-        f"{{'schema': ...}}}}, not {shown(response_format)}"
-    )
-
-
-def _require_text(name: str, text: object) -> None:
-    if not isinstance(text, str):
-        way_out = ""
-        if isinstance(text, os.PathLike):
-            way_out = ": files are not read here, so pass path.read_text()"
-        elif isinstance(text, re.Pattern):
-            way_out = ": pass its .pattern, without flags"
-        raise invalid(f"{name} must be text, not {type(text).__name__}{way_out}")
-    c_string(name, text)
-
-
-def _token_ids(name: str, token_ids: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(token_ids, tuple) and not token_ids:
-        return ()  # the default, without importing numpy, which is too slow for a command's --help
-    from pyggml._core.c_values import int32_array
-
-    return tuple(int32_array(name, token_ids).tolist())
-
-
-def _stop_strings(stop: str | Sequence[str] | None) -> tuple[str, ...]:
-    if stop is None:
-        return ()
-    if isinstance(stop, str) and stop:
-        stop = (stop,)
-    if (
-        isinstance(stop, str)
-        or not isinstance(stop, Sequence)
-        or not all(isinstance(string, str) and string for string in stop)
-    ):
-        raise invalid(f"stop must be a non-empty string or a sequence of non-empty strings, not {shown(stop)}")
-    return tuple(stop)
-
-
-def _texts(name: str, texts: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
-        raise invalid(f"{name} must be a sequence of at least one string, not {shown(texts)}")
-    for text in texts:
-        _require_text(f"each of {name}", text)
-    return tuple(texts)
-
-
-def _json_schema_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the names; :func:`pyggml.grammar_of` checks the values."""
-    unknown = sorted(map(str, options.keys() - set(JSON_SCHEMA_OPTIONS))) if isinstance(options, Mapping) else [options]
-    if unknown:
-        known = ", ".join(JSON_SCHEMA_OPTIONS)
-        raise invalid(f"json_schema_options must be a mapping with the keys {known}, not {shown(unknown[0])}")
-    return dict(options)
-
-
-def _bad_words(words: Sequence[str | Sequence[int]]) -> tuple[str | tuple[int, ...], ...]:
-    if isinstance(words, str) or not isinstance(words, Sequence):
-        raise invalid(f"bad_words must be a sequence of texts or of sequences of token ids, not {shown(words)}")
-    if any(isinstance(word, Integral) for word in words):
-        raise invalid(f"bad_words has a token id by itself: put it into a list, as in [[7]], not {shown(words)}")
-    checked = tuple(word if isinstance(word, str) else _token_ids("a sequence of bad_words", word) for word in words)
-    if not all(checked):
-        raise invalid("each of bad_words must have at least one character or token id")
-    return checked
-
-
-def _logit_bias(bias: Mapping[int, float]) -> dict[int, float]:
-    if not isinstance(bias, Mapping):
-        raise invalid(f"logit_bias must be a mapping from token ids to numbers, not {type(bias).__name__}")
-    return {
-        integer("a token id of logit_bias", token_id, 0, INT32_MAX): real("a value of logit_bias", value)
-        for token_id, value in bias.items()
-    }
-
-
-def _breakers(breakers: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(breakers, str) or not isinstance(breakers, Sequence):
-        raise invalid(f"dry_sequence_breakers must be a sequence of strings, not {shown(breakers)}")
-    for breaker in breakers:
-        _require_text("a string of dry_sequence_breakers", breaker)
-        if not 1 <= len(c_string("a string of dry_sequence_breakers", breaker)) <= _MAX_BREAKER_BYTES:
-            raise invalid(
-                f"dry_sequence_breakers must be 1 to {_MAX_BREAKER_BYTES} bytes long each, not {shown(breaker)}"
-            )
-    return tuple(breakers)
-
-
-def _sampler_names(names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str) or not isinstance(names, Sequence):
-        raise invalid(f"samplers must be a sequence of names, not {shown(names)}")
-    for i, name in enumerate(names):
-        if name not in DEFAULT_SAMPLERS:
-            raise invalid(f"unknown sampler {shown(name)}; known are {', '.join(DEFAULT_SAMPLERS)}")
-        if name in names[:i]:
-            raise invalid(f"samplers lists {name!r} twice")
-    return tuple(names)
