@@ -910,6 +910,9 @@ typedef struct pyg_engine_options {
     bool     prefix_cache;   // keep finished sequences cached until they are evicted, and reuse their common prefixes
     bool     adapt_threads;  // tune the number of compute threads; otherwise use the context's
     bool     backend_sampling;  // sample greedy requests on the device that computes the logits, if it can
+    // Most bytes of main memory for checkpoints, from which prompts continue where the KV cache cannot be rewound: in
+    // recurrent layers and sliding windows. 0: none.
+    uint64_t checkpoint_bytes;
 } pyg_engine_options;
 
 pyg_engine_options pyg_engine_default_options(void);
@@ -1095,9 +1098,11 @@ typedef struct pyg_engine_stats {
     uint64_t n_sampled_on_device;  // sampled on the device of the logits, stop tokens included
     uint64_t n_decode_steps;       // forward passes
     uint64_t n_preemptions;
-    uint64_t n_grammars;  // compiled for the model, by this or another engine
-    double   prefill_s;   // in forward passes that include prompt tokens
-    double   decode_s;    // in forward passes without prompt tokens
+    uint64_t n_grammars;     // compiled for the model, by this or another engine
+    uint64_t n_checkpoints;  // kept now
+    uint64_t checkpoint_bytes;
+    double   prefill_s;  // in forward passes that include prompt tokens
+    double   decode_s;   // in forward passes without prompt tokens
     double   sample_s;
 } pyg_engine_stats;
 

@@ -35,6 +35,7 @@ class LoadKeywords(TypedDict, total=False):
     yarn_orig_ctx: int | None
     n_threads: int | None
     prefix_cache: bool
+    prefix_cache_bytes: int | None
     deterministic: bool
     backend_sampling: bool
     max_queue: int | None

@@ -33,6 +33,7 @@ def start_engine(
             context,
             n_ctx,
             prefix_cache=options.prefix_cache,
+            prefix_cache_bytes=options.prefix_cache_bytes,
             max_queue=options.max_queue,
             adapt_threads=options.n_threads is None and _may_adapt(context, options),
             backend_sampling=options.backend_sampling,

@@ -271,6 +271,9 @@ class EngineStats(JSONReady):
         n_decode_steps: forward passes.
         n_preemptions: number of times that a request was preempted, and computed again.
         n_grammars: grammars compiled for the model; reusing one does not count.
+        n_checkpoints: checkpoints kept now, in models with sliding windows or recurrent layers; see
+            ``prefix_cache_bytes`` of :func:`pyggml.load`.
+        checkpoint_bytes: main memory that they take.
         prefill_s: seconds in forward passes that include prompt tokens.
         decode_s: seconds in forward passes that do not.
         sample_s: seconds spent sampling.
@@ -297,6 +300,8 @@ class EngineStats(JSONReady):
     n_decode_steps: int
     n_preemptions: int
     n_grammars: int
+    n_checkpoints: int
+    checkpoint_bytes: int
     prefill_s: float
     decode_s: float
     sample_s: float

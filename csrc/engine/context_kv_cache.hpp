@@ -2,6 +2,7 @@
 #pragma once
 
 #include "boundary/handles.hpp"
+#include "boundary/log.hpp"
 #include "engine/scheduler.hpp"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace pyg {
 class ContextKvCache : public KvCache {
   public:
     explicit ContextKvCache(const Context & context)
-        : memory_(llama_get_memory(context.raw)), n_swa_(llama_model_n_swa(context.model->raw)),
+        : context_(context.raw), memory_(llama_get_memory(context.raw)), n_swa_(llama_model_n_swa(context.model->raw)),
           is_recurrent_(llama_model_is_recurrent(context.model->raw) || llama_model_is_hybrid(context.model->raw)),
           rewinds_(n_swa_ == 0 && !is_recurrent_) {}
 
@@ -38,16 +39,37 @@ class ContextKvCache : public KvCache {
         llama_memory_seq_cp(memory_, from, to, 0, static_cast<llama_pos>(n));
     }
 
+    // Only what cannot be rewound: the states of recurrent layers, the cells of layers with a sliding window.
+    std::vector<uint8_t> save(int32_t seq_id) const override {
+        constexpr llama_state_seq_flags PARTIAL = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
+        std::vector<uint8_t>            state(llama_state_seq_get_size_ext(context_, seq_id, PARTIAL));
+        state.resize(llama_state_seq_get_data_ext(context_, state.data(), state.size(), seq_id, PARTIAL));
+        return state;
+    }
+
+    bool restore(int32_t seq_id, uint32_t n, const std::vector<uint8_t> & state) override {
+        LogBuffer  log;  // upstream logs an error if there are too few cells
+        const bool restored = llama_state_seq_set_data_ext(context_, state.data(), state.size(), seq_id,
+                                                           LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) == state.size() &&
+                              llama_memory_seq_rm(memory_, seq_id, static_cast<llama_pos>(n), -1) &&
+                              can_truncate_to(seq_id, n);
+        if (!restored) {
+            log.drop();
+        }
+        return restored;
+    }
+
     void clear() { llama_memory_clear(memory_, /*data=*/false); }
 
     // True if a sequence can be truncated to any length.
     bool rewinds() const { return rewinds_; }
 
   private:
-    llama_memory_t memory_;
-    int32_t        n_swa_;
-    bool           is_recurrent_;  // fully or partly
-    bool           rewinds_;
+    llama_context * context_;
+    llama_memory_t  memory_;
+    int32_t         n_swa_;
+    bool            is_recurrent_;  // fully or partly
+    bool            rewinds_;
 };
 
 }  // namespace pyg

@@ -32,9 +32,10 @@ pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_
     limits.n_cells = options.n_ctx;
     limits.n_batch =
         pyg::Engine::steps_are_micro_batches(context) ? llama_n_ubatch(context.raw) : llama_n_batch(context.raw);
-    limits.n_rows       = std::min({MAX_LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
-    limits.n_ubatch     = llama_n_ubatch(context.raw);
-    limits.prefix_cache = options.prefix_cache;
+    limits.n_rows           = std::min({MAX_LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
+    limits.n_ubatch         = llama_n_ubatch(context.raw);
+    limits.prefix_cache     = options.prefix_cache;
+    limits.checkpoint_bytes = options.checkpoint_bytes;
     return limits;
 }
 
@@ -82,6 +83,11 @@ Engine::~Engine() {
 }
 
 void Engine::submit(std::shared_ptr<Request> request) {
+    if (!cache_.rewinds() && scheduler_.checkpoints().enabled()) {
+        const llama_vocab * vocab = llama_model_get_vocab(model_->raw);
+        request->checkpoint_at    = checkpoint_lengths(
+            request->tokens, [&](int32_t id) { return llama_vocab_get_attr(vocab, id) & LLAMA_TOKEN_ATTR_CONTROL; });
+    }
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (broken_) {
@@ -220,6 +226,7 @@ Step Engine::next_step() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (std::exchange(evict_requested_, false)) {
         scheduler_.evict_all();
+        count_checkpoints();
     }
     if (may_have_leaked_cells_ && scheduler_.running().empty()) {
         reset_kv_cache();
@@ -244,6 +251,12 @@ void Engine::reset_kv_cache() {
     scheduler_.evict_all();
     cache_.clear();
     may_have_leaked_cells_ = false;
+}
+
+// The engine's thread changes the checkpoints without the lock, so callers see their numbers as of the last step.
+void Engine::count_checkpoints() {
+    stats_.n_checkpoints    = scheduler_.checkpoints().n();
+    stats_.checkpoint_bytes = scheduler_.checkpoints().n_bytes();
 }
 
 // End requests that were cancelled or have passed their deadline. The waiting ones, possibly thousands, are checked

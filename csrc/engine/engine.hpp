@@ -81,6 +81,7 @@ class Engine : NonCopyable {
     size_t  queue_capacity() const;
     void    notify_capacity_waiters();
     void    reset_kv_cache();
+    void    count_checkpoints();
 
     void recover(const pyg_error & error, bool state_unknown);
     void fail_step(const pyg_error & error);

@@ -56,7 +56,9 @@ bool try_copy(const std::vector<int32_t> & from, std::vector<int32_t> & to) {
 }  // namespace
 
 Scheduler::Scheduler(const Limits & limits, KvCache & cache)
-    : limits_(limits), cache_(cache), cells_(limits.n_cells, limits.n_seq), slots_(static_cast<size_t>(limits.n_seq)) {
+    : limits_(limits), cache_(cache), cells_(limits.n_cells, limits.n_seq),
+      checkpoints_(limits.n_seq, limits.prefix_cache ? limits.checkpoint_bytes : 0),
+      slots_(static_cast<size_t>(limits.n_seq)) {
     running_.reserve(slots_.size());
 }
 
@@ -81,7 +83,7 @@ Step Scheduler::next(const PrefillBudget & budget) {
         round_to_micro_batches(step.n_tokens, std::min(limits_.n_batch - step.n_tokens, prefill_tokens(budget)));
     for (const auto & task : running_) {
         if (!task->needs_all_logits && task->n_pending() > 1 && n_left > 0) {
-            const uint32_t n = std::min(n_left, task->n_pending());
+            const uint32_t n = std::min(n_left, n_to_checkpoint(*task));
             step.add(task, n);
             n_left -= n;
         }
@@ -127,6 +129,7 @@ Step Scheduler::all_logits_step() {
 void Scheduler::commit(const Step & step) {
     for (const Slice & slice : step.slices) {
         slice.task->n_past = slice.first + slice.n;
+        save_checkpoint(*slice.task);
     }
 }
 
@@ -227,8 +230,8 @@ bool Scheduler::assign_slot(const std::shared_ptr<Task> & task, const Prefix & p
     // Reuse the slot with the prefix in place, or leave it cached for others and share its cells.
     bool in_place = is_reusable && (2 * prefix.n >= cells_.n_used(prefix.seq_id) || !cache_.can_share_cells() ||
                                     available_slot(prefix.seq_id) < 0);
-    if (in_place) {
-        truncate(prefix.seq_id, prefix.n);
+    if (in_place && !rewind(prefix)) {
+        return assign_slot(task, longest_cached_prefix(*task));
     }
     if (!evict_until_free(n_required, prefix.seq_id)) {
         if (!is_reusable || in_place) {
@@ -274,11 +277,52 @@ Scheduler::Prefix Scheduler::longest_cached_prefix(const Task & task) const {
         const uint32_t n_cached = slot.task ? slot.task->n_past : static_cast<uint32_t>(tokens.size());
         const uint32_t n        = common_prefix(tokens, n_cached, task.tokens, task.n_tokens() - 1);
         const bool     usable   = !slot.task || cache_.can_share_cells();
-        if (n > best.n && usable && cache_.can_truncate_to(seq_id, n)) {
-            best = {seq_id, n};
+        if (n > best.n && usable) {
+            const Prefix found = usable_prefix(seq_id, n);
+            best               = found.n > best.n ? found : best;
         }
     }
     return best;
+}
+
+// Return the longest prefix of the first `n` tokens of a slot to which it can be truncated.
+Scheduler::Prefix Scheduler::usable_prefix(int32_t seq_id, uint32_t n) const {
+    if (cache_.can_truncate_to(seq_id, n)) {
+        return {seq_id, n};
+    }
+    const Checkpoint * checkpoint = checkpoints_.longest(seq_id, n);
+    return checkpoint ? Prefix{seq_id, checkpoint->n, checkpoint} : Prefix{};
+}
+
+// Truncate a cached slot to a prefix. Return false if its checkpoint cannot be restored: the slot is evicted then.
+bool Scheduler::rewind(const Prefix & prefix) {
+    if (prefix.checkpoint) {
+        if (!cache_.restore(prefix.seq_id, prefix.n, prefix.checkpoint->state)) {
+            evict(prefix.seq_id);
+            return false;
+        }
+        checkpoints_.used(prefix.seq_id, prefix.n);
+    }
+    truncate(prefix.seq_id, prefix.n);
+    return true;
+}
+
+// Return how many of a task's tokens may be prefilled before its next checkpoint.
+uint32_t Scheduler::n_to_checkpoint(const Task & task) const {
+    const auto next = std::upper_bound(task.checkpoint_at.begin(), task.checkpoint_at.end(), task.n_past);
+    const bool none = !checkpoints_.enabled() || next == task.checkpoint_at.end();
+    return none ? task.n_pending() : std::min(task.n_pending(), *next - task.n_past);
+}
+
+void Scheduler::save_checkpoint(const Task & task) {
+    if (!checkpoints_.enabled() || !task.is_running() ||
+        !std::binary_search(task.checkpoint_at.begin(), task.checkpoint_at.end(), task.n_past)) {
+        return;
+    }
+    try {
+        checkpoints_.add(task.seq_id, task.n_past, cache_.save(task.seq_id));
+    } catch (const std::bad_alloc &) {  // the task goes on without it
+    }
 }
 
 // Return true if an older task is prefilling a prefix clearly longer than `n` tokens. Only older tasks count, so that
@@ -340,6 +384,7 @@ void Scheduler::preempt(std::shared_ptr<Task> task) {
 
 void Scheduler::truncate(int32_t seq_id, uint32_t n) {
     cells_.truncate(seq_id, n);
+    checkpoints_.truncate(seq_id, n);
     slots_[seq_id].tokens.resize(n);
     cache_.truncate(seq_id, n);
 }

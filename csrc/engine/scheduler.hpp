@@ -5,11 +5,13 @@
 // (one sequence of the KV cache), and ends; the slot then caches its tokens until their cells are needed. A new task
 // starts from the longest prefix that any slot has cached. Tasks are admitted first come, first served. When cells run
 // out, the least recently used cached slots are evicted first; then the youngest running task is preempted, which
-// evicts its cells, and waits to be prefilled again. The oldest task is never preempted, so every task ends.
+// evicts its cells, and waits to be prefilled again. The oldest task is never preempted, so every task ends. Where the
+// KV cache cannot be rewound, slots keep checkpoints of their prompts (checkpoints.hpp).
 //
 // A function that runs out of memory throws std::bad_alloc and loses no task and no cell: call it again, or end tasks.
 #pragma once
 
+#include "engine/checkpoints.hpp"
 #include "engine/kv_cells.hpp"
 
 #include <deque>
@@ -33,6 +35,11 @@ class KvCache {
     // to the first n: 0, or a length that can_truncate_to allows
     virtual void truncate(int32_t seq_id, uint32_t n)        = 0;
     virtual void share(int32_t from, int32_t to, uint32_t n) = 0;  // `to` must be empty
+
+    // Return what a truncation to the current length would need later; empty if it cannot be saved.
+    virtual std::vector<uint8_t> save(int32_t seq_id) const = 0;
+    // Truncate to the first n tokens, where `state` was saved. Return false if that fails: truncate the sequence to 0.
+    virtual bool restore(int32_t seq_id, uint32_t n, const std::vector<uint8_t> & state) = 0;
 };
 
 // A request, as the scheduler sees it.
@@ -44,6 +51,8 @@ struct Task {
     bool needs_all_logits = false;
     // Tokens may be delivered late and many at once if that finishes all requests sooner.
     bool prefer_throughput = false;
+    // Lengths at which the KV cache is saved during the prefill, shortest first.
+    std::vector<uint32_t> checkpoint_at;
 
     // Maintained by the scheduler.
     uint64_t arrival       = 0;
@@ -87,7 +96,8 @@ class Scheduler {
         uint32_t n_batch;  // most tokens of a step; at least n_seq
         uint32_t n_rows;   // most tokens of a step with logits at every position; at most n_batch
         bool     prefix_cache;
-        uint32_t n_ubatch = UINT32_MAX;  // tokens of a micro-batch
+        uint32_t n_ubatch         = UINT32_MAX;  // tokens of a micro-batch
+        size_t   checkpoint_bytes = 0;           // of all checkpoints; 0: none
     };
 
     Scheduler(const Limits & limits, KvCache & cache);
@@ -130,6 +140,8 @@ class Scheduler {
     uint64_t n_cached() const { return n_cached_tokens_; }  // tokens taken from the prefix cache
     uint64_t n_preemptions() const { return n_preemptions_; }
 
+    const Checkpoints & checkpoints() const { return checkpoints_; }
+
   private:
     struct Slot {
         std::shared_ptr<Task> task;           // null while no task runs in it
@@ -137,8 +149,9 @@ class Scheduler {
         uint64_t              last_used = 0;  // when its last task ended, as a count of ended tasks
     };
     struct Prefix {
-        int32_t  seq_id = -1;
-        uint32_t n      = 0;
+        int32_t            seq_id     = -1;
+        uint32_t           n          = 0;
+        const Checkpoint * checkpoint = nullptr;  // to restore; null: the slot can be truncated to n
     };
 
     Step                   all_logits_step();
@@ -148,6 +161,10 @@ class Scheduler {
     void                   admit();
     bool                   assign_slot(const std::shared_ptr<Task> & task, const Prefix & prefix);
     Prefix                 longest_cached_prefix(const Task & task) const;
+    Prefix                 usable_prefix(int32_t seq_id, uint32_t n) const;
+    bool                   rewind(const Prefix & prefix);
+    uint32_t               n_to_checkpoint(const Task & task) const;
+    void                   save_checkpoint(const Task & task);
     bool                   will_be_cached_soon(const Task & task, uint32_t n) const;
     int32_t                available_slot(int32_t except) const;
     bool                   is_cached(int32_t seq_id) const;
@@ -160,6 +177,7 @@ class Scheduler {
     const Limits limits_;
     KvCache &    cache_;
     KvCells      cells_;
+    Checkpoints  checkpoints_;
 
     std::deque<std::shared_ptr<Task>>  waiting_;  // both in order of arrival
     std::vector<std::shared_ptr<Task>> running_;

@@ -226,6 +226,7 @@ void Engine::sample_and_publish(const Step & step) {
     stats_.n_generated_tokens += n_generated;
     stats_.n_sampled_on_device = device_sampler_.n_sampled();
     stats_.sample_s += seconds_since(start);
+    count_checkpoints();
     for (const auto & [request, how] : ended) {
         end(*request, how);
     }

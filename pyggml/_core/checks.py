@@ -17,6 +17,7 @@ from typing import Any, SupportsIndex, TypeGuard
 
 INT32_MAX = 2**31 - 1
 UINT32_MAX = 2**32 - 1
+UINT64_MAX = 2**64 - 1
 
 _FILE_NAME = re.compile(r"[^\n\r={}\[\]\"|]*\.(json|jsonschema|schema|gbnf|ebnf|txt)", re.IGNORECASE)
 

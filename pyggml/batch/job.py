@@ -39,6 +39,7 @@ _SPEED_OPTIONS = (
     "device",
     "n_gpu_layers",
     "prefix_cache",
+    "prefix_cache_bytes",
     "progress",
 )
 #: Default number of parallel sequences.

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pyggml import errors, families
 from pyggml._core import c_calls
 from pyggml._core.c_values import int32_array, pointer
-from pyggml._core.checks import UINT32_MAX, flag, integer, items
+from pyggml._core.checks import UINT32_MAX, UINT64_MAX, flag, integer, items
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.context import Context
@@ -29,6 +29,7 @@ from pyggml.generation.pending_request import PendingRequest, TokenIds, time_lef
 from pyggml.generation.request import Request
 from pyggml.generation.request_options import request_options
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
+from pyggml.system import memory_limits
 from pyggml.types import EngineStats, SamplingParams
 from pyggml.units import bytes_text
 
@@ -43,6 +44,7 @@ T = TypeVar("T")
 
 _COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name not in ("not_batch_invariant", "n_restarts")]
 
+_CHECKPOINT_BYTES = 2**30  # by default
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
@@ -69,6 +71,7 @@ class Engine(ClosableOwner):
         n_ctx: int | None = None,
         *,
         prefix_cache: bool = True,
+        prefix_cache_bytes: int | None = None,
         max_queue: int | None = None,
         adapt_threads: bool = False,
         backend_sampling: bool = False,
@@ -81,6 +84,9 @@ class Engine(ClosableOwner):
             n_ctx: number of cells that requests may use; None: all cells of the context.
             prefix_cache: keep the KV cache of finished requests, until its cells are needed, for prompts with the same
                 beginning.
+            prefix_cache_bytes: most bytes of main memory for checkpoints, from which prompts continue in models with
+                sliding windows or recurrent layers. None: 1 GiB, or an eighth of the available memory if that is less.
+                0: none.
             max_queue: maximum number of waiting requests; None: no limit.
             adapt_threads: adapt the number of compute threads while running; otherwise the context's number is kept.
             backend_sampling: choose the tokens of greedy requests on the device that computes the logits, if it can.
@@ -104,6 +110,7 @@ class Engine(ClosableOwner):
         options.n_ctx = 0 if n_ctx is None else self.n_ctx
         options.max_queue = 0 if max_queue is None else integer("max_queue", max_queue, 1, UINT32_MAX)
         options.prefix_cache = flag("prefix_cache", prefix_cache)
+        options.checkpoint_bytes = _checkpoint_bytes(prefix_cache_bytes)
         options.adapt_threads = flag("adapt_threads", adapt_threads)
         options.backend_sampling = flag("backend_sampling", backend_sampling)
         self.stop_token_ids = self._checked_stop_ids(stop_token_ids)
@@ -383,6 +390,12 @@ def _require_unused(context: Context) -> None:
             f"the context has already decoded: its KV cache holds sequence {used[0]}, and an engine needs it empty. "
             "Make another context, or call memory_clear() first"
         )
+
+
+def _checkpoint_bytes(given: int | None) -> int:
+    if given is not None:
+        return integer("prefix_cache_bytes", given, 0, UINT64_MAX)
+    return min(_CHECKPOINT_BYTES, memory_limits().usable_bytes // 8)
 
 
 def _waiter_of_running_loop() -> LoopWaiter | None:

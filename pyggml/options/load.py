@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pyggml._core.checks import UINT32_MAX, invalid
+from pyggml._core.checks import UINT32_MAX, UINT64_MAX, invalid
 from pyggml._core.fields import CACHE_TYPE_NUMBERS, CACHE_TYPES, CacheType, Field, Threads, option_class
 from pyggml._core.hints import hints
 from pyggml._native.placement_options import Auto, PlacementOptions
@@ -86,6 +86,7 @@ class LoadOptions(MemoryOptions):
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one. None: the model's own.
         n_threads: number of compute threads. None: the engine measures its speed and adapts.
         prefix_cache: keep the KV cache of finished requests for prompts with the same beginning.
+        prefix_cache_bytes: most bytes of main memory for checkpoints of prompts; 0: none. None: at most 1 GiB.
         deterministic: refuse to load unless every request gets the same bits in a batch as alone.
         backend_sampling: sample greedy requests on the GPU (experimental). The tokens are the same.
         max_queue: maximum number of waiting requests. None: no limit.
@@ -103,6 +104,7 @@ class LoadOptions(MemoryOptions):
     _: KW_ONLY
     n_threads: Threads = None
     prefix_cache: Annotated[bool, Field(hidden=True)] = True
+    prefix_cache_bytes: Annotated[int | None, Field(0, UINT64_MAX, hidden=True)] = None
     deterministic: bool = False
     backend_sampling: Annotated[bool, Field(letter="bs")] = False
     max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None

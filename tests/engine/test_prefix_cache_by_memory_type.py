@@ -117,3 +117,58 @@ def test_a_window_that_has_moved_on_is_computed_anew(model_dir: Path) -> None:
         done = llm.generate(fork, **OPTIONS)
         assert done.cached_tokens == 0
         assert done.token_ids == alone.generate(fork, **OPTIONS).token_ids
+
+
+@pytest.fixture
+def long_path(kind: str, model_dir: Path) -> Path:
+    """A model whose window, if it has one, is much shorter than the prompts."""
+    if kind == "window":
+        return models.write_gemma2(model_dir / "window-short.gguf", sliding_window=8)
+    return WRITERS[kind](model_dir / f"memory-{kind}.gguf")
+
+
+@pytest.mark.parametrize("n_bytes", [None, 0])
+def test_a_prompt_with_another_end_continues_from_a_checkpoint(kind: str, long_path: Path, n_bytes: int | None) -> None:
+    whole = tokens(450, seed=8)
+    options: dict[str, Any] = {"n_ctx": 1024, "n_batch": 16, "n_ubatch": 16, "n_threads": 1, "n_parallel": 1}
+    with (
+        pyggml.load(long_path, prefix_cache_bytes=n_bytes, **options) as llm,
+        pyggml.load(long_path, prefix_cache=False, **options) as alone,
+    ):
+        cached = []
+        # The first answer is long, so that the window moves on.
+        for end, n_answer in (([], 300), (tokens(30, seed=9), 20), (tokens(90, seed=10), 20)):
+            prompt = [*whole[: 450 - len(end)], *end]
+            params = OPTIONS | {"max_tokens": n_answer}
+            done = llm.generate(prompt, **params)
+            assert done.token_ids == alone.generate(prompt, **params).token_ids
+            cached.append(done.cached_tokens)
+        stats = llm.stats()
+    if kind == "attention":
+        assert cached == [0, 420, 360]
+        assert stats.n_checkpoints == 0
+    else:
+        # The checkpoint is 64 tokens before the end, and the last prompt differs before that. Where a checkpoint was
+        # restored, the cells before the window are gone; where the prompt was computed anew, they are still there.
+        from_checkpoint = [0, 386, 0]
+        assert cached == (from_checkpoint if n_bytes is None else [0, 0, 360 if kind == "window" else 0])
+        assert (stats.n_checkpoints > 0) == (stats.checkpoint_bytes > 0) == (n_bytes is None)
+
+
+def test_a_chat_whose_template_drops_reasoning(long_path: Path) -> None:
+    """Each turn computes its message and the answer before it, which it has without its reasoning."""
+    begin = models.BOS  # a control token, as templates put between messages
+    chat = [begin, *tokens(300, seed=11)]
+    options: dict[str, Any] = {"n_ctx": 2048, "n_threads": 1, "n_parallel": 1}
+    n_before = 0
+    with (
+        pyggml.load(long_path, **options) as llm,
+        pyggml.load(long_path, prefix_cache=False, **options) as alone,
+    ):
+        for turn in range(1, 5):
+            prompt = [*chat, begin, *tokens(3, seed=12)]
+            done = llm.generate(prompt, **OPTIONS)
+            assert done.token_ids == alone.generate(prompt, **OPTIONS).token_ids
+            assert done.cached_tokens >= n_before
+            n_before = len(chat)
+            chat = [*chat, begin, *done.token_ids[15:], begin, *tokens(290, seed=12 + turn)]

@@ -52,6 +52,7 @@ MODELS = (
 )
 N_IDS = 256  # those of bytes, which every model here has
 LONGEST = 150  # tokens of a prompt
+LONG = 400  # enough for checkpoints, where the memory cannot be rewound
 ALONE: dict[str, Any] = {"n_parallel": 1, "n_threads": 1, "prefix_cache": False}
 
 Kind = Literal["generate", "stream", "cancel", "batch", "n", "logits", "reset"]
@@ -123,8 +124,12 @@ def schedule_of(seed: int, number: int, models: Sequence[tuple[str, str]] = MODE
         "prefix_cache": rng.random() < 0.8,
         "cache_type": rng.choice(("f16", "f16", "f16", "bf16", "f32", "q8_0")),
     }
-    stems = [_ids(rng, rng.randrange(1, LONGEST)) for _ in range(rng.randrange(1, 4))]
-    asks = tuple(_ask(rng, stems) for _ in range(rng.randrange(3, 14)))
+    longest = LONGEST
+    if rng.random() < 0.2:
+        longest = LONG
+        options |= {"n_ctx": 1024, "prefix_cache_bytes": rng.choice((None, None, 100_000, 0))}
+    stems = [_ids(rng, rng.randrange(1, longest)) for _ in range(rng.randrange(1, 4))]
+    asks = tuple(_ask(rng, stems, longest) for _ in range(rng.randrange(3, 14)))
     return Schedule(rng.choice(models), options, asks)
 
 
@@ -132,14 +137,14 @@ def _ids(rng: random.Random, n: int) -> tuple[int, ...]:
     return tuple(rng.randrange(N_IDS) for _ in range(n))
 
 
-def _prompt(rng: random.Random, stems: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def _prompt(rng: random.Random, stems: Sequence[tuple[int, ...]], longest: int) -> tuple[int, ...]:
     """Often it begins as another one does."""
     stem = rng.choice(stems)
     kept = stem[: rng.choice((0, len(stem), len(stem), rng.randrange(len(stem) + 1)))]
-    return (*kept, *_ids(rng, rng.randrange(1, LONGEST - len(kept) + 2)))[:LONGEST]
+    return (*kept, *_ids(rng, rng.randrange(1, longest - len(kept) + 2)))[:longest]
 
 
-def _ask(rng: random.Random, stems: Sequence[tuple[int, ...]]) -> Ask:
+def _ask(rng: random.Random, stems: Sequence[tuple[int, ...]], longest: int) -> Ask:
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
     params: dict[str, Any] = {"max_tokens": rng.choice((1, 5, 20, 40, 60)), "ignore_eos": True}
     if rng.random() < 0.7:
@@ -148,7 +153,7 @@ def _ask(rng: random.Random, stems: Sequence[tuple[int, ...]]) -> Ask:
         params["prompt_logprobs"] = 2
     if rng.random() < 0.3 or kind == "n":
         params |= {"temperature": 1.0, "seed": rng.randrange(1000)}
-    prompts = tuple(_prompt(rng, stems) for _ in range(rng.randrange(2, 7) if kind == "batch" else 1))
+    prompts = tuple(_prompt(rng, stems, longest) for _ in range(rng.randrange(2, 7) if kind == "batch" else 1))
     arrival_s = rng.choice((0.0, 0.0, rng.uniform(0, 0.03), rng.uniform(0, 0.15)))
     return Ask(kind, arrival_s, prompts, params, n_read=rng.randrange(0, 12))
 

@@ -33,6 +33,7 @@ struct Setting {
     int32_t  n_seq        = 4;
     bool     prefix_cache = true;
     uint32_t n_ubatch     = UINT32_MAX;
+    size_t   checkpoints  = 0;  // bytes
 };
 
 // A scheduler with a simulated engine that generates until a task is ended.
@@ -42,9 +43,9 @@ struct Engine {
 
     explicit Engine(const Setting & setting = {})
         : cache(setting.kind, setting.n_cells, setting.n_seq),
-          scheduler(
-              {setting.n_seq, setting.n_cells, /*n_batch=*/100, /*n_rows=*/16, setting.prefix_cache, setting.n_ubatch},
-              cache) {}
+          scheduler({setting.n_seq, setting.n_cells, /*n_batch=*/100, /*n_rows=*/16, setting.prefix_cache,
+                     setting.n_ubatch, setting.checkpoints},
+                    cache) {}
 
     TaskPtr add(const Tokens & prompt) {
         auto task    = std::make_shared<Task>();
@@ -314,6 +315,83 @@ void test_a_sliding_window_drops_older_cells() {
     CHECK(engine.complete(text(1, 60) + text(2, 5))->n_cached == 60);
 }
 
+// --- checkpoints ---
+
+Setting with_checkpoints(Kind kind, size_t n_bytes = 1000) {
+    Setting setting;
+    setting.kind        = kind;
+    setting.checkpoints = n_bytes;
+    return setting;
+}
+
+TaskPtr complete(Engine & engine, const Tokens & prompt, std::vector<uint32_t> checkpoint_at, uint32_t n = 20) {
+    const auto task     = engine.add(prompt);
+    task->checkpoint_at = std::move(checkpoint_at);
+    engine.run_to(task, static_cast<uint32_t>(prompt.size()) + n);
+    engine.scheduler.end(*task);
+    return task;
+}
+
+void test_a_prompt_continues_from_the_longest_checkpoint() {
+    for (const Kind kind : {Kind::WINDOW, Kind::RECURRENT}) {
+        Engine engine(with_checkpoints(kind));
+        complete(engine, text(1, 90), {30, 60});
+        CHECK(engine.scheduler.checkpoints().n() == 2);
+        CHECK(engine.complete(text(1, 70) + text(2, 9))->n_cached == 60);
+        CHECK(engine.complete(text(1, 59) + text(3, 9))->n_cached == 30);
+        CHECK(engine.scheduler.checkpoints().n() == 1);  // that of 60 tokens belonged to others
+        CHECK(engine.complete(text(1, 29))->n_cached == 0);
+        CHECK(engine.scheduler.checkpoints().n() == 1);  // in its own slot, the first one
+    }
+}
+
+void test_checkpoints_split_the_prefill() {
+    Engine     engine(with_checkpoints(Kind::RECURRENT));
+    const auto task     = engine.add(text(1, 90));
+    task->checkpoint_at = {30, 60};
+    for (const uint32_t n_past : {30, 60, 90}) {
+        engine.step();
+        CHECK(task->n_past == n_past);
+    }
+}
+
+void test_checkpoints_stay_within_their_bytes() {
+    Engine engine(with_checkpoints(Kind::RECURRENT, 3 * 16));
+    complete(engine, text(1, 90), {20, 40, 60});
+    CHECK(engine.scheduler.checkpoints().n() == 3 && engine.scheduler.checkpoints().n_bytes() == 3 * 16);
+    CHECK(engine.complete(text(1, 30) + text(2, 9))->n_cached == 20);  // which frees those of 40 and 60
+    complete(engine, text(3, 90), {20, 40, 60});
+    CHECK(engine.scheduler.checkpoints().n() == 3);
+    CHECK(engine.complete(text(1, 25))->n_cached == 0);
+    engine.scheduler.evict_all();
+    CHECK(engine.scheduler.checkpoints().n() == 0 && engine.scheduler.checkpoints().n_bytes() == 0);
+    Engine none(with_checkpoints(Kind::RECURRENT, 15));
+    complete(none, text(1, 90), {20});
+    CHECK(none.scheduler.checkpoints().n() == 0);
+}
+
+void test_a_checkpoint_that_cannot_be_restored() {
+    Engine engine(with_checkpoints(Kind::WINDOW));
+    complete(engine, text(1, 90), {60});
+    engine.cache.fail_restores(1);
+    CHECK(engine.complete(text(1, 70) + text(2, 9))->n_cached == 0);
+    CHECK(engine.scheduler.checkpoints().n() == 0);
+}
+
+void test_where_checkpoints_are_worth_it() {
+    const auto   is_control = [](int32_t id) { return id < 0; };
+    const Tokens turn       = {-1};
+    const auto   lengths    = [&](const Tokens & prompt) { return pyg::checkpoint_lengths(prompt, is_control); };
+    using Lengths           = std::vector<uint32_t>;
+    CHECK(lengths(text(1, 200)).empty());
+    CHECK(lengths(turn + text(1, 100) + turn + text(2, 3)).empty());
+    CHECK((lengths(text(1, 1000)) == Lengths{936}));
+    CHECK((lengths(text(1, 5000)) == Lengths{2048, 4096, 4936}));
+    CHECK((lengths(turn + text(1, 400) + turn + turn + text(2, 500) + turn + text(3, 3)) == Lengths{401, 903}));
+    CHECK((lengths(turn + text(1, 400) + turn + text(2, 100) + turn + text(3, 3)) == Lengths{502}));
+    CHECK((lengths(turn + text(1, 20) + turn + text(2, 900) + turn + text(3, 3)) == Lengths{922}));
+}
+
 // --- eviction and preemption ---
 
 void test_cached_slots_are_evicted_least_recently_used_first() {
@@ -508,6 +586,11 @@ int main() {
     test_all_logits_are_computed_alone_in_every_other_step();
     test_the_same_prompt_again();
     test_without_a_prefix_cache_nothing_is_cached();
+    test_a_prompt_continues_from_the_longest_checkpoint();
+    test_checkpoints_split_the_prefill();
+    test_checkpoints_stay_within_their_bytes();
+    test_a_checkpoint_that_cannot_be_restored();
+    test_where_checkpoints_are_worth_it();
     test_a_chat_grows_in_its_slot();
     test_a_long_sequence_is_not_truncated_for_a_short_prefix();
     test_prefixes_are_shared_with_running_tasks();

@@ -69,9 +69,11 @@ class Simulation {
   private:
     static Scheduler::Limits draw_limits(Random & random);
 
-    void      draw_requests();
-    Tokens    draw_prompt(size_t n_drawn, uint32_t longest);
-    Request & request_of(const Task & task) { return *of_.at(&task); }
+    void                  draw_requests();
+    Tokens                draw_prompt(size_t n_drawn, uint32_t longest);
+    std::vector<uint32_t> draw_checkpoints(uint32_t n_prompt);
+    uint32_t              n_until_checkpoint(const Task & task) const;
+    Request &             request_of(const Task & task) { return *of_.at(&task); }
 
     void submit();
     Step plan();
@@ -119,11 +121,12 @@ Simulation::Simulation(uint32_t seed)
 
 Scheduler::Limits Simulation::draw_limits(Random & random) {
     Scheduler::Limits limits;
-    limits.n_seq        = static_cast<int32_t>(random.between(1, 6));
-    limits.n_cells      = random.percent(20) ? random.between(8, 100) : random.between(100, 500);
-    limits.n_batch      = static_cast<uint32_t>(limits.n_seq) + random.below(random.percent(50) ? 8 : 100);
-    limits.n_rows       = random.between(1, std::min(16u, limits.n_batch));
-    limits.prefix_cache = random.percent(85);
+    limits.n_seq            = static_cast<int32_t>(random.between(1, 6));
+    limits.n_cells          = random.percent(20) ? random.between(8, 100) : random.between(100, 500);
+    limits.n_batch          = static_cast<uint32_t>(limits.n_seq) + random.below(random.percent(50) ? 8 : 100);
+    limits.n_rows           = random.between(1, std::min(16u, limits.n_batch));
+    limits.prefix_cache     = random.percent(85);
+    limits.checkpoint_bytes = random.percent(50) ? 0 : 16 * random.between(1, 12);
     return limits;
 }
 
@@ -139,6 +142,7 @@ void Simulation::draw_requests() {
         task.prefer_throughput = random_.percent(prefer_throughput);
         task.tokens            = draw_prompt(i, std::min(longest_prompt, limits_.n_cells));
         request.n_prompt       = task.n_tokens();
+        task.checkpoint_at     = draw_checkpoints(request.n_prompt);
         request.alone          = task.tokens;
         request.history        = histories(task.tokens);
         // The last token is never computed, so it may exceed the cells by one.
@@ -151,6 +155,25 @@ void Simulation::draw_requests() {
         n_tokens_ += request.alone.size();
         of_[&task] = &request;
     }
+}
+
+std::vector<uint32_t> Simulation::draw_checkpoints(uint32_t n_prompt) {
+    std::vector<uint32_t> lengths;
+    for (uint32_t n = random_.between(1, 20); n < n_prompt; n += random_.between(1, 60)) {
+        lengths.push_back(n);
+    }
+    return lengths;
+}
+
+// Tokens of a task that one step may prefill.
+uint32_t Simulation::n_until_checkpoint(const Task & task) const {
+    uint32_t n = task.n_pending();
+    for (const uint32_t length : task.checkpoint_at) {
+        if (limits_.prefix_cache && limits_.checkpoint_bytes > 0 && length > task.n_past) {
+            n = std::min(n, length - task.n_past);
+        }
+    }
+    return n;
 }
 
 // A prefix of one of the first `n_drawn` requests, and new tokens.
@@ -188,6 +211,7 @@ void Simulation::run() {
         }
         if (n_disturbances_ < MAX_DISTURBANCES && random_.percent(disturbances)) {
             n_disturbances_++;
+            cache_.fail_restores(random_.below(3));
             interrupt(step);
         } else {
             compute(step);
@@ -366,8 +390,8 @@ void Simulation::check_mixed(const Step & step, const Scheduler::PrefillBudget &
             n_decoding++;
         } else {
             CHECK(all || n == 0);
-            all = n == task->n_pending();
-            n_pending += task->n_pending();
+            all = n == n_until_checkpoint(*task);
+            n_pending += n_until_checkpoint(*task);
             n_prompt += n;
         }
     }
@@ -402,7 +426,7 @@ void Simulation::check_admitted(std::map<const Task *, uint32_t> on_offer) {
             CHECK(task->n_cached == task->n_past && task->n_past < request.n_prompt);
         }
         if (const auto offer = on_offer.find(task.get()); offer != on_offer.end()) {
-            CHECK(task->n_past == offer->second);
+            CHECK(task->n_past == offer->second || (limits_.checkpoint_bytes > 0 && task->n_past > offer->second));
             if (!cache_.can_share_cells()) {
                 on_offer.clear();  // it may have taken over the slot of the next one's prefix
             }

@@ -4,6 +4,7 @@
 #include "engine/scheduler.hpp"
 #include "tests/support/testing.hpp"
 
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -66,6 +67,37 @@ class SimulatedCache : public pyg::KvCache {
         of(to).cells.assign(of(from).cells.begin(), of(from).cells.begin() + n);
     }
 
+    // The length, what cannot be rewound, and the history, to find out whether a state belongs to its sequence.
+    std::vector<uint8_t> save(int32_t seq_id) const override {
+        if (kind_ == Kind::PLAIN) {
+            return {};
+        }
+        const Saved          saved = {n_used(seq_id), of(seq_id).n_forgotten, history(seq_id)};
+        std::vector<uint8_t> state(sizeof(saved));
+        std::memcpy(state.data(), &saved, sizeof(saved));
+        return state;
+    }
+
+    bool restore(int32_t seq_id, uint32_t n, const std::vector<uint8_t> & state) override {
+        Saved saved;
+        CHECK(state.size() == sizeof(saved));
+        std::memcpy(&saved, state.data(), sizeof(saved));
+        CHECK(saved.n == n && n <= n_used(seq_id) && saved.history == history(seq_id, n));
+        if (restores_fail_ > 0) {
+            restores_fail_--;
+            of(seq_id).damaged = true;
+            return false;
+        }
+        Sequence & sequence  = of(seq_id);
+        sequence.n_forgotten = saved.n_forgotten;
+        sequence.damaged     = false;
+        n_dropped_ += n_used(seq_id) - n;
+        sequence.cells.resize(n);
+        return true;
+    }
+
+    void fail_restores(uint32_t n) { restores_fail_ = n; }
+
     // Compute one token.
     void compute(int32_t seq_id, int32_t token_id) {
         Sequence & sequence = of(seq_id);
@@ -120,6 +152,11 @@ class SimulatedCache : public pyg::KvCache {
         bool                               damaged     = false;
     };
 
+    struct Saved {
+        uint32_t n, n_forgotten;
+        History  history;
+    };
+
     const Sequence & of(int32_t seq_id) const {
         CHECK(seq_id >= 0 && seq_id < static_cast<int32_t>(sequences_.size()));
         return sequences_[static_cast<size_t>(seq_id)];
@@ -130,6 +167,7 @@ class SimulatedCache : public pyg::KvCache {
     const uint32_t        n_cells_;
     uint32_t              n_used_ = 0;  // outlives the cells, which count themselves
     std::vector<Sequence> sequences_;
-    uint64_t              n_dropped_ = 0;
-    mutable uint64_t      n_counts_  = 0;
+    uint64_t              n_dropped_     = 0;
+    uint32_t              restores_fail_ = 0;
+    mutable uint64_t      n_counts_      = 0;
 };

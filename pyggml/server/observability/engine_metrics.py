@@ -74,6 +74,8 @@ _METRICS = (
         "Generations preempted to free KV cache cells, and recomputed later.",
         "n_preemptions",
     ),
+    _EngineMetric(_GAUGE, "checkpoints", "Checkpoints from which prompts can continue.", "n_checkpoints"),
+    _EngineMetric(_GAUGE, "checkpoint_bytes", "Main memory of the checkpoints.", "checkpoint_bytes"),
     _EngineMetric(_COUNTER, "engine_grammars", "Grammars and schemas compiled.", "n_grammars"),
 )
 
