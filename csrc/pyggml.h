@@ -1006,6 +1006,8 @@ typedef struct pyg_request_options {
     bool processed_logprobs;
     // Tokens may be delivered late and many at once if that finishes all requests sooner.
     bool prefer_throughput;
+    // Requests reuse the cached prefixes only of requests with the same value.
+    uint64_t cache_salt;
     // End a generation that repeats itself endlessly (engine/repetition.hpp), with PYG_FINISH_REPETITION.
     bool repetition_guard;
 } pyg_request_options;

@@ -114,6 +114,7 @@ class SamplingOverrides(TypedDict, total=False):
     json_schema_options: Mapping[str, Any] | None
     choices: Sequence[str] | None
     regex: str | None
+    cache_salt: str | None
     timeout_s: float | None
     logprobs: int
     logprobs_mode: str

@@ -41,6 +41,7 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
     tokens            = checked_prompt(model, n_ctx, prompt, n_prompt);
     needs_all_logits  = prompt_logprobs_.wanted();
     prefer_throughput = options.prefer_throughput;
+    cache_salt        = options.cache_salt;
     if (max_tokens < -1) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "max_tokens must be 0 or more, or -1 for no limit, not %d", max_tokens);
     }

@@ -253,7 +253,8 @@ bool Scheduler::assign_slot(const std::shared_ptr<Task> & task, const Prefix & p
         }
     }
     cells_.allocate(seq_id, n_new);
-    slots_[seq_id].task = task;
+    slots_[seq_id].task       = task;
+    slots_[seq_id].cache_salt = task->cache_salt;
     slots_[seq_id].tokens.clear();
     task->seq_id = seq_id;
     task->n_past = prefix.n;
@@ -277,7 +278,7 @@ Scheduler::Prefix Scheduler::longest_cached_prefix(const Task & task) const {
         const uint32_t n_cached = slot.task ? slot.task->n_past : static_cast<uint32_t>(tokens.size());
         const uint32_t n        = common_prefix(tokens, n_cached, task.tokens, task.n_tokens() - 1);
         const bool     usable   = !slot.task || cache_.can_share_cells();
-        if (n > best.n && usable) {
+        if (n > best.n && usable && slot.cache_salt == task.cache_salt) {
             const Prefix found = usable_prefix(seq_id, n);
             best               = found.n > best.n ? found : best;
         }
@@ -333,7 +334,8 @@ bool Scheduler::will_be_cached_soon(const Task & task, uint32_t n) const {
     }
     return std::any_of(running_.begin(), running_.end(), [&](const auto & other) {
         const uint32_t common = common_prefix(other->tokens, other->n_tokens(), task.tokens, task.n_tokens() - 1);
-        return other->arrival < task.arrival && other->n_past < common && common >= n + MIN_SHARED_PREFIX;
+        return other->cache_salt == task.cache_salt && other->arrival < task.arrival && other->n_past < common &&
+               common >= n + MIN_SHARED_PREFIX;
     });
 }
 

@@ -51,6 +51,8 @@ struct Task {
     bool needs_all_logits = false;
     // Tokens may be delivered late and many at once if that finishes all requests sooner.
     bool prefer_throughput = false;
+    // Prefixes are shared only among tasks with the same value.
+    uint64_t cache_salt = 0;
     // Lengths at which the KV cache is saved during the prefill, shortest first.
     std::vector<uint32_t> checkpoint_at;
 
@@ -144,9 +146,10 @@ class Scheduler {
 
   private:
     struct Slot {
-        std::shared_ptr<Task> task;           // null while no task runs in it
-        std::vector<int32_t>  tokens;         // cached tokens, while no task runs in it
-        uint64_t              last_used = 0;  // when its last task ended, as a count of ended tasks
+        std::shared_ptr<Task> task;            // null while no task runs in it
+        std::vector<int32_t>  tokens;          // cached tokens, while no task runs in it
+        uint64_t              cache_salt = 0;  // of its last task
+        uint64_t              last_used  = 0;  // when its last task ended, as a count of ended tasks
     };
     struct Prefix {
         int32_t            seq_id     = -1;

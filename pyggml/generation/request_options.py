@@ -35,6 +35,7 @@ def request_options(
     options.max_tokens, options.prefer_throughput = params.max_tokens, not is_streamed
     options.repetition_guard = bool(params.repetition_guard)
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
+    options.cache_salt = _salt_number(params.cache_salt)
     options.processed_logprobs = params.logprobs_mode == "processed_logprobs"
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)
@@ -63,6 +64,14 @@ def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
     if grammar is None:
         return borrowed
     return [*borrowed, *_fill_grammar(sampling, Grammar(grammar) if isinstance(grammar, str) else grammar)]
+
+
+def _salt_number(salt: str | None) -> int:
+    if salt is None:
+        return 0
+    from hashlib import blake2b
+
+    return int.from_bytes(blake2b(salt.encode(), digest_size=8).digest(), "little") or 1
 
 
 def _fill_grammar(sampling: CData, grammar: Grammar) -> list[CData]:

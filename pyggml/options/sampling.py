@@ -100,6 +100,8 @@ class SamplingParams:
         choices: the output is one of these texts.
         regex: the output matches this regular expression, in Python's syntax, from start to end. Digits, letters and
             white space of classes are those of ASCII.
+        cache_salt: text that keeps the prompt's cached prefix apart: only requests with the same salt reuse it, so no
+            other caller can find out by the time to the first token what was asked before. None: shared by all.
         timeout_s: seconds after which the generation stops and returns its tokens so far. None: no limit. Counted from
             submission, including any wait for a full queue (``queue_full="wait"``).
         logprobs: return the log probability of each generated token and of this many likeliest alternatives; 0: off.
@@ -157,6 +159,7 @@ class SamplingParams:
     json_schema_options: Annotated[Mapping[str, Any] | None, Field(hidden=True)] = None
     choices: Sequence[str] | None = None
     regex: str | None = None
+    cache_salt: Annotated[str | None, Field(hidden=True)] = None
     timeout_s: Annotated[float | None, _NOT_NEGATIVE] = None
     logprobs: Annotated[int, _LOGPROBS] = 0
     logprobs_mode: Annotated[str, Field(choices=LOGPROBS_MODES, hidden=True)] = "raw_logprobs"
@@ -188,6 +191,8 @@ class SamplingParams:
             raise invalid(
                 f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}: raise max_tokens too"
             )
+        if self.cache_salt is not None:
+            values.require_text("cache_salt", self.cache_salt)
         if self.logit_bias is not None:
             self._set(logit_bias=values.logit_bias(self.logit_bias))
         self._require_one_form()

@@ -172,3 +172,17 @@ def test_a_chat_whose_template_drops_reasoning(long_path: Path) -> None:
             assert done.cached_tokens >= n_before
             n_before = len(chat)
             chat = [*chat, begin, *done.token_ids[15:], begin, *tokens(290, seed=12 + turn)]
+
+
+def test_prefixes_are_kept_apart_by_salts(model_dir: Path) -> None:
+    prompt = tokens(60, seed=20)
+    path = models.write_llama(model_dir / "salts.gguf")
+    for isolate in (False, True):
+        with pyggml.load(path, n_ctx=512, n_threads=1, isolate=isolate) as llm:
+            cached = [
+                llm.generate(prompt, max_tokens=1, cache_salt=salt).cached_tokens
+                for salt in (None, "a", "b", "a", None, "")
+            ]
+        assert cached == [0, 0, 0, 59, 59, 0]
+    with pytest.raises(pyggml.InvalidParameterError, match="cache_salt must be text"):
+        pyggml.SamplingParams(cache_salt=3)  # type: ignore[arg-type]

@@ -100,6 +100,23 @@ def test_keys_are_in_no_text_about_the_settings(locked: servers.Running) -> None
     assert "sk-" not in repr(vars(locked.worker.api_keys))
 
 
+def test_each_key_has_a_prefix_cache_of_its_own() -> None:
+    body = {"prompt": "Once upon a time there was a small dog", "max_tokens": 1}
+
+    def cached(server: servers.Running, key: str, **more: str) -> int:
+        headers = {"Authorization": f"Bearer {key}"}
+        answer = httpx.post(server.url + "/v1/completions", json={**body, **more}, headers=headers).json()
+        return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    with servers.running(api_keys=KEYS, prefix_cache_scope="key") as server:
+        assert cached(server, KEYS[0]) == 0
+        assert cached(server, KEYS[0]) > 0
+        assert cached(server, KEYS[1]) == 0
+        assert cached(server, KEYS[1], cache_salt="a user") == 0
+        assert cached(server, KEYS[0], cache_salt="a user") == 0
+        assert cached(server, KEYS[1]) > 0
+
+
 # --- hosts and origins ----------------------------------------------------------------------------------------
 
 

@@ -315,6 +315,24 @@ void test_a_sliding_window_drops_older_cells() {
     CHECK(engine.complete(text(1, 60) + text(2, 5))->n_cached == 60);
 }
 
+void test_prefixes_are_shared_only_with_the_same_salt() {
+    Engine     engine;
+    const auto salted = [&](uint64_t salt) {
+        const auto task  = engine.add(text(1, 90));
+        task->cache_salt = salt;
+        return task;
+    };
+    for (const uint64_t salt : {0, 1, 2}) {
+        const auto task = salted(salt);
+        engine.run_to(task, 95);
+        CHECK(task->n_cached == 0);
+        engine.scheduler.end(*task);
+    }
+    const auto again = salted(1), other = salted(3);
+    engine.step();
+    CHECK(again->n_cached == 89 && other->is_running() && other->n_cached == 0);  // it does not wait for the first
+}
+
 // --- checkpoints ---
 
 Setting with_checkpoints(Kind kind, size_t n_bytes = 1000) {
@@ -586,6 +604,7 @@ int main() {
     test_all_logits_are_computed_alone_in_every_other_step();
     test_the_same_prompt_again();
     test_without_a_prefix_cache_nothing_is_cached();
+    test_prefixes_are_shared_only_with_the_same_salt();
     test_a_prompt_continues_from_the_longest_checkpoint();
     test_checkpoints_split_the_prefill();
     test_checkpoints_stay_within_their_bytes();

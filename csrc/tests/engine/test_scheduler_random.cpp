@@ -109,6 +109,7 @@ class Simulation {
     uint32_t                          n_disturbances_           = 0;
     bool                              last_step_was_all_logits_ = false;
     bool                              cancels_                  = random_.percent(50);
+    bool                              salted_                   = random_.percent(10);
 };
 
 Simulation::Simulation(uint32_t seed)
@@ -143,6 +144,7 @@ void Simulation::draw_requests() {
         task.tokens            = draw_prompt(i, std::min(longest_prompt, limits_.n_cells));
         request.n_prompt       = task.n_tokens();
         task.checkpoint_at     = draw_checkpoints(request.n_prompt);
+        task.cache_salt        = salted_ ? random_.below(2) : 0;
         request.alone          = task.tokens;
         request.history        = histories(task.tokens);
         // The last token is never computed, so it may exceed the cells by one.
@@ -426,7 +428,8 @@ void Simulation::check_admitted(std::map<const Task *, uint32_t> on_offer) {
             CHECK(task->n_cached == task->n_past && task->n_past < request.n_prompt);
         }
         if (const auto offer = on_offer.find(task.get()); offer != on_offer.end()) {
-            CHECK(task->n_past == offer->second || (limits_.checkpoint_bytes > 0 && task->n_past > offer->second));
+            CHECK(task->n_past == offer->second || (limits_.checkpoint_bytes > 0 && task->n_past > offer->second) ||
+                  (salted_ && task->n_past < offer->second));
             if (!cache_.can_share_cells()) {
                 on_offer.clear();  // it may have taken over the slot of the next one's prefix
             }

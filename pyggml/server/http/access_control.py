@@ -37,13 +37,18 @@ class ApiKeys:
         """
         if not self._digests:
             return
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        given = api_key(headers)
         digest = _digest(given)
         if not sum(hmac.compare_digest(digest, each) for each in self._digests):
             wrong = "the API key is wrong" if given else "this server needs an API key"
             message = f"{wrong}: send it in the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'"
             raise RequestError(Failure(401, "authentication", message, "invalid_api_key"))
+
+
+def api_key(headers: Headers) -> str:
+    """Return the API key in the header of OpenAI's or Anthropic's clients; empty: there is none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
 
 
 def require_utf8_query(scope: Scope) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from starlette.responses import JSONResponse, Response
@@ -22,6 +23,7 @@ from pyggml import (
     QueueFullError,
 )
 from pyggml.server.http import errors
+from pyggml.server.http.access_control import api_key
 from pyggml.server.http.concurrency_limit import queue_full
 from pyggml.server.http.request_body import require_tractable
 
@@ -68,7 +70,7 @@ async def submit_chat(
     _require_at_most("choices", chat.n, _max_choices(model, settings))
 
     def make_streams() -> list[AsyncChatStream]:
-        params = model.sampling_params(chat.sampling, chat.n, settings)
+        params = model.sampling_params(_with_salt(request, chat.sampling), chat.n, settings)
         return [model.llm.astream_chat(chat.messages, params=each, **chat.options) for each in params]
 
     return await _submit(request, model, make_streams)
@@ -93,10 +95,18 @@ async def submit_prompts(
         await request.run_in_thread(require_tractable, model.llm.n_ctx, prompts, sampling)
 
     def make_streams() -> list[AsyncStream]:
-        params = model.sampling_params(sampling, n, settings)
+        params = model.sampling_params(_with_salt(request, sampling), n, settings)
         return [model.llm.astream(prompt, each, parse_special=True) for prompt in prompts for each in params]
 
     return await _submit(request, model, make_streams)
+
+
+def _with_salt(request: ServerRequest, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the API key to the request's ``cache_salt`` if each key has a prefix cache of its own."""
+    if request.worker.settings.prefix_cache_scope == "all":
+        return sampling
+    key = sha256(api_key(request.http.headers).encode("utf-8", "surrogateescape")).hexdigest()
+    return {**sampling, "cache_salt": f"{key} {sampling.get('cache_salt') or ''}"}
 
 
 async def _submit(

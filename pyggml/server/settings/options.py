@@ -15,6 +15,7 @@ from pyggml.options import Field, LoadOptions, check, fields_of, hints, option_c
 from pyggml.sampling import SamplingParams
 
 LogFormat = Literal["text", "json"]
+PrefixCacheScope = Literal["all", "key"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 #: Options of :func:`pyggml.load` that have another default in a server.
@@ -87,6 +88,8 @@ class Settings:
         root_path: path under which a proxy offers the server, such as /llm.
         api_keys: accepted API keys, in addition to those in ``api_key_file``. (): no key is required.
         api_key_file: file of accepted API keys, one per line.
+        prefix_cache_scope: who reuses cached prompts: all, or only requests with the same API key, so that none can
+            find out by the time to the first token what another key's asked.
         request_timeout: seconds after which generation stops and the text so far is returned; none: never.
         header_timeout: timeout in seconds for reading a request's headers.
         body_timeout: timeout in seconds for reading a request's body, in addition to its size at 10 kB/s.
@@ -127,6 +130,7 @@ class Settings:
     root_path: str = ""
     api_keys: Annotated[tuple[str, ...], Field(hidden=True)] = field(default=(), repr=False)
     api_key_file: Path | None = None
+    prefix_cache_scope: PrefixCacheScope = "all"
     request_timeout: Annotated[float | None, _SECONDS_OR_NEVER] = 3600.0
     header_timeout: Annotated[float, _SECONDS] = 10.0
     body_timeout: Annotated[float, _SECONDS] = 30.0

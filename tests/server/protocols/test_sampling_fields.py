@@ -51,6 +51,7 @@ VALUES: Json = {
     "json_schema_options": {"any_order": True},
     "choices": ["a", "b"],
     "regex": "[0-9]{3}",
+    "cache_salt": "a user",
     "logprobs_mode": "processed_logprobs",
     "adaptive_decay": 0.5,
 }
