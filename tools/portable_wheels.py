@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import stat
 import subprocess
@@ -166,12 +167,17 @@ def write_if_changed(path: Path, text: str) -> None:
 def repair(wheel: Path, architecture: Architecture, out: Path, steps: Steps) -> Path:
     """Check that a wheel needs no more than its tag allows, and give it that tag; exit if it needs another library."""
     fresh = wheel.parent / "repaired"
-    audit: Command = [PYTHON, "-m", "auditwheel", "repair", "--plat", architecture.tag, "--only-plat"]
+    # auditwheel takes only tags of this machine's architecture by name, but finds out those of others.
+    tag = architecture.tag if architecture.name == platform.machine() else "auto"
+    audit: Command = [PYTHON, "-m", "auditwheel", "repair", "--plat", tag, "--only-plat"]
     steps.run(f"check it for {architecture.tag} (auditwheel)", [*audit, "--wheel-dir", fresh, wheel], TOOLS_FOUND)
     (made,) = fresh.glob("*.whl")
     added = set(names_in(made)) - set(names_in(wheel))
     if any(".libs/" in name for name in added):
         sys.exit(f"{wheel.name} needs libraries that systems may lack: {', '.join(sorted(added))}")
+    needed = re.findall(r"manylinux_(\d+)_(\d+)_", made.name)
+    if not needed or min((int(major), int(minor)) for major, minor in needed) > GLIBC:
+        sys.exit(f"{made.name} needs a newer glibc than {GLIBC[0]}.{GLIBC[1]}")
     out.mkdir(parents=True, exist_ok=True)
     return Path(shutil.move(made, out / made.name))
 
