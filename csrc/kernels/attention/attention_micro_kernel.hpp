@@ -5,7 +5,7 @@
 // alone: neither on the number of queries computed together nor on the register width. Masked cells never enter a sum.
 #pragma once
 
-#include "kernels/attention/vector_math.hpp"
+#include "kernels/simd/vector_math.hpp"
 
 #include <algorithm>
 #include <cmath>

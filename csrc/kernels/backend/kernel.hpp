@@ -9,6 +9,8 @@
 #include "ggml-cpu-impl.h"  // ggml_compute_params, ggml_barrier
 #include "traits.h"
 
+#include <algorithm>
+
 namespace pyg::kernels {
 
 class Kernel final : public ggml::cpu::tensor_traits {
@@ -38,6 +40,7 @@ inline size_t no_workspace(int, const ggml_tensor *) { return 0; }
 // Each returns the kernel that computes `op`, or null to leave it to upstream.
 Kernel * attention_for(const ggml_tensor * op);
 Kernel * dry_run_for(const ggml_tensor * op);  // skips products in a dry run
+Kernel * gelu_for(const ggml_tensor * op);
 Kernel * norm_for(const ggml_tensor * op);
 Kernel * packed_mul_mat_for(const ggml_tensor * op);  // of packed weights
 Kernel * row_mul_mat_for(const ggml_tensor * op);     // of other weights
@@ -58,6 +61,12 @@ struct Share {
 
 inline Share share_of(const ggml_compute_params * params, int64_t n) {
     return {n * params->ith / params->nth, n * (params->ith + 1) / params->nth};
+}
+
+// A thread's share of `n` rows as in upstream's additions: rows that it has added up are in its own cache.
+inline Share rows_as_upstream(const ggml_compute_params * params, int64_t n) {
+    const int64_t at_most = (n + params->nth - 1) / params->nth, first = std::min(params->ith * at_most, n);
+    return {first, std::min(first + at_most, n)};
 }
 
 inline bool has_rows_of_floats(const ggml_tensor * tensor) {

@@ -36,6 +36,9 @@ class Kernels : public ggml::cpu::extra_buffer_type {
             return pyg::kernels::attention_for(op);
         case GGML_OP_RMS_NORM:
             return pyg::kernels::norm_for(op);
+        case GGML_OP_UNARY:
+        case GGML_OP_GLU:
+            return pyg::kernels::gelu_for(op);
         default:
             return nullptr;
         }

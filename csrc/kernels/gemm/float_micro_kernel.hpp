@@ -53,17 +53,17 @@ PYG_NOINLINE void compute_block(const WorkItem & item, size_t stride, int64_t n,
             });
         }
     }
-    unroll<n_columns>([&](auto c) PYG_INLINE {
-        unroll<n_registers>([&](auto r) PYG_INLINE {
-            float * const results = item.results[column + c] + row + r * Rows::N;
-            Rows::store_results(results, sums[r][c]);
-            for (int64_t i = in_vectors; i < n; ++i) {
-                unroll<Rows::N>([&](auto which) PYG_INLINE {
-                    results[which] = std::fma(to_float(weights[r][which][i]), to_float(columns[c][i]), results[which]);
-                });
+    float * results[n_columns];
+    unroll<n_columns>([&](auto c) PYG_INLINE { results[c] = item.results[column + c] + row; });
+    Rows::store(results, sums);
+    for (int64_t i = in_vectors; i < n; ++i) {
+        for (int c = 0; c < n_columns; ++c) {
+            for (int r = 0; r < n_registers * Rows::N; ++r) {
+                const float weight = to_float(weights[r / Rows::N][r % Rows::N][i]);
+                results[c][r]      = std::fma(weight, to_float(columns[c][i]), results[c][r]);
             }
-        });
-    });
+        }
+    }
 }
 
 // Compute some columns of an item: blocks of many rows, then the remaining rows one by one.

@@ -58,15 +58,13 @@ float epsilon_of(const ggml_tensor * norm) {
     return epsilon;
 }
 
-// Rows are divided among threads as in upstream's additions, which usually come before, so that they are in the
-// thread's cache. `weights` may be null.
+// `weights` may be null.
 void compute(const ggml_compute_params * params, const ggml_tensor * norm, const ggml_tensor * weights,
              const ggml_tensor * result) {
     const ggml_tensor * const x       = norm->src[0];
     const float               epsilon = epsilon_of(norm);
-    const int64_t             n = x->ne[0], n_rows = ggml_nrows(x);
-    const int64_t             at_most = (n_rows + params->nth - 1) / params->nth;
-    const int64_t             first = params->ith * at_most, end = std::min(first + at_most, n_rows);
+    const int64_t             n       = x->ne[0];
+    const auto [first, end]           = rows_as_upstream(params, ggml_nrows(x));
     for (int64_t i = first; i < end; ++i) {
         const float * const row    = row_at(x, i);
         float * const       to     = const_cast<float *>(row_at(result, i));

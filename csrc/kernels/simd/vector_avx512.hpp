@@ -183,6 +183,29 @@ inline Floats16 keep_lanes(Floats16 x, int low, int high) {
 inline Floats8 lower_half(Floats16 x) { return {_mm512_castps512_ps256(x.v)}; }
 inline Floats8 upper_half(Floats16 x) { return {_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x.v), 1))}; }
 
+// The sum of both halves of `a`, then of `b`.
+inline Floats16 add_halves(Floats16 a, Floats16 b) {
+    return {_mm512_add_ps(_mm512_shuffle_f32x4(a.v, b.v, 0x44), _mm512_shuffle_f32x4(a.v, b.v, 0xEE))};
+}
+
+// reduce_add() of the lower and the upper half of each vector, in this order.
+inline Floats8 reduce_halves(Floats16 a, Floats16 b, Floats16 c, Floats16 d) {
+    const __m512 ab =
+        _mm512_add_ps(_mm512_shuffle_f32x4(a.v, b.v, 0x88), _mm512_shuffle_f32x4(a.v, b.v, 0xDD));  // four lanes each
+    const __m512  cd       = _mm512_add_ps(_mm512_shuffle_f32x4(c.v, d.v, 0x88), _mm512_shuffle_f32x4(c.v, d.v, 0xDD));
+    const __m512  two      = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xEE));
+    const __m512  one      = _mm512_add_ps(two, _mm512_permute_ps(two, 0xB1));
+    const __m512i in_order = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 4, 8, 12, 2, 6, 10, 14);
+    return {_mm512_castps512_ps256(_mm512_permutexvar_ps(in_order, one))};
+}
+
+// Store the first `n` lanes.
+inline void store_lanes(float * to, Floats8 x, int n) {
+    _mm256_mask_storeu_ps(to, static_cast<__mmask8>((1 << n) - 1), x.v);
+}
+
+inline Floats8 swap_halves(Floats8 x) { return {_mm256_permute2f128_ps(x.v, x.v, 0x01)}; }
+
 #if defined(__AVX512BF16__) || defined(PYG_MODELLED_BF16)
 #    define PYG_BF16_PAIRS
 

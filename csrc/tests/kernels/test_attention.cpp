@@ -77,6 +77,22 @@ void test_tanh() {
     CHECK(result[5] == -1 && result[6] == -result[7]);
 }
 
+double true_gelu_tanh(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+
+double true_gelu_erf(double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }
+
+void test_gelu(Floats8 (*gelu)(Floats8), WideFloats (*wide)(WideFloats), double (*truth)(double)) {
+    Numbers x;
+    for (int i = 0; i < 16 * 5000; ++i) {
+        x.push_back(12.0f * static_cast<float>(i - 8 * 5000) / (8 * 5000));
+    }
+    const Numbers y = each(x, gelu);
+    for (size_t i = 0; i < x.size(); ++i) {
+        CHECK(std::abs(y[i] - truth(x[i])) < 3e-7 * std::max(1.0, std::abs(double(x[i]))));
+    }
+    CHECK(each(x, wide) == y);
+}
+
 float sum_in_order(const float * x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
 
 void test_lanes() {
@@ -259,6 +275,8 @@ int main() {
     }
     test_exp();
     test_tanh();
+    test_gelu(gelu_tanh<Floats8>, gelu_tanh<WideFloats>, true_gelu_tanh);
+    test_gelu(gelu_erf<Floats8>, gelu_erf<WideFloats>, true_gelu_erf);
     test_lanes();
     test_half_floats();
     for (const int64_t n : {8, 40, 64, 80, 128, 576}) {

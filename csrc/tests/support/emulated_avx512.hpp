@@ -223,6 +223,41 @@ inline Ints permutex2var_epi16(Ints x, Ints places, Ints y) {
     });
 }
 
+inline Floats permutexvar_ps(Ints places, Floats x) {
+    return each<Floats, float>([&](int i) { return x.get<float>(places.get<int>(i) % 16); });
+}
+
+// The same two bits of `which` for each lane of a quarter.
+inline Floats shuffle_ps(Floats x, Floats y, int which) {
+    return each<Floats, float>([&](int i) {
+        const int from = which >> 2 * (i % 4) & 3;
+        return (i % 4 < 2 ? x : y).get<float>(i / 4 * 4 + from);
+    });
+}
+
+inline Floats permute_ps(Floats x, int which) { return shuffle_ps(x, x, which); }
+
+inline Floats shuffle_f32x4(Floats x, Floats y, int which) {
+    return each<Floats, float>(
+        [&](int i) { return (i < 8 ? x : y).get<float>((which >> 2 * (i / 4) & 3) * 4 + i % 4); });
+}
+
+inline void mask_storeu_ps(float * to, unsigned mask, __m256 x) {
+    float lanes[8];
+    _mm256_storeu_ps(lanes, x);
+    for (int i = 0; i < 8; ++i) {
+        if (mask >> i & 1) {
+            to[i] = lanes[i];
+        }
+    }
+}
+
+inline Ints setr_epi32(int a, int b, int c, int d, int e, int f, int g, int h, int i, int j, int k, int l, int m, int n,
+                       int o, int p) {
+    const int lanes[] = {a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p};
+    return each<Ints, int>([&](int lane) { return lanes[lane]; });
+}
+
 inline uint64_t test_epi8_mask(Ints x, Ints y) {
     uint64_t mask = 0;
     for (int i = 0; i < 64; ++i) {
@@ -384,6 +419,8 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define __m512d modelled::Doubles
 #define __m512bh modelled::Ints
 
+#undef _mm256_mask_storeu_ps
+#define _mm256_mask_storeu_ps modelled::mask_storeu_ps
 #undef _mm512_abs_ps
 #define _mm512_abs_ps modelled::abs_ps
 #undef _mm512_add_epi16
@@ -468,8 +505,12 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define _mm512_mullo_epi32 modelled::mullo_epi32
 #undef _mm512_or_si512
 #define _mm512_or_si512 modelled::or_si512
+#undef _mm512_permute_ps
+#define _mm512_permute_ps modelled::permute_ps
 #undef _mm512_permutex2var_epi16
 #define _mm512_permutex2var_epi16 modelled::permutex2var_epi16
+#undef _mm512_permutexvar_ps
+#define _mm512_permutexvar_ps modelled::permutexvar_ps
 #undef _mm512_reduce_max_epi32
 #define _mm512_reduce_max_epi32 modelled::reduce_max_epi32
 #undef _mm512_roundscale_ps
@@ -482,10 +523,16 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define _mm512_set1_ps modelled::set1_ps
 #undef _mm512_set4_epi32
 #define _mm512_set4_epi32 modelled::set4_epi32
+#undef _mm512_setr_epi32
+#define _mm512_setr_epi32 modelled::setr_epi32
 #undef _mm512_setzero_si512
 #define _mm512_setzero_si512 modelled::setzero_si512
 #undef _mm512_shuffle_epi8
 #define _mm512_shuffle_epi8 modelled::shuffle_epi8
+#undef _mm512_shuffle_f32x4
+#define _mm512_shuffle_f32x4 modelled::shuffle_f32x4
+#undef _mm512_shuffle_ps
+#define _mm512_shuffle_ps modelled::shuffle_ps
 #undef _mm512_slli_epi16
 #define _mm512_slli_epi16 modelled::slli_epi16
 #undef _mm512_slli_epi32

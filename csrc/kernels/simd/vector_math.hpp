@@ -1,4 +1,4 @@
-// Vectorised exp and tanh, by minimax polynomials.
+// Vectorised exp, tanh and GELU, by minimax polynomials.
 #pragma once
 
 #include "kernels/simd/vector.hpp"
@@ -40,6 +40,36 @@ Vector tanh_approx(Vector x) {
     const Vector near = multiply_add(p * square, size, size);
     const Vector far  = (every(1.0f) - e) / (every(1.0f) + e);
     return copy_sign(x, select_less(size, every(0.625f), near, far));
+}
+
+// Zero below this: x times the normal distribution's share is then below the rounding of any sum with it.
+constexpr float LEAST_GELU = -10.0f;
+
+// GELU by tanh: x (1 + tanh(u)) / 2 is x / (1 + e^(-2u)), here with e^(-2|u|), which does not overflow.
+template <typename Vector>
+Vector gelu_tanh(Vector x) {
+    const auto   every = [](float number) { return Vector::set1(number); };
+    const Vector cubic = multiply_add(x * x, every(0.044715f), every(1.0f));
+    const Vector u     = x * cubic * every(0.79788456080286536f);
+    const Vector e     = exp_approx(magnitude(u) * every(-2.0f));
+    const Vector share = select_less(u, every(0.0f), e, every(1.0f)) / (e + every(1.0f));
+    return select_less(x, every(LEAST_GELU), every(0.0f), x * share);
+}
+
+// GELU as defined: x times the normal distribution at x. erfc is Abramowitz and Stegun's 7.1.26, within 1.5e-7.
+template <typename Vector>
+Vector gelu_erf(Vector x) {
+    const auto   every = [](float number) { return Vector::set1(number); };
+    const Vector z     = magnitude(x) * every(0.70710678118654752f);
+    const Vector t     = every(1.0f) / multiply_add(z, every(0.3275911f), every(1.0f));
+    Vector       p     = every(0.5f * 1.061405429f);
+    p                  = multiply_add(p, t, every(0.5f * -1.453152027f));
+    p                  = multiply_add(p, t, every(0.5f * 1.421413741f));
+    p                  = multiply_add(p, t, every(0.5f * -0.284496736f));
+    p                  = multiply_add(p, t, every(0.5f * 0.254829592f));
+    const Vector tail  = p * t * exp_approx(z * z * every(-1.0f));
+    const Vector share = select_less(x, every(0.0f), tail, every(1.0f) - tail);
+    return select_less(x, every(LEAST_GELU), every(0.0f), x * share);
 }
 
 }  // namespace pyg::kernels
