@@ -28,8 +28,10 @@ def drawn(*shape: int) -> Floats:
 def true(values: Floats, kind: Kind) -> npt.NDArray[np.float64]:
     x = values.astype(np.float64)
     if kind == "tanh":
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+        share = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    else:
+        share = np.vectorize(math.erf)(x / math.sqrt(2))
+    return np.asarray(0.5 * x * (1 + share), np.float64)
 
 
 def alone(values: Floats, kind: Kind, n_threads: int = 2) -> Floats:

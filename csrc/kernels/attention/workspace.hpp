@@ -6,8 +6,7 @@
 
 namespace pyg::kernels {
 
-constexpr int64_t MAX_ROWS    = 16;       // that share keys and values
-constexpr int64_t MAX_QUERIES = 64;       // that share keys and values
+constexpr int64_t MAX_QUERIES = 64;       // that share keys and values; so many rows at most
 constexpr int64_t LIST_BYTES  = 8 << 20;  // of lists of cells, and of partial results, unless one needs more
 
 inline int64_t divided(int64_t n, int64_t by) { return (n + by - 1) / by; }
@@ -38,7 +37,7 @@ struct Sizes {
         n_parts  = divided(n_shared, MAX_QUERIES);
         n_joint  = divided(n_shared, n_parts);
         n_sets   = n_groups * n_parts;
-        n_listed = std::min(std::max(LIST_BYTES / (n_cells * int64_t(sizeof(int32_t))), MAX_ROWS), n_rows);
+        n_listed = std::min(std::max(LIST_BYTES / (n_cells * int64_t(sizeof(int32_t))), MAX_QUERIES), n_rows);
         n_floats = divided(n_values, 16) * 16 + 16;
         // enough for all chunks of one row, and a few more for each of a few rows
         max_partials = n_heads * (divided(n_cells, CHUNK) + 64);
@@ -49,7 +48,7 @@ struct Sizes {
     int64_t n_heads_of(int64_t set) const { return std::min(n_joint, n_shared - set % n_parts * n_joint); }
 
     // Number of rows that may share keys and values.
-    int64_t group_rows() const { return std::clamp<int64_t>(MAX_QUERIES / n_joint, 1, MAX_ROWS); }
+    int64_t group_rows() const { return std::max<int64_t>(MAX_QUERIES / n_joint, 1); }
 };
 
 // Allocates arrays from a workspace. Without a workspace it only counts the size.
