@@ -82,10 +82,26 @@ def embeddings(module: str, *, positions: bool, types: bool) -> tuple[Tensor, ..
     return (
         Tensor("token_embd.weight", words, (N_TOKENS, "n_embd"), when=f"no {SEGMENTS}"),
         *([_in_two_segments(words, kinds)] if types else []),
-        *([Tensor("token_types.weight", kinds, (N_TYPES, "n_embd"), is_float=True)] if types else []),
+        *([_types(kinds)] if types else []),
         *([_positions(f"{module}.position_embeddings.weight")] if positions else []),
         *with_bias(Tensor("token_embd_norm.weight", f"{module}.LayerNorm.weight", ("n_embd",))),
     )
+
+
+def words_and_types(module: str) -> tuple[Tensor, Tensor]:
+    """Return the embeddings of tokens and token types, for models that do not tell a pair's texts apart.
+
+    Args:
+        module: the module that has them, without a dot at the end.
+    """
+    return (
+        Tensor("token_embd.weight", f"{module}.word_embeddings.weight", (N_TOKENS, "n_embd")),
+        _types(f"{module}.token_type_embeddings.weight"),
+    )
+
+
+def _types(source: str) -> Tensor:
+    return Tensor("token_types.weight", source, (N_TYPES, "n_embd"), is_float=True)
 
 
 def _positions(source: str) -> Tensor:

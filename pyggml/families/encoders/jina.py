@@ -49,13 +49,7 @@ JINA_BERT_V3 = Layout(
     name="Jina embeddings v3",
     is_encoder=True,
     tensors=(
-        Tensor("token_embd.weight", "embeddings.word_embeddings.weight", (_parts.N_TOKENS, "n_embd")),
-        Tensor(
-            "token_types.weight",
-            "embeddings.token_type_embeddings.weight",
-            (_parts.N_TYPES, "n_embd"),
-            is_float=True,
-        ),
+        *_parts.words_and_types("embeddings"),
         *_parts.with_bias(Tensor("token_embd_norm.weight", "emb_ln.weight", ("n_embd",))),
         *_parts.linear("attn_qkv", f"{_V3}.mixer.Wqkv", "n_qkv", "n_embd"),
         *_parts.linear("attn_output", f"{_V3}.mixer.out_proj", "n_embd", "n_q"),

@@ -63,13 +63,7 @@ NOMIC_BERT = Layout(
     name="Nomic BERT",
     is_encoder=True,
     tensors=(
-        Tensor("token_embd.weight", "embeddings.word_embeddings.weight", (_parts.N_TOKENS, "n_embd")),
-        Tensor(
-            "token_types.weight",
-            "embeddings.token_type_embeddings.weight",
-            (_parts.N_TYPES, "n_embd"),
-            is_float=True,
-        ),
+        *_parts.words_and_types("embeddings"),
         *_embedding_norm(),
         *_projections(),
         *_in_both_forms("attn_output", "attn.out_proj", "self_attn.o_proj", "n_embd", "n_embd"),
