@@ -93,7 +93,7 @@ SIDES = {
 
 
 class Worker:
-    """A side in a process of its own."""
+    """A side in a separate process."""
 
     def __init__(self, side: Side, python: str, directory: Path, n_threads: int) -> None:
         self._name = side.name

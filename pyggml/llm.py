@@ -35,6 +35,7 @@ from pyggml.generation.batch_generation import of_one_prompt
 from pyggml.generation.embedding.embedder import Embedder
 from pyggml.generation.embedding.encoder import GrowingContext
 from pyggml.generation.embedding.methods import EmbeddingMethods
+from pyggml.generation.embedding.rerank_methods import RerankMethods
 from pyggml.generation.engine import Engine
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from pyggml.generation.async_stream import AsyncStream
 
 
-class LLM(BatchMethods, EmbeddingMethods, ClosableOwner, HintedObject):
+class LLM(BatchMethods, EmbeddingMethods, RerankMethods, ClosableOwner, HintedObject):
     """A loaded model that generates text. Safe to call from any thread or task; requests are computed in batches.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.

@@ -1,8 +1,8 @@
-"""A single text beside eight bulk callers, and a stream beside embeddings.
+"""A single text while eight callers embed in bulk, and a stream while one does.
 
     python benchmarks/internal/embedding_latency.py DIRECTORY [--rounds 3] [--threads 2]
 
-DIRECTORY is an embedding model. Alone, a text waits for its own pass. Beside bulk callers, it also waits for the pass
+DIRECTORY is an embedding model. Alone, a text waits for its own pass. With bulk callers, it also waits for the pass
 that is being computed when it arrives, so its 95th percentile may be longer by one full pass at most. The stream is
 the demonstration model's, alone and while one bulk caller embeds with the same model: about half of the CPUs is fair.
 """
@@ -88,23 +88,27 @@ def stream(llm: pyggml.LLM) -> float:
 def measured_latencies(directory: Path, rounds: int, n_threads: int) -> harness.Figures:
     with pyggml.load(directory, n_threads=n_threads) as llm:
 
-        def beside(_n: int) -> float:
+        def with_bulk(_n: int) -> float:
             with bulk_callers(llm, N_CALLERS):
                 time.sleep(0.05)
                 return latency(llm)
 
-        sides = {"alone": lambda _n: latency(llm), "a full pass": lambda _n: full_pass(llm), "beside 8": beside}
+        sides = {
+            "alone": lambda _n: latency(llm),
+            "a full pass": lambda _n: full_pass(llm),
+            "with 8 bulk callers": with_bulk,
+        }
         return harness.interleaved(sides, rounds, "ms (p95)")
 
 
 def measured_streams(rounds: int, n_threads: int) -> harness.Figures:
     with pyggml.load(n_threads=n_threads) as llm:
 
-        def beside(_n: int) -> float:
+        def with_bulk(_n: int) -> float:
             with bulk_callers(llm, 1):
                 return stream(llm)
 
-        sides = {"alone": lambda _n: stream(llm), "beside embeddings": beside}
+        sides = {"alone": lambda _n: stream(llm), "with embeddings": with_bulk}
         return harness.interleaved(sides, rounds, "tokens/s")
 
 
@@ -118,13 +122,13 @@ def main() -> int:
     harness.table(latencies, "ms (p95)")
     streams = measured_streams(chosen.rounds, chosen.threads)
     harness.table(streams, "tokens/s")
-    more = zip(latencies["beside 8"], latencies["alone"], latencies["a full pass"], strict=True)
-    passes = statistics.median((beside - alone) / full for beside, alone, full in more)
-    share = harness.ratio(streams, "beside embeddings", "alone")
+    more = zip(latencies["with 8 bulk callers"], latencies["alone"], latencies["a full pass"], strict=True)
+    passes = statistics.median((longer - alone) / full for longer, alone, full in more)
+    share = harness.ratio(streams, "with embeddings", "alone")
     return harness.verdict(
         [
-            harness.at_most("a text beside eight bulk callers: full passes more than alone", passes, 1),
-            harness.at_least("a stream beside embeddings: share of its speed alone", share, 0.4),
+            harness.at_most("a text with eight bulk callers: full passes more than alone", passes, 1),
+            harness.at_least("a stream with embeddings: share of its speed alone", share, 0.4),
         ]
     )
 

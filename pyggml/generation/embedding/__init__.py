@@ -1,6 +1,6 @@
 """Embeddings of texts, and scores of pairs of texts.
 
-:mod:`~pyggml.generation.embedding.methods`: the methods of LLM;
+:mod:`~pyggml.generation.embedding.methods`, :mod:`~pyggml.generation.embedding.rerank_methods`: the methods of LLM;
 :mod:`~pyggml.generation.embedding.embedder`: a call from its arguments to its result;
 :mod:`~pyggml.generation.embedding.texts`, :mod:`~pyggml.generation.embedding.pairs`: texts and pairs to token ids;
 :mod:`~pyggml.generation.embedding.job`, :mod:`~pyggml.generation.embedding.pass_queue`: texts of all callers in shared

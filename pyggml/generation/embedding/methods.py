@@ -1,4 +1,4 @@
-"""The methods of LLM that embed and rerank."""
+"""The methods of LLM that embed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import numpy.typing as npt
 
 from pyggml._core.hints import require_parameters, with_hints
 from pyggml.generation.batch_generation import ItemProgress
-from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, RerankRequest, Role, TokenPooling
+from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, Role, TokenPooling
 from pyggml.generation.embedding.iteration import EmbeddingStream
-from pyggml.generation.embedding.pairs import Document, LongDocuments
 from pyggml.generation.embedding.texts import Text
 from pyggml.generation.embedding.vectors import DType, Vectors
 from pyggml.options.embedding_profile import EmbeddingProfile, Pooling
-from pyggml.types import RankedDocument
 
 if TYPE_CHECKING:
     from typing_extensions import TypedDict, Unpack
@@ -48,7 +46,7 @@ CHUNK_SIZE = 1024
 
 
 class EmbeddingMethods:
-    """The methods of :class:`pyggml.LLM` that embed and rerank."""
+    """The methods of :class:`pyggml.LLM` that embed."""
 
     _embedder: Embedder
 
@@ -229,30 +227,6 @@ class EmbeddingMethods:
         _require_options(options)
         return self._embedder.prepare(texts, role=role, **options)
 
-    def rerank_request(
-        self,
-        query: str,
-        documents: Iterable[Document],
-        *,
-        normalize: bool | None = None,
-        top_n: int | None = None,
-        long_documents: LongDocuments = "refuse",
-    ) -> RerankRequest:
-        """Tokenize and check pairs, to compute their scores later: as :meth:`embedding_request`, for :meth:`rerank`.
-
-        Args:
-            query: as for :meth:`rerank`.
-            documents: as for :meth:`rerank`.
-            normalize: as for :meth:`rerank`.
-            top_n: as for :meth:`rerank`.
-            long_documents: as for :meth:`rerank`.
-
-        Raises:
-            InferError: as :meth:`rerank`.
-        """
-        options: dict[str, Any] = {"normalize": normalize, "top_n": top_n, "long_documents": long_documents}
-        return self._embedder.prepare_pairs(query, documents, **options)
-
     @with_hints("embedding_stream")
     def embed_iter(
         self,
@@ -329,114 +303,6 @@ class EmbeddingMethods:
     def n_dimensions(self) -> int:
         """Width of the vectors of :meth:`embed`: ``model.n_embd_out``, unless the model has layers after pooling."""
         return self._embedder.width()
-
-    if TYPE_CHECKING:
-
-        @overload
-        def rerank(
-            self,
-            query: str,
-            documents: Iterable[Document],
-            *,
-            normalize: bool | None = None,
-            top_n: None = None,
-            long_documents: LongDocuments = "refuse",
-        ) -> npt.NDArray[np.float32]: ...
-
-        @overload
-        def rerank(
-            self,
-            query: str,
-            documents: Iterable[Document],
-            *,
-            normalize: bool | None = None,
-            top_n: int,
-            long_documents: LongDocuments = "refuse",
-        ) -> list[RankedDocument]: ...
-
-    @with_hints("reranking")
-    def rerank(
-        self,
-        query: str,
-        documents: Iterable[Document],
-        *,
-        normalize: bool | None = None,
-        top_n: int | None = None,
-        long_documents: LongDocuments = "refuse",
-    ) -> npt.NDArray[np.float32] | list[RankedDocument]:
-        """Score how well each document answers a query, using the model's classifier head; higher is better.
-
-        Each pair is formatted by the model's "rerank" template. Without one, it is ``BOS query EOS SEP document EOS``,
-        with only those special tokens that the vocabulary adds to texts. Special tokens within query or documents are
-        plain text, as in a chat. Concurrent calls share passes, as for :meth:`embed`.
-
-        Args:
-            query: the question.
-            documents: the texts to score, or mappings with a text under "text".
-            normalize: True: return the sigmoid of each score, 0 to 1; for heads with one output. None: as the model's
-                file says, or False.
-            top_n: return this many documents, the best first, instead of the scores of all.
-            long_documents: how to score a document that is too long with the query: "refuse": raise an error;
-                "truncate": by its beginning; "windows": by the best of overlapping parts.
-
-        Returns:
-            float32, (n_documents,), in the order of ``documents``: the head's first output, or its sigmoid. With
-            ``top_n``, the best documents with their index and score, sorted.
-
-        Raises:
-            InvalidParameterError: the model has no classifier head, or an argument is invalid.
-            InferError: as :meth:`embed`; the length limit applies to query and document together.
-        """
-        return self._embedder.rerank(query, documents, normalize=normalize, top_n=top_n, long_documents=long_documents)
-
-    if TYPE_CHECKING:
-
-        @overload
-        async def arerank(
-            self,
-            query: str,
-            documents: Iterable[Document],
-            *,
-            normalize: bool | None = None,
-            top_n: None = None,
-            long_documents: LongDocuments = "refuse",
-        ) -> npt.NDArray[np.float32]: ...
-
-        @overload
-        async def arerank(
-            self,
-            query: str,
-            documents: Iterable[Document],
-            *,
-            normalize: bool | None = None,
-            top_n: int,
-            long_documents: LongDocuments = "refuse",
-        ) -> list[RankedDocument]: ...
-
-    @with_hints("reranking")
-    async def arerank(
-        self,
-        query: str,
-        documents: Iterable[Document],
-        *,
-        normalize: bool | None = None,
-        top_n: int | None = None,
-        long_documents: LongDocuments = "refuse",
-    ) -> npt.NDArray[np.float32] | list[RankedDocument]:
-        """As :meth:`rerank`, for coroutines. Cancelling the task gives up the pairs that are in no pass yet."""
-        return await self._embedder.arerank(
-            query, documents, normalize=normalize, top_n=top_n, long_documents=long_documents
-        )
-
-    @with_hints("reranking")
-    def rerank_ids(self, query: str, documents: Iterable[Document]) -> list[list[int]]:
-        """The token ids that :meth:`rerank` reads for each document, in their order. Errors as :meth:`rerank`.
-
-        Args:
-            query: as for :meth:`rerank`.
-            documents: as for :meth:`rerank`.
-        """
-        return self._embedder.pairs(query, documents)
 
 
 def _require_options(given: Iterable[str]) -> None:
