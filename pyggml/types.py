@@ -321,3 +321,20 @@ class EngineStats(JSONReady):
         """Share of prompt tokens that were taken from the cache, 0 to 1."""
         n_tokens = self.n_prompt_tokens + self.n_cached_tokens
         return self.n_cached_tokens / n_tokens if n_tokens else 0.0
+
+
+@dataclass(frozen=True)
+class EmbeddingStats(JSONReady):
+    """A model's texts that wait to be embedded or reranked, and its counters since it was loaded.
+
+    Attributes:
+        n_waiting: texts and pairs that are in no forward pass yet.
+        n_passes: forward passes begun.
+        n_texts: texts and pairs in these passes.
+        n_tokens: their tokens.
+    """
+
+    n_waiting: int
+    n_passes: int
+    n_texts: int
+    n_tokens: int

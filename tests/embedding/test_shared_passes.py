@@ -104,6 +104,16 @@ def test_a_single_coroutine_waits_for_one_pass_at_most(encoder: pyggml.LLM, monk
     assert [job.n_passes_missed for job in jobs if len(job.results) == 1] == [0] * 10
 
 
+def test_passes_texts_and_tokens_are_counted(encoder: pyggml.LLM) -> None:
+    before, request = encoder.embedding_stats(), encoder.embedding_request(TEXTS)
+    request.run()
+    after = encoder.embedding_stats()
+    assert after.n_passes > before.n_passes
+    assert after.n_texts - before.n_texts == len(TEXTS)
+    assert after.n_tokens - before.n_tokens == request.n_tokens
+    assert after.n_waiting == 0
+
+
 def test_callers_share_passes(encoder: pyggml.LLM) -> None:
     queue = encoder._embedder.queue
 

@@ -285,3 +285,15 @@ def test_the_dashboard_is_one_that_grafana_imports() -> None:
         assert panel["datasource"]["uid"] == "${datasource}"
         refs = [target["refId"] for target in panel["targets"]]
         assert len(set(refs)) == len(refs) > 0
+
+
+def test_embeddings_are_counted(url: str) -> None:
+    texts = ["The dog was happy.", "It rained.", "A cat."]
+    for _ in range(2):
+        answer = httpx.post(f"{url}/v1/embeddings", json={"input": texts, "model": ""}, timeout=60)
+        assert answer.status_code == 200, answer.text
+    figures = Figures(url)
+    assert figures.sum("pyggml_embedding_texts_total") == 2 * len(texts)
+    assert figures.sum("pyggml_embedding_tokens_total") == 2 * answer.json()["usage"]["prompt_tokens"]
+    assert 2 <= figures.sum("pyggml_embedding_passes_total") <= 2 * len(texts)
+    assert figures.sum("pyggml_embedding_texts_waiting") == 0

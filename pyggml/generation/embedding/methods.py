@@ -15,6 +15,7 @@ from pyggml.generation.embedding.iteration import EmbeddingStream
 from pyggml.generation.embedding.texts import Text
 from pyggml.generation.embedding.vectors import DType, Vectors
 from pyggml.options.embedding_profile import EmbeddingProfile, Pooling
+from pyggml.types import EmbeddingStats
 
 if TYPE_CHECKING:
     from typing_extensions import TypedDict, Unpack
@@ -298,6 +299,10 @@ class EmbeddingMethods:
     def embedding_profile(self) -> EmbeddingProfile:
         """Settings with which the model's authors embed: prompts, pooling, normalisation, dimensions and more."""
         return self._embedder.profile
+
+    def embedding_stats(self) -> EmbeddingStats:
+        """Return the number of texts that wait, and the counters of passes. Never waits for a forward pass."""
+        return self._embedder.queue.stats()
 
     @property
     def n_dimensions(self) -> int:

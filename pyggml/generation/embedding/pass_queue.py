@@ -17,6 +17,7 @@ from pyggml.errors import ClosedError, EngineError, InvalidParameterError, OutOf
 from pyggml.generation.embedding.encoder import BATCH_TOKENS, BatchEncoder
 from pyggml.generation.embedding.job import Job, Part
 from pyggml.generation.embedding.pass_packing import pack
+from pyggml.types import EmbeddingStats
 
 
 class PassQueue:
@@ -24,6 +25,8 @@ class PassQueue:
 
     Attributes:
         n_passes: number of passes that have begun.
+        n_texts: number of texts in them.
+        n_tokens: number of their tokens.
     """
 
     def __init__(self, token_encoder: BatchEncoder, head_encoder: BatchEncoder) -> None:
@@ -35,7 +38,7 @@ class PassQueue:
         self._waiting: dict[Job, None] = {}
         self._n_jobs = 0
         self._thread_id: int | None = None
-        self.n_passes = 0
+        self.n_passes = self.n_texts = self.n_tokens = 0
 
     def submit(self, job: Job) -> None:
         """Queue a job; its :meth:`Job.wait` waits for the results. Does not wait.
@@ -105,6 +108,12 @@ class PassQueue:
             self.cancel(job)
         job.require_success()
 
+    def stats(self) -> EmbeddingStats:
+        """Return the counters and the number of waiting texts. Never waits for a pass."""
+        with self._state_lock.hold():
+            n_waiting = sum(job.n_waiting for job in self._waiting)
+            return EmbeddingStats(n_waiting, self.n_passes, self.n_texts, self.n_tokens)
+
     def close(self) -> None:
         """Wait for the pass that is being computed, free the contexts, and end all jobs. Safe to call again."""
         with self._state_lock.hold_reentrant():
@@ -160,6 +169,8 @@ class PassQueue:
             self._was_short = packed.is_short
             parts = [job.take(n) for job, n in packed.calls]
             self.n_passes += 1
+            self.n_texts += sum(len(part.content.texts.lengths) for part in parts)
+            self.n_tokens += sum(len(part.content.texts.ids) for part in parts)
             for job in self._waiting:
                 job.n_passes_missed += 1
             for part in parts:

@@ -79,11 +79,19 @@ _METRICS = (
     _EngineMetric(_COUNTER, "engine_grammars", "Grammars and schemas compiled.", "n_grammars"),
 )
 
+#: Of the embeddings of every model: kind, name without the prefix, documentation, attribute of EmbeddingStats.
+_OF_EMBEDDINGS = (
+    (_GAUGE, "embedding_texts_waiting", "Texts and pairs that are in no forward pass yet.", "n_waiting"),
+    (_COUNTER, "embedding_passes", "Forward passes that embed or rerank.", "n_passes"),
+    (_COUNTER, "embedding_texts", "Texts embedded and pairs reranked.", "n_texts"),
+    (_COUNTER, "embedding_tokens", "Tokens of these texts and pairs.", "n_tokens"),
+)
+
 
 class EngineMetrics(Collector):
     """Metrics of all loaded models. A model's counters restart at 0 when it is loaded again, as Prometheus allows.
 
-    A model that does not generate has no engine, and only the metric of its size.
+    A model that does not generate has no engine, and only the metrics of its size and its embeddings.
     """
 
     def __init__(self, loaded: Callable[[], Sequence[LoadedModel]]) -> None:
@@ -104,6 +112,12 @@ class EngineMetrics(Collector):
         for model in loaded:
             sizes.add_metric((model.name,), model.llm.model.size_bytes)
         yield sizes
+        embeddings = [(model.name, model.llm.embedding_stats()) for model in loaded]
+        for kind, name, documentation, attribute in _OF_EMBEDDINGS:
+            counted = kind(f"pyggml_{name}", documentation, labels=("model",))
+            for model_name, found_stats in embeddings:
+                counted.add_metric((model_name,), getattr(found_stats, attribute))
+            yield counted
         engines = [(model, stats) for model in loaded if (stats := model.stats()) is not None]
         for metric in _METRICS:
             family = metric.kind(f"pyggml_{metric.name}", metric.documentation, labels=("model", *metric.labels))
