@@ -35,6 +35,9 @@ DELAY_S, INTERVAL_S = 0.5, 0.1
 def progress_function(progress: ProgressOption) -> Progress | None:
     """Return the function that a parameter ``progress`` names, or None.
 
+    Args:
+        progress: the value of the parameter.
+
     Raises:
         InvalidParameterError: neither a function nor False or None.
     """
