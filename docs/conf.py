@@ -52,6 +52,7 @@ html_theme = "furo"
 html_title = "pyggml"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(ROOT / "docs" / "search_scores.js")
 html_theme_options = {
     "source_repository": REPOSITORY,
     "source_branch": "main",
@@ -59,6 +60,7 @@ html_theme_options = {
 }
 
 highlight_language = "text"
+pygments_dark_style = "github-dark"  # furo's own underlines names of modules and classes, as if they were links
 copybutton_prompt_text = r"\$ |>>> "
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
