@@ -60,7 +60,6 @@ html_theme_options = {
 }
 
 highlight_language = "text"
-pygments_dark_style = "github-dark"  # furo's own underlines names of modules and classes, as if they were links
 copybutton_prompt_text = r"\$ |>>> "
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
