@@ -18,7 +18,7 @@ struct Checkpoint {
     uint64_t             last_used;  // when it was saved or restored, as a count of both
 };
 
-// The checkpoints of all sequences, in a limited number of bytes: the least recently used make room for new ones.
+// The checkpoints of all sequences, in a limited number of bytes: the least recently used are evicted for new ones.
 class Checkpoints {
   public:
     Checkpoints(int32_t n_seq, size_t max_bytes) : max_bytes_(max_bytes), of_(static_cast<size_t>(n_seq)) {}
