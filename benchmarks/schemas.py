@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import queue
+import random
 import subprocess
 import sys
 import sysconfig
@@ -186,7 +187,7 @@ def draw_texts(paths: list[Path], options: argparse.Namespace) -> None:
     import pyggml
 
     counts: Counter[str] = Counter()
-    rng = np.random.default_rng(options.seed)
+    rng = random.Random(options.seed)
     with pyggml.Model(VOCABULARY, vocab_only=True) as model:
         vocabulary = random_texts.Vocabulary(model.vocab)
         for number, path in enumerate(paths):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
-from support import random_texts
+from support import exact_json, random_texts
 from support.checkpoints import models
+from support.ecmascript_patterns import python_pattern, with_python_patterns
 from support.random_schemas import random_schema
 
 import pyggml
@@ -26,7 +27,7 @@ def vocabulary() -> Iterator[random_texts.Vocabulary]:
 def findings(vocabulary: random_texts.Vocabulary, seeds: range) -> Iterator[random_texts.Finding]:
     for seed in seeds:
         schema = random_schema(random.Random(seed))
-        yield from random_texts.check(schema, vocabulary, N_TEXTS, np.random.default_rng(seed))
+        yield from random_texts.check(schema, vocabulary, N_TEXTS, random.Random(seed))
 
 
 @pytest.mark.parametrize(
@@ -40,10 +41,53 @@ def test_texts_of_random_schemas_are_valid(vocabulary: random_texts.Vocabulary, 
     assert counts["valid"] > counts.total() / 2
 
 
+def test_numbers_are_judged_exactly() -> None:
+    """Of floats, 0.3 would be no multiple of 0.1, and 1e300 would differ from its digits."""
+    validator = exact_json.validator_of({"multipleOf": 0.1, "not": {"const": 1e300}})
+    draft = type(validator)
+    assert validator.is_valid(exact_json.loads("0.3", draft))
+    assert not validator.is_valid(exact_json.loads("0.35", draft))
+    assert not validator.is_valid(exact_json.loads("1" + "0" * 300, draft))
+    assert exact_json.validator_of({"type": "integer"}).is_valid(exact_json.loads("1.0", draft))
+    old = exact_json.validator_of({"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer"})
+    assert not old.is_valid(exact_json.loads("1.0", type(old)))
+    with pytest.raises(exact_json.HugeNumberError):
+        exact_json.loads("1e99999", draft)
+
+
+def test_patterns_are_ecmascripts() -> None:
+    """Of Python, U+0085 would be a space, and ``$`` would match before a line end."""
+    cases = [
+        (r"^\S$", "\x85", True),
+        (r"^\s$", "\ufeff", True),
+        (r"^[^\S]$", "\x85", False),
+        ("^a$", "a\n", False),
+        (r"^.$", "\r", False),
+        (r"^[^]$", "\r", True),
+        (r"^\d[\d\W]$", "1é", True),
+        (r"^\d$", "\u0661", False),
+        (r"^(?<n>[[\]|])$", "[", True),
+        (r"\bé", "é", False),
+        (r"^\$\.$", "$.", True),
+    ]
+    for pattern, text, is_match in cases:
+        assert (re.search(python_pattern(pattern), text) is not None) == is_match, (pattern, text)
+    schema = {
+        "properties": {"pattern": {"pattern": "^a$"}},
+        "patternProperties": {"^b$": False},
+        "const": {"pattern": "$"},
+    }
+    assert with_python_patterns(schema) == {
+        "properties": {"pattern": {"pattern": r"(?a:^a\Z)"}},
+        "patternProperties": {r"(?a:^b\Z)": False},
+        "const": {"pattern": "$"},
+    }
+
+
 def test_an_invalid_text_is_found(vocabulary: random_texts.Vocabulary) -> None:
     """With another schema's grammar, so that the validator is known to work."""
-    rng = np.random.default_rng(1)
     with pyggml.Grammar.compile({"type": "string", "maxLength": 3}, vocabulary.vocab) as grammar:
-        found = random_texts._checked({"type": "integer"}, grammar, vocabulary, rng)
+        drawer = random_texts.Drawer(grammar, vocabulary, [], random.Random(1))
+        found = random_texts._checked(exact_json.validator_of({"type": "integer"}), drawer)
     assert found.kind == "invalid"
     assert "integer" in found.reason

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import jsonschema
@@ -14,13 +15,22 @@ import numpy.typing as npt
 import pyggml
 from pyggml import errors
 from pyggml.schema.grammar import EVERYTHING_VALID
+from support import exact_json
 
 MAX_TOKENS = 400
-_CLOSERS = re.compile(rb'[\s"\]},:0-9]*')
-#: How often a text ends where it may, and how often a token that leads to its end is preferred.
-_END, _CLOSE = 0.5, 0.6
-
-_DEFAULT_DRAFT = jsonschema.Draft202012Validator
+#: Tokens that lead to the end of a text, outside of strings, those that lead there sooner first; digits may go on.
+_CLOSERS = (rb"\s?[}\]]+", rb'"\s?[}\]]*', rb"[,:]", rb"[0-9]|null|true|false")
+_STRING_END = rb'"\s?[}\],:]*'
+_CONTENT = rb"(?s).*\S.*"
+#: How often a text ends where it may, a string does, an array or object does, something but white space is drawn, and
+#: late in a text what leads to its end.
+_END, _END_STRING, _CLOSE, _NO_SPACE, _CLOSE_LATE = 0.5, 0.3, 0.3, 0.95, 0.85
+#: Tokens after which it is late; drawn for each text.
+_FREE_TOKENS = (0, 15, 40, 120)
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+#: Names that the schema requires, or has, which are tried at the start of a string: by chance they would not be drawn.
+_N_NAMES = 12
+_N_TRIES = 8  # of one subset, before it is searched
 
 
 class Finding(NamedTuple):
@@ -28,7 +38,7 @@ class Finding(NamedTuple):
 
     Attributes:
         kind: "valid"; "invalid"; "unfinished" after ``MAX_TOKENS``; "refused": no grammar, or none that can be
-            followed; "unchecked": the validator cannot use the schema.
+            followed; "unchecked": the validator cannot use the schema, or the text has a number that is too long.
         text: the text, "" if refused.
         reason: of "invalid", "refused" and "unchecked".
     """
@@ -39,18 +49,49 @@ class Finding(NamedTuple):
 
 
 class Vocabulary:
-    """A vocabulary, and its tokens that often lead to the end of a text."""
+    """A vocabulary, with its tokens that lead to the end of a text."""
 
     def __init__(self, vocab: pyggml.Vocab) -> None:
         self.vocab = vocab
-        pieces = [vocab.piece(token_id) for token_id in range(vocab.n_tokens)]
-        self.pieces = pieces
-        self.closers = np.array([bool(piece) and _CLOSERS.fullmatch(piece) is not None for piece in pieces])
-        self.ends = np.zeros(len(pieces), bool)
-        self.ends[list(vocab.eog_ids)] = True
+        self.pieces = [vocab.piece(token_id) for token_id in range(vocab.n_tokens)]
+        self.everything = _Subset(range(vocab.n_tokens), vocab.n_tokens)
+        self.ends = _Subset(vocab.eog_ids, vocab.n_tokens)
+        self.closers = [self._matching(closer) for closer in _CLOSERS]
+        self.string_ends = self._matching(_STRING_END)
+        self.content = self._matching(_CONTENT)
+
+    def _matching(self, pattern: bytes) -> _Subset:
+        matches = re.compile(pattern).fullmatch
+        return _Subset([i for i, piece in enumerate(self.pieces) if piece and matches(piece)], len(self.pieces))
 
 
-def check(schema: Any, vocabulary: Vocabulary, n: int, rng: np.random.Generator) -> Iterator[Finding]:
+class _Subset:
+    """Tokens among which one that a mask allows is drawn, in a few microseconds even if there are 100,000."""
+
+    def __init__(self, ids: Iterable[int], n_tokens: int) -> None:
+        self.ids = list(ids)
+        flags = np.zeros(-(-n_tokens // 32) * 32, np.uint8)
+        flags[self.ids] = 1
+        self.bits = np.packbits(flags, bitorder="little").view(np.uint32)
+
+    def drawn(self, mask: npt.NDArray[np.uint32], rng: random.Random) -> int | None:
+        """Draw an allowed token; None if there is none. Alone among 32 neighbours, a token is drawn more often."""
+        if not self.ids:
+            return None
+        for _ in range(_N_TRIES):
+            token_id = rng.choice(self.ids)
+            if int(mask[token_id // 32]) >> token_id % 32 & 1:
+                return token_id
+        allowed = mask & self.bits
+        words = np.flatnonzero(allowed)
+        if not words.size:
+            return None
+        at = int(words[rng.randrange(words.size)])
+        word = int(allowed[at])
+        return at * 32 + rng.choice([bit for bit in range(32) if word >> bit & 1])
+
+
+def check(schema: Any, vocabulary: Vocabulary, n: int, rng: random.Random) -> Iterator[Finding]:
     """Draw ``n`` texts by the grammar of a schema, and validate each in the draft that the schema declares."""
     try:
         text = pyggml.grammar_of(schema, **EVERYTHING_VALID)
@@ -59,60 +100,128 @@ def check(schema: Any, vocabulary: Vocabulary, n: int, rng: np.random.Generator)
         yield from [Finding("refused", reason=str(error))] * n
         return
     with grammar:
+        try:
+            validator = exact_json.validator_of(schema)
+        except exact_json.HugeNumberError as error:
+            yield from [Finding("unchecked", reason=str(error))] * n
+            return
+        drawer = Drawer(grammar, vocabulary, _names(schema), rng)
         for _ in range(n):
-            yield _checked(schema, grammar, vocabulary, rng)
+            yield _checked(validator, drawer)
 
 
-def _checked(schema: Any, grammar: pyggml.CompiledGrammar, vocabulary: Vocabulary, rng: np.random.Generator) -> Finding:
+def _names(schema: Any) -> list[str]:
+    """Names of members anywhere in a schema; those that are required are there more often."""
+    names: list[str] = []
+    pending = [schema]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            required, properties = value.get("required"), value.get("properties")
+            names += [name for name in required if isinstance(name, str)] * 4 if isinstance(required, list) else []
+            names += list(properties) if isinstance(properties, dict) else []
+        pending += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return names
+
+
+def _checked(validator: Any, drawer: Drawer) -> Finding:
     try:
-        data = draw(grammar, vocabulary, rng)
+        data = drawer.draw()
     except errors.GrammarError as error:
         return Finding("refused", reason=str(error))
     if data is None:
         return Finding("unfinished")
     try:
         text = data.decode()
-        value = json.loads(text, parse_constant=_no_constant)
+        value = exact_json.loads(text, type(validator))
+    except exact_json.HugeNumberError as error:
+        return Finding("unchecked", repr(data), str(error))
     except ValueError as error:
         return Finding("invalid", repr(data), f"not JSON: {error}")
     try:
-        found = next((each for each in validator_of(schema).iter_errors(value) if not _is_leap_second(each)), None)
+        found = next((each for each in validator.iter_errors(value) if not _is_leap_second(each)), None)
     except Exception as failure:  # a reference that it cannot resolve, a pattern that Python cannot compile ...
         return Finding("unchecked", text, f"{type(failure).__name__}: {failure}")
     return Finding("valid", text) if found is None else Finding("invalid", text, found.message)
 
 
-def draw(grammar: pyggml.CompiledGrammar, vocabulary: Vocabulary, rng: np.random.Generator) -> bytes | None:
-    """A random text that the grammar allows, with a bias to its end; None if it is too long."""
-    data = b""
-    with grammar.matcher() as matcher:
-        for _ in range(MAX_TOKENS):
-            allowed = np.unpackbits(matcher.mask().view(np.uint8), bitorder="little")[: grammar.n_vocab].astype(bool)
-            token_id = _drawn(allowed, vocabulary, rng)
-            assert token_id is not None, f"nothing may follow {data[-100:]!r}"
-            assert matcher.accept(token_id), f"{token_id} is in the mask after {data[-100:]!r}, but is not accepted"
-            if matcher.is_terminated:
-                return data
-            data += vocabulary.pieces[token_id]
-    return None
+class Drawer:
+    """Draws texts by one grammar."""
 
+    def __init__(
+        self, grammar: pyggml.CompiledGrammar, vocabulary: Vocabulary, names: list[str], rng: random.Random
+    ) -> None:
+        """Prepare for a grammar.
 
-def _drawn(allowed: npt.NDArray[np.bool_], vocabulary: Vocabulary, rng: np.random.Generator) -> int | None:
-    for subset, probability in ((vocabulary.ends, _END), (vocabulary.closers, _CLOSE)):
-        if rng.random() < probability and (found := np.flatnonzero(allowed & subset)).size:
-            return int(rng.choice(found))
-    found = np.flatnonzero(allowed)
-    return int(rng.choice(found)) if found.size else None
+        Args:
+            grammar: the grammar, compiled for the vocabulary.
+            vocabulary: the vocabulary.
+            names: texts that strings should often have, such as names of members.
+            rng: source of all choices.
+        """
+        self.grammar = grammar
+        self.vocabulary = vocabulary
+        self.names = names
+        self.rng = rng
+        self.mask = np.zeros(grammar.n_mask_words, np.uint32)
 
+    def draw(self) -> bytes | None:
+        """A random text that the grammar allows, with a bias to its end; None if it is too long."""
+        data = b""
+        n_free = self.rng.choice(_FREE_TOKENS)
+        is_in_string = False
+        with self.grammar.matcher() as matcher:
+            while matcher.n_accepted < MAX_TOKENS:
+                is_late = matcher.n_accepted >= n_free
+                token_ids = self._name(matcher, is_late=is_late) if is_in_string and data.endswith(b'"') else []
+                if not token_ids:
+                    token_ids = [self._token(matcher, data, is_in_string=is_in_string, is_late=is_late)]
+                if matcher.is_terminated:
+                    return data
+                piece = b"".join(self.vocabulary.pieces[token_id] for token_id in token_ids)
+                data += piece
+                if b'"' in piece or b"\\" in piece:
+                    is_in_string = _ESCAPED.sub(b"", data).count(b'"') % 2 == 1
+        return None
 
-def validator_of(schema: Any) -> Any:
-    """The validator of a schema's declared draft, with its formats."""
-    draft: Any = jsonschema.validators.validator_for(schema, default=_DEFAULT_DRAFT)
-    return draft(schema, format_checker=draft.FORMAT_CHECKER)
+    def _token(self, matcher: pyggml.GrammarMatcher, data: bytes, *, is_in_string: bool, is_late: bool) -> int:
+        """Draw and accept a token."""
+        subsets = self._preferred(is_in_string=is_in_string, is_late=is_late)
+        allowed = matcher.mask(out=self.mask)
+        drawn = (subset.drawn(allowed, self.rng) for subset in (*subsets, self.vocabulary.everything))
+        token_id = next((each for each in drawn if each is not None), None)
+        assert token_id is not None, f"nothing may follow {data[-100:]!r}"
+        assert matcher.accept(token_id), f"{token_id} is in the mask after {data[-100:]!r}, but is not accepted"
+        return token_id
 
+    def _preferred(self, *, is_in_string: bool, is_late: bool) -> Iterator[_Subset]:
+        """Tokens from which the next one is drawn, if there are any."""
+        rng, vocabulary = self.rng, self.vocabulary
+        if is_in_string:
+            if rng.random() < (_CLOSE_LATE if is_late else _END_STRING):
+                yield vocabulary.string_ends
+            return
+        if is_late or rng.random() < _END:
+            yield vocabulary.ends
+        if is_late and rng.random() < _CLOSE_LATE:
+            yield from vocabulary.closers
+        elif rng.random() < _CLOSE:
+            yield vocabulary.closers[0]
+        if rng.random() < _NO_SPACE:
+            yield vocabulary.content
 
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON value")
+    def _name(self, matcher: pyggml.GrammarMatcher, *, is_late: bool) -> list[int]:
+        """Accept one of the names and its quote; returns its tokens, none if no name is allowed."""
+        if not self.names or self.rng.random() > (_CLOSE_LATE if is_late else _CLOSE):
+            return []
+        for _ in range(_N_NAMES):
+            name = json.dumps(self.rng.choice(self.names), ensure_ascii=False).encode("utf-8", "surrogatepass")[1:]
+            token_ids = self.vocabulary.vocab.tokenize(name, add_special=False, parse_special=False)
+            n_accepted = matcher.accept_tokens(token_ids)
+            if n_accepted == len(token_ids):
+                return [int(token_id) for token_id in token_ids]
+            matcher.rollback(n_accepted)
+        return []
 
 
 def _is_leap_second(error: jsonschema.ValidationError) -> bool:

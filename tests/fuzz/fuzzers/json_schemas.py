@@ -8,8 +8,8 @@ import random as standard
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
+from support import exact_json
 from support.checkpoints import models
 from support.random_schemas import random_schema
 
@@ -121,21 +121,24 @@ def run(model: pyggml.Model, parts: list[Any], folder: Path) -> str:
 
 def _validated(model: pyggml.Model, grammar: str, schema: Any, seed: int) -> str:
     whole = 0
-    draft: Any = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    validator = draft(schema, format_checker=draft.FORMAT_CHECKER)
-    # Formats are checked because of patterns: one that is none may stand where the grammar has no use for it.
-    is_schema = draft(draft.META_SCHEMA, format_checker=draft.FORMAT_CHECKER).is_valid(schema)
-    is_schema = is_schema and not _changes_dialect(schema)
     try:
+        validator = exact_json.validator_of(schema)
+        draft = type(validator)
+        # Formats are checked because of patterns: one that is none may stand where the grammar has no use for it.
+        is_schema = draft(draft.META_SCHEMA, format_checker=draft.FORMAT_CHECKER).is_valid(schema)
+        is_schema = is_schema and not _changes_dialect(schema)
         with pyggml.Sampler(model) as sampler:
             sampler.grammar(grammar)
             for number in range(N_TEXTS):
                 found = sampled(sampler, np.random.default_rng([seed, number]))
                 if found is not None:
-                    value = json.loads(found.decode("utf-8"))
+                    text = found.decode("utf-8")
+                    json.loads(text)
                     if is_schema:
-                        validator.validate(value)
+                        validator.validate(exact_json.loads(text, draft))
                     whole += 1
+    except exact_json.HugeNumberError:  # the schema may have one, too
+        return "followed to a huge number"
     except InferError as error:  # it cannot be followed: too large, or too ambiguous
         return f"converted, and then {refused(error)}"
     return "validated" if whole and is_schema else "followed"
