@@ -17,20 +17,20 @@ from pyggml import errors
 from pyggml.schema.grammar import EVERYTHING_VALID
 from support import exact_json
 
-MAX_TOKENS = 400
+MAX_TOKENS = 250
 #: Tokens that lead to the end of a text, outside of strings, those that lead there sooner first; digits may go on.
-_CLOSERS = (rb"\s?[}\]]+", rb'"\s?[}\]]*', rb"[,:]", rb"[0-9]|null|true|false")
+_CLOSERS = (rb"\s?[}\]]+", rb'"', rb"[,:]", rb"[0-9]|null|true|false")
 _STRING_END = rb'"\s?[}\],:]*'
 _CONTENT = rb"(?s).*\S.*"
 #: How often a text ends where it may, a string does, an array or object does, something but white space is drawn, and
 #: late in a text what leads to its end.
 _END, _END_STRING, _CLOSE, _NO_SPACE, _CLOSE_LATE = 0.5, 0.3, 0.3, 0.95, 0.85
 #: Tokens after which it is late; drawn for each text.
-_FREE_TOKENS = (0, 15, 40, 120)
+_FREE_TOKENS = (0, 10, 30, 80)
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 #: Names that the schema requires, or has, which are tried at the start of a string: by chance they would not be drawn.
 _N_NAMES = 12
-_N_TRIES = 8  # of one subset, before it is searched
+_N_TRIES = 4  # of one subset, before it is searched
 
 
 class Finding(NamedTuple):
