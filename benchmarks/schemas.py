@@ -8,6 +8,8 @@ schema that takes too long or too much memory counts as refused.
 
     python benchmarks/schemas.py path/to/jsonschemabench/maskbench/data [--sample 1/60] [--engines pyggml llguidance]
     python benchmarks/schemas.py path/to/data --texts 200000     random texts by pyggml, validated by jsonschema
+    python benchmarks/schemas.py path/to/data --outputs 200 --model SmolLM2-135M-Instruct.Q4_1.gguf
+                                         a model's outputs, eight at once at temperature 0.8, validated by jsonschema
 """
 
 from __future__ import annotations
@@ -202,6 +204,29 @@ def draw_texts(paths: list[Path], options: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
+def generate_outputs(paths: list[Path], options: argparse.Namespace) -> None:
+    """Validate what a model writes by schemas, with the defaults of ``json_schema=``, so in the schema's order."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support import schema_outputs
+
+    import pyggml
+
+    schemas = {}
+    step = len(paths) / min(options.outputs, len(paths))
+    for i in range(min(options.outputs, len(paths))):
+        path = paths[int(i * step)]
+        schemas[path.name] = json.loads(path.read_text(encoding="utf-8"))["schema"]
+    counts: Counter[str] = Counter()
+    with pyggml.load(options.model, n_ctx=8192, n_parallel=schema_outputs.N_PARALLEL) as llm:
+        for name, output in schema_outputs.generate(llm, schemas, max_tokens=options.max_tokens, seed=options.seed):
+            counts[output.kind] += 1
+            if output.kind == "invalid":
+                print(f"{name}: {output.text}: {output.reason}", flush=True)
+    print(", ".join(f"{n:,} {kind}" for kind, n in counts.most_common()))
+    if counts["invalid"]:
+        raise SystemExit(1)
+
+
 def _fraction(text: str) -> Fraction:
     value = Fraction(text)
     if not 0 < value <= 1:
@@ -220,15 +245,21 @@ def main() -> None:
     parser.add_argument("--python", help="interpreter with llguidance and xgrammar; made if not given")
     parser.add_argument("--verbose", action="store_true", help="list what pyggml refuses, and where it differs")
     parser.add_argument("--texts", type=int, help="validate so many random texts instead of comparing engines")
-    parser.add_argument("--seed", type=int, default=1, help="of the random texts")
+    parser.add_argument("--outputs", type=int, help="validate a model's outputs by so many of the schemas instead")
+    parser.add_argument("--model", type=Path, help="GGUF file of the model, for --outputs")
+    parser.add_argument("--max-tokens", type=int, default=200, help="of an output, default 200")
+    parser.add_argument("--seed", type=int, default=1, help="of random texts and outputs")
     options = parser.parse_args()
+    if (options.outputs is None) != (options.model is None):
+        parser.error("--outputs and --model belong together")
     paths = sorted(options.data.glob("*.json"))
     if not paths:
         raise SystemExit(f"{options.data} has no files *.json: pass the folder maskbench/data of jsonschemabench")
     step = options.sample.denominator / options.sample.numerator
     paths = [paths[int(i * step)] for i in range(int(len(paths) / step) or 1)]
     print(f"{len(paths)} schemas, load average {os.getloadavg()[0]:.2f} before the start", file=sys.stderr, flush=True)
-    (compare if options.texts is None else draw_texts)(paths, options)
+    run = draw_texts if options.texts is not None else generate_outputs if options.outputs is not None else compare
+    run(paths, options)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import jsonschema
 
@@ -46,6 +46,36 @@ def loads(text: str, draft: Any) -> Any:
     return json.loads(
         text, parse_int=_whole, parse_float=_fraction if _tells_spellings(draft) else _number, parse_constant=_constant
     )
+
+
+class Verdict(NamedTuple):
+    """What a validator says of a text; ``reason`` is that of "invalid" and "unchecked"."""
+
+    kind: Literal["valid", "invalid", "unchecked"]
+    reason: str = ""
+
+
+def judge(validator: Any, text: str) -> Verdict:
+    """Validate JSON text, with a validator of :func:`validator_of`.
+
+    "unchecked" is a text with a number that is too long, and a schema that ``jsonschema`` cannot use.
+    """
+    try:
+        value = loads(text, type(validator))
+    except HugeNumberError as error:
+        return Verdict("unchecked", str(error))
+    except ValueError as error:
+        return Verdict("invalid", f"not JSON: {error}")
+    try:
+        found = next((each for each in validator.iter_errors(value) if not _is_leap_second(each)), None)
+    except Exception as failure:  # a reference that it cannot resolve, a pattern that Python cannot compile ...
+        return Verdict("unchecked", f"{type(failure).__name__}: {failure}")
+    return Verdict("valid") if found is None else Verdict("invalid", found.message)
+
+
+def _is_leap_second(error: jsonschema.ValidationError) -> bool:
+    """Return True for a time that RFC 3339 allows and Python's ``datetime`` does not."""
+    return error.validator == "format" and isinstance(error.instance, str) and ":60" in error.instance
 
 
 def _tells_spellings(draft: Any) -> bool:
