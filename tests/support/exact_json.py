@@ -49,7 +49,7 @@ def loads(text: str, draft: Any) -> Any:
 
 
 class Verdict(NamedTuple):
-    """What a validator says of a text; ``reason`` is that of "invalid" and "unchecked"."""
+    """Result of a validation; ``reason`` is that of "invalid" and "unchecked"."""
 
     kind: Literal["valid", "invalid", "unchecked"]
     reason: str = ""
@@ -67,15 +67,16 @@ def judge(validator: Any, text: str) -> Verdict:
     except ValueError as error:
         return Verdict("invalid", f"not JSON: {error}")
     try:
-        found = next((each for each in validator.iter_errors(value) if not _is_leap_second(each)), None)
+        found = next((each for each in validator.iter_errors(value) if not _is_python_only(each)), None)
     except Exception as failure:  # a reference that it cannot resolve, a pattern that Python cannot compile ...
         return Verdict("unchecked", f"{type(failure).__name__}: {failure}")
     return Verdict("valid") if found is None else Verdict("invalid", found.message)
 
 
-def _is_leap_second(error: jsonschema.ValidationError) -> bool:
-    """Return True for a time that RFC 3339 allows and Python's ``datetime`` does not."""
-    return error.validator == "format" and isinstance(error.instance, str) and ":60" in error.instance
+def _is_python_only(error: jsonschema.ValidationError) -> bool:
+    """Return True for a leap second or the year 0: RFC 3339 allows them, and Python's ``datetime`` does not."""
+    text = error.instance
+    return error.validator == "format" and isinstance(text, str) and (":60" in text or text.startswith("0000-"))
 
 
 def _tells_spellings(draft: Any) -> bool:
