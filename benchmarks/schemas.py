@@ -193,15 +193,21 @@ def draw_texts(paths: list[Path], options: argparse.Namespace) -> None:
     with pyggml.Model(VOCABULARY, vocab_only=True) as model:
         vocabulary = random_texts.Vocabulary(model.vocab)
         for number, path in enumerate(paths):
+            if number % 200 == 199:
+                print(f"{number} of {len(paths)} schemas: {_listed(counts)}", file=sys.stderr, flush=True)
             n = options.texts * (number + 1) // len(paths) - options.texts * number // len(paths)
             schema = json.loads(path.read_text(encoding="utf-8"))["schema"]
             for finding in random_texts.check(schema, vocabulary, n, rng):
                 counts[finding.kind] += 1
                 if finding.kind == "invalid":
                     print(f"{path.name}: {finding.text}: {finding.reason}", flush=True)
-    print(", ".join(f"{n:,} {kind}" for kind, n in counts.most_common()))
+    print(_listed(counts))
     if counts["invalid"]:
         raise SystemExit(1)
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{n:,} {kind}" for kind, n in counts.most_common())
 
 
 def generate_outputs(paths: list[Path], options: argparse.Namespace) -> None:
@@ -222,7 +228,7 @@ def generate_outputs(paths: list[Path], options: argparse.Namespace) -> None:
             counts[output.kind] += 1
             if output.kind == "invalid":
                 print(f"{name}: {output.text}: {output.reason}", flush=True)
-    print(", ".join(f"{n:,} {kind}" for kind, n in counts.most_common()))
+    print(_listed(counts))
     if counts["invalid"]:
         raise SystemExit(1)
 
