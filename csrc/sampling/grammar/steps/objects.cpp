@@ -99,32 +99,16 @@ void GrammarSteps::step_key(const StackFrame & key, uint32_t code_point, StackId
 
 void GrammarSteps::step_free_key(const StackFrame & key, uint32_t code_point, StackId below,
                                  std::vector<StackId> & after) {
-    StackFrame next   = key;
-    JsonEscape escape = JsonEscape(key.c);
-    uint32_t   decoded;
-    switch (escape.read(code_point, decoded, is_tidy(key))) {
+    StackFrame next = key;
+    switch (read_quoted(key, code_point, next.b, next.c, next.d)) {
     case JsonEscape::INVALID:
         return;
-    case JsonEscape::CLOSES: {
-        if (languages(key).contains_empty_text(key.b)) {
-            after.push_back(after_free_key(key, below));
-        }
+    case JsonEscape::CLOSES:
+        after.push_back(after_free_key(key, below));
         return;
+    default:
+        after.push_back(stacks_.push(next, below));
     }
-    case JsonEscape::INCOMPLETE:
-        if (!may_read_after(key, key.b, escape)) {
-            return;
-        }
-        break;
-    case JsonEscape::COMPLETE:
-        next.b = languages(key).after(key.b, decoded);
-        next.d = texts_.after(key.d, decoded);
-        if (next.b == Languages::NOTHING) {
-            return;
-        }
-    }
-    next.c = escape.packed();
-    after.push_back(stacks_.push(next, below));
 }
 
 StackId GrammarSteps::after_free_key(const StackFrame & key, StackId below) {

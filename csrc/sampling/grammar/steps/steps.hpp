@@ -63,7 +63,11 @@ class GrammarSteps {
     void    step_text(const StackFrame & text, uint32_t code_point, StackId below, std::vector<StackId> & after);
     void    step_string(const StackFrame & string, uint32_t code_point, StackId below, std::vector<StackId> & after);
     StackId after_scalar(StackId below, ScalarKind kind, uint32_t text);
-    bool    may_read_after(const StackFrame & string, Language language, const JsonEscape & escape);
+
+    // Read a character inside quotes, and update the language of the rest, the escape and the text so far. INVALID also
+    // where the language does not lead on.
+    JsonEscape::Result read_quoted(const StackFrame & frame, uint32_t code_point, Language & rest,
+                                   uint32_t & packed_escape, uint32_t & text);
 
     // objects.cpp
     void    step_object(const StackFrame & object, uint32_t code_point, StackId below, std::vector<StackId> & after);

@@ -121,36 +121,42 @@ void GrammarSteps::step_text(const StackFrame & text, uint32_t code_point, Stack
 
 void GrammarSteps::step_string(const StackFrame & string, uint32_t code_point, StackId below,
                                std::vector<StackId> & after) {
-    StackFrame next   = string;
-    JsonEscape escape = JsonEscape(string.b);
-    uint32_t   decoded;
-    switch (escape.read(code_point, decoded, is_tidy(string))) {
+    StackFrame next = string;
+    switch (read_quoted(string, code_point, next.a, next.b, next.d)) {
     case JsonEscape::INVALID:
         return;
     case JsonEscape::CLOSES:
-        if (languages(string).contains_empty_text(string.a)) {
-            after.push_back(after_scalar(below, ScalarKind::STRING, string.d));
-        }
+        after.push_back(after_scalar(below, ScalarKind::STRING, string.d));
         return;
-    case JsonEscape::INCOMPLETE:
-        if (!may_read_after(string, string.a, escape)) {
-            return;
-        }
-        break;
-    case JsonEscape::COMPLETE:
-        next.a = languages(string).after(string.a, decoded);
-        next.d = texts_.after(string.d, decoded);
-        if (next.a == Languages::NOTHING) {
-            return;
-        }
+    default:
+        after.push_back(stacks_.push(next, below));
     }
-    next.b = escape.packed();
-    after.push_back(stacks_.push(next, below));
 }
 
-bool GrammarSteps::may_read_after(const StackFrame & string, Language language, const JsonEscape & escape) {
-    return escape.may_become(is_tidy(string),
-                             [&](uint32_t low, uint32_t high) { return languages(string).meets(language, low, high); });
+JsonEscape::Result GrammarSteps::read_quoted(const StackFrame & frame, uint32_t code_point, Language & rest,
+                                             uint32_t & packed_escape, uint32_t & text) {
+    Languages &              all      = languages(frame);
+    JsonEscape               escape   = JsonEscape(packed_escape);
+    uint32_t                 decoded  = 0;
+    const JsonEscape::Result result   = escape.read(code_point, decoded, is_tidy(frame));
+    bool                     leads_on = true;
+    switch (result) {
+    case JsonEscape::INVALID:
+        break;
+    case JsonEscape::CLOSES:
+        leads_on = all.contains_empty_text(rest);
+        break;
+    case JsonEscape::INCOMPLETE:
+        leads_on =
+            escape.may_become(is_tidy(frame), [&](uint32_t low, uint32_t high) { return all.meets(rest, low, high); });
+        break;
+    case JsonEscape::COMPLETE:
+        rest     = all.after(rest, decoded);
+        text     = texts_.after(text, decoded);
+        leads_on = rest != Languages::NOTHING;
+    }
+    packed_escape = escape.packed();
+    return leads_on ? result : JsonEscape::INVALID;
 }
 
 }  // namespace pyg
