@@ -2,8 +2,8 @@
 #include "regex/languages.hpp"
 
 #include "boundary/guard.hpp"
-#include "regex/language_store.hpp"
-#include "regex/samples.hpp"
+#include "regex/terms/language_store.hpp"
+#include "regex/terms/samples.hpp"
 #include "regex/syntax/pattern.hpp"
 
 #include <algorithm>

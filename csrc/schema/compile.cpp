@@ -1,6 +1,6 @@
 #include "schema/compile.hpp"
 
-#include "schema/normalizer.hpp"
+#include "schema/shapes/normalizer.hpp"
 
 #include <algorithm>
 

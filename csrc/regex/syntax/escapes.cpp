@@ -1,7 +1,7 @@
 // Parser of regular expressions: escapes.
-#include "regex/language_store.hpp"
 #include "regex/syntax/char_classes.hpp"
 #include "regex/syntax/pattern_parser.hpp"
+#include "regex/terms/language_store.hpp"
 
 namespace pyg {
 

@@ -6,8 +6,8 @@
 // boundaries and `^`, monitors follow the text from its start: each is a language, of the texts that end in what the
 // look-behind wants, and the compiler tells continuations apart by the monitors' states.
 #include "boundary/guard.hpp"
-#include "regex/language_store.hpp"
 #include "regex/syntax/pattern.hpp"
+#include "regex/terms/language_store.hpp"
 
 #include <algorithm>
 #include <map>

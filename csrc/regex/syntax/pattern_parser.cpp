@@ -2,8 +2,8 @@
 #include "regex/syntax/pattern_parser.hpp"
 
 #include "boundary/guard.hpp"
-#include "regex/language_store.hpp"
 #include "regex/syntax/char_classes.hpp"
+#include "regex/terms/language_store.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // From regular expressions without assertions to languages: they are expressions of the store.
-#include "regex/language_store.hpp"
 #include "regex/syntax/pattern.hpp"
+#include "regex/terms/language_store.hpp"
 
 #include <algorithm>
 

@@ -2,9 +2,9 @@
 
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
-#include "regex/numbers.hpp"
+#include "regex/numbers/numbers.hpp"
 #include "schema/compile.hpp"
-#include "schema/json_value.hpp"
+#include "schema/keywords/json_value.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 // Languages of numbers: every short spelling against comparison and division of the values; every beginning that the
 // language allows can be completed.
 #include "boundary/guard.hpp"
-#include "regex/numbers.hpp"
+#include "regex/numbers/numbers.hpp"
 #include "tests/support/testing.hpp"
 
 #include <functional>

@@ -1,8 +1,8 @@
 // Plain and slow reading of schema/shapes.hpp: is a JSON value allowed?
 #pragma once
 
-#include "regex/numbers.hpp"
-#include "schema/json_value.hpp"
+#include "regex/numbers/numbers.hpp"
+#include "schema/keywords/json_value.hpp"
 #include "schema/shapes.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "sampling/grammar/steps/value_sets.hpp"
 
-#include "regex/numbers.hpp"
+#include "regex/numbers/numbers.hpp"
 
 #include <algorithm>
 #include <utility>

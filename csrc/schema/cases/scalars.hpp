@@ -1,0 +1,63 @@
+// The values of a goal that are neither arrays nor objects. Languages are closed under union, intersection and
+// complement, so these sets are exact without a normal form.
+#pragma once
+
+#include "schema/cases/terms.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace pyg {
+
+// Numbers with an exponent, which number languages with bounds do not spell: all that JSON allows, none, or undecided.
+enum class Exponents : uint8_t { NONE, SOME, ALL };
+
+struct Scalars {
+    bool      null = false, yes = false, no = false;
+    Language  string    = Languages::NOTHING;
+    Language  number    = Languages::NOTHING;  // without an exponent
+    Exponents exponents = Exponents::NONE;
+};
+
+class ScalarSets {
+  public:
+    ScalarSets(Terms & terms, Languages & languages, const SchemaOptions & options, std::vector<std::string> & notes);
+
+    const Scalars & of(Literal literal);
+    Scalars         of_goal(Goal goal);
+
+    // Exact. PYG_ERR_GRAMMAR if that is too complex to find out.
+    bool is_empty(const Scalars & scalars);
+
+    Language numbers(const Scalars & scalars);  // all spellings
+
+    Scalars all() const { return all_; }
+    Scalars both(const Scalars & a, const Scalars & b);
+    Scalars either(const Scalars & a, const Scalars & b);
+    Scalars without(const Scalars & scalars);  // the complement
+
+  private:
+    Terms &                                         terms_;
+    Languages &                                     languages_;
+    const SchemaOptions &                           options_;
+    std::vector<std::string> &                      notes_;
+    Language                                        plain_, with_exponent_, integers_, spelled_integers_;
+    Scalars                                         all_;
+    std::vector<Scalars>                            known_;  // by literal
+    std::vector<uint8_t>                            is_known_;
+    std::map<std::pair<std::string, int>, Language> bounds_;  // (number, kind of bound) -> language
+
+    Scalars  of_schema(const Term & term);
+    Scalars  of_types(const Schema & schema);
+    Scalars  of_values(const Schema & schema);
+    Scalars  exactly_one(const Term & term);
+    Language strings(const Schema & schema);
+    void     restrict_numbers(const Schema & schema, Scalars & scalars);
+    template <class Build>
+    Language bound(const std::string & number, int kind, Build && build);
+    Language meet(Language a, Language b);
+    Language join(Language a, Language b);
+};
+
+}  // namespace pyg
