@@ -23,6 +23,9 @@ Language leap_seconds(Languages & languages, bool next_day);
 // Texts of at most so many octets in UTF-8.
 Language at_most_octets(Languages & languages, uint32_t most);
 
+// Host names of ASCII. Labels "xn--..." encode others (RFC 3492): which of them are valid is not regular.
+Language host_names(Languages & languages, bool with_punycode);
+
 // Regular expressions that are valid for certain.
 Language regular_expressions(Languages & languages);
 

@@ -10,4 +10,10 @@ bool format_language(Languages & languages, const std::string & name, Language &
            uri_format(languages, name, result) || text_format(languages, name, result);
 }
 
+Language possible_format(Languages & languages, const std::string & name, Language format) {
+    return name == "hostname"                          ? host_names(languages, /*with_punycode =*/true)
+           : name == "idn-hostname" || name == "regex" ? Languages::ANYTHING
+                                                       : format;
+}
+
 }  // namespace pyg

@@ -28,11 +28,26 @@ std::string ipv6_pattern(const std::string & ipv4) {
 
 const std::string LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
 
-// Labels "xn--..." encode others (RFC 3492): which of them are valid is not regular, so none is allowed.
-Language host_names(Languages & languages) {
-    const Language labels = languages.without(matched_by(languages, LABEL), matched_by(languages, "[Xx][Nn]--.*"));
-    const Language more   = languages.repeat(languages.concat(languages.text("."), labels), 0, UNBOUNDED);
-    return languages.all_of({languages.concat(labels, more), languages.lengths(1, 253)});
+Language names_of_labels(Languages & languages, Language labels, const std::string & dot, uint32_t most_characters) {
+    const Language more = languages.repeat(languages.concat(matched_by(languages, dot), labels), 0, UNBOUNDED);
+    return languages.all_of({languages.concat(labels, more), languages.lengths(1, most_characters)});
+}
+
+// Letters and digits that IDNA 2008 (RFC 5892) allows in any place of any label: of Latin, Greek, Cyrillic, Japanese,
+// Chinese and Korean. Others depend on their neighbours or on the direction of text.
+const std::string IDN_LETTERS = "a-z0-9\\u{DF}-\\u{F6}\\u{F8}-\\u{FF}\\u{3AC}-\\u{3CE}\\u{430}-\\u{45F}\\u{3041}-"
+                                "\\u{3096}\\u{30A1}-\\u{30FA}\\u{4E00}-\\u{9FA5}\\u{AC00}-\\u{D7A3}";
+
+// A character takes at most five octets in punycode, a label four more. So labels of 11 characters have no more than
+// 63, and names of 42 no more than 253.
+Language idn_host_names(Languages & languages) {
+    const Language labels =
+        matched_by(languages, "[" + IDN_LETTERS + "](?:[" + IDN_LETTERS + "-]{0,9}[" + IDN_LETTERS + "])?");
+    const Language hyphens = matched_by(languages, "..--.*");
+    const Language plain   = languages.without(matched_by(languages, LABEL), hyphens);
+    const Language any     = languages.any_of({plain, languages.without(labels, hyphens)});
+    return languages.any_of({names_of_labels(languages, plain, "\\.", 253),
+                             names_of_labels(languages, any, "[.\\u{3002}\\u{FF0E}\\u{FF61}]", 42)});
 }
 
 // `other`: characters beyond ASCII in sets, or "".
@@ -56,6 +71,12 @@ const std::string BEYOND_ASCII = "\\u{80}-\\u{3001}\\u{3003}-\\u{D7FF}\\u{E000}-
 
 }  // namespace
 
+Language host_names(Languages & languages, bool with_punycode) {
+    const Language labels = matched_by(languages, LABEL);
+    const Language ascii  = with_punycode ? labels : languages.without(labels, matched_by(languages, "[Xx][Nn]--.*"));
+    return names_of_labels(languages, ascii, "\\.", 253);
+}
+
 const std::string IPV4_PATTERN = OCTET + "(?:\\." + OCTET + "){3}";
 const std::string IPV6_PATTERN = ipv6_pattern(IPV4_PATTERN);
 
@@ -67,7 +88,9 @@ bool network_format(Languages & languages, const std::string & name, Language & 
     } else if (name == "ipvanyaddress") {
         result = matched_by(languages, IPV4_PATTERN + "|" + IPV6_PATTERN);
     } else if (name == "hostname") {
-        result = host_names(languages);
+        result = host_names(languages, /*with_punycode =*/false);
+    } else if (name == "idn-hostname") {
+        result = idn_host_names(languages);
     } else if (name == "email") {
         result = mailboxes(languages, "");
     } else if (name == "idn-email") {

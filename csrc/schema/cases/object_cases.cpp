@@ -57,11 +57,12 @@ const NameSet & ObjectCases::names_of(const JsonValue & value) {
     return names_.of(std::move(names), {});
 }
 
-Language ObjectCases::allowed_names(const Term & term) {
+Language ObjectCases::allowed_names(const Term & term, bool is_possible) {
     if (term.schema->property_names == nullptr) {
         return Languages::ANYTHING;
     }
-    return scalars_.of(terms_.below(term, *term.schema->property_names)).string;
+    const Scalars & names = scalars_.of(terms_.below(term, *term.schema->property_names));
+    return is_possible ? names.possible : names.string;
 }
 
 Goal ObjectCases::effective(NameId name, Goal goal, const std::vector<MembersRule> & rules) {
@@ -117,7 +118,7 @@ ObjectCase ObjectCases::members(const Term & term, bool tracked) {
     if (others != ALWAYS) {
         result.all.push_back({&declared_names, false, others});
     }
-    result.names = allowed_names(term);
+    result.names = allowed_names(term, false);
     result.least = schema.min_members;
     result.most  = result.names == Languages::NOTHING ? 0 : schema.max_members;
     if (tracked) {

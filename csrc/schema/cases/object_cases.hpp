@@ -84,7 +84,7 @@ class ObjectCases : public Expansion<ObjectCase> {
 
     const NameSet & declared(const Schema & schema);
     const NameSet & names_of(const JsonValue & value);
-    Language        allowed_names(const Term & term);
+    Language        allowed_names(const Term & term, bool is_possible);  // or for certain; see Scalars
     ObjectCase      members(const Term & term, bool tracked);
     void            add_dependencies(const Term & term, bool tracked, Cases & cases);
     class Violations;

@@ -93,7 +93,7 @@ void ObjectCases::add_violations_of_members(const Term & term, Violations & viol
     if (schema.additional != nullptr) {
         add_some(declared(schema), false, terms_.below(term, *schema.additional));
     }
-    const Language names = allowed_names(term);
+    const Language names = allowed_names(term, true);
     if (names != Languages::ANYTHING) {
         add_some(names_.of({}, {names}), false, NEVER);
     }

@@ -34,7 +34,7 @@ ScalarSets::ScalarSets(Terms & terms, Languages & languages, const SchemaOptions
     with_exponent_          = languages.without(json_numbers(languages), plain_);
     integers_               = json_integers(languages, true);
     spelled_integers_       = json_integers(languages, false);
-    all_                    = {true, true, true, Languages::ANYTHING, plain_, Exponents::ALL};
+    all_                    = {true, true, true, Languages::ANYTHING, Languages::ANYTHING, plain_, Exponents::ALL};
 }
 
 // --- sets -----------------------------------------------------------------------------------------------------------
@@ -60,23 +60,42 @@ Language ScalarSets::join(Language a, Language b) {
 }
 
 Scalars ScalarSets::both(const Scalars & a, const Scalars & b) {
-    return {a.null && b.null,         a.yes && b.yes,           a.no && b.no,
-            meet(a.string, b.string), meet(a.number, b.number), std::min(a.exponents, b.exponents)};
+    return {a.null && b.null,
+            a.yes && b.yes,
+            a.no && b.no,
+            meet(a.string, b.string),
+            meet(a.possible, b.possible),
+            meet(a.number, b.number),
+            std::min(a.exponents, b.exponents)};
 }
 
 Scalars ScalarSets::either(const Scalars & a, const Scalars & b) {
-    return {a.null || b.null,         a.yes || b.yes,           a.no || b.no,
-            join(a.string, b.string), join(a.number, b.number), std::max(a.exponents, b.exponents)};
+    return {a.null || b.null,
+            a.yes || b.yes,
+            a.no || b.no,
+            join(a.string, b.string),
+            join(a.possible, b.possible),
+            join(a.number, b.number),
+            std::max(a.exponents, b.exponents)};
+}
+
+Language ScalarSets::all_but(Language language) {
+    return language == Languages::NOTHING    ? Languages::ANYTHING
+           : language == Languages::ANYTHING ? Languages::NOTHING
+                                             : languages_.complement(language);
 }
 
 Scalars ScalarSets::without(const Scalars & a) {
-    Scalars result = {!a.null, !a.yes, !a.no, Languages::NOTHING, Languages::NOTHING, Exponents::SOME};
-    result.string  = a.string == Languages::NOTHING    ? Languages::ANYTHING
-                     : a.string == Languages::ANYTHING ? Languages::NOTHING
-                                                       : languages_.complement(a.string);
-    result.number  = a.number == Languages::NOTHING ? plain_
-                     : a.number == plain_           ? Languages::NOTHING
-                                                    : languages_.without(plain_, a.number);
+    Scalars result;
+    result.null      = !a.null;
+    result.yes       = !a.yes;
+    result.no        = !a.no;
+    result.exponents = Exponents::SOME;
+    result.string    = all_but(a.possible);
+    result.possible  = a.possible == a.string ? result.string : all_but(a.string);
+    result.number    = a.number == Languages::NOTHING ? plain_
+                       : a.number == plain_           ? Languages::NOTHING
+                                                      : languages_.without(plain_, a.number);
     if (a.exponents != Exponents::SOME) {
         result.exponents = a.exponents == Exponents::ALL ? Exponents::NONE : Exponents::ALL;
     }
@@ -84,7 +103,7 @@ Scalars ScalarSets::without(const Scalars & a) {
 }
 
 bool ScalarSets::is_empty(const Scalars & a) {
-    return !a.null && !a.yes && !a.no && a.exponents != Exponents::ALL && languages_.is_empty(a.string) &&
+    return !a.null && !a.yes && !a.no && a.exponents != Exponents::ALL && languages_.is_empty(a.possible) &&
            languages_.is_empty(a.number);
 }
 
@@ -141,7 +160,7 @@ Scalars ScalarSets::of_schema(const Term & given) {
         result = both(result, of_values(schema));
     }
     if (result.string != Languages::NOTHING) {
-        result.string = meet(result.string, strings(schema));
+        restrict_strings(schema, result);
     }
     if (result.number != Languages::NOTHING) {
         restrict_numbers(schema, result);
@@ -187,6 +206,9 @@ Scalars ScalarSets::exactly_one(const Term & term) {
         if (common.string != Languages::NOTHING && languages_.is_empty(common.string)) {
             common.string = Languages::NOTHING;
         }
+        if (common.possible != Languages::NOTHING && languages_.is_empty(common.possible)) {
+            common.possible = Languages::NOTHING;
+        }
         if (common.number != Languages::NOTHING && languages_.is_empty(common.number)) {
             common.number = Languages::NOTHING;
         }
@@ -202,7 +224,7 @@ Scalars ScalarSets::of_types(const Schema & schema) {
     result.null = (types & TYPE_NULL) != 0;
     result.yes = result.no = (types & TYPE_BOOLEAN) != 0;
     if ((types & TYPE_STRING) != 0) {
-        result.string = Languages::ANYTHING;
+        result.string = result.possible = Languages::ANYTHING;
     }
     if ((types & TYPE_NUMBER) != 0) {
         result.number    = plain_;
@@ -241,7 +263,7 @@ Scalars ScalarSets::of_values(const Schema & schema) {
         }
     }
     if (!texts.empty()) {
-        result.string = texts.size() == 1 ? texts[0] : languages_.any_of(texts);
+        result.string = result.possible = texts.size() == 1 ? texts[0] : languages_.any_of(texts);
     }
     if (!numbers.empty()) {
         result.number    = numbers.size() == 1 ? numbers[0] : languages_.any_of(numbers);
@@ -250,30 +272,36 @@ Scalars ScalarSets::of_values(const Schema & schema) {
     return result;
 }
 
-Language ScalarSets::strings(const Schema & schema) {
-    Language result = Languages::ANYTHING;
+void ScalarSets::restrict_strings(const Schema & schema, Scalars & scalars) {
+    const auto restrict_to = [&](Language language) {
+        scalars.string   = meet(scalars.string, language);
+        scalars.possible = meet(scalars.possible, language);
+    };
     if (schema.min_length > 0 || schema.max_length != UNBOUNDED) {
-        result = schema.min_length > schema.max_length ? Languages::NOTHING
-                                                       : languages_.lengths(schema.min_length, schema.max_length);
+        restrict_to(schema.min_length > schema.max_length ? Languages::NOTHING
+                                                          : languages_.lengths(schema.min_length, schema.max_length));
     }
     if (schema.pattern != nullptr) {
-        result = meet(result, at_place(schema, "/pattern", [&] {
-                          return languages_.regex(*schema.pattern, RegexSyntax::ECMASCRIPT, false);
-                      }));
+        restrict_to(at_place(schema, "/pattern",
+                             [&] { return languages_.regex(*schema.pattern, RegexSyntax::ECMASCRIPT, false); }));
     }
     if (schema.format != nullptr) {
-        Language format = Languages::ANYTHING;
-        if (!options_.assert_formats || !format_language(languages_, *schema.format, format)) {
-            notes_.push_back(schema.json->pointer() + "/format: '" + schema.format->substr(0, 100) + "' is ignored");
-            format = Languages::ANYTHING;
-        }
-        const bool is_time = *schema.format == "time" || *schema.format == "date-time";
-        if (options_.plain_values && options_.assert_formats && is_time) {
-            format = languages_.without(format, languages_.regex(":60", RegexSyntax::ECMASCRIPT, false));
-        }
-        result = meet(result, format);
+        restrict_to_format(schema, scalars);
     }
-    return result;
+}
+
+void ScalarSets::restrict_to_format(const Schema & schema, Scalars & scalars) {
+    Language format = Languages::ANYTHING;
+    if (!options_.assert_formats || !format_language(languages_, *schema.format, format)) {
+        notes_.push_back(schema.json->pointer() + "/format: '" + schema.format->substr(0, 100) + "' is ignored");
+        return;
+    }
+    const bool has_leap_seconds = *schema.format == "time" || *schema.format == "date-time";
+    scalars.possible            = meet(scalars.possible, possible_format(languages_, *schema.format, format));
+    if (options_.plain_values && has_leap_seconds) {
+        format = languages_.without(format, languages_.regex(":60", RegexSyntax::ECMASCRIPT, false));
+    }
+    scalars.string = meet(scalars.string, format);
 }
 
 template <class Build>

@@ -48,6 +48,12 @@ const std::vector<Case> CASES = {
       "\xE2\x84\xAA"
       "elvin",
       std::string(63, 'a') + "." + std::string(63, 'b') + "." + std::string(63, 'c') + "." + std::string(63, 'd')}},
+    {"idn-hostname",
+     {"a", "Example.com", "\xEC\x8B\xA4\xEB\xA1\x80.\xED\x85\x8C",
+      "stra\xC3\x9F"
+      "e.de"},
+     {"", ".", "a b", "-\xC3\xA9", "ab--\xC3\xA9", "xn--a", "\xC3\x89", "a\xC2\xB7l", "\xCC\x80hello",
+      "\xD8\xA8\xD9\xA0\xDB\xB0"}},
     {"ipv4",
      {"0.0.0.0", "255.255.255.255", "10.20.30.40"},
      {"256.0.0.0", "1.2.3", "1.2.3.04", "1.2.3.4.5", " 1.2.3.4"}},

@@ -73,6 +73,29 @@ const std::vector<Example> EXAMPLES = {
      {"[null]", R"({"a/b~c": null})"},
      {"[1]"}},
     {R"({"type": "number", "decimalPlaces": 2})", {"1.25", "3"}, {"1.255"}},
+    // What violates a format of which only a part is generated.
+    {R"({"not": {"format": "hostname"}})", {"\"a_b\""}, {"3", "\"a.b\"", "\"xn--nxasmq6b\""}},
+    {R"({"propertyNames": {"not": {"format": "regex"}}})", {"{}", "[]"}, {R"({"a": 1})", "{\"[\": 1, \"(?=a)b\": 1}"}},
+    {R"({"oneOf": [{"format": "hostname"}, {"minLength": 3}]})", {"\"a\"", "\"a_b\""}, {"\"xn--nxasmq6b\"", "\"abc\""}},
+    // What each draft makes of the same keywords.
+    {R"({"$schema": "http://json-schema.org/draft-07/schema#", "type": "array", "allOf": [{"items": [{"type": "integer"}]}, {"items": [{"minimum": 5}, {"type": "null"}]}]})",
+     {"[]", "[5]", "[6, null, 1]"},
+     {"[4]", "[5.5]", "[5, 1]"}},
+    {R"({"$schema": "http://json-schema.org/draft-07/schema#", "oneOf": [{"$ref": "#/definitions/a", "type": "string"}, {"type": "string"}], "definitions": {"a": {"type": "integer"}}})",
+     {"3", "\"a\""},
+     {"null", "3.5"}},
+    {R"({"oneOf": [{"$ref": "#/$defs/a", "maximum": 5}, {"type": "string"}], "$defs": {"a": {"type": "integer"}}})",
+     {"3", "\"a\""},
+     {"6"}},
+    {R"({"$schema": "http://json-schema.org/draft-04/schema#", "type": "number", "const": 3, "maximum": 9, "exclusiveMaximum": true})",
+     {"4"},
+     {"9"}},
+    {R"({"$id": "https://example.com/a", "properties": {"p": {"$id": "b", "$ref": "#/$defs/z", "$defs": {"z": {"type": "null"}}}}, "$defs": {"z": {"type": "integer"}}})",
+     {R"({"p": null})"},
+     {R"({"p": 1})"}},
+    {R"({"$schema": "http://json-schema.org/draft-07/schema#", "$id": "https://example.com/a", "properties": {"p": {"$id": "b", "properties": {"q": {"$ref": "#/definitions/z"}}, "definitions": {"z": {"type": "null"}}}}, "definitions": {"z": {"type": "integer"}}})",
+     {R"({"p": {"q": null}})"},
+     {R"({"p": {"q": 1}})"}},
 };
 
 struct Refusal {
@@ -105,6 +128,10 @@ const std::vector<Refusal> REFUSALS = {
      "#/required: \"a\" is required, but no member"},
     {R"({"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]})",
      "#: no value can match, because every one contains another without an end"},
+    {R"({"type": "array", "items": {"$ref": "#"}, "minItems": 1})",
+     "#: no value can match, because every one contains another without an end"},
+    {R"({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}})",
+     "#/$defs/b/$ref: #/$defs/a refers to itself"},
     {R"({"properties": {"a": {"minimun": 5}}})",
      "#/properties/a/minimun: this is not a keyword of JSON schemas, but close to 'minimum'"},
     {R"({"ref": "#"})", "#/ref: this is not a keyword of JSON schemas, but close to '$ref'"},
@@ -162,6 +189,11 @@ void check_options() {
     const auto   some   = compile_schema(schema, free);
     CHECK(SchemaFollower(*some).allows(parsed(R"({"a": 1, "b": 1})")));
     CHECK(!SchemaFollower(*some).allows(parsed(R"({"a": 1})")));
+
+    const std::string huge = "1" + std::string(400, '0');  // no double holds it
+    const auto        one  = compile_schema(R"({"const": 1e400})", {});
+    CHECK(SchemaFollower(*one).allows(parsed(huge.c_str())));
+    CHECK(!SchemaFollower(*one).allows(parsed((huge + "0").c_str())));
 
     std::string deep = "{}";
     for (int i = 0; i < 2000; i++) {
