@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import Counter
@@ -53,6 +54,16 @@ def test_numbers_are_judged_exactly() -> None:
     assert not old.is_valid(exact_json.loads("1.0", type(old)))
     with pytest.raises(exact_json.HugeNumberError):
         exact_json.loads("1e99999", draft)
+
+
+def test_formats_are_those_of_their_rfcs() -> None:
+    for name, valid, invalid in (
+        ("date-time", "0000-02-29T23:59:60Z", "0000-02-30T00:00:00Z"),
+        ("relative-json-pointer", "100/a", "01/a"),
+    ):
+        validator = exact_json.validator_of({"anyOf": [{"format": name}, {"type": "null"}]})
+        assert exact_json.judge(validator, json.dumps(valid)).kind == "valid"
+        assert exact_json.judge(validator, json.dumps(invalid)).kind == "invalid"
 
 
 def test_patterns_are_ecmascripts() -> None:

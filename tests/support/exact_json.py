@@ -7,6 +7,8 @@ with a point or an exponent.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +19,10 @@ from support.ecmascript_patterns import with_python_patterns
 _DEFAULT_DRAFT = jsonschema.Draft202012Validator
 #: Digits of numbers; more would take memory and time without end, as those of 1e999999999 do.
 MAX_DIGITS = 4000
+
+
+_LEAP_SECOND = re.compile(r":60(?=[.,Zz+-]|$)")
+_RELATIVE_POINTER = re.compile(r"(0|[1-9][0-9]*)(#|(/([^~/]|~[01])*)*)", re.DOTALL)
 
 
 class HugeNumberError(ValueError):
@@ -33,7 +39,7 @@ def validator_of(schema: Any) -> Any:
     """
     draft: Any = jsonschema.validators.validator_for(schema, default=_DEFAULT_DRAFT)
     exact = with_python_patterns(loads(json.dumps(schema), draft))
-    return draft(exact, format_checker=draft.FORMAT_CHECKER)
+    return draft(exact, format_checker=_formats(draft))
 
 
 def loads(text: str, draft: Any) -> Any:
@@ -67,16 +73,35 @@ def judge(validator: Any, text: str) -> Verdict:
     except ValueError as error:
         return Verdict("invalid", f"not JSON: {error}")
     try:
-        found = next((each for each in validator.iter_errors(value) if not _is_python_only(each)), None)
+        found = next(validator.iter_errors(value), None)
     except Exception as failure:  # a reference that it cannot resolve, a pattern that Python cannot compile ...
         return Verdict("unchecked", f"{type(failure).__name__}: {failure}")
     return Verdict("valid") if found is None else Verdict("invalid", found.message)
 
 
-def _is_python_only(error: jsonschema.ValidationError) -> bool:
-    """Return True for a leap second or the year 0: RFC 3339 allows them, and Python's ``datetime`` does not."""
-    text = error.instance
-    return error.validator == "format" and isinstance(text, str) and (":60" in text or text.startswith("0000-"))
+def _formats(draft: Any) -> jsonschema.FormatChecker:
+    """The draft's formats, without mistakes of ``jsonschema``: leap seconds, the year 0, and integers with zeros."""
+    formats = jsonschema.FormatChecker(())
+    formats.checkers = dict(draft.FORMAT_CHECKER.checkers)
+
+    def exact(name: str) -> Callable[[object], bool]:
+        def conforms(value: object) -> bool:
+            text = _LEAP_SECOND.sub(":59", value) if isinstance(value, str) else value
+            text = "2000-" + text[5:] if isinstance(text, str) and text.startswith("0000-") else text
+            return draft.FORMAT_CHECKER.conforms(text, name)
+
+        return conforms
+
+    for name in ("date", "time", "date-time"):
+        if name in formats.checkers:
+            formats.checkers[name] = (exact(name), ())
+    if "relative-json-pointer" in formats.checkers:
+        formats.checkers["relative-json-pointer"] = (_is_relative_pointer, ())
+    return formats
+
+
+def _is_relative_pointer(value: object) -> bool:
+    return not isinstance(value, str) or _RELATIVE_POINTER.fullmatch(value) is not None
 
 
 def _tells_spellings(draft: Any) -> bool:
