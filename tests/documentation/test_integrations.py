@@ -31,20 +31,30 @@ def test_the_page_shows_the_results() -> None:
 
 
 def test_every_suite_was_run_and_passed() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    groups = {name.removeprefix("client-") for name in project["dependency-groups"] if name.startswith("client-")}
-    assert {*groups, "vercel-ai"} == {*make_integrations.TITLES}
     clients = ROOT / "tests" / "clients"
-    for group in groups:
-        for kind, folder in (("http", clients), ("in_process", clients / "in_process")):
-            exists = (folder / f"test_{group.replace('-', '_')}.py").exists()
-            assert exists == (f"{group}-{kind}" in KEPT), f"make test-clients: {group}"
+    folders = {"http": clients, "in_process": clients / "in_process", "compat": clients / "compat"}
+    suites = {kind: {_suite(path) for path in folder.glob("test_*.py")} for kind, folder in folders.items()}
+    suites["http"].add("vercel-ai")
+    assert suites == {kind: set(titles) for kind, titles in make_integrations.TITLES.items()}
+    assert {f"{name}-{kind}" for kind, names in suites.items() for name in names} == set(KEPT), "make test-clients"
     assert {name: suite["failed"] for name, suite in KEPT.items() if suite["failed"]} == {}
+
+
+def test_every_suite_has_an_environment() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = {name for name in project["dependency-groups"] if name.startswith(("client-", "compat-"))}
+    titles = make_integrations.TITLES
+    clients = {f"client-{name}" for name in (*titles["in_process"], *titles["http"]) if name != "vercel-ai"}
+    assert groups == clients | {f"compat-{name}" for name in titles["compat"]}
+
+
+def _suite(path: Path) -> str:
+    return path.stem.removeprefix("test_").replace("_", "-")
 
 
 def test_results_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_integrations, "RESULTS", tmp_path)
-    (tmp_path / "llm.json").write_text('{"llm": "1"}')
+    (tmp_path / "llm-http.json").write_text('{"llm": "1"}')
     (tmp_path / "llm-http.xml").write_text(
         "<testsuites><testsuite><testcase/><testcase><failure/></testcase><testcase><skipped message='too  small.'/>"
         "</testcase><testcase><skipped type='pytest.xfail' message='too small'/></testcase></testsuite></testsuites>"

@@ -11,12 +11,14 @@ from support.paths import ROOT
 # Module -> the framework that it imports, and what installs that.
 FRAMEWORKS = {
     "dspy": ("dspy", "dspy"),
+    "guidance": ("guidance", "guidance"),
     "haystack": ("haystack", "haystack-ai"),
     "langchain": ("langchain_core", "langchain-core"),
     "litellm": ("litellm", "litellm"),
     "llama_index": ("llama_index", "llama-index-core"),
     "llm": ("llm", "llm"),
     "lm_eval": ("lm_eval", "lm-eval"),
+    "outlines": ("outlines", "outlines"),
     "pydantic_ai": ("pydantic_ai", "pydantic-ai-slim"),
 }
 

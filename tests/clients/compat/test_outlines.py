@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -11,6 +12,8 @@ import outlines
 import pytest
 from outlines.inputs import Chat
 from pydantic import BaseModel
+
+from pyggml.integrations.outlines import GrammarProcessor
 
 
 class Pet(BaseModel, extra="forbid"):
@@ -61,3 +64,11 @@ def test_stream_is_the_text(model: Any) -> None:
 def test_plain_prompts(llama: llama_cpp.Llama) -> None:
     model = outlines.from_llamacpp(llama, chat_mode=False)
     assert model("The colours are red,", Literal[" blue", " green"], max_tokens=4) in (" blue", " green")
+
+
+def test_pyggmls_grammars(llama: llama_cpp.Llama, model: Any) -> None:
+    generator = outlines.Generator(model, processor=GrammarProcessor(Pet, llama.llm))
+    found = [generator("A pet as JSON", max_tokens=60) for _ in range(2)]
+    assert all(isinstance(Pet(**json.loads(each)), Pet) for each in found)
+    code = outlines.Generator(model, processor=GrammarProcessor(outlines.regex("[0-9]{3}-[a-z]{2}"), llama.llm))
+    assert re.fullmatch("[0-9]{3}-[a-z]{2}", code("A code", max_tokens=20))
