@@ -143,9 +143,7 @@ class AsyncPyggml(SharedOnCopy, _Inputs, AsyncVLLM):
 
         return list(await asyncio.gather(*(self.generate(each, output_type, **options) for each in model_input)))
 
-    async def generate_stream(
-        self, model_input: Any, output_type: Any = None, **options: Any
-    ) -> AsyncIterator[str]:
+    async def generate_stream(self, model_input: Any, output_type: Any = None, **options: Any) -> AsyncIterator[str]:
         """As :meth:`Pyggml.generate_stream`."""
         arguments = self._arguments(model_input, output_type, options)
         opened: Any = self.llm.astream if "prompt" in arguments else self.llm.astream_chat

@@ -9,7 +9,7 @@ Needs neither sentence-transformers nor PyTorch. Tensors are made only if they a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, cast, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,23 +22,26 @@ __all__ = ["SentenceEncoder"]
 
 Vectors = npt.NDArray[np.float32]
 OutputValue = Literal["sentence_embedding", "token_embeddings"]
-Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim"]
+Role = Literal["query", "document"]
 
-#: Names of prompts for queries and documents, the first of which a model has, is used.
-_QUERY_PROMPTS = ("query",)
-_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+#: Names of prompts for queries and documents; the first one that a model has is used.
+_PROMPTS: Mapping[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 
 class SentenceEncoder(SharedOnCopy):
     """Sentence embeddings in sentence-transformers' form. Safe to call from any thread.
 
+    What the model's authors published with it (``llm.embedding_profile``) applies unless arguments say otherwise:
+    prompts, pooling, layers after it, normalisation, the length of the longest text, similarity.
+
     Args:
         model: an open LLM; or a file, a directory or a reference, as for :func:`pyggml.load`; None: the demonstration
             model.
-        prompts: name -> text before each input, such as ``{"query": "search_query: "}``.
-        default_prompt_name: the prompt of ``encode`` without one.
-        similarity_fn_name: how :meth:`similarity` compares vectors.
+        prompts: name -> text before each input, such as ``{"query": "search_query: "}``, in addition to the model's
+            own or instead of those of the same name.
+        default_prompt_name: the prompt of ``encode`` without one; None: the model's own.
+        similarity_fn_name: how :meth:`similarity` compares vectors; None: the model's own, or "cosine".
         truncate_dim: number of values to keep of each vector, for models trained for that.
         normalize_embeddings: scale all vectors to length 1, whatever a call says.
         pooling: as for :meth:`pyggml.LLM.embed`.
@@ -46,7 +49,8 @@ class SentenceEncoder(SharedOnCopy):
 
     Attributes:
         llm: the model in use.
-        max_seq_length: longest input in tokens; longer ones are cut off. None: the context of the model.
+        max_seq_length: longest input in tokens; longer ones are cut off. None: as the model's file says, or its
+            context.
     """
 
     def __init__(
@@ -55,20 +59,21 @@ class SentenceEncoder(SharedOnCopy):
         *,
         prompts: Mapping[str, str] | None = None,
         default_prompt_name: str | None = None,
-        similarity_fn_name: Similarity = "cosine",
+        similarity_fn_name: Similarity | None = None,
         truncate_dim: int | None = None,
         normalize_embeddings: bool = False,
         pooling: Any = None,
         **load_options: Any,
     ) -> None:
         self.llm: LLM = open_llm(model, load_options)
-        self.prompts = dict(prompts or {})
-        self.default_prompt_name = default_prompt_name
-        if similarity_fn_name not in _SIMILARITIES:
-            raise InvalidParameterError(
-                f"similarity_fn_name is {similarity_fn_name!r}: known are {', '.join(_SIMILARITIES)}"
-            )
-        self.similarity_fn_name = similarity_fn_name
+        profile = self.llm.embedding_profile
+        self.prompts = {**profile.prompts, **(prompts or {})}
+        self.default_prompt_name = profile.default_prompt if default_prompt_name is None else default_prompt_name
+        own = profile.similarity or ("maxsim" if profile.is_multi_vector else "cosine")
+        self.similarity_fn_name: Similarity = own if similarity_fn_name is None else similarity_fn_name
+        if self.similarity_fn_name not in get_args(Similarity):
+            known = ", ".join(get_args(Similarity))
+            raise InvalidParameterError(f"similarity_fn_name is {similarity_fn_name!r}: known are {known}")
         self.truncate_dim = truncate_dim
         self.normalize_embeddings = normalize_embeddings
         self.pooling = pooling
@@ -111,7 +116,7 @@ class SentenceEncoder(SharedOnCopy):
         Args:
             sentences: one, or several.
             prompt_name: name of the prompt before each sentence; None: the default one.
-            prompt: its text, instead of a name.
+            prompt: its text, instead of a name; "": none.
             batch_size: no effect: the engine fills its batches itself.
             show_progress_bar: no effect.
             output_value: "sentence_embedding": one vector of each sentence; "token_embeddings": one of each token.
@@ -119,43 +124,76 @@ class SentenceEncoder(SharedOnCopy):
             convert_to_numpy: return an array; False: a list of tensors, which needs PyTorch.
             convert_to_tensor: return a tensor, which needs PyTorch.
             device: no effect: the model is where it was loaded.
-            normalize_embeddings: scale each vector to length 1.
+            normalize_embeddings: scale each vector to length 1; False: as the model's file says.
             truncate_dim: number of values to keep; None: that of the encoder.
             **kwargs: other parameters of :meth:`pyggml.LLM.embed`.
 
         Returns:
             float32, (n_sentences, n_dims), in the order of the sentences; for a single str, (n_dims,). With
-            "token_embeddings", for each sentence (n_tokens, n_dims).
+            "token_embeddings", and by models that embed tokens, for each sentence (n_tokens, n_dims).
 
         Raises:
-            InvalidParameterError: there is no such prompt, or an argument is invalid.
+            InvalidParameterError: there is no such prompt, or an argument is invalid; or the prompt is not one of the
+                model's own, and the model treats the tokens of those separately.
             InferError: as :meth:`pyggml.LLM.embed`.
         """
         if precision != "float32":
             raise InvalidParameterError(f"precision is {precision!r}: vectors are float32 here")
         if output_value not in ("sentence_embedding", "token_embeddings"):
             raise InvalidParameterError(f"output_value is {output_value!r}: use sentence_embedding or token_embeddings")
-        before = self._prompt(prompt_name) if prompt is None else prompt
-        texts = [before + each for each in ([sentences] if isinstance(sentences, str) else sentences)]
+        name = self.default_prompt_name if prompt_name is None else prompt_name
+        before = self._prompt_text(name) if prompt is None else prompt
+        given = [sentences] if isinstance(sentences, str) else list(sentences)
         is_cut = truncate_dim is not None or self.truncate_dim is not None
-        is_whole_normal = (normalize_embeddings or self.normalize_embeddings) and not is_cut
-        options: dict[str, Any] = {"truncate": True, "max_tokens": self.max_seq_length, "normalize": is_whole_normal}
-        options["pooling"] = "none" if output_value == "token_embeddings" else self.pooling
-        found: Any = self.llm.embed(texts, **{**options, **kwargs}) if texts else self._nothing()
+        normalizes = normalize_embeddings or self.normalize_embeddings
+        options: dict[str, Any] = {
+            "truncate": True,
+            "max_tokens": self.max_seq_length,
+            "normalize": True if normalizes and not is_cut else None,
+            "pooling": "none" if output_value == "token_embeddings" else self.pooling,
+            **kwargs,
+        }
+        found: Any = self._vectors(given, name if prompt is None else None, before, options)
         if is_cut:
-            found = [self._cut(vector, truncate_dim, normalize_embeddings) for vector in found]
-            found = found if output_value == "token_embeddings" else np.stack(found)
+            n_kept = self.truncate_dim if truncate_dim is None else truncate_dim
+            found = [_cut(vector, n_kept, normalizes) for vector in found] if given else found[:, :n_kept]
+        is_stacked = not given or all(np.ndim(vector) == 1 for vector in found)
+        if is_stacked:
+            found = np.asarray(found, np.float32)
         if convert_to_tensor or not convert_to_numpy:
-            found = _tensors(found, stacked=convert_to_tensor and output_value == "sentence_embedding")
+            found = _tensors(found, stacked=convert_to_tensor and is_stacked)
         return found[0] if isinstance(sentences, str) else found
+
+    def _vectors(self, sentences: list[str], name: str | None, prompt: str, options: dict[str, Any]) -> Any:
+        """Embed sentences behind a prompt; ``name`` is its name, if it was chosen by one."""
+        if not sentences:
+            return np.empty((0, self.llm.n_dimensions), np.float32)
+        profile, role = self.llm.embedding_profile, options.pop("role", None)
+        is_own = name is not None and profile.prompts.get(name) == prompt
+        if profile.is_multi_vector and (is_own or not prompt):
+            # Queries and documents differ in more than prompts.
+            chosen = name if is_own else None
+            return self.llm.embedding_request(sentences, role=role, prompt_name=chosen, **options).run()
+        if is_own:
+            return self.llm.embed(sentences, prompt_name=name, **options)
+        if prompt and (profile.is_multi_vector or not profile.include_prompt):
+            raise InvalidParameterError(
+                f"prompt {prompt!r} is not one of the model's own, whose tokens it treats separately: "
+                f"pass prompt_name, one of {', '.join(profile.prompts) or 'none'}"
+            )
+        if profile.default_prompt is None:
+            return self.llm.embed([prompt + each for each in sentences], **options)
+        # Token ids get no default prompt.
+        texts = [prompt + (each.lower() if profile.lowercase else each) for each in sentences]
+        return self.llm.embed(self.llm.tokenizer.encode_batch(texts).split(), **options)
 
     def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
         """As :meth:`encode`, with the prompt called "query", if there is one."""
-        return self._encode_as(_QUERY_PROMPTS, sentences, options)
+        return self._encode_as("query", sentences, options)
 
     def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
         """As :meth:`encode`, with the prompt called "document", "passage" or "corpus", if there is one."""
-        return self._encode_as(_DOCUMENT_PROMPTS, sentences, options)
+        return self._encode_as("document", sentences, options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Vectors:
         """Compare each of some vectors with each of others; a higher number is more alike.
@@ -167,6 +205,8 @@ class SentenceEncoder(SharedOnCopy):
         Returns:
             float32, (n, m).
         """
+        if self.similarity_fn_name == "maxsim":
+            return self.llm.similarity(embeddings1, embeddings2)
         one, other = np.atleast_2d(_array(embeddings1)), np.atleast_2d(_array(embeddings2))
         if self.similarity_fn_name == "dot":
             return cast("Vectors", one @ other.T)
@@ -177,19 +217,23 @@ class SentenceEncoder(SharedOnCopy):
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Vectors:
         """Compare vectors with their counterparts: float32, (n,). Arguments as for :meth:`similarity`."""
+        if self.similarity_fn_name == "maxsim":
+            pairs = zip(embeddings1, embeddings2, strict=True)
+            return np.array([self.llm.similarity([a], [b])[0, 0] for a, b in pairs], np.float32)
         one, other = np.atleast_2d(_array(embeddings1)), np.atleast_2d(_array(embeddings2))
         return np.array([self.similarity(a, b)[0, 0] for a, b in zip(one, other, strict=True)], np.float32)
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the number of values of a vector."""
-        n_embd = int(self.llm.model.n_embd_out)
-        return n_embd if self.truncate_dim is None else min(n_embd, self.truncate_dim)
+        n_dims = self.llm.n_dimensions
+        return n_dims if self.truncate_dim is None else min(n_dims, self.truncate_dim)
 
     get_embedding_dimension = get_sentence_embedding_dimension
 
     def get_max_seq_length(self) -> int:
         """Return the longest input in tokens."""
-        return self.llm.n_ctx if self.max_seq_length is None else self.max_seq_length
+        own = self.llm.embedding_profile.max_tokens or self.llm.n_ctx
+        return min(own, self.llm.n_ctx) if self.max_seq_length is None else self.max_seq_length
 
     @property
     def tokenizer(self) -> Any:
@@ -210,13 +254,12 @@ class SentenceEncoder(SharedOnCopy):
         """Return the encoder itself: a model stays where it was loaded."""
         return self
 
-    def _encode_as(self, names: Sequence[str], sentences: str | Sequence[str], options: dict[str, Any]) -> Any:
+    def _encode_as(self, role: Role, sentences: str | Sequence[str], options: dict[str, Any]) -> Any:
         if options.get("prompt") is None and options.get("prompt_name") is None:
-            options["prompt_name"] = next((name for name in names if name in self.prompts), None)
-        return self.encode(sentences, **options)
+            options["prompt_name"] = next((name for name in _PROMPTS[role] if name in self.prompts), None)
+        return self.encode(sentences, role=role, **options)
 
-    def _prompt(self, name: str | None) -> str:
-        name = self.default_prompt_name if name is None else name
+    def _prompt_text(self, name: str | None) -> str:
         if name is None:
             return ""
         if name not in self.prompts:
@@ -226,13 +269,11 @@ class SentenceEncoder(SharedOnCopy):
             )
         return self.prompts[name]
 
-    def _cut(self, vector: Vectors, truncate_dim: int | None, normalizes: bool) -> Vectors:
-        """The first values of vectors, which are normalised after that."""
-        kept = vector[..., : self.truncate_dim if truncate_dim is None else truncate_dim]
-        return _normalized(kept) if normalizes or self.normalize_embeddings else kept
 
-    def _nothing(self) -> Vectors:
-        return np.empty((0, int(self.llm.model.n_embd_out)), np.float32)
+def _cut(vector: Vectors, n: int | None, normalizes: bool) -> Vectors:
+    """The first values of vectors, which are normalised after that."""
+    kept = vector[..., :n]
+    return _normalized(kept) if normalizes else kept
 
 
 def _array(vectors: Any) -> Vectors:

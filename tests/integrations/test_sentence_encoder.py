@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.checkpoints import models
 
 import pyggml
 from pyggml.integrations.sentence_transformers import SentenceEncoder
+from pyggml.options.embedding_profile import DenseLayer, EmbeddingProfile
 
 TEXTS = ["a dog", "a cat", "the sky is blue"]
 
@@ -93,3 +95,80 @@ def test_copies_share_the_model(encoder: SentenceEncoder) -> None:
 def test_wrong_arguments(options: Any, named: str, encoder: SentenceEncoder) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match=named):
         encoder.encode("a", **options)
+
+
+# --- what a model's file says -----------------------------------------------------------------------------------
+
+PROMPTS = {"query": "search query: ", "passage": "search document: ", "cluster": "topic: "}
+PROFILE = EmbeddingProfile(
+    pooling=("cls",), normalize=True, max_tokens=12, lowercase=True, prompts=PROMPTS, similarity="euclidean"
+)
+
+
+def load_with(folder: Path, profile: EmbeddingProfile, **options: Any) -> pyggml.LLM:
+    return pyggml.load(models.write_bert(folder / "model.gguf", profile=profile, **options), n_threads=1)
+
+
+def test_settings_of_the_file(tmp_path: Path, llm: pyggml.LLM) -> None:
+    with load_with(tmp_path, PROFILE) as own:
+        encoder = SentenceEncoder(own)
+        assert (encoder.prompts, encoder.similarity_fn_name, encoder.get_max_seq_length()) == (PROMPTS, "euclidean", 12)
+        same: Any = {"pooling": "cls", "normalize": True, "truncate": True, "max_tokens": 12}
+        long = ["a dog " * 20, "A CAT"]
+        np.testing.assert_array_equal(encoder.encode(long), llm.embed([text.lower() for text in long], **same))
+        np.testing.assert_array_equal(
+            encoder.encode_query(TEXTS), llm.embed([f"search query: {t}" for t in TEXTS], **same)
+        )
+        np.testing.assert_array_equal(encoder.encode_document("a dog"), llm.embed("search document: a dog", **same))
+        cut = encoder.encode("a dog", truncate_dim=4)
+        np.testing.assert_array_equal(cut, llm.embed("a dog", **same)[:4])
+        other = SentenceEncoder(own, prompts={"query": "q: "}, similarity_fn_name="dot", pooling="mean")
+        assert other.similarity_fn_name == "dot"
+        np.testing.assert_array_equal(other.encode_query("a dog"), llm.embed("q: a dog", **{**same, "pooling": "mean"}))
+
+
+def test_the_default_prompt(tmp_path: Path, llm: pyggml.LLM) -> None:
+    profile = EmbeddingProfile(prompts=PROMPTS, default_prompt="cluster", lowercase=True)
+    with load_with(tmp_path, profile) as own:
+        encoder = SentenceEncoder(own)
+        np.testing.assert_array_equal(encoder.encode("a dog"), llm.embed("topic: a dog"))
+        np.testing.assert_array_equal(encoder.encode("A dog", prompt=""), llm.embed("a dog"))
+        np.testing.assert_array_equal(encoder.encode("a dog", prompt="x: "), llm.embed("x: a dog"))
+        other = SentenceEncoder(own, default_prompt_name="query")
+        np.testing.assert_array_equal(other.encode("a dog"), llm.embed("search query: a dog"))
+
+
+def test_prompts_that_are_left_out_of_the_pooling(tmp_path: Path) -> None:
+    with load_with(tmp_path, EmbeddingProfile(pooling=("mean",), prompts=PROMPTS, include_prompt=False)) as own:
+        encoder = SentenceEncoder(own)
+        np.testing.assert_array_equal(encoder.encode_query("a dog"), own.embed("a dog", prompt_name="query"))
+        with pytest.raises(pyggml.InvalidParameterError, match=r"'x: ' is not one of the model's own.*query, passage"):
+            encoder.encode("a dog", prompt="x: ")
+
+
+def test_layers_after_the_pooling(tmp_path: Path) -> None:
+    layer = DenseLayer(0, models.N_EMBD, 16)
+    weight = np.random.default_rng(0).normal(size=(16, models.N_EMBD)).astype(np.float32)
+    profile = EmbeddingProfile(pooling=("mean",), dense=(layer,))
+    with load_with(tmp_path, profile, dense={layer.weight_key: weight.ravel()}) as own:
+        encoder = SentenceEncoder(own)
+        assert encoder.get_sentence_embedding_dimension() == 16
+        assert encoder.encode([]).shape == (0, 16)
+        np.testing.assert_array_equal(encoder.encode(TEXTS), own.embed(TEXTS))
+
+
+def test_a_model_that_embeds_tokens(tmp_path: Path) -> None:
+    profile = EmbeddingProfile(
+        is_multi_vector=True, normalize=True, query_tokens=12, expansion_token=103, prompts={"query": "[Q] "}
+    )
+    with load_with(tmp_path, profile) as own:
+        encoder = SentenceEncoder(own)
+        queries, documents = encoder.encode_query(["a dog", "a cat"]), encoder.encode_document(TEXTS)
+        assert [len(each) for each in queries] == [12, 12]
+        np.testing.assert_array_equal(queries[0], own.embed_query("a dog"))
+        np.testing.assert_array_equal(documents[2], own.embed_documents(TEXTS[2]))
+        found = encoder.similarity(queries, documents)
+        np.testing.assert_allclose(found, own.similarity(queries, documents))
+        np.testing.assert_allclose(encoder.similarity_pairwise(queries, documents[:2]), found[:, :2].diagonal())
+        with pytest.raises(pyggml.InvalidParameterError, match="not one of the model's own"):
+            encoder.encode("a dog", prompt="x: ")

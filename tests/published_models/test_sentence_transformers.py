@@ -15,6 +15,7 @@ from published_models.conftest import published
 from support.paths import DATA
 
 import pyggml
+from pyggml.integrations.sentence_transformers import SentenceEncoder
 from pyggml.options.embedding_profile import EmbeddingProfile, read_profile
 
 RECORD = np.load(DATA / "minilm.npz")
@@ -51,6 +52,12 @@ def test_vectors_are_the_same(minilm: pyggml.LLM) -> None:
     found, expected = minilm.embed(IDS, pooling="mean", normalize=True), RECORD["vectors"]
     assert isinstance(found, np.ndarray)
     assert (found * expected).sum(axis=-1).min() >= 0.99999
+
+
+def test_the_interface_of_sentence_transformers(minilm: pyggml.LLM) -> None:
+    encoder = SentenceEncoder(minilm)
+    assert encoder.get_max_seq_length() == LIMIT
+    assert (encoder.encode(TEXTS) * RECORD["vectors"]).sum(axis=-1).min() >= 0.99999
 
 
 def test_it_needs_nothing_that_inspect_does_not_know() -> None:
