@@ -8,26 +8,17 @@
 # Haystack reads the annotations of the methods "run" as objects, so they are not postponed here.
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyggml import LLM, ChatChunk, ChatCompletion, InvalidParameterError
+from pyggml import LLM, ChatCompletion, InvalidParameterError
 from pyggml.integrations._frameworks import needs
 from pyggml.integrations._models import ModelLike, SharedOnCopy, model_name, open_llm
 
 with needs("haystack-ai"):
     from haystack import Document, component, default_from_dict, default_to_dict
-    from haystack.dataclasses import (
-        ChatMessage,
-        ComponentInfo,
-        ReasoningContent,
-        StreamingCallbackT,
-        StreamingChunk,
-        ToolCall,
-        ToolCallDelta,
-        select_streaming_callback,
-    )
+    from haystack.dataclasses import ChatMessage, ComponentInfo, StreamingCallbackT, select_streaming_callback
     from haystack.tools import (
         ToolsType,
         deserialize_tools_or_toolset_inplace,
@@ -35,6 +26,8 @@ with needs("haystack-ai"):
         serialize_tools_or_toolset,
     )
     from haystack.utils import deserialize_callable, serialize_callable
+
+    from pyggml.integrations._haystack_messages import Chunks, completion_meta, floats, message_dict, reply
 
 __all__ = ["PyggmlChatGenerator", "PyggmlDocumentEmbedder", "PyggmlGenerator", "PyggmlTextEmbedder"]
 
@@ -139,7 +132,7 @@ class PyggmlChatGenerator(_Component):
         if callback is None:
             return {"replies": self._replies(self.llm.chat(**arguments))}
         with self.llm.stream_chat(**arguments) as stream:
-            chunks = _Chunks(self)
+            chunks = Chunks(ComponentInfo.from_component(self), model_name(self.model))
             for chunk in stream:
                 for made in chunks.of(chunk):
                     callback(made)
@@ -160,7 +153,7 @@ class PyggmlChatGenerator(_Component):
         if callback is None:
             return {"replies": self._replies(await self.llm.achat(**arguments))}
         async with self.llm.astream_chat(**arguments) as stream:
-            chunks = _Chunks(self)
+            chunks = Chunks(ComponentInfo.from_component(self), model_name(self.model))
             async for chunk in stream:
                 for made in chunks.of(chunk):
                     waited = callback(made)
@@ -176,7 +169,7 @@ class PyggmlChatGenerator(_Component):
             messages = [ChatMessage.from_user(messages)]
         used = flatten_tools_or_toolsets(tools if tools is not None else self.tools)
         return {
-            "messages": [_message(message) for message in messages],
+            "messages": [message_dict(message) for message in messages],
             "tools": [dict(tool.tool_spec) for tool in used],
             **self.generation_kwargs,
             **(given or {}),
@@ -184,7 +177,7 @@ class PyggmlChatGenerator(_Component):
 
     def _replies(self, done: ChatCompletion | list[ChatCompletion]) -> list[ChatMessage]:
         several = done if isinstance(done, list) else [done]
-        return [_reply(one, number, model_name(self.model), self.llm) for number, one in enumerate(several)]
+        return [reply(one, number, model_name(self.model), self.llm) for number, one in enumerate(several)]
 
 
 @component
@@ -220,13 +213,13 @@ class PyggmlGenerator(_Component):
             generation_kwargs: parameters that replace those of the component.
         """
         done = self.llm.generate(prompt, **{**self.generation_kwargs, **(generation_kwargs or {})})
-        return {"replies": [done.text], "meta": [_meta(done, 0, model_name(self.model))]}
+        return {"replies": [done.text], "meta": [completion_meta(done, 0, model_name(self.model))]}
 
     @component.output_types(replies=list[str], meta=list[dict[str, Any]])
     async def run_async(self, prompt: str, generation_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
         """As :meth:`run`, for coroutines. Cancelling the task cancels the generation."""
         done = await self.llm.agenerate(prompt, **{**self.generation_kwargs, **(generation_kwargs or {})})
-        return {"replies": [done.text], "meta": [_meta(done, 0, model_name(self.model))]}
+        return {"replies": [done.text], "meta": [completion_meta(done, 0, model_name(self.model))]}
 
 
 @component
@@ -263,13 +256,13 @@ class PyggmlTextEmbedder(_Component):
             text: the text.
         """
         vector = self.llm.embed(self.prefix + text, **{"normalize": True, **self.embed_options})
-        return {"embedding": _floats(vector), "meta": {"model": model_name(self.model)}}
+        return {"embedding": floats(vector), "meta": {"model": model_name(self.model)}}
 
     @component.output_types(embedding=list[float], meta=dict[str, Any])
     async def run_async(self, text: str) -> dict[str, Any]:
         """As :meth:`run`, for coroutines."""
         vector = await self.llm.aembed(self.prefix + text, **{"normalize": True, **self.embed_options})
-        return {"embedding": _floats(vector), "meta": {"model": model_name(self.model)}}
+        return {"embedding": floats(vector), "meta": {"model": model_name(self.model)}}
 
 
 @component
@@ -336,81 +329,5 @@ class PyggmlDocumentEmbedder(_Component):
         return found
 
     def _result(self, documents: list[Document], vectors: Any) -> dict[str, Any]:
-        made = [replace(one, embedding=_floats(vector)) for one, vector in zip(documents, vectors, strict=True)]
+        made = [replace(one, embedding=floats(vector)) for one, vector in zip(documents, vectors, strict=True)]
         return {"documents": made, "meta": {"model": model_name(self.model)}}
-
-
-class _Chunks:
-    """Converts chunks to Haystack's, each of which holds one kind of content."""
-
-    def __init__(self, generator: PyggmlChatGenerator) -> None:
-        self._info = ComponentInfo.from_component(generator)
-        self._meta = {"model": model_name(generator.model)}
-        self._blocks: dict[Any, int] = {}
-
-    def of(self, chunk: ChatChunk) -> Iterator[StreamingChunk]:
-        """Yield Haystack's chunks of one; the last has the finish reason."""
-        made = [*self._contents(chunk)]
-        if chunk.finish_reason is not None:
-            made.append({"content": ""})
-            reason = chunk.finish_reason if chunk.finish_reason in ("stop", "length", "tool_calls") else "stop"
-            made[-1] |= {"finish_reason": reason}
-        for fields in made:
-            yield StreamingChunk(**{"content": "", **fields}, component_info=self._info, meta=dict(self._meta))
-
-    def _contents(self, chunk: ChatChunk) -> Iterator[dict[str, Any]]:
-        if chunk.reasoning_content:
-            yield {"reasoning": ReasoningContent(reasoning_text=chunk.reasoning_content), **self._block("reasoning")}
-        if chunk.content:
-            yield {"content": chunk.content, **self._block("content")}
-        for call in chunk.tool_calls:
-            delta = ToolCallDelta(
-                index=call.index, id=call.id or None, tool_name=call.name or None, arguments=call.arguments_text or None
-            )
-            yield {"tool_calls": [delta], **self._block(call.index)}
-
-    def _block(self, key: Any) -> dict[str, Any]:
-        starts = key not in self._blocks
-        return {"index": self._blocks.setdefault(key, len(self._blocks)), "start": starts}
-
-
-def _message(message: ChatMessage) -> dict[str, Any]:
-    """A message in OpenAI's format."""
-    if getattr(message, "images", None) or getattr(message, "files", None):
-        raise InvalidParameterError("a message has an image or a file: pyggml models read only text here")
-    found = message.to_openai_dict_format(require_tool_call_ids=False)
-    found = {key: value for key, value in found.items() if value is not None}
-    if message.reasoning is not None:
-        found["reasoning_content"] = message.reasoning.reasoning_text
-    return found if "content" in found or "tool_calls" in found else {**found, "content": ""}
-
-
-def _reply(done: ChatCompletion, number: int, name: str, llm: LLM) -> ChatMessage:
-    message = done.message
-    calls = [
-        ToolCall(id=call.id, tool_name=call.name, arguments=call.arguments)
-        for call in message.tool_calls
-        if done.finish_reason == "tool_calls" or _is_whole(call)
-    ]
-    meta = _meta(done, number, name)
-    if done.logprobs is not None:
-        meta["logprobs"] = done.to_dict("openai", tokenizer=llm.tokenizer)["choices"][0]["logprobs"]
-    return ChatMessage.from_assistant(
-        text=message.content or None, tool_calls=calls, meta=meta, reasoning=message.reasoning_content or None
-    )
-
-
-def _is_whole(call: Any) -> bool:
-    try:
-        return isinstance(call.arguments, dict)
-    except InvalidParameterError:
-        return False  # cut off by max_tokens, which the finish reason says
-
-
-def _meta(done: Any, number: int, name: str) -> dict[str, Any]:
-    usage = done.to_dict("openai")["usage"]
-    return {"model": name, "index": number, "finish_reason": done.finish_reason, "usage": usage}
-
-
-def _floats(vector: Any) -> list[float]:
-    return [float(value) for value in vector]

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyggml
 from pyggml.compat._llama import loading
 from pyggml.compat._llama.arguments import reject_unknown
 from pyggml.compat._llama.completion_methods import CompletionMethods
+from pyggml.compat._llama.embedding_methods import EmbeddingMethods
 from pyggml.compat._llama.hub import fetch_file
 from pyggml.compat._llama.model import LlamaModel
+from pyggml.compat._llama.processors import LogitsProcessorList as LogitsProcessorList
+from pyggml.compat._llama.processors import MinTokensLogitsProcessor as MinTokensLogitsProcessor
+from pyggml.compat._llama.processors import StoppingCriteria as StoppingCriteria
+from pyggml.compat._llama.processors import StoppingCriteriaList as StoppingCriteriaList
 from pyggml.compat._llama.sampling import RANDOM_SEED
-from pyggml.compat._llama.token_loop import Ids, Scores, TokenLoop
+from pyggml.compat._llama.token_loop import LogitsProcessor as LogitsProcessor
+from pyggml.compat._llama.token_loop import TokenLoop
 from pyggml.compat._llama.token_methods import LlamaContext, TokenMethods
 from pyggml.compat._llama.token_methods import LlamaState as LlamaState
-from pyggml.compat.llama_cpp import llama_types as types
 from pyggml.compat.llama_cpp._logger import set_verbose
 from pyggml.compat.llama_cpp.llama_cache import BaseLlamaCache
 from pyggml.compat.llama_cpp.llama_chat_format import LlamaChatCompletionHandler
@@ -30,11 +33,8 @@ from pyggml.compat.llama_cpp.llama_tokenizer import BaseLlamaTokenizer, LlamaTok
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-LogitsProcessor = Callable[[Ids, Scores], Scores]
-StoppingCriteria = Callable[[Ids, Scores], bool]
 
-
-class Llama(CompletionMethods, TokenMethods):
+class Llama(CompletionMethods, EmbeddingMethods, TokenMethods):
     """A model with llama-cpp-python's interface. See docs/how-to/use-llama-cpp-python-code.md for what differs.
 
     Completions, chats and embeddings are safe to call from any thread, and are computed in batches.
@@ -241,66 +241,6 @@ class Llama(CompletionMethods, TokenMethods):
             raise pyggml.InvalidParameterError("the model was loaded with vocab_only=True, which only tokenizes")
         return self._llm
 
-    # --- embeddings ---------------------------------------------------------------------------------------
-
-    def create_embedding(self, input: str | list[str], model: str | None = None) -> types.CreateEmbeddingResponse:
-        """Embed texts, and return the vectors in OpenAI's format.
-
-        Args:
-            input: one text or several.
-            model: the model's name in the result; None: ``model_path``.
-
-        Raises:
-            InferError: as :meth:`embed`.
-        """
-        vectors, n_tokens = self.embed([input] if isinstance(input, str) else input, return_count=True)
-        data = [types.Embedding(object="embedding", embedding=each, index=i) for i, each in enumerate(vectors)]
-        name = self.model_path if model is None else model
-        usage = types.EmbeddingUsage(prompt_tokens=n_tokens, total_tokens=n_tokens)
-        return {"object": "list", "data": data, "model": name, "usage": usage}
-
-    @overload
-    def embed(
-        self,
-        input: str | list[str],
-        normalize: bool = False,
-        truncate: bool = True,
-        return_count: Literal[False] = False,
-    ) -> list[Any]: ...
-
-    @overload
-    def embed(
-        self, input: str | list[str], normalize: bool = False, truncate: bool = True, *, return_count: Literal[True]
-    ) -> tuple[list[Any], int]: ...
-
-    def embed(
-        self, input: str | list[str], normalize: bool = False, truncate: bool = True, return_count: bool = False
-    ) -> list[Any] | tuple[list[Any], int]:
-        """Embed texts.
-
-        Args:
-            input: one text or several.
-            normalize: scale each vector to length 1.
-            truncate: cut off a text after ``n_batch`` tokens; otherwise a longer one is refused.
-            return_count: return the number of tokens, too.
-
-        Returns:
-            A vector for each text, or one vector for a single one. Without pooling, a vector for each token.
-
-        Raises:
-            ContextOverflowError: a text is too long.
-            InvalidParameterError: the pooling is "rank"; use :meth:`pyggml.LLM.rerank`.
-            InferError: as :meth:`pyggml.LLM.embed`.
-        """
-        pooling: Any = loading.pooling_of(self._given, self.metadata, self._model.native.arch)
-        if pooling == "rank":
-            raise pyggml.InvalidParameterError("this model ranks documents: use llama.llm.rerank(query, documents)")
-        ids = [self.llm.tokenizer.encode(text) for text in ([input] if isinstance(input, str) else input)]
-        vectors = self.llm.embed(ids, pooling=pooling, normalize=normalize, truncate=truncate, max_tokens=self.n_batch)
-        found = [vector.tolist() for vector in vectors]
-        output = found[0] if isinstance(input, str) else found
-        return (output, sum(min(len(each), self.n_batch) for each in ids)) if return_count else output
-
     # --- properties ---------------------------------------------------------------------------------------
 
     def set_cache(self, cache: BaseLlamaCache | None) -> None:
@@ -406,61 +346,3 @@ _CONTEXT_PARAMS = (
     "pooling_type",
     "offload_kqv",
 )
-
-
-class LogitsProcessorList(list[LogitsProcessor]):
-    """Logits processors, applied in order."""
-
-    def __call__(self, input_ids: Ids, scores: Scores) -> Scores:
-        """Return the logits as all of them change them.
-
-        Args:
-            input_ids: the tokens so far, intc, (n,).
-            scores: logits, float32, (n_vocab,).
-        """
-        for processor in self:
-            scores = processor(input_ids, scores)
-        return scores
-
-
-class StoppingCriteriaList(list[StoppingCriteria]):
-    """Stopping criteria, of which one is enough."""
-
-    def __call__(self, input_ids: Ids, logits: Scores) -> bool:
-        """Return True if one of them is met; all are called.
-
-        Args:
-            input_ids: the tokens so far, intc, (n,).
-            logits: logits, float32, (n_vocab,).
-        """
-        met = [criterion(input_ids, logits) for criterion in self]
-        return any(met)
-
-
-class MinTokensLogitsProcessor:
-    """A logits processor that forbids a token until a minimum number of tokens has been generated.
-
-    Attributes:
-        min_tokens: the minimum number of tokens.
-        token_eos: the token.
-        prompt_tokens: length of the prompt, once it is known.
-    """
-
-    def __init__(self, min_tokens: int, token_eos: int) -> None:
-        """Keep the arguments, which are the attributes."""
-        self.min_tokens = min_tokens
-        self.token_eos = token_eos
-        self.prompt_tokens: int | None = None
-
-    def __call__(self, input_ids: Ids, scores: Scores) -> Scores:
-        """Return the logits, without the token while there are too few.
-
-        Args:
-            input_ids: the tokens so far, intc, (n,).
-            scores: logits, float32, (n_vocab,).
-        """
-        if self.prompt_tokens is None:
-            self.prompt_tokens = len(input_ids)
-        if len(input_ids) - self.prompt_tokens < self.min_tokens:
-            scores[self.token_eos] = -np.inf
-        return scores
