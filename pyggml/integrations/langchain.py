@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Literal
 
-from pyggml import LLM, ChatChunk, ChatCompletion, InvalidParameterError
+from pyggml import ChatChunk, ChatCompletion, InvalidParameterError
 from pyggml.integrations._frameworks import needs
 from pyggml.integrations._models import ModelLike, SharedOnCopy, model_name, open_llm
 
@@ -29,7 +29,8 @@ with needs("langchain-core"):
     from langchain_core.tools import BaseTool
     from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
     from langchain_core.utils.pydantic import is_basemodel_subclass
-    from pydantic import ConfigDict, Field, PrivateAttr
+
+    from pyggml.integrations._chat_settings import ChatSettings
 
 __all__ = ["ChatPyggml", "PyggmlEmbeddings"]
 
@@ -40,7 +41,7 @@ _NOT_OURS = ("ls_structured_output_format", "model", "stream", "stream_usage", "
 _ANY: tuple[Any, ...] = ("any", True)
 
 
-class ChatPyggml(BaseChatModel):
+class ChatPyggml(ChatSettings, BaseChatModel):
     """A chat model with tools, structured output, streaming, coroutines and token counts.
 
     Models with the same ``model`` and ``load_options`` share one :class:`pyggml.LLM`, which batches the requests of all
@@ -48,42 +49,8 @@ class ChatPyggml(BaseChatModel):
 
     Attributes:
         model: an open LLM; or a file, a directory or a reference, as for :func:`pyggml.load`; None: the demonstration
-            model.
-        load_options: parameters of :func:`pyggml.load`.
-        temperature: as all that follow; None: the model's default for chats, see ``LLM.chat_defaults``.
-        max_tokens: maximum number of tokens of an answer.
-        stop: strings that end an answer.
-        seed: seed of the random numbers.
-        thinking: False: a reasoning model should answer directly.
-        sampling: other fields of :class:`pyggml.SamplingParams`.
+            model. The other attributes are those of :class:`ChatSettings`.
     """
-
-    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
-
-    model: Any = None
-    load_options: dict[str, Any] = Field(default_factory=dict)
-    temperature: float | None = None
-    max_tokens: int | None = None
-    stop: list[str] | str | None = None
-    seed: int | None = None
-    thinking: bool | None = None
-    sampling: dict[str, Any] = Field(default_factory=dict)
-
-    _llm_in_use: LLM = PrivateAttr()
-
-    def model_post_init(self, context: Any, /) -> None:
-        """Load the model, or find it among those that are loaded."""
-        super().model_post_init(context)
-        self._llm_in_use = open_llm(self.model, self.load_options)
-
-    def __deepcopy__(self, memo: Any = None) -> Any:
-        """Copy the settings; the model is shared."""
-        return self.model_copy()
-
-    @property
-    def llm(self) -> LLM:
-        """The model in use, for everything that LangChain has no method for."""
-        return self._llm_in_use
 
     def bind_tools(
         self,
@@ -205,11 +172,6 @@ class ChatPyggml(BaseChatModel):
                 if run_manager:
                     await run_manager.on_llm_new_token(made.text, chunk=made)
                 yield made
-
-    def _sampling(self) -> dict[str, Any]:
-        """The sampling parameters that are set."""
-        named = ("temperature", "max_tokens", "stop", "seed")
-        return self.sampling | {name: getattr(self, name) for name in named if getattr(self, name) is not None}
 
     def _options(self, stop: list[str] | None, call: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a chat, those of the call first."""

@@ -34,13 +34,15 @@ with needs("llama-index-core"):
     from llama_index.core.llms.utils import parse_partial_json
     from pydantic import Field, PrivateAttr
 
+    from pyggml.integrations._chat_settings import ChatSettings
+
 __all__ = ["Pyggml", "PyggmlEmbedding"]
 
 #: LlamaIndex's names of roles that chats call otherwise.
 _ROLES = {"function": "tool", "chatbot": "assistant", "model": "assistant"}
 
 
-class Pyggml(FunctionCallingLLM):
+class Pyggml(ChatSettings, FunctionCallingLLM):
     """An LLM with chat, completion, tools, streaming and coroutines.
 
     Models with the same ``model`` and ``load_options`` share one :class:`pyggml.LLM`, which batches the requests of all
@@ -49,45 +51,13 @@ class Pyggml(FunctionCallingLLM):
 
     Attributes:
         model: an open LLM; or a file, a directory or a reference, as for :func:`pyggml.load`; None: the demonstration
-            model.
-        load_options: parameters of :func:`pyggml.load`.
-        temperature: as all that follow; None: the model's default for chats, see ``LLM.chat_defaults``.
-        max_tokens: maximum number of tokens of an answer.
-        stop: strings that end an answer.
-        seed: seed of the random numbers.
-        thinking: False: a reasoning model should answer directly.
-        sampling: other fields of :class:`pyggml.SamplingParams`.
+            model. The other attributes are those of :class:`ChatSettings`.
     """
-
-    model: Any = None
-    load_options: dict[str, Any] = Field(default_factory=dict)
-    temperature: float | None = None
-    max_tokens: int | None = None
-    stop: list[str] | None = None
-    seed: int | None = None
-    thinking: bool | None = None
-    sampling: dict[str, Any] = Field(default_factory=dict)
-
-    _llm_in_use: LLM = PrivateAttr()
-
-    def model_post_init(self, context: Any, /) -> None:
-        """Load the model, or find it among those that are loaded."""
-        super().model_post_init(context)
-        self._llm_in_use = open_llm(self.model, self.load_options)
-
-    def __deepcopy__(self, memo: Any = None) -> Any:
-        """Copy the settings; the model is shared."""
-        return self.model_copy()
 
     @classmethod
     def class_name(cls) -> str:
         """Return the name by which LlamaIndex saves the object."""
         return "Pyggml"
-
-    @property
-    def llm(self) -> LLM:
-        """The model in use, for everything that LlamaIndex has no method for."""
-        return self._llm_in_use
 
     @property
     def metadata(self) -> LLMMetadata:
@@ -146,7 +116,7 @@ class Pyggml(FunctionCallingLLM):
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """Answer a prompt; with ``formatted``, continue it as it is."""
         if formatted:
-            done = self.llm.generate(prompt, **self._sampling(kwargs))
+            done = self.llm.generate(prompt, **self._with(kwargs))
             return CompletionResponse(text=done.text, additional_kwargs=_counts(done))
         chat = self.llm.chat(_question(prompt), **self._options(kwargs))
         return CompletionResponse(text=chat.message.content, additional_kwargs=_counts(chat))
@@ -155,7 +125,7 @@ class Pyggml(FunctionCallingLLM):
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """As :meth:`complete`, for coroutines."""
         if formatted:
-            done = await self.llm.agenerate(prompt, **self._sampling(kwargs))
+            done = await self.llm.agenerate(prompt, **self._with(kwargs))
             return CompletionResponse(text=done.text, additional_kwargs=_counts(done))
         chat = await self.llm.achat(_question(prompt), **self._options(kwargs))
         return CompletionResponse(text=chat.message.content, additional_kwargs=_counts(chat))
@@ -164,7 +134,7 @@ class Pyggml(FunctionCallingLLM):
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         """As :meth:`complete`, and yield the text so far with what is new."""
         if formatted:
-            stream: Any = self.llm.stream(prompt, **self._sampling(kwargs))
+            stream: Any = self.llm.stream(prompt, **self._with(kwargs))
         else:
             stream = self.llm.stream_chat(_question(prompt), **self._options(kwargs))
 
@@ -182,7 +152,7 @@ class Pyggml(FunctionCallingLLM):
     async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
         """As :meth:`stream_complete`, for coroutines."""
         if formatted:
-            stream: Any = self.llm.astream(prompt, **self._sampling(kwargs))
+            stream: Any = self.llm.astream(prompt, **self._with(kwargs))
         else:
             stream = self.llm.astream_chat(_question(prompt), **self._options(kwargs))
 
@@ -236,15 +206,13 @@ class Pyggml(FunctionCallingLLM):
 
     # --- inside ------------------------------------------------------------------------------------------------
 
-    def _sampling(self, call: Mapping[str, Any]) -> dict[str, Any]:
+    def _with(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """The sampling parameters that are set, those of the call first."""
-        named = ("temperature", "max_tokens", "stop", "seed")
-        own = {name: getattr(self, name) for name in named if getattr(self, name) is not None}
-        return {**self.sampling, **own, **{name: value for name, value in call.items() if value is not None}}
+        return {**self._sampling(), **{name: value for name, value in call.items() if value is not None}}
 
     def _options(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a chat."""
-        return {"thinking": self.thinking, **self._sampling(call)}
+        return {"thinking": self.thinking, **self._with(call)}
 
 
 class PyggmlEmbedding(BaseEmbedding):
