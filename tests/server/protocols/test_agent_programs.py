@@ -128,6 +128,27 @@ def test_codex_calls_a_tool(http: httpx.Client) -> None:
     assert json.loads(item["arguments"])["command"] in (["ls"], ["pwd"])
 
 
+def test_codexs_other_tools_are_left_out(http: httpx.Client) -> None:
+    lark = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
+    others = [
+        {"type": "custom", "name": "apply_patch", "description": "Edits files.", "format": lark},
+        {"type": "web_search", "external_web_access": False},
+        {"type": "namespace", "name": "mcp", "description": "", "tools": [SHELL]},
+    ]
+    turns = [
+        text("user", "Look it up."),
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "sky"}},
+        {"type": "custom_tool_call", "call_id": "call_1", "name": "apply_patch", "input": "*** Begin Patch"},
+        {"type": "custom_tool_call_output", "call_id": "call_1", "output": "Done."},
+        text("user", QUESTION),
+    ]
+    found = events(http.post("/v1/responses", json=codex(*turns, tools=[SHELL, *others]), headers=CODEX_HEADERS))
+    done = found[-1]["response"]
+    assert done["skipped_tools"] == ["custom", "web_search", "namespace"]
+    only = codex(*turns[:1], stream=False)
+    assert "skipped_tools" not in http.post("/v1/responses", json=only, headers=CODEX_HEADERS).json()
+
+
 # --- Claude Code ---------------------------------------------------------------------------------------------
 
 CACHED = {"cache_control": {"type": "ephemeral"}}
@@ -208,6 +229,31 @@ def test_claude_code_sends_back_what_its_tool_said(http: httpx.Client) -> None:
     body = claude(*turns, max_tokens=16)
     found = events(http.post("/v1/messages?beta=true", json=body, headers=CLAUDE_HEADERS))
     assert found[-1]["type"] == "message_stop"
+
+
+def test_claude_codes_other_tools_are_left_out(http: httpx.Client) -> None:
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
+    turns = [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "sky"}},
+                {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+                {"type": "text", "text": "It is"},
+            ],
+        },
+        {"role": "user", "content": QUESTION},
+    ]
+    body = claude(*turns, max_tokens=16, tools=[BASH, search])
+    found = events(http.post("/v1/messages?beta=true", json=body, headers=CLAUDE_HEADERS))
+    assert found[0]["message"]["skipped_tools"] == ["web_search_20250305"]
+    assert found[-1]["type"] == "message_stop"
+    whole = http.post("/v1/messages", json={**body, "stream": False}, headers=CLAUDE_HEADERS).json()
+    assert whole["skipped_tools"] == ["web_search_20250305"]
+    counted = {name: body[name] for name in ("model", "system", "messages", "tools")}
+    with_tool = http.post("/v1/messages/count_tokens", json=counted, headers=CLAUDE_HEADERS).json()["input_tokens"]
+    without = http.post("/v1/messages/count_tokens", json={**counted, "tools": [BASH]}, headers=CLAUDE_HEADERS).json()
+    assert with_tool == without["input_tokens"]
 
 
 def test_claude_codes_small_requests(http: httpx.Client) -> None:

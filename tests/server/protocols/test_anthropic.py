@@ -223,7 +223,7 @@ def test_a_call_that_is_cut_off_is_left_out() -> None:
         ({"content": [{"type": "text", "text": 5}]}, "^messages.0.content.0.text: Input should be a valid string$"),
         ({"content": ["Hello"]}, "must be an object"),
         ({"content": 5}, "^messages.0.content: Input should be a valid string$"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "^tools.0: .*run on Anthropic's servers"),
+        ({"tools": [{"name": "search"}]}, "^tools.0: .*'input_schema' is missing"),
         ({"regex": "a", "output_config": {"format": FORMAT}}, "output_config.format and regex were both given"),
     ],
 )
@@ -352,7 +352,10 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"messages": [{"role": "tool", "content": "x"}]}, r"messages\.0\.role"),
         ({"max_tokens": -2}, "max_tokens"),
         ({"stop_sequences": [""]}, r"stop_sequences\.0"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, r"tools\.0: .*run on Anthropic"),
+        (
+            {"tools": [{"type": "web_search_20250305", "name": "web_search"}], "tool_choice": {"type": "any"}},
+            "cannot call: web_search_20250305",
+        ),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool"}}, "needs the name"),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "stranger"}}, "stranger"),
         ({"tool_choice": {"type": "any"}}, "no tools were given"),

@@ -147,8 +147,8 @@ def test_reasoning_is_an_item_of_its_own(thinking_path: Path) -> None:
     ("body", "said"),
     [
         ({"previous_response_id": "resp_1"}, "send the whole conversation"),
-        ({"tools": [{"type": "web_search"}]}, "only functions"),
-        ({"input": [{"type": "computer_call_output"}]}, "computer_call_output"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "no tool of the type web_search"),
+        ({"input": [{"type": "item_reference", "id": "a"}]}, "item_reference"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "file:///x"}]}]}, "input_image"),
         ({"input": []}, "empty"),
         ({"temperature": -1}, "temperature"),

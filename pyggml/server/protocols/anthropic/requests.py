@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
+from pyggml.server.http import errors
 from pyggml.server.http.generation import ChatInput
 from pyggml.server.http.request_body import Body, StrictBody
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
@@ -84,14 +85,28 @@ class ToolResult(Body):
     content: Texts = ""
 
 
+_SERVER_BLOCKS = ("server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result")
+
+
+def _is_of_server(block: Any) -> bool:
+    return _block_type(block) in _SERVER_BLOCKS
+
+
+class ServerToolBlock(Body):
+    """A call of a tool that ran on Anthropic's servers, or its result; it is ignored."""
+
+    type: str
+
+
 Block = Annotated[
     Annotated[Text, Tag("block[text]")]
     | Annotated[Thinking, Tag("block[thinking]")]
     | Annotated[RedactedThinking, Tag("block[redacted_thinking]")]
     | Annotated[ToolUse, Tag("block[tool_use]")]
-    | Annotated[ToolResult, Tag("block[tool_result]")],
-    Discriminator(lambda block: f"block[{_block_type(block)}]"),
-    _require_type(["text", "thinking", "redacted_thinking", "tool_use", "tool_result"]),
+    | Annotated[ToolResult, Tag("block[tool_result]")]
+    | Annotated[ServerToolBlock, Tag("block[server_tool]")],
+    Discriminator(lambda block: "block[server_tool]" if _is_of_server(block) else f"block[{_block_type(block)}]"),
+    _require_type(["text", "thinking", "redacted_thinking", "tool_use", "tool_result", *_SERVER_BLOCKS]),
 ]
 Content = Annotated[Annotated[str, Tag(_TEXT)] | Annotated[list[Block], Tag(_BLOCKS)], Discriminator(_kind)]
 
@@ -104,25 +119,26 @@ class Message(StrictBody):
 
 
 class Tool(Body):
-    """A tool that the client runs. Anthropic's own tools are not supported."""
+    """A tool that the client runs.
 
-    type: Literal["custom"] | None = None
+    One of Anthropic's own has another type and no schema. It is left out, and the response names it.
+    """
+
+    type: str | None = None
     name: str
     description: str = ""
-    input_schema: dict[str, Any]
+    input_schema: dict[str, Any] | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_server_tools(cls, tool: Any) -> Any:
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if isinstance(kind, str) and kind != "custom":
-            raise PydanticCustomError(
-                "tool",
-                "tools of the type {kind} run on Anthropic's servers and are not supported: give the tool an "
-                "input_schema and the type 'custom', and run it yourself",
-                {"kind": f"{kind!r:.100}"},
-            )
-        return tool
+    @model_validator(mode="after")
+    def _require_schema(self) -> Tool:
+        if self.input_schema is None and not self.is_skipped:
+            raise ValueError("the field 'input_schema' is missing")
+        return self
+
+    @property
+    def is_skipped(self) -> bool:
+        """True if the model cannot call it."""
+        return self.type not in (None, "custom")
 
 
 class ToolChoice(Body):
@@ -168,7 +184,8 @@ class Conversation(Sampling):
         model: name of the model.
         messages: the messages.
         system: the instructions.
-        tools: the tools that the model may call.
+        tools: the tools that the model may call. Anthropic's own are left out; the response names them in
+            ``skipped_tools``.
         tool_choice: choice of tools.
         thinking: whether it thinks first; None: the template's default.
         output_config: format of the output, and effort of thinking.
@@ -221,13 +238,27 @@ class Conversation(Sampling):
                     messages.add_block(message.role, block)
         return messages.messages
 
+    @property
+    def skipped_tools(self) -> list[str]:
+        """Types of the tools that the model cannot call."""
+        return [str(each.type) for each in self.tools or () if each.is_skipped]
+
+    def _tool_choice(self) -> ToolChoice:
+        """Return the choice, unless it is left without a tool."""
+        choice = self.tool_choice or ToolChoice(type="auto")
+        named = [each for each in self.tools or () if choice.type == "any" or each.name == choice.name]
+        if choice.type in ("any", "tool") and named and all(each.is_skipped for each in named):
+            skipped = ", ".join(str(each.type) for each in named)
+            raise errors.invalid(f"tool_choice asks for a tool that the model cannot call: {skipped}", "tool_choice")
+        return choice
+
     def options(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the options of :meth:`pyggml.LLM.chat` for these messages, other than sampling parameters."""
-        choice = self.tool_choice or ToolChoice(type="auto")
+        choice = self._tool_choice()
         effort = self.output_config and self.output_config.effort
         last = messages[-1] if messages else {}
         return {
-            "tools": [_tool(each) for each in self.tools or ()],
+            "tools": [_tool(each) for each in self.tools or () if not each.is_skipped],
             "tool_choice": choice.name or _TOOL_CHOICES[choice.type],
             "parallel_tool_calls": not choice.disable_parallel_tool_use,
             "thinking": None if self.thinking is None else self.thinking.type != "disabled",
@@ -279,7 +310,7 @@ class _Messages:
         self.messages: list[dict[str, Any]] = []
         self._tool_names: dict[str, str] = {}
 
-    def add_block(self, role: str, block: Text | Thinking | RedactedThinking | ToolUse | ToolResult) -> None:
+    def add_block(self, role: str, block: Body) -> None:
         if isinstance(block, Text):
             self.add(role, [block.text])
         elif isinstance(block, Thinking):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from pyggml import ChatChunk, ChatCompletion
 from pyggml.server.http.generation import Generation
@@ -31,7 +31,9 @@ class Usage(BaseModel):
 
 
 class Message(BaseModel):
-    """A response to a conversation."""
+    """A response to a conversation. ``skipped_tools``, if there are any, are types of tools that were left out."""
+
+    model_config = ConfigDict(extra="allow")
 
     id: str
     type: Literal["message"]
@@ -47,7 +49,7 @@ def message(request_id: str, body: CreateMessage, generation: Generation[ChatChu
     """Return the whole message."""
     [completion] = generation.completions
     return {
-        **_envelope(request_id, generation.model.name),
+        **_envelope(request_id, body, generation.model.name),
         "content": _content(body, completion),
         **_stop(body, completion),
         "usage": _usage(completion, len(completion.token_ids)),
@@ -64,7 +66,7 @@ async def events(
         if not has_started:  # the number of cached tokens is known from the first chunk on
             usage = _usage(generation, 0)
             empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
-            yield _event("message_start", message={**_envelope(request_id, generation.model.name), **empty})
+            yield _event("message_start", message={**_envelope(request_id, body, generation.model.name), **empty})
             has_started = True
         for event in blocks.add(chunk):
             yield event
@@ -122,8 +124,9 @@ class _BlockEvents:
         return _event("content_block_delta", index=self._index, delta={"type": kind, **fields})
 
 
-def _envelope(request_id: str, model: str) -> dict[str, Any]:
-    return {"id": f"msg_{request_id}", "type": "message", "role": "assistant", "model": model}
+def _envelope(request_id: str, body: CreateMessage, model: str) -> dict[str, Any]:
+    skipped = {"skipped_tools": body.skipped_tools} if body.skipped_tools else {}
+    return {"id": f"msg_{request_id}", "type": "message", "role": "assistant", "model": model, **skipped}
 
 
 def _content(body: CreateMessage, completion: ChatCompletion) -> list[dict[str, Any]]:

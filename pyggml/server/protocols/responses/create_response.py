@@ -157,6 +157,7 @@ class _ResponseWriter:
             "truncation": "disabled",
             "usage": usage,
             "metadata": body.metadata or {},
+            **({"skipped_tools": body.skipped_tools} if body.skipped_tools else {}),
         }
 
     # --- items ----------------------------------------------------------------------------------------------

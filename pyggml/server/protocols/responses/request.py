@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -48,7 +49,8 @@ class CreateResponse(Sampling):
         input: the user's message, or the items of the conversation so far.
         instructions: a system message before them.
         max_output_tokens: maximum number of tokens to generate; -1: up to the end of the context; None: the default.
-        tools: functions that the model may call.
+        tools: functions that the model may call. Tools of other types, which run at OpenAI or in its own clients, are
+            left out; the response names them in ``skipped_tools``.
         tool_choice: "auto", "none", "required", or ``{"type": "function", "name": ...}``.
         parallel_tool_calls: allow several calls in one response.
         text: format of the output.
@@ -115,8 +117,16 @@ class CreateResponse(Sampling):
         said = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else _messages(self.input)
         return ChatInput([*instructions, *said], sampling, self._options())
 
+    @property
+    def skipped_tools(self) -> list[str]:
+        """Types of the tools that the model cannot call."""
+        return [str(tool["type"]) for tool in self.tools or () if not _is_function(tool)]
+
     def _options(self) -> dict[str, Any]:
-        tools = [_tool(index, tool) for index, tool in enumerate(self.tools or ())]
+        tools = [_tool(tool) for tool in self.tools or () if _is_function(tool)]
+        if self.tool_choice == "required" and self.skipped_tools and not tools:
+            skipped = ", ".join(self.skipped_tools)
+            raise _invalid(f"tool_choice is 'required', but the model can call no tool of the type {skipped}", "tools")
         options: dict[str, Any] = {"tools": tools, "parallel_tool_calls": bool(self.parallel_tool_calls)}
         if tools and self.tool_choice is not None:
             options["tool_choice"] = _tool_choice(self.tool_choice)
@@ -136,7 +146,11 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
         if kind == "reasoning":
             turn |= {"reasoning_content": _reasoning(item)}
         elif kind == "function_call":
-            turn.setdefault("tool_calls", []).append(_call(item))
+            turn.setdefault("tool_calls", []).append(_call(item, item.get("arguments")))
+        elif kind == "custom_tool_call":
+            turn.setdefault("tool_calls", []).append(_call(item, json.dumps({"input": item.get("input")})))
+        elif kind in _WITHOUT_MEANING:
+            continue
         elif kind == "message" and item.get("role") == "assistant":
             if "content" in turn or "tool_calls" in turn:
                 yield _assistant(turn)
@@ -151,6 +165,24 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
         yield _assistant(turn)
 
 
+# Calls of tools that run at OpenAI or in its own clients, and their results. Other models than the caller's made them.
+_WITHOUT_MEANING = frozenset(
+    (
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "computer_call",
+        "computer_call_output",
+        "local_shell_call",
+        "local_shell_call_output",
+        "mcp_list_tools",
+        "mcp_call",
+        "mcp_approval_request",
+        "mcp_approval_response",
+    )
+)
+_RESULTS = ("function_call_output", "custom_tool_call_output")
 _MESSAGE_FIELDS = ("type", "id", "role", "content", "status", "phase")
 
 
@@ -161,7 +193,7 @@ def _assistant(turn: Item) -> Item:
 def _other(index: int, kind: object, item: Item) -> Item:
     if kind == "message":
         return {"role": item.get("role"), "content": _content(index, item)}
-    if kind == "function_call_output":
+    if kind in _RESULTS:
         content = item.get("output")
         return {
             "role": "tool",
@@ -195,14 +227,16 @@ def _reasoning(item: Item) -> str:
     return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
 
 
-def _call(item: Item) -> Item:
-    function = {"name": item.get("name"), "arguments": item.get("arguments")}
+def _call(item: Item, arguments: Any) -> Item:
+    function = {"name": item.get("name"), "arguments": arguments}
     return {"type": "function", "id": str(item.get("call_id") or ""), "function": function}
 
 
-def _tool(index: int, tool: Item) -> Item:
-    if (tool.get("type") or "function") != "function":
-        raise _invalid(f"tools[{index}] has the type {tool['type']!r}: only functions are supported", "tools")
+def _is_function(tool: Item) -> bool:
+    return (tool.get("type") or "function") == "function"
+
+
+def _tool(tool: Item) -> Item:
     function = {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
     return {"type": "function", "function": function}
 
