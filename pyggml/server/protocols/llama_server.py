@@ -1,4 +1,4 @@
-"""Tokens, templates and properties, as in llama-server's API."""
+"""Tokens, templates and properties, as in llama-server's API; tokens also as in vLLM's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, model_validator
+from pydantic import Field as BodyField
 from starlette.responses import JSONResponse, Response
 
 import pyggml
@@ -27,17 +28,35 @@ class Tokenize(Body):
 
     Attributes:
         content: the text.
-        add_special: add the tokens that begin and end a text.
+        prompt: the text, for clients of vLLM.
+        add_special: add the tokens that begin and end a text; None: only to a ``prompt``. Or ``add_special_tokens``.
         parse_special: parse special tokens written in the text.
         with_pieces: also return the text of each token.
         model: name of the model.
     """
 
-    content: str
-    add_special: bool = False
+    content: str | None = None
+    prompt: str | None = None
+    add_special: bool | None = BodyField(None, validation_alias=AliasChoices("add_special", "add_special_tokens"))
     parse_special: bool = True
     with_pieces: bool = False
     model: str = DEFAULT
+
+    @model_validator(mode="after")
+    def _require_text(self) -> Tokenize:
+        if (self.content is None) == (self.prompt is None):
+            raise ValueError("one of the fields 'content' and 'prompt' is needed")
+        return self
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return self.content or self.prompt or ""
+
+    @property
+    def adds_special(self) -> bool:
+        """True if tokens that begin and end a text are added."""
+        return self.prompt is not None if self.add_special is None else self.add_special
 
 
 class Piece(BaseModel):
@@ -48,9 +67,11 @@ class Piece(BaseModel):
 
 
 class Tokens(BaseModel):
-    """The tokens of a text."""
+    """The tokens of a text, their number and the size of the context."""
 
     tokens: list[int] | list[Piece]
+    count: int
+    max_model_len: int
 
 
 class Detokenize(Body):
@@ -61,9 +82,20 @@ class Detokenize(Body):
 
 
 class Content(BaseModel):
-    """The text of tokens."""
+    """The text of tokens, by llama-server's and by vLLM's name."""
 
     content: str
+    prompt: str
+
+
+class TokenizerInfo(BaseModel):
+    """Special tokens and the chat template, with the names of Hugging Face's ``tokenizer_config.json``."""
+
+    tokenizer_class: str
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    chat_template: str | None
 
 
 class ApplyTemplate(Body):
@@ -132,14 +164,15 @@ async def props(request: ServerRequest) -> Response:
 
 async def tokenize(request: ServerRequest, body: Tokenize) -> Response:
     """Convert a text to tokens."""
-    tokenizer = (await request.lease_model(body.model)).llm.tokenizer
+    llm = (await request.lease_model(body.model)).llm
+    tokenizer = llm.tokenizer
 
     def respond() -> Response:
-        ids = tokenizer.encode(body.content, add_special=body.add_special, parse_special=body.parse_special)
+        ids = tokenizer.encode(body.text, add_special=body.adds_special, parse_special=body.parse_special)
         slices: Iterable[list[Any]] = in_slices(ids)
         if body.with_pieces:
             slices = ([{"id": each, "piece": _piece(tokenizer.piece(each))} for each in ids] for ids in slices)
-        return large_json_response("tokens", slices)
+        return large_json_response("tokens", slices, count=len(ids), max_model_len=llm.n_ctx)
 
     return await request.run_in_thread(respond)
 
@@ -148,7 +181,21 @@ async def detokenize(request: ServerRequest, body: Detokenize) -> Response:
     """Convert tokens to text."""
     tokenizer = (await request.lease_model(body.model)).llm.tokenizer
     text = await request.run_in_thread(tokenizer.decode, body.tokens, remove_special=False)
-    return JSONResponse({"content": text})
+    return JSONResponse(Content(content=text, prompt=text).model_dump())
+
+
+async def tokenizer_info(request: ServerRequest) -> Response:
+    """Describe the tokenizer of a model: the first one, unless the query names another."""
+    llm = (await request.lease_model(request.http.query_params.get("model", DEFAULT))).llm
+    vocab = llm.model.vocab
+    info = TokenizerInfo(
+        tokenizer_class=type(llm.tokenizer).__name__,
+        bos_token=_token_text(vocab, vocab.bos) or None,
+        eos_token=_token_text(vocab, vocab.eos) or None,
+        pad_token=_token_text(vocab, vocab.pad) or None,
+        chat_template=llm.metadata.get("tokenizer.chat_template"),
+    )
+    return JSONResponse(info.model_dump())
 
 
 # The method's own parameters; as a variable, chat_template would open a file.
@@ -193,6 +240,7 @@ LLAMA_SERVER = Protocol(
         Endpoint("GET", "/props", props, Props),
         Endpoint("POST", "/tokenize", tokenize, Tokens),
         Endpoint("POST", "/detokenize", detokenize, Content),
+        Endpoint("GET", "/tokenizer_info", tokenizer_info, TokenizerInfo),
         Endpoint("POST", "/apply-template", apply_template, Prompt),
     ),
     EXECUTE.error_body,
