@@ -33,6 +33,16 @@ def test_every_module_is_in_the_table() -> None:
     assert modules == {*FRAMEWORKS, "sentence_transformers"}
 
 
+def test_importing_the_package_costs_little() -> None:
+    """It imports a few of the standard library's modules, none of its own parts and no other package."""
+    program = (
+        "import sys; before = set(sys.modules); import pyggml; new = set(sys.modules) - before; "
+        "print(sorted({name.partition('.')[0] for name in new} - sys.stdlib_module_names), "
+        "sorted(name for name in new if name.count('.') == 1 and name.startswith('pyggml.')))"
+    )
+    assert run(program) == "['pyggml'] ['pyggml._core', 'pyggml._version']"
+
+
 def test_the_package_imports_no_integration() -> None:
     used = "pyggml.load, pyggml.SamplingParams, pyggml.system, pyggml.options"
     program = f"import sys, pyggml; {used}; print([name for name in sys.modules if 'integrations' in name])"

@@ -28,7 +28,7 @@ from pyggml.server.worker import Worker
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 
 
 @contextlib.contextmanager
