@@ -233,7 +233,7 @@ def test_claude_code_sends_back_what_its_tool_said(http: httpx.Client) -> None:
 
 def test_claude_codes_other_tools_are_left_out(http: httpx.Client) -> None:
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
-    turns = [
+    turns: list[dict[str, Any]] = [
         {
             "role": "assistant",
             "content": [
