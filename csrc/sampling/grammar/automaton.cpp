@@ -8,25 +8,13 @@ namespace {
 
 using pyg::fail;
 
-constexpr uint32_t UNKNOWN     = UINT32_MAX;  // in the table: not computed yet
-constexpr size_t   MAX_STACKS  = 20'000;
-constexpr size_t   MAX_WORK    = 5'000'000;  // stacks visited for one token or one mask: tenths of a second
-constexpr size_t   WORK_OF_NEW = 200;        // extra cost of a new state, in stacks
-
-uint64_t pair_of(uint32_t a, uint32_t b) { return static_cast<uint64_t>(a) << 32 | b; }
+constexpr size_t MAX_STACKS  = 20'000;
+constexpr size_t MAX_WORK    = 5'000'000;  // stacks visited for one token or one mask: tenths of a second
+constexpr size_t WORK_OF_NEW = 200;        // extra cost of a new state, in stacks
 
 }  // namespace
 
 namespace pyg {
-
-size_t GrammarAutomaton::SetHash::operator()(const StackSet & set) const {
-    uint64_t hash = set.size();
-    for (const StackId stack : set) {
-        hash = (hash ^ stack) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 29;
-    }
-    return static_cast<size_t>(hash);
-}
 
 GrammarAutomaton::GrammarAutomaton(const GrammarRules & rules, GrammarSteps & steps, const VocabTries & tries,
                                    const std::vector<int32_t> & spelled)
@@ -35,7 +23,7 @@ GrammarAutomaton::GrammarAutomaton(const GrammarRules & rules, GrammarSteps & st
                              [](const GrammarSymbol & s) {
                                  return s.kind == GrammarSymbol::TOKEN || s.kind == GrammarSymbol::NOT_TOKEN;
                              })),
-      path_(tries.tokens().max_depth() + 1) {
+      path_(tries.tokens().max_depth() + 1), mask_(tries.tokens().n_vocab()) {
     for (const int32_t token_id : spelled_) {
         longest_spelled_ = std::max(longest_spelled_, static_cast<uint32_t>(tries_.tokens().text(token_id).size()));
     }
@@ -48,76 +36,106 @@ GrammarAutomaton::GrammarAutomaton(const GrammarRules & rules, GrammarSteps & st
 // New items are added to the lists first and to the indexes last: if an allocation fails in between, the item in the
 // list is never found.
 
-// The stacks that read a character, or the empty one, when rules and the like on top of `stack` are expanded.
-const GrammarAutomaton::StackSet & GrammarAutomaton::expanded(StackId stack) {
-    const auto known = expanded_.find(stack);
-    if (known != expanded_.end()) {
-        return known->second;
+// Add the stacks that read a character, or the empty one, when rules and the like on top of `stack` are expanded.
+void GrammarAutomaton::expand(StackId stack, std::vector<StackId> & all) {
+    if (!steps_.expands(stack)) {
+        spend(1);
+        all.push_back(stack);
+        return;
     }
-    StackSet result;
-    steps_.expand(stack, result);
-    spend(result.size() + 1);
-    n_bytes_ += result.size() * sizeof(StackId) + 8 * sizeof(uint64_t);
-    return expanded_.emplace(stack, std::move(result)).first->second;
+    const auto known = expanded_.find(stack);
+    uint32_t   set;
+    if (known != expanded_.end()) {
+        set = known->second;
+    } else {
+        std::vector<StackId> result;
+        steps_.expand(stack, result);
+        set = set_of(std::move(result));
+        expanded_.emplace(stack, set);
+        n_bytes_ += 5 * sizeof(uint64_t);
+    }
+    const StackSets::Set stacks = sets_[set];
+    spend(stacks.n + 1);
+    all.insert(all.end(), stacks.begin(), stacks.end());
 }
 
-uint32_t GrammarAutomaton::expanded_set(const StackSet & stacks) {
-    StackSet all;
+uint32_t GrammarAutomaton::expanded_set(const std::vector<StackId> & stacks) {
+    std::vector<StackId> all;
+    all.reserve(stacks.size());
     for (const StackId stack : stacks) {
-        const StackSet & next = expanded(stack);
-        spend(next.size());
-        all.insert(all.end(), next.begin(), next.end());
+        expand(stack, all);
     }
     return set_of(std::move(all));
 }
 
-uint32_t GrammarAutomaton::set_of(StackSet stacks) {
+uint32_t GrammarAutomaton::set_of(std::vector<StackId> stacks) {
     std::sort(stacks.begin(), stacks.end());
     stacks.erase(std::unique(stacks.begin(), stacks.end()), stacks.end());
     if (stacks.size() > MAX_STACKS) {
         throw fail(PYG_ERR_GRAMMAR, "the grammar can match in more than %zu ways at once", MAX_STACKS);
     }
-    const auto known = set_ids_.find(stacks);
-    if (known != set_ids_.end()) {
-        return known->second;
-    }
-    n_bytes_ += 2 * stacks.size() * sizeof(StackId) + 16 * sizeof(uint64_t);
-    sets_.push_back(stacks);
-    return set_ids_.emplace(std::move(stacks), static_cast<uint32_t>(sets_.size() - 1)).first->second;
+    return sets_.id_of(stacks);
 }
 
 GrammarAutomaton::State GrammarAutomaton::state_of(uint32_t set, Utf8Prefix partial) {
-    auto &     ids   = state_ids_[partial.missing];
-    const auto known = ids.find(pair_of(set, partial.missing == 0 ? 0 : partial.value));
-    if (known != ids.end()) {
-        return known->second;
+    const bool is_whole = partial.missing == 0;
+    if (is_whole && set >= whole_states_.size()) {
+        whole_states_.resize(sets_.size(), NOT_KNOWN);
+    }
+    const uint64_t hash  = mixed_hash(mixed_hash(set, partial.missing), partial.value);
+    const State    known = is_whole ? whole_states_[set] : partial_states_.find(hash, [&](State state) {
+        const StateParts & parts = states_[state];
+        return parts.set == set && parts.partial.missing == partial.missing && parts.partial.value == partial.value;
+    });
+    if (known != NOT_KNOWN) {
+        return known;
     }
     spend(WORK_OF_NEW);
     const auto state = static_cast<State>(states_.size());
-    after_.resize(states_.size() + 1);
+    if (!is_whole) {
+        partial_states_.reserve_one();
+    }
     states_.push_back({set, partial});
-    n_bytes_ += sizeof(StateParts) + 8 * sizeof(uint64_t);
-    return ids.emplace(pair_of(set, partial.missing == 0 ? 0 : partial.value), state).first->second;
+    n_bytes_ += sizeof(StateParts) + 2 * sizeof(uint64_t);
+    if (is_whole) {
+        whole_states_[set] = state;
+    } else {
+        partial_states_.add(hash, state);
+    }
+    return state;
 }
 
 // --- following ------------------------------------------------------------------------------------------------
 
 GrammarAutomaton::State GrammarAutomaton::after_byte(State state, uint8_t byte) {
-    if (state == DEAD) {
+    if (!transitions_.has_row(state)) {
+        add_row(state);
+    }
+    State * const next = transitions_.slot(state, byte);
+    if (next == nullptr) {
         return DEAD;
     }
-    if (!after_[state]) {
-        after_[state] = std::make_unique<std::array<State, 256>>();
-        after_[state]->fill(UNKNOWN);
-        n_bytes_ += sizeof(*after_[state]);
-    }
-    if ((*after_[state])[byte] == UNKNOWN) {
+    if (*next == Transitions::UNKNOWN) {
         const StateParts parts = states_[state];
-        const State      next  = parts.partial.missing == 0 ? begin_character(parts.set, byte)
+        *next                  = parts.partial.missing == 0 ? begin_character(parts.set, byte)
                                                             : continue_character(parts.set, parts.partial, byte);
-        (*after_[state])[byte] = next;
     }
-    return (*after_[state])[byte];
+    return *next;
+}
+
+void GrammarAutomaton::add_row(State state) {
+    const StateParts parts = states_[state];
+    FirstBytes       bytes;
+    if (parts.partial.missing != 0) {
+        bytes.add_range(0x80, 0xBF);
+    } else {
+        for (const StackId stack : sets_[parts.set]) {
+            if (stack != Stacks::EMPTY) {
+                steps_.add_first_bytes(stack, bytes);
+            }
+        }
+    }
+    transitions_.add_row(state, bytes);
 }
 
 GrammarAutomaton::State GrammarAutomaton::begin_character(uint32_t set, uint8_t byte) {
@@ -139,20 +157,19 @@ GrammarAutomaton::State GrammarAutomaton::continue_character(uint32_t set, Utf8P
 }
 
 GrammarAutomaton::State GrammarAutomaton::after_character(uint32_t set, uint32_t code_point) {
-    const StackSet before = sets_[set];  // a copy: sets_ may reallocate
-    StackSet       after;
-    spend(before.size());
-    for (const StackId stack : before) {
+    after_.clear();
+    spend(sets_[set].n);
+    for (const StackId stack : sets_[set]) {
         if (stack != Stacks::EMPTY) {
-            steps_.step(stack, code_point, after);
+            steps_.step(stack, code_point, after_);
         }
     }
-    return after.empty() ? DEAD : state_of(expanded_set(after), {});
+    return after_.empty() ? DEAD : state_of(expanded_set(after_), {});
 }
 
 bool GrammarAutomaton::may_become(uint32_t set, Utf8Prefix partial) {
-    const auto [low, high]  = partial.range();
-    const StackSet & stacks = sets_[set];
+    const auto [low, high]      = partial.range();
+    const StackSets::Set stacks = sets_[set];
     return std::any_of(stacks.begin(), stacks.end(), [&, from = low, to = high](StackId stack) {
         return stack != Stacks::EMPTY && steps_.can_read(stack, from, to);
     });
@@ -184,8 +201,8 @@ GrammarAutomaton::State GrammarAutomaton::after_token(State state, int32_t token
     if (!has_names_ || parts.partial.missing != 0) {
         return spelled;
     }
-    StackSet named;
-    for (const StackId stack : StackSet(sets_[parts.set])) {
+    std::vector<StackId> named;
+    for (const StackId stack : sets_[parts.set]) {
         const StackFrame frame = steps_.stacks().top(stack);
         if (stack == Stacks::EMPTY || frame.kind != FrameKind::SYMBOL) {
             continue;
@@ -199,9 +216,10 @@ GrammarAutomaton::State GrammarAutomaton::after_token(State state, int32_t token
     if (named.empty()) {
         return spelled;
     }
-    StackSet both = sets_[expanded_set(named)];
+    const StackSets::Set expanded = sets_[expanded_set(named)];
+    std::vector<StackId> both(expanded.begin(), expanded.end());
     if (states_[spelled].partial.missing == 0) {
-        const StackSet & other = sets_[states_[spelled].set];
+        const StackSets::Set other = sets_[states_[spelled].set];
         both.insert(both.end(), other.begin(), other.end());
     }
     return state_of(set_of(std::move(both)), {});
@@ -214,15 +232,15 @@ bool GrammarAutomaton::is_spelled(int32_t token_id) const {
 }
 
 bool GrammarAutomaton::is_complete(State state) const {
-    const StateParts & parts = states_[state];
-    const StackSet &   set   = sets_[parts.set];
-    return parts.partial.missing == 0 && !set.empty() && set.front() == Stacks::EMPTY;
+    const StateParts &   parts = states_[state];
+    const StackSets::Set set   = sets_[parts.set];
+    return parts.partial.missing == 0 && !set.empty() && *set.begin() == Stacks::EMPTY;
 }
 
 // --- what must follow ------------------------------------------------------------------------------------------
 
 bool GrammarAutomaton::names_tokens(State state) {
-    const StackSet & set = sets_[states_[state].set];
+    const StackSets::Set set = sets_[states_[state].set];
     return has_names_ && std::any_of(set.begin(), set.end(), [&](StackId stack) {
                const StackFrame & frame = steps_.stacks().top(stack);
                return stack != Stacks::EMPTY && frame.kind == FrameKind::SYMBOL &&

@@ -2,7 +2,7 @@
 //
 // A state is the set of parser stacks possible at this point, and the bytes of an incomplete character. Stacks share
 // their tails, and equal stacks, sets and states are stored once, so text seen before costs one table look-up per byte,
-// and the token mask of a state is computed once.
+// and the token mask of a state is computed once. Only bytes that a stack may read are tried.
 #pragma once
 
 #include "sampling/grammar/masks/token_mask.hpp"
@@ -10,8 +10,10 @@
 #include "sampling/grammar/masks/vocab_tries.hpp"
 #include "sampling/grammar/parser.hpp"
 #include "sampling/grammar/steps/steps.hpp"
+#include "sampling/grammar/tables/id_index.hpp"
+#include "sampling/grammar/tables/stack_sets.hpp"
+#include "sampling/grammar/tables/transitions.hpp"
 
-#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -53,28 +55,26 @@ class GrammarAutomaton {
 
     // The equivalent state in another automaton of the same steps.
     State moved_to(GrammarAutomaton & other, State state) const {
-        return other.state_of(other.set_of(sets_[states_[state].set]), states_[state].partial);
+        const StackSets::Set set = sets_[states_[state].set];
+        return other.state_of(other.set_of({set.begin(), set.end()}), states_[state].partial);
     }
 
-    size_t n_bytes() const { return n_bytes_; }  // without the steps
+    size_t n_bytes() const { return n_bytes_ + sets_.n_bytes() + transitions_.n_bytes(); }  // without the steps
 
   private:
-    using StackSet = std::vector<StackId>;  // sorted
+    static constexpr uint32_t NOT_KNOWN = UINT32_MAX;
 
     struct StateParts {
         uint32_t   set;
         Utf8Prefix partial;
     };
 
-    struct SetHash {
-        size_t operator()(const StackSet & set) const;
-    };
+    void     expand(StackId stack, std::vector<StackId> & all);
+    uint32_t set_of(std::vector<StackId> stacks);
+    State    state_of(uint32_t set, Utf8Prefix partial);
+    uint32_t expanded_set(const std::vector<StackId> & stacks);
 
-    const StackSet & expanded(StackId stack);
-    uint32_t         set_of(StackSet stacks);
-    State            state_of(uint32_t set, Utf8Prefix partial);
-    uint32_t         expanded_set(const StackSet & stacks);
-
+    void  add_row(State state);
     State after_byte(State state, uint8_t byte);
     State begin_character(uint32_t set, uint8_t byte);
     State continue_character(uint32_t set, Utf8Prefix partial, uint8_t byte);
@@ -90,19 +90,22 @@ class GrammarAutomaton {
         StackId  stack;
         Language language;
     };
-    bool                      is_free_text(StackId stack, FreeText & text);
-    void                      add_spelled_tokens(State state, TokenMask & mask);
-    void                      add_spelled_specials(State state, TokenMask & mask);
-    void                      add_named_tokens(const StateParts & parts, TokenMask & mask);
-    void                      add_free_text(const FreeText & text, TokenMask & mask);
-    StackId                   with_language(StackId stack, Language language, bool forget_text);
-    bool                      depends_on_text(const StackFrame & frame, uint32_t rest) const;
-    bool                      is_allowed_alone(StackId stack, int32_t token_id);
-    const TextMask &          text_mask(const FreeText & text);
-    const TextTrie &          trie_of(const StackFrame & frame) const;
-    uint32_t                  canonical_set(uint32_t set);
-    State                     after_quote(StackId stack);
-    const std::vector<bool> & allowed_rests(const TextTrie & trie, State state);
+    bool                          is_free_text(StackId stack, FreeText & text);
+    uint32_t                      canonical_set(uint32_t set);
+    uint32_t                      compute_canonical_set(uint32_t set);
+    void                          add_spelled_tokens(State state);
+    void                          add_spelled_specials(State state);
+    void                          add_named_tokens(const StateParts & parts);
+    void                          add_free_text(const FreeText & text);
+    void                          add_closers(const FreeText & text, const TextMask & mask);
+    StackId                       with_language(StackId stack, Language language, bool forget_text);
+    bool                          depends_on_text(const StackFrame & frame, uint32_t rest) const;
+    bool                          is_allowed_alone(StackId stack, int32_t token_id);
+    const TextMask &              short_mask(const FreeText & text);
+    const TextMask &              long_mask(const FreeText & text);
+    const TextTrie &              trie_of(const StackFrame & frame) const;
+    State                         after_quote(StackId stack);
+    const std::vector<uint32_t> & allowed_rests(const TextTrie & trie, State state);
 
     const GrammarRules &         rules_;
     GrammarSteps &               steps_;
@@ -111,17 +114,21 @@ class GrammarAutomaton {
     const bool                   has_names_;            // the grammar names tokens
     uint32_t                     longest_spelled_ = 0;  // bytes of the longest of `spelled_`
 
-    std::unordered_map<StackId, StackSet>                           expanded_;
-    std::vector<StackSet>                                           sets_;
-    std::unordered_map<StackSet, uint32_t, SetHash>                 set_ids_;
-    std::vector<StateParts>                                         states_;
-    std::unordered_map<uint64_t, State>                             state_ids_[4];  // by missing bytes
-    std::vector<std::unique_ptr<std::array<State, 256>>>            after_;  // by state; created when it is first left
-    std::unordered_map<State, std::shared_ptr<const TokenMask>>     masks_;
-    std::map<std::pair<uint64_t, bool>, TextMask>                   text_masks_;  // by (terminal, language), is plain
-    std::map<std::pair<const TextTrie *, State>, std::vector<bool>> allowed_rests_;  // by the state after the quote
-    std::vector<State>                                              path_;           // scratch buffer
-    size_t                                                          n_bytes_ = 0;
+    StackSets                                                   sets_;
+    std::unordered_map<StackId, uint32_t>                       expanded_;  // the sets of those that expand to others
+    std::vector<StateParts>                                     states_;
+    std::vector<State>                                          whole_states_;    // by set, between two characters
+    IdIndex                                                     partial_states_;  // inside of one
+    Transitions                                                 transitions_;
+    std::vector<uint32_t>                                       canonical_sets_;  // by set
+    std::unordered_map<State, std::shared_ptr<const TokenMask>> masks_;
+    std::map<std::pair<uint64_t, bool>, TextMask>               short_masks_;  // by (terminal, language), is plain
+    std::map<std::pair<uint64_t, bool>, TextMask>               long_masks_;
+    std::map<std::pair<const TextTrie *, State>, std::vector<uint32_t>> allowed_rests_;  // by the state after the quote
+    std::vector<State>                                                  path_;           // scratch buffers
+    std::vector<StackId>                                                after_;
+    TokenMaskBuilder                                                    mask_;
+    size_t                                                              n_bytes_ = 0;  // without sets and transitions
     size_t spent_ = 0;  // work since the last call from outside
 };
 

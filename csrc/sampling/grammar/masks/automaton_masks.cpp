@@ -15,31 +15,33 @@ std::shared_ptr<const TokenMask> GrammarAutomaton::mask(State state) {
     const StateParts parts = states_[state];
     // States that differ in far limits only have one mask.
     const State shared = parts.partial.missing == 0 ? state_of(canonical_set(parts.set), {}) : state;
-    auto        known  = masks_.find(shared);
+    const auto  known  = masks_.find(shared);
     if (known != masks_.end()) {
         return known->second;
     }
-    auto mask = std::make_shared<TokenMask>(tries_.tokens().n_vocab());
+    mask_.clear();
     if (parts.partial.missing != 0) {
-        add_spelled_tokens(state, *mask);
+        add_spelled_tokens(state);
     } else {
-        StackSet others;
-        for (const StackId stack : StackSet(sets_[states_[shared].set])) {
+        const StackSets::Set stacks = sets_[states_[shared].set];
+        std::vector<StackId> others;
+        for (const StackId stack : stacks) {
             FreeText text;
             if (is_free_text(stack, text)) {
-                add_free_text(text, *mask);
+                add_free_text(text);
             } else {
                 others.push_back(stack);
             }
         }
-        if (others.size() == sets_[states_[shared].set].size()) {
-            add_spelled_tokens(shared, *mask);
+        if (others.size() == stacks.n) {
+            add_spelled_tokens(shared);
         } else {
-            add_spelled_tokens(state_of(set_of(std::move(others)), {}), *mask);
-            add_spelled_specials(shared, *mask);
+            add_spelled_tokens(state_of(set_of(std::move(others)), {}));
+            add_spelled_specials(shared);
         }
-        add_named_tokens(states_[shared], *mask);
+        add_named_tokens(states_[shared]);
     }
+    auto mask = std::make_shared<const TokenMask>(mask_.finish());
     n_bytes_ += mask->n_bytes() + 8 * sizeof(uint64_t);
     return masks_.emplace(shared, std::move(mask)).first->second;
 }
@@ -78,8 +80,19 @@ StackId GrammarAutomaton::with_language(StackId stack, Language language, bool f
 }
 
 uint32_t GrammarAutomaton::canonical_set(uint32_t set) {
-    StackSet stacks  = sets_[set];
-    bool     changed = false;
+    if (set >= canonical_sets_.size()) {
+        canonical_sets_.resize(sets_.size(), NOT_KNOWN);
+    }
+    if (canonical_sets_[set] == NOT_KNOWN) {
+        const uint32_t canonical = compute_canonical_set(set);
+        canonical_sets_[set]     = canonical;
+    }
+    return canonical_sets_[set];
+}
+
+uint32_t GrammarAutomaton::compute_canonical_set(uint32_t set) {
+    std::vector<StackId> stacks(sets_[set].begin(), sets_[set].end());
+    bool                 changed = false;
     for (StackId & stack : stacks) {
         FreeText text;
         if (is_free_text(stack, text)) {
@@ -94,38 +107,58 @@ uint32_t GrammarAutomaton::canonical_set(uint32_t set) {
     return changed ? set_of(std::move(stacks)) : set;
 }
 
-const TextMask & GrammarAutomaton::text_mask(const FreeText & text) {
+const TextMask & GrammarAutomaton::short_mask(const FreeText & text) {
     const StackFrame frame     = steps_.stacks().top(text.stack);
     Languages &      languages = steps_.languages(frame);
     const TextTrie & trie      = trie_of(frame);
     const Language   near      = languages.within(text.language, TextTrie::SHORT);
     const auto key = std::make_pair(static_cast<uint64_t>(frame.terminal) << 32 | near, frame.kind == FrameKind::TEXT);
-    const auto known = text_masks_.find(key);
-    if (known != text_masks_.end()) {
+    const auto known = short_masks_.find(key);
+    if (known != short_masks_.end()) {
         return known->second;
     }
     TextMask mask = trie.short_mask(languages, near);
     n_bytes_ += mask.n_bytes();
-    return text_masks_.emplace(key, std::move(mask)).first->second;
+    return short_masks_.emplace(key, std::move(mask)).first->second;
 }
 
-void GrammarAutomaton::add_free_text(const FreeText & text, TokenMask & mask) {
-    const StackFrame frame     = steps_.stacks().top(text.stack);
-    Languages &      languages = steps_.languages(frame);
-    const TextTrie & trie      = trie_of(frame);
-    const TextMask & near      = text_mask(text);
-    TextMask         far(tries_.tokens().n_vocab());
-    trie.add_long_tokens(languages, text.language, far);
-    mask.add_all(near.inside);
-    mask.add_all(far.inside);
-    if (near.closers.empty() && far.closers.empty()) {
+const TextMask & GrammarAutomaton::long_mask(const FreeText & text) {
+    const StackFrame frame = steps_.stacks().top(text.stack);
+    const auto       key =
+        std::make_pair(static_cast<uint64_t>(frame.terminal) << 32 | text.language, frame.kind == FrameKind::TEXT);
+    const auto known = long_masks_.find(key);
+    if (known != long_masks_.end()) {
+        return known->second;
+    }
+    TextMask mask = trie_of(frame).long_mask(steps_.languages(frame), text.language);
+    n_bytes_ += mask.n_bytes();
+    return long_masks_.emplace(key, std::move(mask)).first->second;
+}
+
+void GrammarAutomaton::add_free_text(const FreeText & text) {
+    if (text.language == Languages::ANYTHING) {
+        const TextMask & any = trie_of(steps_.stacks().top(text.stack)).any_text();
+        mask_.add_all(any.inside);
+        add_closers(text, any);
         return;
     }
-    const std::vector<bool> & allowed = allowed_rests(trie, after_quote(text.stack));
-    for (const TextMask * each : {&near, static_cast<const TextMask *>(&far)}) {
-        for (const auto & [rest, token_id] : each->closers) {
-            if (allowed[rest] && (!depends_on_text(frame, rest) || is_allowed_alone(text.stack, token_id))) {
-                mask.add(token_id);
+    for (const TextMask * part : {&short_mask(text), &long_mask(text)}) {
+        mask_.add_all(part->inside);
+        add_closers(text, *part);
+    }
+}
+
+void GrammarAutomaton::add_closers(const FreeText & text, const TextMask & mask) {
+    if (mask.closers->empty()) {
+        return;
+    }
+    const StackFrame frame = steps_.stacks().top(text.stack);
+    for (const uint32_t rest : allowed_rests(trie_of(frame), after_quote(text.stack))) {
+        const bool depends = depends_on_text(frame, rest);
+        const auto first   = std::lower_bound(mask.closers->begin(), mask.closers->end(), std::make_pair(rest, 0));
+        for (auto closer = first; closer != mask.closers->end() && closer->first == rest; ++closer) {
+            if (!depends || is_allowed_alone(text.stack, closer->second)) {
+                mask_.add(closer->second);
             }
         }
     }
@@ -133,8 +166,7 @@ void GrammarAutomaton::add_free_text(const FreeText & text, TokenMask & mask) {
 
 // Items that must differ, and names that count: what a later string may be depends on this one's text.
 bool GrammarAutomaton::depends_on_text(const StackFrame & frame, uint32_t rest) const {
-    return frame.d != ReadTexts::UNTRACKED && frame.kind != FrameKind::TEXT &&
-           trie_of(frame).rests()[rest].find('"') != std::string::npos;
+    return frame.d != ReadTexts::UNTRACKED && frame.kind != FrameKind::TEXT && trie_of(frame).has_quote(rest);
 }
 
 bool GrammarAutomaton::is_allowed_alone(StackId stack, int32_t token_id) {
@@ -147,34 +179,47 @@ bool GrammarAutomaton::is_allowed_alone(StackId stack, int32_t token_id) {
 
 // The state after the closing quote of a text that was not read before: with another text, at most as much is allowed.
 GrammarAutomaton::State GrammarAutomaton::after_quote(StackId stack) {
-    StackSet after;
+    std::vector<StackId> after;
     steps_.step(with_language(stack, Languages::EMPTY_TEXT, /*forget_text =*/true), '"', after);
     return state_of(expanded_set(after), {});
 }
 
-const std::vector<bool> & GrammarAutomaton::allowed_rests(const TextTrie & trie, State state) {
+// Ascending numbers of the rests that the state allows.
+const std::vector<uint32_t> & GrammarAutomaton::allowed_rests(const TextTrie & trie, State state) {
     const auto key   = std::make_pair(&trie, state);
     const auto known = allowed_rests_.find(key);
     if (known != allowed_rests_.end()) {
         return known->second;
     }
-    std::vector<bool> allowed(trie.rests().size());
-    for (size_t i = 0; i < allowed.size(); i++) {
-        State next = state;
-        for (const char byte : trie.rests()[i]) {
-            next = after_byte(next, static_cast<uint8_t>(byte));
-        }
-        allowed[i] = next != DEAD;
+    std::vector<uint32_t> allowed;
+    const auto &          nodes = trie.rest_nodes();
+    if (state != DEAD) {
+        allowed.push_back(TextTrie::EMPTY_REST);
     }
-    n_bytes_ += allowed.size() / 8 + 8 * sizeof(uint64_t);
+    path_[0] = state;
+    for (uint32_t i = 0; i < nodes.size() && state != DEAD;) {
+        const State next = after_byte(path_[nodes[i].depth], nodes[i].byte);
+        if (next == DEAD) {
+            i = nodes[i].after;
+            continue;
+        }
+        path_[nodes[i].depth + 1u] = next;
+        if (nodes[i].rest != TextTrie::NO_REST) {
+            allowed.push_back(nodes[i].rest);
+        }
+        i++;
+    }
+    std::sort(allowed.begin(), allowed.end());
+    n_bytes_ += allowed.size() * sizeof(uint32_t) + 10 * sizeof(uint64_t);
     return allowed_rests_.emplace(key, std::move(allowed)).first->second;
 }
 
 // --- everything else --------------------------------------------------------------------------------------------
 
-void GrammarAutomaton::add_spelled_tokens(State state, TokenMask & mask) {
-    const auto & nodes = tries_.tokens().nodes();
-    path_[0]           = state;
+void GrammarAutomaton::add_spelled_tokens(State state) {
+    const auto & nodes   = tries_.tokens().nodes();
+    const auto & entries = tries_.tokens().entries();
+    path_[0]             = state;
     for (uint32_t i = 0; i < nodes.size() && state != DEAD;) {
         const TokenTrie::Node & node = nodes[i];
         const State             next = after_byte(path_[node.depth], node.byte);
@@ -184,9 +229,9 @@ void GrammarAutomaton::add_spelled_tokens(State state, TokenMask & mask) {
         }
         path_[node.depth + 1u] = next;
         for (uint32_t entry = i == 0 ? 0 : nodes[i - 1].tokens_after; entry < node.tokens_after; entry++) {
-            const auto [token_id, special] = tries_.tokens().entries()[entry];
+            const auto [token_id, special] = entries[entry];
             if (!special || std::binary_search(spelled_.begin(), spelled_.end(), token_id)) {
-                mask.add(token_id);
+                mask_.add(token_id);
             }
         }
         i++;
@@ -194,15 +239,15 @@ void GrammarAutomaton::add_spelled_tokens(State state, TokenMask & mask) {
 }
 
 // Special tokens whose text the grammar mentions; free text leaves them out.
-void GrammarAutomaton::add_spelled_specials(State state, TokenMask & mask) {
+void GrammarAutomaton::add_spelled_specials(State state) {
     for (const int32_t token_id : spelled_) {
-        if (!mask.has(token_id) && after_text(state, tries_.tokens().text(token_id)) != DEAD) {
-            mask.add(token_id);
+        if (!mask_.has(token_id) && after_text(state, tries_.tokens().text(token_id)) != DEAD) {
+            mask_.add(token_id);
         }
     }
 }
 
-void GrammarAutomaton::add_named_tokens(const StateParts & parts, TokenMask & mask) {
+void GrammarAutomaton::add_named_tokens(const StateParts & parts) {
     if (!has_names_ || parts.partial.missing != 0) {
         return;
     }
@@ -214,7 +259,7 @@ void GrammarAutomaton::add_named_tokens(const StateParts & parts, TokenMask & ma
         }
         const GrammarSymbol & symbol = steps_.symbol(steps_.stacks().top(stack));
         if (symbol.kind == GrammarSymbol::TOKEN && symbol.value < static_cast<uint32_t>(n_vocab)) {
-            mask.add(static_cast<int32_t>(symbol.value));
+            mask_.add(static_cast<int32_t>(symbol.value));
         } else if (symbol.kind == GrammarSymbol::NOT_TOKEN) {
             barred.insert(symbol.value);
         }
@@ -222,7 +267,7 @@ void GrammarAutomaton::add_named_tokens(const StateParts & parts, TokenMask & ma
     // Two that bar different tokens together allow every token.
     for (int32_t token_id = 0; !barred.empty() && token_id < n_vocab; token_id++) {
         if (barred.size() > 1 || barred.count(static_cast<uint32_t>(token_id)) == 0) {
-            mask.add(token_id);
+            mask_.add(token_id);
         }
     }
 }

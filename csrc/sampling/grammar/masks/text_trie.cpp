@@ -24,12 +24,29 @@ TextTrie::TextTrie(const TokenTrie & tokens, Spelling spelling) : n_vocab_(token
     build(std::move(inside), inside_);
     build(std::move(closing), closing_);
     build(std::move(longer), long_);
-    up_to_.assign(SHORT + 1, TokenMask(n_vocab_));
+    build_rests();
+    sum_up();
+}
+
+// The masks of languages that look at no characters.
+void TextTrie::sum_up() {
+    std::vector<TokenBits> up_to(SHORT + 1, TokenBits(n_vocab_));
     for (const Entry & entry : inside_.entries) {
-        for (uint32_t n = entry.length; n <= SHORT; n++) {
-            up_to_[n].add(entry.token_id);
-        }
+        up_to[entry.length].add(entry.token_id);
     }
+    for (uint32_t n = 0; n <= SHORT; n++) {
+        if (n > 0) {
+            up_to[n].add_all(up_to[n - 1]);
+        }
+        up_to_.push_back(std::make_shared<TokenBits>(up_to[n]));
+    }
+    Draft draft(n_vocab_);
+    add_by_length(closing_, 0, UNBOUNDED, draft);
+    short_closers_ = finished(draft).closers;
+    draft.inside.clear();
+    draft.inside.add_all(*up_to_[SHORT]);
+    add_by_length(long_, 0, UNBOUNDED, draft);
+    any_ = finished(draft);
 }
 
 // Decode the token up to the closing quote; false if no string contains it.
@@ -88,21 +105,45 @@ bool TextTrie::read_plain(const std::string & bytes, Spelled & spelled) {
 }
 
 uint32_t TextTrie::tail_of(Ranges ranges) {
-    const auto known = std::find(ranges_.begin(), ranges_.end(), ranges);
-    if (known != ranges_.end()) {
-        return static_cast<uint32_t>(known - ranges_.begin());
+    const auto [known, is_new] = tails_.emplace(std::move(ranges), static_cast<uint32_t>(ranges_.size()));
+    if (is_new) {
+        ranges_.push_back(known->first);
     }
-    ranges_.push_back(std::move(ranges));
-    return static_cast<uint32_t>(ranges_.size() - 1);
+    return known->second;
 }
 
 uint32_t TextTrie::rest_of(const std::string & rest) {
-    const auto known = std::find(rests_.begin(), rests_.end(), rest);
-    if (known != rests_.end()) {
-        return static_cast<uint32_t>(known - rests_.begin());
+    return rests_.emplace(rest, static_cast<uint32_t>(rests_.size())).first->second;
+}
+
+void TextTrie::build_rests() {
+    std::vector<std::pair<std::string, uint32_t>> sorted(rests_.begin(), rests_.end());
+    std::sort(sorted.begin(), sorted.end());
+    rest_has_quote_.resize(sorted.size());
+    std::vector<uint32_t> path;  // nodes above the next one
+    std::string           before;
+    const auto            close = [&](size_t depth) {
+        for (; path.size() > depth; path.pop_back()) {
+            rest_nodes_[path.back()].after = static_cast<uint32_t>(rest_nodes_.size());
+        }
+    };
+    for (const auto & [text, rest] : sorted) {
+        const size_t n    = std::min(before.size(), text.size());
+        const auto   end  = text.begin() + static_cast<std::ptrdiff_t>(n);
+        const auto shared = static_cast<size_t>(std::mismatch(text.begin(), end, before.begin()).first - text.begin());
+        close(shared);
+        for (size_t depth = shared; depth < text.size(); depth++) {
+            path.push_back(static_cast<uint32_t>(rest_nodes_.size()));
+            rest_nodes_.push_back({static_cast<uint8_t>(text[depth]), static_cast<uint16_t>(depth), 0, NO_REST});
+        }
+        if (!text.empty()) {
+            rest_nodes_.back().rest = rest;
+        }
+        rest_has_quote_[rest] = text.find('"') != std::string::npos;
+        longest_rest_         = std::max(longest_rest_, static_cast<uint32_t>(text.size()));
+        before                = text;
     }
-    rests_.push_back(rest);
-    return static_cast<uint32_t>(rests_.size() - 1);
+    close(0);
 }
 
 void TextTrie::build(std::vector<Spelled> spelled, Part & part) const {
@@ -118,7 +159,7 @@ void TextTrie::build(std::vector<Spelled> spelled, Part & part) const {
             nodes[path.back()].last_entry = static_cast<uint32_t>(part.entries.size());
         }
     };
-    std::vector<uint32_t> before;
+    std::u32string before;
     for (const Spelled & each : spelled) {
         const size_t n   = std::min(before.size(), each.text.size());
         const auto   end = before.begin() + static_cast<std::ptrdiff_t>(n);
@@ -149,12 +190,19 @@ bool TextTrie::allows(const Entry & entry, Languages & languages, Language langu
            });
 }
 
-void TextTrie::add(const Entry & entry, TextMask & mask) const {
+void TextTrie::add(const Entry & entry, Draft & draft) const {
     if (entry.rest == INSIDE) {
-        mask.inside.add(entry.token_id);
+        draft.inside.add(entry.token_id);
     } else {
-        mask.closers.emplace_back(entry.rest, entry.token_id);
+        draft.closers.emplace_back(entry.rest, entry.token_id);
     }
+}
+
+TextMask TextTrie::finished(Draft & draft) const {
+    static const auto none = std::make_shared<const TextMask::Closers>();
+    std::sort(draft.closers.begin(), draft.closers.end());
+    return {draft.inside.finish(),
+            draft.closers.empty() ? none : std::make_shared<const TextMask::Closers>(draft.closers)};
 }
 
 // Call visit(first, end, language) for runs of entries: what the language is behind their text. Runs behind NOTHING and
@@ -172,30 +220,31 @@ void TextTrie::walk(const Part & part, Languages & languages, Language language,
     }
 }
 
-void TextTrie::add_allowed(const Part & part, Languages & languages, Language language, TextMask & mask) const {
+void TextTrie::add_allowed(const Part & part, Languages & languages, Language language, Draft & draft) const {
     walk(part, languages, language, [&](uint32_t first, uint32_t end, Language now) {
         for (uint32_t e = first; now != Languages::NOTHING && e < end; e++) {
             if (now == Languages::ANYTHING || allows(part.entries[e], languages, now)) {
-                add(part.entries[e], mask);
+                add(part.entries[e], draft);
             }
         }
     });
 }
 
 // The same for inside_, of a language that allows most of its tokens.
-void TextTrie::add_all_but_forbidden(Languages & languages, Language language, TextMask & mask) const {
-    mask.inside = up_to_[SHORT];
+void TextTrie::add_all_but_forbidden(Languages & languages, Language language, Draft & draft) const {
+    auto mask = std::make_shared<TokenBits>(*up_to_[SHORT]);
     walk(inside_, languages, language, [&](uint32_t first, uint32_t end, Language now) {
         for (uint32_t e = first; now != Languages::ANYTHING && e < end; e++) {
             if (now == Languages::NOTHING || !allows(inside_.entries[e], languages, now)) {
-                mask.inside.remove(inside_.entries[e].token_id);
+                mask->remove(inside_.entries[e].token_id);
             }
         }
     });
+    draft.inside.add_shared(std::move(mask));
 }
 
-// The reference stays valid: nothing is removed. Patterns have few different sets of characters.
-const TokenMask & TextTrie::tokens_of(const CharSet & characters) const {
+// Patterns have few different sets of characters.
+std::shared_ptr<const TokenBits> TextTrie::tokens_of(const CharSet & characters) const {
     if (characters == CharSet::all()) {
         return up_to_[SHORT];
     }
@@ -203,11 +252,12 @@ const TokenMask & TextTrie::tokens_of(const CharSet & characters) const {
     const auto                  known = tokens_of_.find(characters.ranges);
     return known != tokens_of_.end()
                ? known->second
-               : tokens_of_.emplace(characters.ranges, compute_tokens_of(characters)).first->second;
+               : tokens_of_.emplace(characters.ranges, std::make_shared<TokenBits>(compute_tokens_of(characters)))
+                     .first->second;
 }
 
 // All tokens without those that contain another character; or, if that are most, a walk.
-TokenMask TextTrie::compute_tokens_of(const CharSet & characters) const {
+TokenBits TextTrie::compute_tokens_of(const CharSet & characters) const {
     size_t n_removed = 0;
     for (const auto & [code_point, tokens] : containing_) {
         n_removed += characters.contains(code_point) ? 0 : tokens.size();
@@ -215,7 +265,7 @@ TokenMask TextTrie::compute_tokens_of(const CharSet & characters) const {
     if (n_removed > inside_.entries.size() / 4) {
         return walk_tokens_of(characters);
     }
-    TokenMask mask = up_to_[SHORT];
+    TokenBits mask = *up_to_[SHORT];
     for (const auto & [code_point, tokens] : containing_) {
         if (!characters.contains(code_point)) {
             for (const int32_t token_id : tokens) {
@@ -223,7 +273,7 @@ TokenMask TextTrie::compute_tokens_of(const CharSet & characters) const {
             }
         }
     }
-    for (const Entry & entry : tails_) {
+    for (const Entry & entry : unfinished_) {
         if (!may_become(entry, characters)) {
             mask.remove(entry.token_id);
         }
@@ -231,8 +281,8 @@ TokenMask TextTrie::compute_tokens_of(const CharSet & characters) const {
     return mask;
 }
 
-TokenMask TextTrie::walk_tokens_of(const CharSet & characters) const {
-    TokenMask mask(n_vocab_);
+TokenBits TextTrie::walk_tokens_of(const CharSet & characters) const {
+    TokenBits mask(n_vocab_);
     for (uint32_t i = 0; i < inside_.nodes.size();) {
         const Node & node = inside_.nodes[i];
         if (i != 0 && !characters.contains(node.code_point)) {
@@ -266,7 +316,7 @@ void TextTrie::index_characters(const std::vector<Spelled> & inside) {
             }
         }
         if (each.entry.tail != 0) {
-            tails_.push_back(each.entry);
+            unfinished_.push_back(each.entry);
         }
     }
 }
@@ -283,44 +333,47 @@ bool TextTrie::is_nearly_free(Languages & languages, Language language) const {
     return 2 * n_free > inside_.entries.size();
 }
 
-void TextTrie::add_by_length(const Part & part, uint32_t least, uint32_t most, TextMask & mask) const {
+void TextTrie::add_by_length(const Part & part, uint32_t least, uint32_t most, Draft & draft) const {
     for (const Entry & entry : part.entries) {
         if (entry.length > most || (entry.rest != INSIDE && entry.length < least)) {
             continue;
         }
-        add(entry, mask);
+        add(entry, draft);
     }
 }
 
 TextMask TextTrie::short_mask(Languages & languages, Language language) const {
-    TextMask mask(n_vocab_);
+    Draft    draft(n_vocab_);
     uint32_t least, most;
     if (languages.is_any_text(language, least, most)) {
-        mask.inside = up_to_[std::min(most, SHORT)];
-        add_by_length(closing_, least, most, mask);
-    } else {
-        CharSet characters;
-        if (languages.has_free_beginnings(language, characters)) {
-            mask.inside = tokens_of(characters);
-        } else if (is_nearly_free(languages, language)) {
-            add_all_but_forbidden(languages, language, mask);
-        } else {
-            add_allowed(inside_, languages, language, mask);
+        draft.inside.add_shared(up_to_[std::min(most, SHORT)]);
+        if (least == 0 && most >= SHORT) {
+            return {draft.inside.finish(), short_closers_};
         }
-        add_allowed(closing_, languages, language, mask);
+        add_by_length(closing_, least, most, draft);
+        return finished(draft);
     }
-    std::sort(mask.closers.begin(), mask.closers.end());
-    return mask;
+    CharSet characters;
+    if (languages.has_free_beginnings(language, characters)) {
+        draft.inside.add_shared(tokens_of(characters));
+    } else if (is_nearly_free(languages, language)) {
+        add_all_but_forbidden(languages, language, draft);
+    } else {
+        add_allowed(inside_, languages, language, draft);
+    }
+    add_allowed(closing_, languages, language, draft);
+    return finished(draft);
 }
 
-void TextTrie::add_long_tokens(Languages & languages, Language language, TextMask & mask) const {
+TextMask TextTrie::long_mask(Languages & languages, Language language) const {
+    Draft    draft(n_vocab_);
     uint32_t least, most;
     if (languages.is_any_text(language, least, most)) {
-        add_by_length(long_, least, most, mask);
+        add_by_length(long_, least, most, draft);
     } else {
-        add_allowed(long_, languages, language, mask);
+        add_allowed(long_, languages, language, draft);
     }
-    std::sort(mask.closers.begin(), mask.closers.end());
+    return finished(draft);
 }
 
 }  // namespace pyg

@@ -7,8 +7,10 @@
 #include "sampling/grammar/masks/token_trie.hpp"
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,11 +18,12 @@ namespace pyg {
 
 // Tokens that a language allows: those inside its text, and those that close the text's quotes, by what they add then.
 struct TextMask {
-    TokenMask                                 inside;
-    std::vector<std::pair<uint32_t, int32_t>> closers;  // (rest, token), sorted
+    using Closers = std::vector<std::pair<uint32_t, int32_t>>;  // (rest, token), sorted
 
-    explicit TextMask(int32_t n_vocab) : inside(n_vocab) {}
-    size_t n_bytes() const { return inside.n_bytes() + closers.size() * sizeof(closers[0]); }
+    TokenMask                      inside;
+    std::shared_ptr<const Closers> closers;
+
+    size_t n_bytes() const { return inside.n_bytes() + closers->size() * sizeof((*closers)[0]); }
 };
 
 // Any thread.
@@ -42,10 +45,24 @@ class TextTrie {
     // The tokens that may follow in the text of a language, between two characters: of at most SHORT characters, and
     // the others.
     TextMask short_mask(Languages & languages, Language language) const;
-    void     add_long_tokens(Languages & languages, Language language, TextMask & mask) const;
+    TextMask long_mask(Languages & languages, Language language) const;
 
-    // What comes behind the closing quote in some token.
-    const std::vector<std::string> & rests() const { return rests_; }
+    // All of them, for ANYTHING.
+    const TextMask & any_text() const { return any_; }
+
+    // What comes behind the closing quote in some token, as a trie: nodes in depth-first order, parents first.
+    struct RestNode {
+        uint8_t  byte;
+        uint16_t depth;  // of the root's children: 0
+        uint32_t after;  // index of the first node that is not below this one
+        uint32_t rest;   // that ends here, or NO_REST
+    };
+    static constexpr uint32_t NO_REST    = UINT32_MAX;
+    static constexpr uint32_t EMPTY_REST = 0;  // nothing comes behind the quote; has no node
+
+    const std::vector<RestNode> & rest_nodes() const { return rest_nodes_; }
+    uint32_t                      longest_rest() const { return longest_rest_; }
+    bool                          has_quote(uint32_t rest) const { return rest_has_quote_[rest]; }
 
   private:
     static constexpr uint32_t INSIDE = UINT32_MAX;  // instead of a rest
@@ -74,8 +91,16 @@ class TextTrie {
     using Ranges = std::vector<std::pair<uint32_t, uint32_t>>;
 
     struct Spelled {
-        std::vector<uint32_t> text;
-        Entry                 entry;
+        std::u32string text;
+        Entry          entry;
+    };
+
+    // A mask that is being built.
+    struct Draft {
+        TokenMaskBuilder  inside;
+        TextMask::Closers closers;
+
+        explicit Draft(int32_t n_vocab) : inside(n_vocab) {}
     };
 
     bool     read_json(const std::string & bytes, bool tidy, Spelled & spelled);
@@ -83,33 +108,42 @@ class TextTrie {
     uint32_t tail_of(Ranges ranges);
     uint32_t rest_of(const std::string & rest);
     void     build(std::vector<Spelled> spelled, Part & part) const;
-    void     add(const Entry & entry, TextMask & mask) const;
+    void     build_rests();
+    void     sum_up();
+    void     add(const Entry & entry, Draft & draft) const;
+    TextMask finished(Draft & draft) const;
     bool     is_nearly_free(Languages & languages, Language language) const;
     template <class Visit>
-    void              walk(const Part & part, Languages & languages, Language language, Visit && visit) const;
-    void              add_allowed(const Part & part, Languages & languages, Language language, TextMask & mask) const;
-    const TokenMask & tokens_of(const CharSet & characters) const;
-    TokenMask         compute_tokens_of(const CharSet & characters) const;
-    bool              may_become(const Entry & entry, const CharSet & characters) const;
-    TokenMask         walk_tokens_of(const CharSet & characters) const;
-    void              index_characters(const std::vector<Spelled> & inside);
-    void              add_all_but_forbidden(Languages & languages, Language language, TextMask & mask) const;
-    void              add_by_length(const Part & part, uint32_t least, uint32_t most, TextMask & mask) const;
-    bool              allows(const Entry & entry, Languages & languages, Language language) const;
+    void walk(const Part & part, Languages & languages, Language language, Visit && visit) const;
+    void add_allowed(const Part & part, Languages & languages, Language language, Draft & draft) const;
+    std::shared_ptr<const TokenBits> tokens_of(const CharSet & characters) const;
+    TokenBits                        compute_tokens_of(const CharSet & characters) const;
+    bool                             may_become(const Entry & entry, const CharSet & characters) const;
+    TokenBits                        walk_tokens_of(const CharSet & characters) const;
+    void                             index_characters(const std::vector<Spelled> & inside);
+    void add_all_but_forbidden(Languages & languages, Language language, Draft & draft) const;
+    void add_by_length(const Part & part, uint32_t least, uint32_t most, Draft & draft) const;
+    bool allows(const Entry & entry, Languages & languages, Language language) const;
 
-    int32_t                                  n_vocab_;
-    Part                                     inside_;   // short tokens that stay in the text
-    Part                                     closing_;  // short ones that close it
-    Part                                     long_;     // both
-    std::vector<std::string>                 rests_;
-    std::vector<Ranges>                      ranges_  = {{}};
-    uint32_t                                 longest_ = 0;
-    std::map<uint32_t, std::vector<int32_t>> containing_;  // by character: the tokens of inside_ with it
-    std::vector<Entry>                       tails_;       // those with an incomplete character
+    int32_t                                   n_vocab_;
+    Part                                      inside_;   // short tokens that stay in the text
+    Part                                      closing_;  // short ones that close it
+    Part                                      long_;     // both
+    std::unordered_map<std::string, uint32_t> rests_ = {{"", EMPTY_REST}};
+    std::vector<bool>                         rest_has_quote_;  // by rest
+    std::vector<RestNode>                     rest_nodes_;
+    uint32_t                                  longest_rest_ = 0;
+    std::map<Ranges, uint32_t>                tails_        = {{{}, 0}};
+    std::vector<Ranges>                       ranges_       = {{}};
+    uint32_t                                  longest_      = 0;
+    std::map<uint32_t, std::vector<int32_t>>  containing_;  // by character: the tokens of inside_ with it
+    std::vector<Entry>                        unfinished_;  // those with an incomplete character
     // By characters, as ranges: the tokens of inside_ that consist of them. Shared by all grammars of the vocabulary.
-    mutable std::map<std::vector<std::pair<uint32_t, uint32_t>>, TokenMask> tokens_of_;
-    mutable std::mutex                                                      mutex_;  // guards tokens_of_
-    std::vector<TokenMask> up_to_;  // by n <= SHORT: tokens of inside_ that add at most n characters
+    mutable std::map<Ranges, std::shared_ptr<const TokenBits>> tokens_of_;
+    mutable std::mutex                                         mutex_;  // guards tokens_of_
+    std::vector<std::shared_ptr<const TokenBits>> up_to_;  // by n <= SHORT: tokens of inside_ that add at most so many
+    std::shared_ptr<const TextMask::Closers>      short_closers_;  // all of closing_
+    TextMask                                      any_;
 };
 
 }  // namespace pyg

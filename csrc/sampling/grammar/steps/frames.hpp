@@ -2,6 +2,7 @@
 #pragma once
 
 #include "regex/languages.hpp"
+#include "sampling/grammar/tables/id_index.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -40,6 +41,8 @@ struct StackFrame {
     }
 };
 
+constexpr const char * LITERALS[] = {"null", "true", "false"};
+
 // Of objects and arrays: what comes next.
 enum Phase : uint8_t {
     FIRST,  // after the opening bracket: an element, or the closing bracket
@@ -47,16 +50,12 @@ enum Phase : uint8_t {
     AFTER_COMMA,
 };
 
-struct StackFrameHash {
-    size_t operator()(const StackFrame & frame) const {
-        uint64_t hash =
-            static_cast<uint64_t>(frame.kind) << 24 | static_cast<uint64_t>(frame.phase) << 16 | frame.terminal;
-        for (const uint32_t part : {frame.shape, frame.a, frame.b, frame.c, frame.d}) {
-            hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
-            hash ^= hash >> 29;
-        }
-        return static_cast<size_t>(hash);
-    }
-};
+inline uint64_t hash_of(const StackFrame & frame) {
+    const auto     pair = [](uint32_t high, uint32_t low) { return static_cast<uint64_t>(high) << 32 | low; };
+    const uint32_t kind = static_cast<uint32_t>(frame.kind) << 24 | static_cast<uint32_t>(frame.phase) << 16;
+    uint64_t       hash = mixed_hash(0, pair(frame.shape, kind | frame.terminal));
+    hash                = mixed_hash(hash, pair(frame.a, frame.b));
+    return mixed_hash(hash, pair(frame.c, frame.d));
+}
 
 }  // namespace pyg

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "sampling/grammar/steps/frames.hpp"
+#include "sampling/grammar/tables/id_index.hpp"
 
-#include <unordered_map>
 #include <vector>
 
 namespace pyg {
@@ -16,21 +16,18 @@ class Stacks {
 
     StackId push(const StackFrame & frame, StackId below);
 
-    const StackFrame & top(StackId stack) const { return frames_[stacks_[stack].frame]; }
+    const StackFrame & top(StackId stack) const { return stacks_[stack].top; }
     StackId            below(StackId stack) const { return stacks_[stack].below; }
-    size_t             n_bytes() const { return n_bytes_; }
+    size_t             n_bytes() const { return stacks_.size() * sizeof(Stack) + index_.n_bytes(); }
 
   private:
     struct Stack {
-        uint32_t frame;
-        StackId  below;
+        StackFrame top;
+        StackId    below;
     };
 
-    std::vector<StackFrame>                                  frames_ = {{FrameKind::SYMBOL}};
-    std::unordered_map<StackFrame, uint32_t, StackFrameHash> frame_ids_;
-    std::vector<Stack>                                       stacks_ = {{0, 0}};
-    std::unordered_map<uint64_t, StackId>                    stack_ids_;
-    size_t                                                   n_bytes_ = 0;
+    std::vector<Stack> stacks_ = {{{FrameKind::SYMBOL}, EMPTY}};
+    IdIndex            index_;
 };
 
 }  // namespace pyg

@@ -5,6 +5,26 @@
 #include <algorithm>
 #include <unordered_set>
 
+namespace {
+
+constexpr uint8_t FIRST_LEAD = 0xC2;  // of the bytes that begin a character beyond ASCII
+constexpr uint8_t LAST_LEAD  = 0xF4;
+
+// `meets(low, high)`: true if some character of the range can be read.
+template <class Meets>
+void add_first_bytes_of(Meets && meets, pyg::FirstBytes & bytes) {
+    for (uint8_t byte = 0; byte < 0x80; byte++) {
+        if (meets(byte, byte)) {
+            bytes.add(byte);
+        }
+    }
+    if (meets(0x80, pyg::LAST_CODE_POINT)) {
+        bytes.add_range(FIRST_LEAD, LAST_LEAD);
+    }
+}
+
+}  // namespace
+
 namespace pyg {
 
 GrammarSteps::GrammarSteps(GrammarRules & rules) : rules_(rules), json_(rules.terminals.size()) {}
@@ -130,6 +150,54 @@ void GrammarSteps::step(StackId stack, uint32_t code_point, std::vector<StackId>
         return step_colon(frame, code_point, below, after);
     case FrameKind::ARRAY:
         return step_array(frame, code_point, below, after);
+    }
+}
+
+void GrammarSteps::add_first_bytes(StackId stack, FirstBytes & bytes) {
+    constexpr const char * WHITE_SPACE = " \t\r\n";
+    constexpr const char * VALUE       = "\"{[-0123456789ntf";
+    const StackFrame       frame       = stacks_.top(stack);
+    switch (frame.kind) {
+    case FrameKind::SYMBOL:
+        if (symbol(frame).kind == GrammarSymbol::CHARS) {
+            const CharSet & set = rules_.char_sets[symbol(frame).value];
+            add_first_bytes_of([&](uint32_t low, uint32_t high) { return set.meets(low, high); }, bytes);
+        }
+        return;
+    case FrameKind::TEXT:
+        return add_first_bytes_of(
+            [&](uint32_t low, uint32_t high) { return languages(frame).meets(frame.a, low, high); }, bytes);
+    case FrameKind::VALUE:
+        bytes.add_all(VALUE);
+        return bytes.add_all(WHITE_SPACE);
+    case FrameKind::LITERAL:
+        return bytes.add(static_cast<uint8_t>(LITERALS[frame.a][frame.b]));
+    case FrameKind::OBJECT:
+        bytes.add_all("\",}");
+        return bytes.add_all(WHITE_SPACE);
+    case FrameKind::COLON:
+        bytes.add(':');
+        return bytes.add_all(WHITE_SPACE);
+    case FrameKind::ARRAY:
+        bytes.add_all(",]");
+        bytes.add_all(VALUE);
+        return bytes.add_all(WHITE_SPACE);
+    case FrameKind::STRING:
+    case FrameKind::FREE_KEY:
+        bytes.add_range(' ', 0x7F);
+        return bytes.add_range(FIRST_LEAD, LAST_LEAD);
+    case FrameKind::KEY:
+        if (frame.c != 0) {
+            return bytes.add_range(' ', 0x7F);
+        }
+        bytes.add_all("\"\\");
+        for (const auto & [code_point, child] : objects(frame.terminal, frame.shape).names().node(frame.b).children) {
+            if (code_point < 0x80) {
+                bytes.add(static_cast<uint8_t>(code_point));
+            } else {
+                bytes.add_range(FIRST_LEAD, LAST_LEAD);
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 #include "sampling/grammar/steps/read_texts.hpp"
 #include "sampling/grammar/steps/stacks.hpp"
 #include "sampling/grammar/steps/value_sets.hpp"
+#include "sampling/grammar/tables/first_bytes.hpp"
 
 #include <memory>
 #include <vector>
@@ -28,8 +29,17 @@ class GrammarSteps {
     // empty one.
     void expand(StackId stack, std::vector<StackId> & expanded);
 
+    // True if expand() may replace the stack; else it reads a character, or is the empty one.
+    bool expands(StackId stack) const {
+        const FrameKind kind = stacks_.top(stack).kind;
+        return stack != Stacks::EMPTY && (kind == FrameKind::SYMBOL || kind == FrameKind::TEXT);
+    }
+
     // Add the stacks after one character, not expanded. None if the stack cannot read it.
     void step(StackId stack, uint32_t code_point, std::vector<StackId> & after);
+
+    // Add the first bytes of all characters that the stack can read, and of some others.
+    void add_first_bytes(StackId stack, FirstBytes & bytes);
 
     // True if the stack can read some character of low..high.
     bool can_read(StackId stack, uint32_t low, uint32_t high);

@@ -2,12 +2,6 @@
 #include "sampling/grammar/steps/steps.hpp"
 #include "sampling/grammar/steps/white_space.hpp"
 
-namespace {
-
-constexpr const char * LITERALS[] = {"null", "true", "false"};
-
-}  // namespace
-
 namespace pyg {
 
 StackId GrammarSteps::push_value(uint16_t terminal, NodeId node, StackId below) {
