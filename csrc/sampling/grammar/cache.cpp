@@ -1,5 +1,7 @@
 #include "sampling/grammar/cache.hpp"
 
+#include "sampling/grammar/masks/vocab_tries.hpp"
+
 namespace {
 
 constexpr size_t MAX_BYTES = 256 << 20;

@@ -1,5 +1,7 @@
 #include "sampling/grammar/matcher.hpp"
 
+#include "sampling/grammar/automaton.hpp"
+
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -25,13 +27,27 @@ std::vector<int32_t> mentioned(const pyg::TokenTrie & trie, const std::string & 
 
 namespace pyg {
 
+struct CompiledGrammar::Followed {
+    Followed(const llama_vocab * vocab, const std::string & text, const std::string & root)
+        : rules(parse_grammar(vocab, text, root)), steps(rules) {}
+
+    GrammarRules rules;
+    GrammarSteps steps;
+};
+
 CompiledGrammar::CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const VocabTries> tries,
                                  const std::string & text, const std::string & root,
                                  std::shared_ptr<std::atomic<size_t>> n_bytes)
     : vocab_(vocab), tries_(std::move(tries)), text_(text), root_(root), spelled_(mentioned(tries_->tokens(), text)),
       n_bytes_(std::move(n_bytes)) {
     start_again();
+    // Now rather than with the first mask, which the engine's thread computes: it takes tens of milliseconds once.
+    for (const GrammarTerminal & terminal : followed_->rules.terminals) {
+        tries_->texts(spelling_of(terminal));
+    }
 }
+
+const TokenTrie & CompiledGrammar::trie() const { return tries_->tokens(); }
 
 void CompiledGrammar::start_again() {
     followed_   = std::make_shared<Followed>(vocab_, text_, root_);
@@ -43,7 +59,8 @@ std::shared_ptr<GrammarAutomaton> CompiledGrammar::fresh_automaton() const {
     return std::make_shared<GrammarAutomaton>(followed_->rules, followed_->steps, *tries_, spelled_);
 }
 
-GrammarMatcher::GrammarMatcher(std::shared_ptr<CompiledGrammar> grammar) : grammar_(std::move(grammar)) {
+GrammarMatcher::GrammarMatcher(std::shared_ptr<CompiledGrammar> grammar)
+    : grammar_(std::move(grammar)), states_({GrammarAutomaton::START}) {
     std::lock_guard<std::mutex> lock(grammar_->mutex_);
     followed_  = grammar_->followed_;
     automaton_ = grammar_->automaton_;
@@ -65,7 +82,7 @@ GrammarAutomaton & GrammarMatcher::current() {
         // A long text may need more than the limit: it must not be read again at every step.
         grammar.most_bytes_ = std::max(grammar.most_bytes_, 2 * followed_->steps.n_bytes());
     } else if (automaton_ != grammar.automaton_) {
-        const GrammarAutomaton::State now = automaton_->moved_to(*grammar.automaton_, states_.back());
+        const State now = automaton_->moved_to(*grammar.automaton_, states_.back());
         states_.assign(states_.size(), NOT_KNOWN);
         states_.back() = now;
         automaton_     = grammar.automaton_;
@@ -78,15 +95,14 @@ GrammarAutomaton & GrammarMatcher::current() {
 
 void GrammarMatcher::read_again() {
     states_.assign(reads_.size() + 1, NOT_KNOWN);  // it may fail
-    std::vector<GrammarAutomaton::State> states = {GrammarAutomaton::START};
+    std::vector<State> states = {GrammarAutomaton::START};
     for (const Read & read : reads_) {
         states.push_back(after(*automaton_, read, states.back()));
     }
     states_ = std::move(states);
 }
 
-GrammarAutomaton::State GrammarMatcher::after(GrammarAutomaton & automaton, const Read & read,
-                                              GrammarAutomaton::State state) {
+GrammarMatcher::State GrammarMatcher::after(GrammarAutomaton & automaton, const Read & read, State state) {
     return read.token_id == TEXT ? automaton.after_text(state, read.text) : automaton.after_token(state, read.token_id);
 }
 
@@ -112,9 +128,9 @@ bool GrammarMatcher::accept(int32_t token_id) { return advance({token_id, {}}); 
 bool GrammarMatcher::accept_text(const std::string & text) { return advance({TEXT, text}); }
 
 bool GrammarMatcher::advance(Read read) {
-    std::lock_guard<std::mutex>   lock(grammar_->mutex_);
-    GrammarAutomaton &            automaton = current();
-    const GrammarAutomaton::State next      = after(automaton, read, states_.back());
+    std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    GrammarAutomaton &          automaton = current();
+    const State                 next      = after(automaton, read, states_.back());
     if (next == GrammarAutomaton::DEAD) {
         return false;
     }

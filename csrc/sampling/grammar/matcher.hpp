@@ -1,7 +1,8 @@
 // Compiled grammars, and the position of a text in one.
 #pragma once
 
-#include "sampling/grammar/automaton.hpp"
+#include "sampling/grammar/masks/token_mask.hpp"
+#include "sampling/grammar/masks/token_trie.hpp"
 
 #include <atomic>
 #include <memory>
@@ -11,6 +12,9 @@
 
 namespace pyg {
 
+class GrammarAutomaton;
+class VocabTries;
+
 // A grammar and its automaton, shared by threads. The automaton is bounded: when it grows too large it is replaced, and
 // its users switch over at their next step.
 class CompiledGrammar {
@@ -19,20 +23,13 @@ class CompiledGrammar {
     CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const VocabTries> tries, const std::string & text,
                     const std::string & root, std::shared_ptr<std::atomic<size_t>> n_bytes);
 
-    const TokenTrie & trie() const { return tries_->tokens(); }
+    const TokenTrie & trie() const;
     size_t            n_bytes() const { return *n_bytes_; }
 
   private:
     friend class GrammarMatcher;
 
-    // The rules, and what following them has created: stacks, languages, states of objects and arrays.
-    struct Followed {
-        Followed(const llama_vocab * vocab, const std::string & text, const std::string & root)
-            : rules(parse_grammar(vocab, text, root)), steps(rules) {}
-
-        GrammarRules rules;
-        GrammarSteps steps;
-    };
+    struct Followed;  // the rules, and what following them has created: stacks, languages, states of objects and arrays
 
     void                              start_again();
     std::shared_ptr<GrammarAutomaton> fresh_automaton() const;
@@ -81,21 +78,21 @@ class GrammarMatcher {
         int32_t     token_id;  // or TEXT
         std::string text;
     };
-    static constexpr int32_t                 TEXT      = -1;
-    static constexpr GrammarAutomaton::State NOT_KNOWN = UINT32_MAX;
+    using State                        = uint32_t;  // of the automaton
+    static constexpr int32_t TEXT      = -1;
+    static constexpr State   NOT_KNOWN = UINT32_MAX;
 
     GrammarAutomaton & current();  // with the grammar's lock held
     void               read_again();
     bool               advance(Read read);
 
-    static GrammarAutomaton::State after(GrammarAutomaton & automaton, const Read & read,
-                                         GrammarAutomaton::State state);
+    static State after(GrammarAutomaton & automaton, const Read & read, State state);
 
     std::shared_ptr<CompiledGrammar>           grammar_;
     std::shared_ptr<CompiledGrammar::Followed> followed_;
     std::shared_ptr<GrammarAutomaton>          automaton_;
     std::vector<Read>                          reads_;
-    std::vector<GrammarAutomaton::State>       states_ = {GrammarAutomaton::START};  // before each read, and now
+    std::vector<State>                         states_;  // before each read, and now
 };
 
 }  // namespace pyg

@@ -67,9 +67,7 @@ bool GrammarAutomaton::is_free_text(StackId stack, FreeText & text) {
 }
 
 const TextTrie & GrammarAutomaton::trie_of(const StackFrame & frame) const {
-    return tries_.texts(frame.kind == FrameKind::TEXT                   ? TextTrie::PLAIN
-                        : rules_.terminals[frame.terminal].any_spelling ? TextTrie::JSON_STRING
-                                                                        : TextTrie::TIDY_STRING);
+    return tries_.texts(spelling_of(rules_.terminals[frame.terminal]));
 }
 
 StackId GrammarAutomaton::with_language(StackId stack, Language language, bool forget_text) {

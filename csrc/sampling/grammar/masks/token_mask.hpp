@@ -26,12 +26,13 @@ class TokenBits {
     }
     void remove(int32_t token_id) { words_[static_cast<size_t>(token_id) / 64] &= ~bit(token_id); }
     bool has(int32_t token_id) const { return words_[static_cast<size_t>(token_id) / 64] & bit(token_id); }
-    void clear() { std::fill(words_.begin(), words_.end(), 0); }
 
     const std::vector<uint64_t> & words() const { return words_; }
     size_t                        n_bytes() const { return words_.size() * sizeof(uint64_t); }
 
   private:
+    friend class TokenMaskBuilder;
+
     static uint64_t bit(int32_t token_id) { return uint64_t{1} << (static_cast<uint32_t>(token_id) % 64); }
 
     std::vector<uint64_t> words_;
@@ -144,14 +145,16 @@ class TokenMask {
 // Builds masks one after the other. For one thread at a time.
 class TokenMaskBuilder {
   public:
-    explicit TokenMaskBuilder(int32_t n_vocab) : bits_(n_vocab) {}
+    explicit TokenMaskBuilder(int32_t n_vocab) : bits_(n_vocab), in_use_((bits_.words_.size() + 63) / 64) {}
 
-    void add(int32_t token_id) { bits_.add(token_id); }
-    bool has(int32_t token_id) const {
-        return bits_.has(token_id) ||
-               std::any_of(shared_.begin(), shared_.end(), [&](const auto & bits) { return bits->has(token_id); });
+    void add(int32_t token_id) {
+        bits_.add(token_id);
+        in_use_[static_cast<uint32_t>(token_id) / 4096] |= uint64_t{1} << (static_cast<uint32_t>(token_id) / 64 % 64);
     }
-    void add_all(const TokenBits & bits) { bits_.add_all(bits); }
+    void add_all(const TokenBits & bits) {
+        bits_.add_all(bits);
+        std::fill(in_use_.begin(), in_use_.end(), ~uint64_t{0});
+    }
     void add_shared(std::shared_ptr<const TokenBits> bits) {
         if (std::find(shared_.begin(), shared_.end(), bits) != shared_.end()) {
             return;
@@ -159,7 +162,7 @@ class TokenMaskBuilder {
         if (shared_.size() < MOST_SHARED) {
             shared_.push_back(std::move(bits));
         } else {
-            bits_.add_all(*bits);
+            add_all(*bits);
         }
     }
     void add_all(const TokenMask & mask) {
@@ -168,20 +171,23 @@ class TokenMaskBuilder {
         }
         std::for_each(mask.listed_.begin(), mask.listed_.end(), [this](int32_t token_id) { add(token_id); });
     }
+    bool has(int32_t token_id) const {
+        return bits_.has(token_id) ||
+               std::any_of(shared_.begin(), shared_.end(), [&](const auto & bits) { return bits->has(token_id); });
+    }
 
-    // The tokens added since clear(). To be cleared before it is used again.
+    // The tokens added since clear(), which comes before the next mask.
     TokenMask finish() {
-        const std::vector<uint64_t> & words  = bits_.words();
-        const size_t                  n_most = words.size() / 4;  // longer lists take too long
-        std::vector<int32_t>          listed;
-        for (size_t i = 0; i < words.size() && listed.size() <= n_most; i++) {
-            for (uint64_t left = words[i]; left != 0; left &= left - 1) {
+        const size_t         n_most = bits_.words_.size() / 4;  // of longer lists, bits are shorter
+        std::vector<int32_t> listed;
+        for_each_in_use([&](size_t i) {
+            for (uint64_t left = bits_.words_[i]; left != 0 && listed.size() <= n_most; left &= left - 1) {
                 listed.push_back(static_cast<int32_t>(64 * i) + __builtin_ctzll(left));
             }
-        }
+        });
         std::shared_ptr<const TokenBits> own;
         if (listed.size() > n_most) {
-            own = std::make_shared<TokenBits>(bits_);
+            own = std::make_shared<const TokenBits>(bits_);
             listed.clear();
         }
         listed.shrink_to_fit();
@@ -189,14 +195,29 @@ class TokenMaskBuilder {
     }
 
     void clear() {
-        bits_.clear();
+        for_each_in_use([&](size_t i) { bits_.words_[i] = 0; });
+        std::fill(in_use_.begin(), in_use_.end(), 0);
         shared_.clear();
     }
 
   private:
     static constexpr size_t MOST_SHARED = 4;
 
+    // Call body(index) for each word of bits_ that may have tokens, ascending.
+    template <class Body>
+    void for_each_in_use(Body && body) const {
+        for (size_t i = 0; i < in_use_.size(); i++) {
+            for (uint64_t left = in_use_[i]; left != 0; left &= left - 1) {
+                const size_t word = 64 * i + static_cast<size_t>(__builtin_ctzll(left));
+                if (word < bits_.words_.size()) {
+                    body(word);
+                }
+            }
+        }
+    }
+
     TokenBits                                     bits_;
+    std::vector<uint64_t>                         in_use_;  // the words of bits_ with tokens, one bit each
     std::vector<std::shared_ptr<const TokenBits>> shared_;
 };
 
