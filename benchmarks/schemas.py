@@ -4,7 +4,9 @@ The schemas are those of guidance-ai/jsonschemabench on GitHub: clone it, and pa
 each schema, the engines take turns in one process: each compiles the schema and follows all instances, token by token.
 The table has the schemas that compile, the instances accepted, and the thread CPU time of a mask with the acceptance of
 its token, as MaskBench measures it. Unlike in MaskBench, a text must also be allowed to end after its last token. A
-schema that takes too long or too much memory counts as refused.
+schema that takes too long or too much memory counts as refused. The masks of an engine that refuses hard schemas are
+those of the easy ones, so a second table has only the schemas that every engine compiles. The resident memory of the
+process is printed on the way: with one engine, it is that engine's.
 
     python benchmarks/schemas.py path/to/jsonschemabench/maskbench/data [--sample 1/60] [--engines pyggml llguidance]
     python benchmarks/schemas.py path/to/data --texts 200000     random texts by pyggml, validated by jsonschema
@@ -83,6 +85,11 @@ class Worker:
         self._start()
         return {"refused": why}
 
+    def resident_mib(self) -> float:
+        """Resident memory of the process."""
+        n_pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return n_pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -154,23 +161,43 @@ COLUMNS = (
 def compare(paths: list[Path], options: argparse.Namespace) -> None:
     """Print the table of all engines."""
     python = Path(options.python) if options.python else peers.schema_engines()
-    figures = {name: Figures() for name in options.engines}
-    worker = Worker(python, options.engines, options)
+    names = options.engines
+    results: list[tuple[Path, list[dict[str, Any]], dict[str, dict[str, Any]]]] = []
+    worker = Worker(python, names, options)
     try:
         for number, path in enumerate(paths, 1):
             tests = json.loads(path.read_text(encoding="utf-8"))["tests"]
-            for turn in range(len(figures)):
-                name = options.engines[(number + turn) % len(figures)]
-                figures[name].add(path, tests, worker.run(name, path))
-            if number % 200 == 0:
-                print(f"{number} of {len(paths)} schemas", file=sys.stderr, flush=True)
+            order = [names[(number + turn) % len(names)] for turn in range(len(names))]
+            results.append((path, tests, {name: worker.run(name, path) for name in order}))
+            if number % max(1, len(paths) // 10) == 0:
+                progress = f"{number} of {len(paths)} schemas, {worker.resident_mib():.0f} MiB resident"
+                print(progress, file=sys.stderr, flush=True)
     finally:
         worker.close()
+    figures = _figures(names, results)
+    _print_table(figures)
+    if len(names) > 1:
+        common = [each for each in results if not any("refused" in result for result in each[2].values())]
+        print(f"\nThe {len(common):,} schemas that every engine compiles:\n")
+        _print_table(_figures(names, common))
+    if options.verbose:
+        _print_findings(figures["pyggml"])
+
+
+def _figures(
+    names: list[str], results: list[tuple[Path, list[dict[str, Any]], dict[str, dict[str, Any]]]]
+) -> dict[str, Figures]:
+    figures = {name: Figures() for name in names}
+    for path, tests, by_engine in results:
+        for name in names:
+            figures[name].add(path, tests, by_engine[name])
+    return figures
+
+
+def _print_table(figures: dict[str, Figures]) -> None:
     print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
     for name, one in figures.items():
         print(one.row(name))
-    if options.verbose:
-        _print_findings(figures["pyggml"])
 
 
 def _print_findings(figures: Figures) -> None:

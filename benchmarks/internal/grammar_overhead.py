@@ -1,4 +1,4 @@
-"""Overhead of a grammar: a constrained and a free stream, on the same model with random weights.
+"""Overhead of a grammar: constrained and free streams, one and eight, on the same model with random weights.
 
 Such a model hardly ever prefers what a grammar allows, so nearly every token takes a search. A grammar is new to the
 engine only in round 0, as in an application that keeps using it. ``upstream`` is the same grammar through llama.cpp's
@@ -26,6 +26,7 @@ from pyggml.cli.bench.measure import random_prompts
 from pyggml.schema.grammar import grammar_of
 
 N_TOKENS = 128
+N_STREAMS = 8
 
 _PERSON = {
     "type": "object",
@@ -44,6 +45,7 @@ GRAMMARS: dict[str, dict[str, Any]] = {
     "500 characters": {"json_schema": {"type": "string", "minLength": 400, "maxLength": 500}},
     "digits": {"grammar": 'root ::= [0-9]+ "."'},
 }
+STREAMED = ("any JSON", "a person")
 
 
 def compare(name: str, rounds: int, temperature: float) -> list[harness.Claim]:
@@ -71,6 +73,34 @@ def compare(name: str, rounds: int, temperature: float) -> list[harness.Claim]:
     ]
 
 
+def compare_streams(name: str, rounds: int) -> list[harness.Claim]:
+    """Measure eight streams at once that follow one schema, at temperature 1: all share the engine's thread."""
+    with pyggml.load(model_file(name), n_ctx=512, n_parallel=N_STREAMS, n_threads=harness.n_cpus()) as llm:
+
+        def side(**constraint: Any) -> Callable[[int], float]:
+            def run(n: int) -> float:
+                prompts = random_prompts(llm.model.vocab, N_STREAMS, 16, random.Random(n))
+                n_tokens = [0] * N_STREAMS
+
+                def generate(index: int) -> None:
+                    done = llm.generate(prompts[index], temperature=1.0, seed=n, max_tokens=N_TOKENS, **constraint)
+                    n_tokens[index] = len(done.token_ids)
+
+                seconds = harness.together(generate, N_STREAMS)
+                return sum(n_tokens) / seconds
+
+            return run
+
+        print(f"{name}, temperature 1, {N_STREAMS} streams of {N_TOKENS} tokens")
+        sides = {"free": side(ignore_eos=True), **{what: side(**GRAMMARS[what]) for what in STREAMED}}
+        figures = harness.interleaved(sides, rounds, "tok/s")
+    harness.table(figures, "tok/s")
+    return [
+        harness.at_least(f"{name}, {N_STREAMS} streams: {what} / free", harness.ratio(figures, what, "free"), 0.97, "x")
+        for what in STREAMED
+    ]
+
+
 def upstream_seconds(name: str) -> None:
     """Print the time that upstream's own sampler takes per token; no claim depends on it."""
     with pyggml.Model(model_file(name)) as model, pyggml.Context(model, n_ctx=256) as context:
@@ -88,4 +118,6 @@ if __name__ == "__main__":
     chosen = harness.options(__doc__, rounds=4, models=["smollm2-135m"])
     for model in chosen.model:
         upstream_seconds(model)
-    sys.exit(harness.verdict([c for m in chosen.model for t in (0.0, 1.0) for c in compare(m, chosen.rounds, t)]))
+    claims = [claim for model in chosen.model for claim in compare_streams(model, chosen.rounds)]
+    claims += [c for m in chosen.model for t in (0.0, 1.0) for c in compare(m, chosen.rounds, t)]
+    sys.exit(harness.verdict(claims))

@@ -161,7 +161,8 @@ class GrammarMatcher(ClosableOwner):
         Raises:
             InvalidParameterError: the id is outside the vocabulary.
         """
-        return self.accept_tokens([integer("token_id", token_id, 0, INT32_MAX)]) == 1
+        one = ffi.new("int32_t[1]", (integer("token_id", token_id, 0, INT32_MAX),))  # without numpy, which takes longer
+        return bool(c_calls.call_for_value("size_t", lib.pyg_matcher_accept, self._handle, one, 1))
 
     def accept_tokens(self, token_ids: npt.ArrayLike) -> int:
         """Advance by several tokens, up to the first that is not allowed.
