@@ -40,7 +40,7 @@ from schema_worker import INDENTS
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = ROOT / "vendor" / "llama.cpp" / "models" / "ggml-vocab-llama-bpe.gguf"  # 128,256 tokens
-START_SECONDS = 120
+START_SECONDS = 300
 
 
 class Worker:

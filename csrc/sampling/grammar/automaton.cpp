@@ -50,12 +50,13 @@ void GrammarAutomaton::expand(StackId stack, std::vector<StackId> & all) {
     } else {
         std::vector<StackId> result;
         steps_.expand(stack, result);
+        spend(result.size() + 1);
         set = set_of(std::move(result));
         expanded_.emplace(stack, set);
         n_bytes_ += 5 * sizeof(uint64_t);
     }
     const StackSets::Set stacks = sets_[set];
-    spend(stacks.n + 1);
+    spend(stacks.n);
     all.insert(all.end(), stacks.begin(), stacks.end());
 }
 
