@@ -90,7 +90,7 @@ def _export(directory: str, n_threads: int, path: Path) -> None:
 
     transformer = _model_of_torch(directory, n_threads)[0].auto_model
 
-    class Rows(torch.nn.Module):
+    class Rows(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.transformer = transformer

@@ -2,9 +2,9 @@
 #include "regex/languages.hpp"
 
 #include "boundary/guard.hpp"
+#include "regex/syntax/pattern.hpp"
 #include "regex/terms/language_store.hpp"
 #include "regex/terms/samples.hpp"
-#include "regex/syntax/pattern.hpp"
 
 #include <algorithm>
 #include <unordered_map>

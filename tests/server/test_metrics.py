@@ -289,11 +289,13 @@ def test_the_dashboard_is_one_that_grafana_imports() -> None:
 
 def test_embeddings_are_counted(url: str) -> None:
     texts = ["The dog was happy.", "It rained.", "A cat."]
+    n_tokens = 0
     for _ in range(2):
         answer = httpx.post(f"{url}/v1/embeddings", json={"input": texts, "model": ""}, timeout=60)
         assert answer.status_code == 200, answer.text
+        n_tokens += answer.json()["usage"]["prompt_tokens"]
     figures = Figures(url)
     assert figures.sum("pyggml_embedding_texts_total") == 2 * len(texts)
-    assert figures.sum("pyggml_embedding_tokens_total") == 2 * answer.json()["usage"]["prompt_tokens"]
+    assert figures.sum("pyggml_embedding_tokens_total") == n_tokens
     assert 2 <= figures.sum("pyggml_embedding_passes_total") <= 2 * len(texts)
     assert figures.sum("pyggml_embedding_texts_waiting") == 0

@@ -88,7 +88,7 @@ def _formats(draft: Any) -> jsonschema.FormatChecker:
         def conforms(value: object) -> bool:
             text = _LEAP_SECOND.sub(":59", value) if isinstance(value, str) else value
             text = "2000-" + text[5:] if isinstance(text, str) and text.startswith("0000-") else text
-            return draft.FORMAT_CHECKER.conforms(text, name)
+            return bool(draft.FORMAT_CHECKER.conforms(text, name))
 
         return conforms
 

@@ -102,7 +102,8 @@ def _judge(group: Group, draft: str, vocabulary: pyggml.Model, counts: Counts) -
     schema = group.schema
     if isinstance(schema, dict):  # the suite's older drafts leave it out
         schema = {"$schema": DRAFTS[draft], **schema}
-    narrowed, wrong = [], []
+    narrowed: list[str] = []
+    wrong: list[str] = []
     try:
         with pyggml.Grammar.compile(pyggml.grammar_of(schema, **EVERYTHING_VALID), vocabulary) as grammar:
             for test in group.tests:

@@ -19,7 +19,7 @@ import pyggml
 from pyggml.integrations.llama_index import Pyggml, PyggmlEmbedding
 
 QUESTION, SAID = "What colour is the sky?", "The sky is blue."
-SMOLLM2 = {"model": os.environ["PYGGML_TEST_MODEL"], "load_options": {"n_ctx": 4096}}
+SMOLLM2: Any = {"model": os.environ["PYGGML_TEST_MODEL"], "load_options": {"n_ctx": 4096}}
 
 
 class City(BaseModel):
