@@ -83,9 +83,9 @@ def test_their_examples(tree: Path, smollm2_path: str, example: str) -> None:
     program = (
         f"import pyggml.compat, runpy; pyggml.compat.install(); runpy.run_path({str(file)!r}, run_name='__main__')"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program, "-m", smollm2_path], capture_output=True, text=True, check=True, timeout=250
-    )
+    # In another folder than the checkout, whose package has no compiled module unless it was built there.
+    command = [sys.executable, "-c", program, "-m", smollm2_path]
+    run = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True, timeout=250)
     if example == "inference":
         (choice,) = json.loads(run.stdout)["choices"]
         assert choice["text"].startswith("Question: What are the names of the planets in the solar system? Answer: ")
