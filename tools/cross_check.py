@@ -2,9 +2,10 @@
 
     python tools/cross_check.py [--targets aarch64-macos ...] [--jobs 2]
 
-Compiles each source file of our own, with warnings as errors, by zig's clang against the headers of the target. It
-links nothing and runs nothing: that a file compiles says that it uses no function that the system lacks. Left out are
-the parts that are compiled together with the engine's own sources, which decide themselves what a system gets.
+Compiles each source file of our own, with warnings as errors, by zig's clang against the headers of the target: that
+a file compiles says that it uses no function that the system lacks. Left out are the parts that are compiled together
+with the engine's own sources, which decide themselves what a system gets. For Windows, the C++ tests that need nothing
+of the engine are linked as well, and run if Wine is installed.
 
 zig has no headers of macOS's frameworks; our sources use none.
 """
@@ -13,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,6 +36,21 @@ LANGUAGE = ("-std=c++17", "-O0", "-c")
 INCLUDES = ("include", "src", "common", "vendor", "ggml/include", "ggml/src", "ggml/src/ggml-cpu", "ggml/src/ggml-rpc")
 KERNEL_OPTIONS = ("-ffp-contract=off", "-Wno-unused-function", "-Wno-uninitialized")
 DEFINITIONS = ('-DPYGGML_VERSION="0"', '-DPYGGML_ENGINE_BUILD="b0"', '-DPYGGML_BUILD_INFO=""')
+
+
+WINDOWS = "x86_64-windows-gnu"
+# Tests that need nothing of the engine -> the sources that they test.
+WINDOWS_TESTS = {
+    "engine/test_repetition": ("engine/repetition.cpp",),
+    "engine/test_scheduler": ("engine/scheduler.cpp", "engine/checkpoints.cpp"),
+    "engine/test_scheduler_random": ("engine/scheduler.cpp", "engine/checkpoints.cpp"),
+    "kernels/test_work_shares": (),
+    "platform/test_platform": (
+        "platform/windows.cpp",
+        "platform/windows_sockets.cpp",
+        "platform/faults_elsewhere.cpp",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +77,7 @@ _WINDOWS = ("faults_elsewhere", "pages_elsewhere", "windows")
 TARGETS = {
     target.triple: target
     for target in (
-        Target("x86_64-windows-gnu", _AVX2, _WINDOWS),
+        Target(WINDOWS, _AVX2, _WINDOWS),
         Target("x86_64-macos", _AVX2, _MACOS),
         Target("aarch64-macos", _ARM, _MACOS),
         Target("x86_64-linux-musl", _AVX2, _LINUX),
@@ -99,6 +117,8 @@ def main() -> None:
     failed = [name for name in options.targets if not compile_all(TARGETS[name], options.jobs)]
     if failed:
         sys.exit(f"does not compile for {', '.join(failed)}")
+    if WINDOWS in options.targets:
+        run_windows_tests()
 
 
 def compile_all(target: Target, jobs: int) -> bool:
@@ -113,6 +133,25 @@ def compile_all(target: Target, jobs: int) -> bool:
     state = "does not compile" if any(messages) else "compiles"
     print(f"{target.triple}: {state}, {n_files} files, {time.monotonic() - started:.0f} s", flush=True)
     return not any(messages)
+
+
+def run_windows_tests() -> None:
+    """Link the tests for Windows, and run them if there is Wine; exit if one fails."""
+    wine = next(filter(None, map(shutil.which, ("wine64", "wine", "/usr/lib/wine/wine64"))), None)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"WINEPREFIX": str(Path(folder, "wine")), "WINEDEBUG": "-all"}
+        for name, tested in WINDOWS_TESTS.items():
+            program = Path(folder, f"{Path(name).name}.exe")
+            files = [str(CSRC / "tests" / f"{name}.cpp"), *(str(CSRC / file) for file in tested)]
+            includes = [f"-I{CSRC}", *(f"-isystem{ENGINE / folder}" for folder in INCLUDES)]
+            command = [str(zig_path()), "c++", "-target", WINDOWS, "-std=c++17", "-O1", *includes]
+            subprocess.run([*command, "-o", str(program), *files, "-lws2_32"], check=True)
+            if wine:
+                subprocess.run([wine, str(program)], env=environment, check=True, timeout=300)
+        state = "run under Wine" if wine else "linked, but not run: there is no Wine"
+        if wine:
+            subprocess.run([Path(wine).with_name("wineserver"), "--wait"], env=environment, check=False)
+    print(f"{WINDOWS}: {len(WINDOWS_TESTS)} C++ tests {state}", flush=True)
 
 
 def unity_groups(target: Target) -> Iterator[tuple[list[Path], Sequence[str]]]:
