@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import subprocess
@@ -34,9 +35,9 @@ def user_path(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def command(*arguments: str, code: int = 0, given: str = "") -> str:
     """Runs ``llm``, and returns its output or, if it must fail, its error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "llm", *arguments], capture_output=True, text=True, timeout=120, input=given, check=False
-    )
+    # In another folder than the checkout, whose package has no compiled module unless it was built there.
+    run = functools.partial(subprocess.run, cwd=Path(__file__).parent, timeout=120, check=False)
+    done = run([sys.executable, "-m", "llm", *arguments], capture_output=True, text=True, input=given)
     assert done.returncode == code, done.stderr
     return (done.stderr if code else done.stdout).strip()
 

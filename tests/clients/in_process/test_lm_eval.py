@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -92,7 +93,9 @@ def test_the_command(checkpoint: Path, tmp_path: Path) -> None:
     arguments = f"pretrained={checkpoint},max_length={lm_eval_tasks.MAX_LENGTH}"
     options = ["--model_args", arguments, "--tasks", "pyggml_choice", "--include_path", str(tasks)]
     output = ["--output_path", str(tmp_path / "out"), "--batch_size", "8"]
-    done = subprocess.run([*command, *options, *output], capture_output=True, text=True, timeout=280, check=False)
+    # In another folder than the checkout, whose package has no compiled module unless it was built there.
+    run = functools.partial(subprocess.run, cwd=tmp_path, timeout=280, check=False)
+    done = run([*command, *options, *output], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     (path,) = (tmp_path / "out").rglob("results_*.json")
     results = json.loads(path.read_text())["results"]["pyggml_choice"]
