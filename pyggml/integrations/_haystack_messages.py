@@ -86,7 +86,7 @@ def _is_whole(call: Any) -> bool:
 
 
 def completion_meta(done: Any, number: int, name: str) -> dict[str, Any]:
-    """What Haystack's components tell about an answer."""
+    """Metadata of an answer, as Haystack's components give it."""
     usage = done.to_dict("openai")["usage"]
     return {"model": name, "index": number, "finish_reason": done.finish_reason, "usage": usage}
 

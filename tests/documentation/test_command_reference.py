@@ -15,6 +15,7 @@ from support.paths import ROOT
 from update_outputs import CONSOLE, SHOWN_IN_A_SHELL
 
 from pyggml.cli.program import COMMANDS, program
+from pyggml.source import SHIPPED_MODEL
 
 PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {*SHOWN_IN_A_SHELL})  # the others are run
 OPERATORS = re.compile(r"[|&;<>]+")
@@ -72,6 +73,7 @@ def test_command_lines_can_be_typed(page: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_guide_can_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
     HFLlama(head_dim=32).write(tmp_path / "my-model")  # which a quantised cache can hold
+    (tmp_path / "model.gguf").symlink_to(SHIPPED_MODEL)
     (tmp_path / "text.txt").write_text("The quick brown fox jumps over the lazy dog. " * 20)
     lines = commands(ROOT / "docs" / "tutorial" / "getting-started.md")
     assert {line[0] for line in lines} >= {"convert", "quantize", "inspect", "cache"}

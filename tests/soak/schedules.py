@@ -125,9 +125,10 @@ def schedule_of(seed: int, number: int, models: Sequence[tuple[str, str]] = MODE
         "cache_type": rng.choice(("f16", "f16", "f16", "bf16", "f32", "q8_0")),
     }
     longest = LONGEST
-    if rng.random() < 0.2:
+    of_long = random.Random(f"{seed} {number} long")  # the others stay what they were
+    if of_long.random() < 0.2:
         longest = LONG
-        options |= {"n_ctx": 1024, "prefix_cache_bytes": rng.choice((None, None, 100_000, 0))}
+        options |= {"n_ctx": 1024, "prefix_cache_bytes": of_long.choice((None, None, 100_000, 0))}
     stems = [_ids(rng, rng.randrange(1, longest)) for _ in range(rng.randrange(1, 4))]
     asks = tuple(_ask(rng, stems, longest) for _ in range(rng.randrange(3, 14)))
     return Schedule(rng.choice(models), options, asks)
