@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -100,6 +101,10 @@ def schemathesis(url: str, folder: Path, *options: str) -> None:
     """
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--seed", "1", "--no-color"]
     command += ["--generation-database", "none", "--exclude-checks", "positive_data_acceptance", *options]
+    # Its own list of refusals lacks 413, the answer to a body with too many objects.
+    refusals = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
+    settings = f"[checks.negative_data_rejection]\nexpected-statuses = {json.dumps([*map(str, refusals), '5xx'])}\n"
+    (folder / "schemathesis.toml").write_text(settings)
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert re.search(r"[1-9]\d* generated, [1-9]\d* passed", done.stdout), done.stdout

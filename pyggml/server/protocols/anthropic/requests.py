@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
@@ -85,7 +85,10 @@ class ToolResult(Body):
     content: Texts = ""
 
 
-_SERVER_BLOCKS = ("server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result")
+_ServerBlock = Literal[
+    "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result"
+]
+_SERVER_BLOCKS = get_args(_ServerBlock)
 
 
 def _is_of_server(block: Any) -> bool:
@@ -95,7 +98,7 @@ def _is_of_server(block: Any) -> bool:
 class ServerToolBlock(Body):
     """A call of a tool that ran on Anthropic's servers, or its result; it is ignored."""
 
-    type: str
+    type: _ServerBlock
 
 
 Block = Annotated[
