@@ -29,6 +29,7 @@ from pyggml.generation.pending_request import PendingRequest, TokenIds, time_lef
 from pyggml.generation.request import Request
 from pyggml.generation.request_options import request_options
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
+from pyggml.options.load import require_prefix_cache
 from pyggml.system import memory_limits
 from pyggml.types import EngineStats, SamplingParams
 from pyggml.units import bytes_text
@@ -44,7 +45,6 @@ T = TypeVar("T")
 
 _COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name not in ("not_batch_invariant", "n_restarts")]
 
-_CHECKPOINT_BYTES = 2**30  # by default
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
@@ -110,7 +110,11 @@ class Engine(ClosableOwner):
         options.n_ctx = 0 if n_ctx is None else self.n_ctx
         options.max_queue = 0 if max_queue is None else integer("max_queue", max_queue, 1, UINT32_MAX)
         options.prefix_cache = flag("prefix_cache", prefix_cache)
-        options.checkpoint_bytes = _checkpoint_bytes(prefix_cache_bytes)
+        require_prefix_cache(prefix_cache, prefix_cache_bytes)
+        if prefix_cache_bytes is None:
+            options.checkpoint_bytes = min(options.checkpoint_bytes, memory_limits().usable_bytes // 8)
+        else:
+            options.checkpoint_bytes = integer("prefix_cache_bytes", prefix_cache_bytes, 0, UINT64_MAX)
         options.adapt_threads = flag("adapt_threads", adapt_threads)
         options.backend_sampling = flag("backend_sampling", backend_sampling)
         self.stop_token_ids = self._checked_stop_ids(stop_token_ids)
@@ -390,12 +394,6 @@ def _require_unused(context: Context) -> None:
             f"the context has already decoded: its KV cache holds sequence {used[0]}, and an engine needs it empty. "
             "Make another context, or call memory_clear() first"
         )
-
-
-def _checkpoint_bytes(given: int | None) -> int:
-    if given is not None:
-        return integer("prefix_cache_bytes", given, 0, UINT64_MAX)
-    return min(_CHECKPOINT_BYTES, memory_limits().usable_bytes // 8)
 
 
 def _waiter_of_running_loop() -> LoopWaiter | None:

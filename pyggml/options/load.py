@@ -76,6 +76,12 @@ class MemoryOptions(RopeOptions, SizeOptions):
     """The options for memory, and those for longer contexts than a model was trained with."""
 
 
+def require_prefix_cache(prefix_cache: bool, n_bytes: int | None) -> None:
+    """Reject a size of checkpoints without the prefix cache that uses them."""
+    if n_bytes and not prefix_cache:
+        raise invalid(f"prefix_cache_bytes={n_bytes} has no effect with prefix_cache=False: leave one of them out")
+
+
 @option_class
 @dataclass(frozen=True)
 class LoadOptions(MemoryOptions):
@@ -113,6 +119,10 @@ class LoadOptions(MemoryOptions):
     outtype: str = "auto"
     chat_template: Annotated["str | os.PathLike[str] | None", Field(hidden=True)] = None
     isolate: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_prefix_cache(self.prefix_cache, self.prefix_cache_bytes)
 
 
 @option_class

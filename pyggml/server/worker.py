@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from pyggml import InvalidParameterError
 from pyggml.server.http.access_control import ApiKeys
 from pyggml.server.http.errors import STOPPING, RequestError
 from pyggml.server.models.pool import ModelPool
@@ -41,6 +42,10 @@ class Worker:
         self.observer = Observers([self.metrics, Logs(settings.log_prompts), *tracing.observers()])
         self.models = ModelPool(settings, self.observer)
         self.api_keys = ApiKeys(settings.read_api_keys())
+        if settings.prefix_cache_scope == "key" and not self.api_keys.are_required:
+            raise InvalidParameterError(
+                'prefix_cache_scope="key" has no effect without API keys: set api_keys or api_key_file, or leave it out'
+            )
         self.running_requests: set[ServerRequest] = set()
         self.jobs: dict[str, ServerRequest] = {}
         self.is_draining = False

@@ -174,6 +174,18 @@ def test_a_chat_whose_template_drops_reasoning(long_path: Path) -> None:
             chat = [*chat, begin, *done.token_ids[15:], begin, *tokens(290, seed=12 + turn)]
 
 
+def test_a_size_of_checkpoints_without_a_prefix_cache_is_refused(model_dir: Path) -> None:
+    path = models.write_llama(model_dir / "salts.gguf")
+    with pytest.raises(pyggml.InvalidParameterError, match="no effect with prefix_cache=False"):
+        pyggml.load(path, prefix_cache=False, prefix_cache_bytes=1)
+    with (
+        pyggml.Model(path) as model,
+        pyggml.Context(model, n_ctx=256) as context,
+        pytest.raises(pyggml.InvalidParameterError, match="no effect with prefix_cache=False"),
+    ):
+        pyggml.Engine(context, prefix_cache=False, prefix_cache_bytes=1)
+
+
 def test_prefixes_are_kept_apart_by_salts(model_dir: Path) -> None:
     prompt = tokens(60, seed=20)
     path = models.write_llama(model_dir / "salts.gguf")

@@ -15,6 +15,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from support.servers import servers
 
+import pyggml
+import pyggml.server
 from pyggml.server.app import PROTOCOLS, create_app
 from pyggml.server.http.errors import strip_paths
 from pyggml.server.protocols.endpoint import Endpoint
@@ -98,6 +100,11 @@ def test_every_endpoint_that_is_not_open_needs_a_key(locked: servers.Running) ->
 def test_keys_are_in_no_text_about_the_settings(locked: servers.Running) -> None:
     assert "sk-" not in repr(locked.worker.settings)
     assert "sk-" not in repr(vars(locked.worker.api_keys))
+
+
+def test_a_prefix_cache_by_key_needs_keys() -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match="no effect without API keys"):
+        create_app(pyggml.server.Settings(prefix_cache_scope="key"))
 
 
 def test_each_key_has_a_prefix_cache_of_its_own() -> None:
