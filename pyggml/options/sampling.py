@@ -100,8 +100,8 @@ class SamplingParams:
         choices: the output is one of these texts.
         regex: the output matches this regular expression, in Python's syntax, from start to end. Digits, letters and
             white space of classes are those of ASCII.
-        cache_salt: text that keeps the prompt's cached prefix apart: only requests with the same salt reuse it, so no
-            other caller can find out by the time to the first token what was asked before. None: shared by all.
+        cache_salt: text that isolates the prefix cache: a request reuses only prefixes of requests with the same salt,
+            so that response times reveal nothing about other callers' prompts. None: shared by all requests without.
         timeout_s: seconds after which the generation stops and returns its tokens so far. None: no limit. Counted from
             submission, including any wait for a full queue (``queue_full="wait"``).
         logprobs: return the log probability of each generated token and of this many likeliest alternatives; 0: off.

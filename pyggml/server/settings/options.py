@@ -88,8 +88,8 @@ class Settings:
         root_path: path under which a proxy offers the server, such as /llm.
         api_keys: accepted API keys, in addition to those in ``api_key_file``. (): no key is required.
         api_key_file: file of accepted API keys, one per line.
-        prefix_cache_scope: who reuses cached prompts: all, or only requests with the same API key, so that none can
-            find out by the time to the first token what another key's asked.
+        prefix_cache_scope: all: requests share one prefix cache; key: only requests with the same API key do, so that
+            response times reveal nothing about the prompts of other keys.
         request_timeout: seconds after which generation stops and the text so far is returned; none: never.
         header_timeout: timeout in seconds for reading a request's headers.
         body_timeout: timeout in seconds for reading a request's body, in addition to its size at 10 kB/s.

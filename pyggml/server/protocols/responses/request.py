@@ -149,7 +149,7 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
             turn.setdefault("tool_calls", []).append(_call(item, item.get("arguments")))
         elif kind == "custom_tool_call":
             turn.setdefault("tool_calls", []).append(_call(item, json.dumps({"input": item.get("input")})))
-        elif kind in _WITHOUT_MEANING:
+        elif kind in _SKIPPED_ITEMS:
             continue
         elif kind == "message" and item.get("role") == "assistant":
             if "content" in turn or "tool_calls" in turn:
@@ -165,8 +165,8 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
         yield _assistant(turn)
 
 
-# Calls of tools that run at OpenAI or in its own clients, and their results. Other models than the caller's made them.
-_WITHOUT_MEANING = frozenset(
+# Calls, and their results, of tools that run at OpenAI or in its clients. The model here has no such tools.
+_SKIPPED_ITEMS = frozenset(
     (
         "web_search_call",
         "file_search_call",
