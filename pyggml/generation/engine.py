@@ -110,11 +110,11 @@ class Engine(ClosableOwner):
         options.n_ctx = 0 if n_ctx is None else self.n_ctx
         options.max_queue = 0 if max_queue is None else integer("max_queue", max_queue, 1, UINT32_MAX)
         options.prefix_cache = flag("prefix_cache", prefix_cache)
-        require_prefix_cache(prefix_cache, prefix_cache_bytes)
         if prefix_cache_bytes is None:
             options.checkpoint_bytes = min(options.checkpoint_bytes, memory_limits().usable_bytes // 8)
         else:
             options.checkpoint_bytes = integer("prefix_cache_bytes", prefix_cache_bytes, 0, UINT64_MAX)
+            require_prefix_cache(options.prefix_cache, options.checkpoint_bytes)
         options.adapt_threads = flag("adapt_threads", adapt_threads)
         options.backend_sampling = flag("backend_sampling", backend_sampling)
         self.stop_token_ids = self._checked_stop_ids(stop_token_ids)

@@ -76,7 +76,7 @@ class MemoryOptions(RopeOptions, SizeOptions):
     """The options for memory, and those for longer contexts than a model was trained with."""
 
 
-def require_prefix_cache(prefix_cache: bool, n_bytes: int | None) -> None:
+def require_prefix_cache(prefix_cache: bool, n_bytes: int) -> None:
     """Reject a size of checkpoints without the prefix cache that uses them."""
     if n_bytes and not prefix_cache:
         raise invalid(f"prefix_cache_bytes={n_bytes} has no effect with prefix_cache=False: leave one of them out")
@@ -122,7 +122,7 @@ class LoadOptions(MemoryOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_prefix_cache(self.prefix_cache, self.prefix_cache_bytes)
+        require_prefix_cache(self.prefix_cache, self.prefix_cache_bytes or 0)
 
 
 @option_class

@@ -157,8 +157,11 @@ class Case(dict[str, Any]):
         from pyggml import InferError
 
         may_come: tuple[type[Exception], ...] = (InferError, CallersError, *MAY_COME.get(part[1], ()))
-        if {"key", "progress"} & set(part[2] or ()):  # a function that takes something else is the caller's
+        given = part[2] or {}
+        if {"key", "progress"} & given.keys():  # a function that takes something else is the caller's
             may_come += (TypeError,)
+        if "key" in given:  # and so are the errors of a type that converts texts
+            may_come += (ValueError,)
 
         try:
             call = self._bound(part)
