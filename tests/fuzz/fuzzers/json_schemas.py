@@ -135,13 +135,25 @@ def _validated(model: pyggml.Model, grammar: str, schema: Any, seed: int) -> str
                     text = found.decode("utf-8")
                     json.loads(text)
                     if is_schema:
-                        validator.validate(exact_json.loads(text, draft))
+                        is_schema = _judge(validator, exact_json.loads(text, draft))
                     whole += 1
     except exact_json.HugeNumberError:  # the schema may have one, too
         return "followed to a huge number"
     except InferError as error:  # it cannot be followed: too large, or too ambiguous
         return f"converted, and then {refused(error)}"
     return "validated" if whole and is_schema else "followed"
+
+
+def _judge(validator: Any, instance: Any) -> bool:
+    """Validate an instance. Return False if the validator does not understand the schema.
+
+    A reference may lead to a value that no meta-schema checks, such as one in ``$defs`` in a draft-04 schema.
+    """
+    try:
+        validator.validate(instance)
+    except TypeError:
+        return False
+    return True
 
 
 def _changes_dialect(schema: Any) -> bool:
