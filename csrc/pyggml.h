@@ -904,12 +904,21 @@ void pyg_waker_free(pyg_waker * waker);
 typedef struct pyg_engine  pyg_engine;
 typedef struct pyg_request pyg_request;
 
+// Layout of an engine's KV cache.
+typedef enum pyg_kv_layout {
+    PYG_KV_AUTO    = 0,  // streams on devices while many requests run, else unified
+    PYG_KV_UNIFIED = 1,  // a sequence can use all cells
+    PYG_KV_STREAMS = 2,  // a stream of cells for each sequence; unified while a request is longer than its stream
+} pyg_kv_layout;
+
 typedef struct pyg_engine_options {
     uint32_t n_ctx;          // KV cells that requests share; 0: all of the context (upstream rounds cells up)
     uint32_t max_queue;      // most requests waiting in the queue; 0: no limit
     bool     prefix_cache;   // keep finished sequences cached until they are evicted, and reuse their common prefixes
     bool     adapt_threads;  // tune the number of compute threads; otherwise use the context's
     bool     backend_sampling;  // sample greedy requests on the device that computes the logits, if it can
+    int32_t  kv_layout;         // pyg_kv_layout. PYG_KV_STREAMS: PYG_ERR_INVALID_PARAMETER if the KV cache cannot be
+                                // divided, or if a stream had fewer than 256 cells
     // Most bytes of main memory for checkpoints, from which prompts continue where the KV cache cannot be rewound: in
     // recurrent layers and sliding windows. 0: none.
     uint64_t checkpoint_bytes;
@@ -1090,6 +1099,7 @@ typedef struct pyg_engine_stats {
     int32_t  n_threads;        // current compute threads, for steps of one token
     int32_t  n_threads_batch;  // the same for prefill
     uint32_t n_cells;          // in total
+    uint32_t n_kv_streams;     // parts of the KV cache: 1 if it is unified, else n_parallel
     uint32_t n_cells_running;  // used by running requests
     uint32_t n_cells_cached;   // used by cached sequences, evicted when needed
     uint64_t n_requests;       // submitted so far

@@ -37,6 +37,7 @@ class LoadKeywords(TypedDict, total=False):
     prefix_cache: bool
     prefix_cache_bytes: int | None
     deterministic: bool
+    kv_unified: bool | None
     backend_sampling: bool
     max_queue: int | None
     queue_full: QueueFull

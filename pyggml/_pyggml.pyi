@@ -2130,6 +2130,9 @@ class Lib:
     PYG_POOLING_MAX: int
     PYG_POOLING_MEAN_SQRT_LEN: int
     PYG_POOLING_WEIGHTED_MEAN: int
+    PYG_KV_AUTO: int
+    PYG_KV_UNIFIED: int
+    PYG_KV_STREAMS: int
     PYG_FINISH_NONE: int
     PYG_FINISH_STOP: int
     PYG_FINISH_LENGTH: int

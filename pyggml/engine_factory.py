@@ -36,6 +36,7 @@ def start_engine(
             prefix_cache_bytes=options.prefix_cache_bytes,
             max_queue=options.max_queue,
             adapt_threads=options.n_threads is None and _may_adapt(context, options),
+            kv_unified=options.kv_unified,
             backend_sampling=options.backend_sampling,
             stop_token_ids=stop_token_ids,
         )

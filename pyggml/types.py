@@ -261,6 +261,7 @@ class EngineStats(JSONReady):
         n_cells: size of the KV cache, in cells; each holds a token.
         n_cells_running: cells used by running requests.
         n_cells_cached: cells used by the prefix cache, evicted when running requests need them.
+        n_kv_streams: parts of the KV cache: 1 if all requests share it, else ``n_parallel`` (``kv_unified``).
         n_requests: requests submitted so far.
         n_finished: requests ended so far, for whatever reason.
         n_prompt_tokens: prompt tokens computed.
@@ -291,6 +292,7 @@ class EngineStats(JSONReady):
     n_cells: int
     n_cells_running: int
     n_cells_cached: int
+    n_kv_streams: int
     n_requests: int
     n_finished: int
     n_prompt_tokens: int

@@ -98,13 +98,22 @@ struct Context : NonCopyable {
 
     bool shares_cells() const;  // true if all sequences share one buffer of KV cells
 
+    // Create the llama_context. PYG_ERR_OUT_OF_MEMORY, PYG_ERR_INVALID_PARAMETER: there is none afterwards.
+    void open(const llama_context_params & params);
+
+    // Replace the llama_context by one with an empty KV cache of another layout: shared by all sequences, or divided
+    // into one stream of cells for each. Return false, with an empty KV cache of the former layout, if there is too
+    // little memory for it. EngineAbort if that cannot be made again either.
+    bool replace_kv_cache(bool unified, uint32_t n_ctx);
+
   private:
     // Thread pools with their sizes, most recently used last. Unused ones sleep.
     using Pools = std::vector<std::pair<int32_t, ggml_threadpool *>>;
 
     void free_pools(Pools::iterator end);
 
-    Pools pools_;
+    llama_context_params params_ = {};  // of `raw`
+    Pools                pools_;
 };
 
 constexpr int32_t ALL_SEQUENCES = -1;

@@ -139,12 +139,7 @@ std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_
         params.cb_eval_user_data = context->imatrix.get();
     }
     context->model = std::move(model);
-    context->raw   = pyg::create_context(context->model->raw, params);
-    pyg::require_hosts(context->model->hosts);
-    if (!context->raw) {
-        throw pyg::context_failure();
-    }
-    context->positions     = pyg::attach_cell_positions(context->raw);
+    context->open(params);
     const uint32_t n_batch = llama_n_batch(context->raw);
     const bool     all     = params.n_outputs_max == 0 || llama_model_has_encoder(context->model->raw);
     context->n_outputs_max = all ? n_batch : std::min(params.n_outputs_max, n_batch);
@@ -262,6 +257,39 @@ void Context::require_seq(int32_t seq_id) const {
 }
 
 bool Context::shares_cells() const { return llama_n_ctx_seq(raw) == llama_n_ctx(raw); }
+
+void Context::open(const llama_context_params & params) {
+    raw = create_context(model->raw, params);
+    require_hosts(model->hosts);
+    if (!raw) {
+        throw context_failure();
+    }
+    params_   = params;
+    positions = attach_cell_positions(raw);
+}
+
+bool Context::replace_kv_cache(bool unified, uint32_t n_ctx) {
+    const llama_context_params before = params_;
+    llama_context_params       after  = before;
+    after.kv_unified                  = unified;
+    after.n_ctx                       = n_ctx;
+    const int32_t n_threads = llama_n_threads(raw), n_threads_batch = llama_n_threads_batch(raw);
+    n_outputs  = 0;
+    n_reserved = 0;
+
+    // Both at once might not fit into the device's memory.
+    llama_free(std::exchange(raw, nullptr));
+    pyg_error        error;
+    const pyg_status status = guard(&error, [&] { open(after); });
+    if (status != PYG_OK) {
+        const pyg_status again = guard(&error, [&] { open(before); });
+        if (again != PYG_OK) {
+            throw EngineAbort{error.message};
+        }
+    }
+    set_threads(n_threads, n_threads_batch);
+    return status == PYG_OK;
+}
 
 llama_context_params context_params(const Model & model, const pyg_context_options & options) {
     model.require_shape();

@@ -26,6 +26,8 @@ class BatchArrays {
         outputs_.push_back(has_output);
     }
 
+    int32_t n_tokens() const { return static_cast<int32_t>(token_ids_.size()); }
+
     // *borrowed until the next change*
     llama_batch raw() {
         n_seq_ids_.assign(token_ids_.size(), 1);

@@ -25,6 +25,26 @@ uint32_t usable_cells(const pyg::Context & context) {
     return static_cast<uint32_t>(std::min<uint64_t>(llama_n_ctx_seq(context.raw), n_positions));
 }
 
+void require_layout(const pyg::Context & context, const pyg_engine_options & options) {
+    if (options.kv_layout < PYG_KV_AUTO || options.kv_layout > PYG_KV_STREAMS) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "kv_layout is %d, which is none of pyg_kv_layout", options.kv_layout);
+    }
+    if (options.kv_layout != PYG_KV_STREAMS || llama_n_seq_max(context.raw) == 1) {
+        return;
+    }
+    if (!pyg::Engine::can_divide(context)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "kv_unified is off, but sequences of this model share one KV cache: sliding windows and recurrent "
+                   "states cannot be copied between streams; leave kv_unified out");
+    }
+    if (pyg::Engine::n_per_stream(context, options.n_ctx) == 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "kv_unified is off, and n_ctx=%u gives each of %u sequences fewer than 256 cells: use n_ctx=%u or "
+                   "more, or leave kv_unified out",
+                   options.n_ctx, llama_n_seq_max(context.raw), 256 * llama_n_seq_max(context.raw));
+    }
+}
+
 pyg_engine_options checked(const pyg::Context & context, pyg_engine_options options) {
     const uint32_t all = usable_cells(context);
     if (options.n_ctx > all) {
@@ -36,6 +56,8 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
         throw fail(PYG_ERR_INVALID_PARAMETER, "the engine shares KV cells between sequences: create the context with "
                                               "kv_unified");
     }
+    options.n_ctx = options.n_ctx ? options.n_ctx : all;
+    require_layout(context, options);
     const uint32_t n_ubatch = llama_n_ubatch(context.raw), n_seq = llama_n_seq_max(context.raw);
     if (pyg::Engine::steps_are_micro_batches(context) && n_ubatch < n_seq) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
@@ -43,7 +65,6 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
                    "windows has to be one micro-batch; make the context with n_ubatch=%u or more",
                    n_ubatch, n_seq, n_seq);
     }
-    options.n_ctx = options.n_ctx ? options.n_ctx : all;
     return options;
 }
 

@@ -7,6 +7,7 @@
 
 #include "context/forward.hpp"
 #include "engine/context_kv_cache.hpp"
+#include "engine/kv_layout.hpp"
 #include "engine/request.hpp"
 #include "engine/threads/helper_threads.hpp"
 #include "engine/threads/thread_tuner.hpp"
@@ -26,6 +27,12 @@ class Engine : NonCopyable {
     // before it computes the first. In a sliding-window cache each of them takes over cells outside of its sequences'
     // windows, which earlier micro-batches may still attend to.
     static bool steps_are_micro_batches(const Context & context);
+
+    // Return true if the KV cache of the context may be divided into streams: upstream copies whole streams only, which
+    // a sliding window or a recurrent state does not allow.
+    static bool can_divide(const Context & context);
+    // Cells of each stream if `n_cells` are divided among the sequences; 0: too few.
+    static uint32_t n_per_stream(const Context & context, uint32_t n_cells);
 
     Engine(std::shared_ptr<Context> context, const pyg_engine_options & options);
     ~Engine();
@@ -64,8 +71,14 @@ class Engine : NonCopyable {
 
     // One step: schedule, compute, sample and publish.
     void               run_step();
+    void               choose_layout();
+    KvLayout::Load     layout_load() const;
+    void               change_layout(uint32_t n_per_stream);
     Step               next_step();
     llama_batch        batch_of(const Step & step);
+    void               add_slice(const Slice & slice);
+    void               add_filler(int32_t & seq_id);
+    void               remove_fillers();
     StepResult         compute(const Step & step);
     void               sample_and_publish(const Step & step);
     std::optional<End> publish_logits(Request & request, const Slice & slice);
@@ -101,14 +114,18 @@ class Engine : NonCopyable {
     const uint32_t               n_ctx_;  // limit of each request
     const int32_t                n_vocab_;
     const uint32_t               n_parallel_;
+    const uint32_t               n_cells_;  // of a unified KV cache
     const uint32_t               max_queue_;
     const bool                   is_reproducible_;
     const DeviceUse              device_use_;
     ContextKvCache               cache_;
 
     // Used by the engine's thread only.
+    KvLayout                   layout_;
     DeviceSampler              device_sampler_;
     BatchArrays                batch_;
+    std::vector<int32_t>       rows_;     // by slice of the step: the batch index of its last token
+    std::vector<int32_t>       fillers_;  // sequences with a token in the batch that belongs to no request
     Step                       step_;
     std::vector<Sample>        samples_;  // of the current step
     double                     s_per_sample_ = 0;

@@ -88,7 +88,26 @@ Step Scheduler::next(const PrefillBudget & budget) {
             n_left -= n;
         }
     }
+    if (n_per_stream()) {
+        order_for_streams(step);
+    }
     return step;
+}
+
+// Order the slices by sequence. Upstream computes sequences with consecutive numbers together, as many tokens of each,
+// so prompts of different lengths would end in many small micro-batches: in descending order, each prompt gets
+// micro-batches of its own.
+void Scheduler::order_for_streams(Step & step) const {
+    const auto decodes   = [](const Slice & slice) { return slice.n == 1; };
+    const auto ascending = [](const Slice & a, const Slice & b) { return a.task->seq_id < b.task->seq_id; };
+    const auto prefill   = std::partition(step.slices.begin(), step.slices.end(), decodes);
+    std::sort(step.slices.begin(), prefill, ascending);
+    std::sort(prefill, step.slices.end(), ascending);
+    const bool same_length =
+        std::all_of(prefill, step.slices.end(), [&](const Slice & slice) { return slice.n == prefill->n; });
+    if (!same_length) {
+        std::reverse(prefill, step.slices.end());
+    }
 }
 
 uint32_t Scheduler::prefill_tokens(const PrefillBudget & budget) const {
@@ -168,6 +187,30 @@ void Scheduler::evict_all() {
     }
 }
 
+void Scheduler::preempt_all() {
+    while (!running_.empty()) {
+        preempt(running_.back());
+    }
+    evict_all();
+}
+
+void Scheduler::set_layout(uint32_t n_per_stream) {
+    const uint32_t n_cells = n_per_stream ? n_per_stream * static_cast<uint32_t>(limits_.n_seq) : limits_.n_cells;
+    cells_                 = KvCells(n_cells, limits_.n_seq, n_per_stream);
+}
+
+uint32_t Scheduler::n_tokens_of_longest() const {
+    uint32_t n = 0;
+    for (const auto & task : running_) {
+        n = std::max(n, task->n_tokens());
+    }
+    const size_t n_slots = std::min(slots_.size() - running_.size(), waiting_.size());
+    for (size_t i = 0; i < n_slots; i++) {
+        n = std::max(n, waiting_[i]->n_tokens());
+    }
+    return n;
+}
+
 bool Scheduler::free_cells() {
     if (least_recently_used()) {
         evict_all();
@@ -220,11 +263,17 @@ void Scheduler::admit() {
     }
 }
 
+// Streams always have cells for a task.
+uint32_t Scheduler::headroom() const { return n_per_stream() ? 0 : HEADROOM; }
+
 // Admit a waiting task to a slot that starts with `prefix`, with cells for its other tokens. Return false if there are
 // too few cells.
 bool Scheduler::assign_slot(const std::shared_ptr<Task> & task, const Prefix & prefix) {
+    if (task->n_tokens() > cells_.n_per_sequence()) {
+        return false;  // it waits for a unified KV cache
+    }
     const uint32_t n_new       = task->n_tokens() - prefix.n;
-    const uint32_t n_required  = n_new + (running_.empty() ? 0 : HEADROOM);
+    const uint32_t n_required  = n_new + (running_.empty() ? 0 : headroom());
     const bool     is_reusable = prefix.n > 0 && is_cached(prefix.seq_id);
 
     // Reuse the slot with the prefix in place, or leave it cached for others and share its cells.

@@ -8,6 +8,9 @@
 // evicts its cells, and waits to be prefilled again. The oldest task is never preempted, so every task ends. Where the
 // KV cache cannot be rewound, slots keep checkpoints of their prompts (checkpoints.hpp).
 //
+// The KV cache is unified, or divided into streams: each slot then has cells of its own, which attention reads alone,
+// and no task may be longer than a stream. Changing the layout preempts and evicts everything.
+//
 // A function that runs out of memory throws std::bad_alloc and loses no task and no cell: call it again, or end tasks.
 #pragma once
 
@@ -34,7 +37,7 @@ class KvCache {
 
     // to the first n: 0, or a length that can_truncate_to allows
     virtual void truncate(int32_t seq_id, uint32_t n)        = 0;
-    virtual void share(int32_t from, int32_t to, uint32_t n) = 0;  // `to` must be empty
+    virtual void share(int32_t from, int32_t to, uint32_t n) = 0;  // `to` must be empty; streams copy
 
     // Return what a truncation to the current length would need later; empty if it cannot be saved.
     virtual std::vector<uint8_t> save(int32_t seq_id) const = 0;
@@ -128,6 +131,21 @@ class Scheduler {
     // Evict all cached slots.
     void evict_all();
 
+    // Preempt all running tasks and evict all slots, for a KV cache of another layout: `n_per_stream` cells for each
+    // slot, or 0 for a unified one.
+    void preempt_all();
+    void set_layout(uint32_t n_per_stream);
+
+    // Cells of a stream; 0: the KV cache is unified.
+    uint32_t n_per_stream() const { return cells_.n_per_stream(); }
+    int32_t  n_slots() const { return limits_.n_seq; }
+    // Cells of a slot.
+    uint32_t n_cells_of(int32_t seq_id) const { return cells_.n_used(seq_id); }
+    // Return true if a task runs in the slot.
+    bool is_running(int32_t seq_id) const { return slots_[seq_id].task != nullptr; }
+    // The longest of the running tasks and of those that wait for the next free slots, in tokens.
+    uint32_t n_tokens_of_longest() const;
+
     // Free cells when the KV cache is full although the scheduler counts free cells. Return false if nothing can be
     // evicted or preempted.
     bool free_cells();
@@ -157,6 +175,8 @@ class Scheduler {
         const Checkpoint * checkpoint = nullptr;  // to restore; null: the slot can be truncated to n
     };
 
+    uint32_t               headroom() const;
+    void                   order_for_streams(Step & step) const;
     Step                   all_logits_step();
     uint32_t               prefill_tokens(const PrefillBudget & budget) const;
     uint32_t               round_to_micro_batches(uint32_t n_others, uint32_t n) const;

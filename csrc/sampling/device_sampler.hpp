@@ -30,6 +30,8 @@ class DeviceSampler {
     bool is_on() const { return !samplers_.empty(); }
     // Disable it for good: the device has too little memory.
     void disable();
+    // Let go of the context's llama_context, which is about to be replaced.
+    void detach() { switch_off(); }
 
     // Token sampled from the row of batch index `index`. PYG_ERR_ENGINE if the logits are not numbers.
     int32_t  token(int32_t index);

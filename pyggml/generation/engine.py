@@ -74,6 +74,7 @@ class Engine(ClosableOwner):
         prefix_cache_bytes: int | None = None,
         max_queue: int | None = None,
         adapt_threads: bool = False,
+        kv_unified: bool | None = None,
         backend_sampling: bool = False,
         stop_token_ids: Iterable[int] | None = None,
     ) -> None:
@@ -89,6 +90,10 @@ class Engine(ClosableOwner):
                 0: none.
             max_queue: maximum number of waiting requests; None: no limit.
             adapt_threads: adapt the number of compute threads while running; otherwise the context's number is kept.
+            kv_unified: share the cells: a lone request can use all of n_ctx. False: divide them among n_parallel
+                requests, while none is longer than its part, a multiple of 256 cells; a longer one unifies them, and
+                the running requests are computed again. None: divide them if devices compute the whole model and at
+                least four requests run. ``n_kv_streams`` of the statistics is the number of parts.
             backend_sampling: choose the tokens of greedy requests on the device that computes the logits, if it can.
             stop_token_ids: tokens that end every generation. None: those of the model's files and its family, as
                 ``llm.stop_tokens``. (): only a request's own.
@@ -97,7 +102,8 @@ class Engine(ClosableOwner):
             UnsupportedArchitectureError: the model does not generate token by token.
             InvalidParameterError: not a context, one that is in use, or with sequences that do not share their cells;
                 the model has sliding windows, and the context an n_ubatch of less than its n_seq_max; n_ctx is more
-                than it has; or another argument is out of range.
+                than it has; or another argument is out of range; ``kv_unified=False`` with fewer than 256 cells for
+                each request, or with a model whose KV cache has sliding windows or recurrent states.
             TokenizerError: the model has no token to stop at, and ``stop_token_ids`` is None.
             ClosedError: the context was closed.
         """
@@ -116,6 +122,7 @@ class Engine(ClosableOwner):
             options.checkpoint_bytes = integer("prefix_cache_bytes", prefix_cache_bytes, 0, UINT64_MAX)
             require_prefix_cache(options.prefix_cache, options.checkpoint_bytes)
         options.adapt_threads = flag("adapt_threads", adapt_threads)
+        options.kv_layout = _kv_layout(kv_unified)
         options.backend_sampling = flag("backend_sampling", backend_sampling)
         self.stop_token_ids = self._checked_stop_ids(stop_token_ids)
         self._not_invariant = context.not_batch_invariant()
@@ -381,6 +388,12 @@ class Engine(ClosableOwner):
                 available,
             )
         return n_tokens
+
+
+def _kv_layout(kv_unified: bool | None) -> int:
+    if kv_unified is None:
+        return lib.PYG_KV_AUTO
+    return lib.PYG_KV_UNIFIED if flag("kv_unified", kv_unified) else lib.PYG_KV_STREAMS
 
 
 def _require_unused(context: Context) -> None:

@@ -97,6 +97,7 @@ def context_options(options: MemoryOptions, n_ctx: int) -> ContextOptions:
         "n_seq_max": options.n_parallel,
         # A step has a token of each request, and where windows forget, it is computed at once (engine.cpp).
         "n_ubatch": max(options.n_ubatch, options.n_parallel),
+        "kv_unified": True,  # the engine divides the KV cache, and unifies it again
         "n_outputs_max": min(options.n_batch, max(options.n_parallel, _N_OUTPUTS_MAX)),
     }
     return ContextOptions(**values)

@@ -94,6 +94,8 @@ class LoadOptions(MemoryOptions):
         prefix_cache: keep the KV cache of finished requests for prompts with the same beginning.
         prefix_cache_bytes: most bytes of main memory for checkpoints of prompts; 0: none. None: at most 1 GiB.
         deterministic: refuse to load unless every request gets the same bits in a batch as alone.
+        kv_unified: share the KV cache: a lone request can use all of n_ctx. False: divide it among n_parallel requests,
+            while none needs more than its part. None: divide it on GPUs if at least four requests run.
         backend_sampling: sample greedy requests on the GPU (experimental). The tokens are the same.
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
@@ -112,6 +114,7 @@ class LoadOptions(MemoryOptions):
     prefix_cache: Annotated[bool, Field(hidden=True)] = True
     prefix_cache_bytes: Annotated[int | None, Field(0, UINT64_MAX, hidden=True)] = None
     deterministic: bool = False
+    kv_unified: Annotated[bool | None, Field(hidden=True)] = None
     backend_sampling: Annotated[bool, Field(letter="bs")] = False
     max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None
     queue_full: Annotated[QueueFull, Field(hidden=True)] = "raise"

@@ -1,4 +1,5 @@
 // The scheduler, case by case. test_scheduler_random combines everything.
+#include "engine/kv_layout.hpp"
 #include "tests/support/simulated_cache.hpp"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 namespace {
 
 using pyg::KvCells;
+using pyg::KvLayout;
 using pyg::Scheduler;
 using pyg::Slice;
 using pyg::Step;
@@ -593,6 +595,51 @@ void test_cells_are_counted_once() {
     CHECK(cells.n_free() == 0 && cells.n_used_by({0, 2}) == 100);
 }
 
+void test_streams_have_cells_of_their_own() {
+    KvCells cells(90, 3, 30);
+    CHECK(cells.n_per_stream() == 30 && cells.n_per_sequence() == 30);
+    cells.allocate(0, 20);
+    cells.share(0, 1, 10);
+    CHECK(cells.n_free() == 60 && cells.n_used_by({0, 1}) == 30);  // copies count
+    cells.truncate(0, 0);
+    CHECK(cells.n_free() == 80 && cells.n_used(1) == 10);
+    CHECK(KvCells(90, 3).n_per_sequence() == 90);
+}
+
+// --- layout of the KV cache ---
+
+KvLayout::Load load(size_t n_requests, uint32_t n_longest, uint64_t n_computed = 0) {
+    return {n_requests, n_longest, n_computed};
+}
+
+void test_many_short_requests_divide_the_cache() {
+    KvLayout layout(256, 4);
+    CHECK(layout.next(0, load(3, 10)) == 0);
+    CHECK(layout.next(0, load(4, 225)) == 0);  // an eighth of the stream stays free
+    CHECK(layout.next(0, load(4, 224)) == 256);
+    CHECK(layout.next(256, load(1, 256)) == 256);  // until one outgrows it
+    CHECK(layout.next(256, load(4, 257)) == 0);
+    KvLayout never(0, 1);
+    CHECK(never.next(0, load(100, 1)) == 0);
+}
+
+void test_a_change_of_the_layout_has_to_pay() {
+    KvLayout layout(256, 4);
+    int      n = 0;
+    while (layout.next(0, load(32, 200, 1600)) == 0) {
+        n++;
+    }
+    CHECK(n == 100);  // 16 tokens a step
+    CHECK(layout.next(256, load(8, 257)) == 0);
+    for (n = 0; layout.next(0, load(8, 200)) == 0; n++) {}
+    CHECK(n == 64);
+    CHECK(layout.next(256, load(8, 257)) == 0);
+    for (n = 0; layout.next(0, load(8, 200)) == 0; n++) {}
+    CHECK(n == 128);  // longer after each request that outgrew its stream
+    layout.disable();
+    CHECK(layout.next(0, load(8, 100)) == 0);
+}
+
 }  // namespace
 
 int main() {
@@ -630,4 +677,7 @@ int main() {
     test_tasks_that_end_during_a_step();
     test_ending();
     test_cells_are_counted_once();
+    test_streams_have_cells_of_their_own();
+    test_many_short_requests_divide_the_cache();
+    test_a_change_of_the_layout_has_to_pay();
 }

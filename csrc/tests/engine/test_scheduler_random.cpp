@@ -76,6 +76,7 @@ class Simulation {
     Request &             request_of(const Task & task) { return *of_.at(&task); }
 
     void submit();
+    void change_layout();
     Step plan();
     void compute(const Step & step);
     void interrupt(const Step & step);
@@ -110,13 +111,17 @@ class Simulation {
     bool                              last_step_was_all_logits_ = false;
     bool                              cancels_                  = random_.percent(50);
     bool                              salted_                   = random_.percent(10);
+    Random                            layouts_;
+    bool                              divides_;        // the KV cache into streams, now and then
+    uint32_t                          n_layouts_ = 0;  // changes of its layout
 };
 
 Simulation::Simulation(uint32_t seed)
     : random_(seed), kind_(random_.percent(60)   ? Kind::PLAIN
                            : random_.percent(50) ? Kind::WINDOW
                                                  : Kind::RECURRENT),
-      limits_(draw_limits(random_)), cache_(kind_, limits_.n_cells, limits_.n_seq), scheduler_(limits_, cache_) {
+      limits_(draw_limits(random_)), cache_(kind_, limits_.n_cells, limits_.n_seq), scheduler_(limits_, cache_),
+      layouts_(~seed), divides_(kind_ == Kind::PLAIN && layouts_.percent(40)) {
     draw_requests();
 }
 
@@ -207,6 +212,9 @@ void Simulation::run() {
         if (random_.percent(1)) {
             scheduler_.evict_all();
         }
+        if (divides_) {
+            change_layout();
+        }
         const Step step = plan();
         if (step.empty()) {
             continue;
@@ -226,6 +234,21 @@ void Simulation::run() {
 }
 
 void Simulation::submit() { scheduler_.add(requests_[n_submitted_++].task); }
+
+// Divide the KV cache into streams or unify it, if no request is too long for that.
+void Simulation::change_layout() {
+    const uint32_t n_per_stream = limits_.n_cells / static_cast<uint32_t>(limits_.n_seq);
+    const bool     is_divided   = scheduler_.n_per_stream() > 0;
+    const bool     fits         = n_per_stream > 0 && scheduler_.n_tokens_of_longest() <= n_per_stream;
+    const bool     may_change   = n_layouts_ < MAX_DISTURBANCES;
+    if (is_divided ? !fits || (may_change && layouts_.percent(2)) : fits && may_change && layouts_.percent(20)) {
+        n_layouts_++;
+        scheduler_.preempt_all();
+        check_cells();
+        cache_.replace(is_divided ? 0 : n_per_stream);
+        scheduler_.set_layout(is_divided ? 0 : n_per_stream);
+    }
+}
 
 Step Simulation::plan() {
     std::map<const Task *, Before>   before;
@@ -352,8 +375,9 @@ void Simulation::check_step(const Step & step, const Scheduler::PrefillBudget & 
     } else {
         check_mixed(step, budget);
     }
-    // Enough steps to compute every token of every request alone, twice, and again after each disturbance.
-    CHECK(++n_steps_ <= 2 * n_tokens_ + n_disturbances_ * limits_.n_cells);
+    // Enough steps to compute every token of every request alone, twice, and again after each disturbance and
+    // each change of the layout.
+    CHECK(++n_steps_ <= 2 * n_tokens_ + (n_disturbances_ + n_layouts_) * limits_.n_cells);
 }
 
 // The slice continues its slot, and the slot holds the task's own tokens.

@@ -65,6 +65,17 @@ class SimulatedCache : public pyg::KvCache {
     void share(int32_t from, int32_t to, uint32_t n) override {
         CHECK(can_share_cells() && from != to && n > 0 && n <= n_used(from) && n_used(to) == 0);
         of(to).cells.assign(of(from).cells.begin(), of(from).cells.begin() + n);
+        if (n_per_stream_) {
+            for (auto & cell : of(to).cells) {
+                cell = std::make_shared<Cell>(cell->history, n_used_);
+            }
+        }
+    }
+
+    // Replace it by an empty one of streams with so many cells each, or by a unified one: 0.
+    void replace(uint32_t n_per_stream) {
+        CHECK(n_used_ == 0);
+        n_per_stream_ = n_per_stream;
     }
 
     // The length, what cannot be rewound, and the history, to find out whether a state belongs to its sequence.
@@ -106,7 +117,7 @@ class SimulatedCache : public pyg::KvCache {
         if (kind_ == Kind::WINDOW && n_used(seq_id) % 3 == 0 && n_used(seq_id) > WINDOW) {
             sequence.n_forgotten = n_used(seq_id) - WINDOW;  // not at once, as in real caches
         }
-        CHECK(n_used_ <= n_cells_);
+        CHECK(n_used_ <= n_cells_ && (n_per_stream_ == 0 || n_used(seq_id) <= n_per_stream_));
     }
 
     // An abort during a step: the state is neither the old nor the new one.
@@ -165,7 +176,8 @@ class SimulatedCache : public pyg::KvCache {
 
     const Kind            kind_;
     const uint32_t        n_cells_;
-    uint32_t              n_used_ = 0;  // outlives the cells, which count themselves
+    uint32_t              n_per_stream_ = 0;  // 0: sequences share all cells
+    uint32_t              n_used_       = 0;  // outlives the cells, which count themselves
     std::vector<Sequence> sequences_;
     uint64_t              n_dropped_     = 0;
     uint32_t              restores_fail_ = 0;
