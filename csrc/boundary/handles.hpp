@@ -102,9 +102,9 @@ struct Context : NonCopyable {
     void open(const llama_context_params & params);
 
     // Replace the llama_context by one with an empty KV cache of another layout: shared by all sequences, or divided
-    // into one stream of cells for each. Return false, with an empty KV cache of the former layout, if there is too
-    // little memory for it. EngineAbort if that cannot be made again either.
-    bool replace_kv_cache(bool unified, uint32_t n_ctx);
+    // into one stream of cells for each. If that throws, the KV cache is empty and has the former layout; EngineAbort:
+    // there is none.
+    void replace_kv_cache(bool unified, uint32_t n_ctx);
 
   private:
     // Thread pools with their sizes, most recently used last. Unused ones sleep.

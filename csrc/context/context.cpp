@@ -268,27 +268,28 @@ void Context::open(const llama_context_params & params) {
     positions = attach_cell_positions(raw);
 }
 
-bool Context::replace_kv_cache(bool unified, uint32_t n_ctx) {
+void Context::replace_kv_cache(bool unified, uint32_t n_ctx) {
     const llama_context_params before = params_;
     llama_context_params       after  = before;
     after.kv_unified                  = unified;
     after.n_ctx                       = n_ctx;
     const int32_t n_threads = llama_n_threads(raw), n_threads_batch = llama_n_threads_batch(raw);
+    const auto    reopen = [&](const llama_context_params & params) {
+        open(params);
+        set_threads(n_threads, n_threads_batch);
+    };
     n_outputs  = 0;
     n_reserved = 0;
-
-    // Both at once might not fit into the device's memory.
-    llama_free(std::exchange(raw, nullptr));
-    pyg_error        error;
-    const pyg_status status = guard(&error, [&] { open(after); });
-    if (status != PYG_OK) {
-        const pyg_status again = guard(&error, [&] { open(before); });
-        if (again != PYG_OK) {
+    llama_free(std::exchange(raw, nullptr));  // first: both at once might not fit into the device's memory
+    try {
+        reopen(after);
+    } catch (...) {
+        pyg_error error;
+        if (guard(&error, [&] { reopen(before); }) != PYG_OK) {
             throw EngineAbort{error.message};
         }
+        throw;
     }
-    set_threads(n_threads, n_threads_batch);
-    return status == PYG_OK;
 }
 
 llama_context_params context_params(const Model & model, const pyg_context_options & options) {

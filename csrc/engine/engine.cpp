@@ -278,18 +278,19 @@ KvLayout::Load Engine::layout_load() const {
 
 // Callers may submit requests meanwhile: making another KV cache takes a tenth of a second.
 void Engine::change_layout(uint32_t n_per_stream) {
+    const bool unified = n_per_stream == 0;
     device_sampler_.detach();
-    const bool     unified  = n_per_stream == 0;
-    const uint32_t n_cells  = unified ? n_cells_ : n_per_stream * n_parallel_;
-    const bool     replaced = context_->replace_kv_cache(unified, n_cells);
-    llama_set_abort_callback(context_->raw, should_abort, this);
-    if (!replaced && unified) {
-        throw fail_out_of_memory("a KV cache that a request longer than its stream can use", 0, 0);
-    }
-    if (!replaced) {
+    try {
+        context_->replace_kv_cache(unified, unified ? n_cells_ : n_per_stream * n_parallel_);
+    } catch (const Failure &) {
+        llama_set_abort_callback(context_->raw, should_abort, this);
+        if (unified) {
+            throw;  // a request is too long for the layout that is left
+        }
         layout_.disable();
         return;
     }
+    llama_set_abort_callback(context_->raw, should_abort, this);
     std::lock_guard<std::mutex> lock(mutex_);
     scheduler_.set_layout(n_per_stream);
     stats_.n_cells      = scheduler_.n_cells();
