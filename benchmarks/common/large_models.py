@@ -47,7 +47,7 @@ _TINY_MOE = replace(
     _QWEN3_MOE,
     name="tiny-moe",
     vocabulary="starcoder",
-    n_embd=256,
+    n_embd=512,
     n_layer=2,
     n_ff=256,
     n_head=4,

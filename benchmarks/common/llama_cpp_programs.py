@@ -31,6 +31,7 @@ AMX_FLAGS = f"-DCMAKE_CXX_FLAGS=-include {_AMX_FIX} {os.environ.get('CXXFLAGS', 
 
 _OPTIONS = (
     AMX_FLAGS,
+    f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={Path(__file__).with_name('upstream_unity.cmake')}",
     "-DCMAKE_BUILD_TYPE=Release",
     "-DLLAMA_OPENSSL=OFF",
     "-DLLAMA_BUILD_TESTS=OFF",

@@ -53,7 +53,7 @@ def _pyggml_step(setting: Setting, case: dict[str, Any], upstream: Upstream) -> 
 
 
 def _commands(setting: Setting, upstream: Upstream) -> dict[str, list[str]]:
-    """What is profiled: name -> its command. All prompts fit in one micro-batch: there are fewer kernels to wait for."""
+    """Name -> command of what is profiled. All prompts fit in one micro-batch: few kernels come before the steps."""
     work = setting.work
     batched = upstream.batched_arguments([work.n_some], work.n_prompt, N_TOKENS)
     commands = {

@@ -159,8 +159,8 @@ def report(setting: Setting, results: Results) -> Report:
         part = per_token / copied["bytes_per_s"]
         shares = [f"{side} {statistics.median(speeds) * part:.0%}" for side, speeds in decode.items()]
         lines += [
-            f"A copy moves {copied['bytes_per_s'] / 1e9:.0f} GB/s; decoding reads {per_token / MB:.0f} MB per token, and "
-            f"so uses of it: {', '.join(shares)}.",
+            f"A copy moves {copied['bytes_per_s'] / 1e9:.0f} GB/s; decoding reads {per_token / MB:.0f} MB per token, "
+            f"and so uses of it: {', '.join(shares)}.",
             "",
         ]
     if starts := results.get("new process"):
