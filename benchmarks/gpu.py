@@ -64,7 +64,7 @@ def results_of(setting: Setting, name: str) -> Results:
 
 
 def run_stage(setting: Setting, name: str, limit: float) -> str:
-    """Run a stage in a process of its own, and return what went wrong with it."""
+    """Run a stage in a separate process, and return its failure, or ""."""
     log = setting.folder / f"{name}.log"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([PATHS, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
     command = [sys.executable, "-u", __file__, *sys.argv[1:], "--stage", name]

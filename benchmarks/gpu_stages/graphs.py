@@ -1,4 +1,4 @@
-"""Graphs: upstream's reuse of them, and CUDA's, on and off, each in a process of its own."""
+"""Graphs: upstream's reuse of them, and CUDA's, on and off, each in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all stages share: the device, the model, sizes, and the folder that keeps their results."""
+"""Common parts of the stages: the device, the model, sizes, and the folder that keeps their results."""
 
 from __future__ import annotations
 

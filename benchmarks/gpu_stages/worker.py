@@ -1,4 +1,4 @@
-"""pyggml in a process of its own: streams together, in the ways that a list of cases asks for.
+"""pyggml in a separate process: streams together, in the ways that a list of cases asks for.
 
     python -m gpu_stages.worker '{"model": PATH, "device": NAME, "load": {...}, "cases": [{...}, ...]}'
 
