@@ -31,20 +31,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
 
 import harness
 import result_files
 import throughput
+from http_clients import Clients, Program, Prompts
 from synthetic_models import model_file
 
 import pyggml
 from pyggml.cli.bench.measure import random_prompts
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 COMMON = Path(__file__).resolve().parent / "common"
 NAME = "http_streams"
@@ -54,67 +52,7 @@ N_CTX = N_STREAMS * 256
 N_FIRST_PROMPT, N_FIRST_TOKENS, N_FIRST = 16, 4, 40
 N_MANY, MANY_TOKENS = 256, 16
 
-Prompts = list[list[int]]
 Side = Callable[[Prompts, int], float]  # prompts, tokens for each -> seconds
-
-
-class Program:
-    """A process that takes lines of JSON and answers with lines of JSON."""
-
-    def __init__(self, *command: object) -> None:
-        pipe = subprocess.PIPE
-        self._command = list(map(str, (sys.executable, *command)))
-        self._process = subprocess.Popen(self._command, text=True, stdin=pipe, stdout=pipe)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def tell(self, **asked: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._process.stdin.flush()
-
-    def hear(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self._command} died; its output is above")
-        return json.loads(line)
-
-
-class Clients(Program):
-    """The process with the streaming clients."""
-
-    def __init__(self) -> None:
-        super().__init__(COMMON / "http_reader.py")
-
-    def stream(self, port: int, prompts: Prompts, n_tokens: int, *, is_kept: bool = False) -> Any:
-        """Stream the continuations of all prompts at once, and check that each has all its tokens."""
-        bodies = [
-            {
-                "model": "default",
-                "prompt": prompt,
-                "max_tokens": n_tokens,
-                "temperature": 0,
-                "ignore_eos": True,
-                "stream": True,
-                "stream_options": {"include_usage": True},
-                "cache_prompt": False,
-            }
-            for prompt in prompts
-        ]
-        self.tell(port=port, path="/v1/completions", bodies=bodies, kept=is_kept)
-        heard = self.hear()
-        for answer in heard["answers"]:
-            assert answer["status"] == 200, answer
-            assert answer["last"][-1] == "[DONE]", answer
-            assert json.loads(answer["last"][-2])["usage"]["completion_tokens"] == n_tokens, answer
-        return heard
 
 
 # --- the sides --------------------------------------------------------------------------------------------------------

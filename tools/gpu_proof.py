@@ -2,6 +2,8 @@
 
     python tools/gpu_proof.py                         everything: under eight minutes on 16 cores
     python tools/gpu_proof.py --only tests bench      some stages, with what earlier ones left
+    python tools/gpu_proof.py --only bench --measure streams profile     some stages of the benchmark
+    python tools/gpu_proof.py --wheel FILE --programs FILE               with what was built elsewhere
     python tools/gpu_proof.py --device cpu            the same walk on a machine without a GPU
 
 It needs Python, a C++ compiler and CUDA, as a toolkit or as Python packages. The rest comes from the package index. On
@@ -10,6 +12,9 @@ a folder, and whatever packages the Python that runs this has::
 
     python -m pip download --no-deps --no-binary xllamacpp -d FOLDER xllamacpp==VERSION     # of vendor/llama.cpp.lock
     python -m pip download --only-binary :all: -d FOLDER cffi
+
+With ``--wheel`` and ``--programs`` nothing is compiled, and only tests need the engine's sources: ``make cuda-wheel``
+makes the one, ``python benchmarks/common/llama_cpp_programs.py --pack FILE`` the other.
 
 Each stage has a time limit and a log, and a stage that fails does not keep the others from running. All of it goes to
 build/gpu, where report.md is what to read.
@@ -37,17 +42,27 @@ FOLDER = ROOT / "build" / "gpu"
 PYTHON = FOLDER / "venv" / "bin" / "python"
 UPSTREAM = ROOT / "build" / "upstream" / "llama.cpp"
 
-#: To build, to import, and for the tests of TESTS; what each is for is said in pyproject.toml.
+#: To build; to import, and for the tests of TESTS; for the server that is measured. What each is for is said in
+#: pyproject.toml.
+BUILDING = ("scikit-build-core>=1.1", "cmake>=3.26", "ninja>=1.13")
 PACKAGES = (
-    "scikit-build-core>=1.1",
-    "cmake>=3.26",
-    "ninja>=1.13",
     "cffi>=1.17.1",
+    "jinja2>=3.1",
     "numpy>=1.24",
     "tokenizers>=0.20",
     "pytest>=8",
     "pytest-timeout>=2.3",
     "filelock",
+)
+SERVING = (
+    "click>=8.2",
+    "rich>=13.7",
+    "prompt_toolkit>=3.0.47",
+    "starlette>=0.41",
+    "anyio>=4",
+    "uvicorn>=0.30,<1",
+    "pydantic>=2.8",
+    "prometheus-client>=0.20",
 )
 TESTS = ("devices/test_cuda.py", "devices/test_results_on_devices.py")
 
@@ -162,6 +177,9 @@ class Proof:
     offline: Path | None
     model: str
     rounds: int
+    wheel: Path | None
+    programs: Path | None
+    measured: list[str]
 
     @property
     def kind(self) -> str:
@@ -189,16 +207,32 @@ class Proof:
                 (own,) = (FOLDER / "venv" / "lib").glob("python*/site-packages")
                 outer = [path for path in sys.path if path.endswith("-packages")]
                 (own / "_outer.pth").write_text("".join(f"{path}\n" for path in outer))
-        jobs = [pip(self, "packages", *PACKAGES)]
-        archive = ["--archive", next(self.offline.glob("*.tar.gz"))] if self.offline else []
+        jobs = [pip(self, "packages", *PACKAGES, *(() if self.wheel else BUILDING))]
+        archives = list(self.offline.glob("*.tar.gz")) if self.offline else []
+        archive = ["--archive", archives[0]] if archives else []
         sync = [sys.executable, ROOT / "vendor" / "sync.py"]
-        jobs.append(Job.start("engine", *sync, *archive))
-        if not UPSTREAM.exists():
+        if archives or not (self.offline and self.wheel):
+            jobs.append(Job.start("engine", *sync, *archive))
+        if not (self.programs or UPSTREAM.exists()):
             jobs.append(Job.start("upstream", *sync, "--full", UPSTREAM, *archive))
         finish(jobs, outcome.until)
+        try:  # only one stage of the benchmark needs these
+            finish([pip(self, "server", *SERVING)], outcome.until)
+        except StageError as error:
+            outcome.lines.append(f"Without the server's packages: {error}")
 
     def build(self, outcome: Outcome) -> None:
-        """Compile pyggml for this GPU, and upstream's programs on the remaining cores."""
+        """Compile pyggml for this GPU, and upstream's programs on the remaining cores; or install what was built."""
+        jobs = [self._build_package()]
+        if not self.programs:
+            script = ROOT / "benchmarks" / "common" / "llama_cpp_programs.py"
+            jobs.append(Job.start("tools", "nice", "-n", "10", PYTHON, script, "--for-devices", env=TOOLS))
+        finish(jobs, outcome.until)
+
+    def _build_package(self) -> Job:
+        flags = ["--no-deps", "--force-reinstall"]
+        if self.wheel:
+            return pip(self, "build", *flags, self.wheel)
         # One variant of the CPU's backend: every other one would be compiled for nothing.
         options = [*BACKENDS[self.kind], "GGML_CPU_ALL_VARIANTS=OFF"]
         if self.kind == "cuda":
@@ -207,10 +241,7 @@ class Proof:
             options.append(f"CMAKE_CUDA_ARCHITECTURES={targets}")
         settings = [f"--config-settings=cmake.define.{option}" for option in options]
         settings.append(f"--config-settings=build-dir={FOLDER / 'objects'}")
-        flags = ["--verbose", "--no-build-isolation", "--no-deps", "--force-reinstall"]
-        script = ROOT / "benchmarks" / "common" / "llama_cpp_programs.py"
-        programs = ["nice", "-n", "10", PYTHON, script, "--for-devices"]
-        finish([pip(self, "build", *flags, *settings, ROOT), Job.start("tools", *programs, env=TOOLS)], outcome.until)
+        return pip(self, "build", *flags, "--verbose", "--no-build-isolation", *settings, ROOT)
 
     def test(self, outcome: Outcome) -> None:
         """Run the marked tests in an empty folder, so that the package is the one that was installed."""
@@ -243,15 +274,26 @@ class Proof:
 
     def bench(self, outcome: Outcome) -> None:
         """Measure against upstream's programs."""
-        options = ["--device", self.device, "--model", self.model, "--rounds", self.rounds]
+        options: list[object] = ["--device", self.device, "--model", self.model, "--rounds", self.rounds]
+        options += ["--seconds", max(outcome.until - time.monotonic() - 10, 10)]
         if self.kind != "cuda":
             options.append("--short")  # this is about the walk
-        job = Job.start("bench", PYTHON, "-u", ROOT / "benchmarks" / "gpu.py", *options)
+        if self.programs:
+            options += ["--programs", self.programs]
+        if self.measured:
+            options += ["--only", *self.measured]
+        report = FOLDER / "bench" / "report.md"
+        report.unlink(missing_ok=True)
+        # Not in the checkout, whose package need not be the one that is installed.
+        job = Job.start("bench", PYTHON, "-u", ROOT / "benchmarks" / "gpu.py", *options, cwd=FOLDER)
         try:
             with started(job):
                 job.wait(outcome.until)
         finally:
-            outcome.lines += ["```", *job.tail(60).splitlines(), "```"]
+            if report.exists():
+                outcome.lines += [
+                    f"#{line}" if line.startswith("#") else line for line in report.read_text().splitlines()
+                ]
 
 
 #: In their order: name, what it does, its limit in seconds.
@@ -260,7 +302,7 @@ STAGES: tuple[tuple[str, Callable[[Proof, Outcome], None], int], ...] = (
     ("prepare", Proof.prepare, 90),
     ("build", Proof.build, 330),
     ("tests", Proof.test, 200),
-    ("bench", Proof.bench, 200),
+    ("bench", Proof.bench, 480),
 )
 
 
@@ -326,11 +368,18 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", help="default cuda; cpu walks through all without a GPU")
     parser.add_argument("--offline", type=Path, metavar="FOLDER", help="wheels and the engine's source distribution")
     parser.add_argument("--model", help="of the benchmark; default llama-3.1-8b, smollm2-135m without CUDA")
-    parser.add_argument("--rounds", type=int, default=3, help="of the benchmark, default 3")
+    parser.add_argument("--rounds", type=int, default=2, help="of the benchmark, default 2")
+    parser.add_argument(
+        "--measure", nargs="+", default=[], metavar="STAGE", help="stages of the benchmark; default all"
+    )
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="a wheel to install, in place of building pyggml")
+    parser.add_argument("--programs", type=Path, metavar="FILE", help="upstream's programs, in place of building them")
     parser.add_argument("--limit", type=float, default=1.0, metavar="X", help="multiplies the limits of the stages")
     chosen = parser.parse_args()
     model = chosen.model or ("llama-3.1-8b" if chosen.device.startswith("cuda") else "smollm2-135m")
-    proof = Proof(chosen.device, chosen.offline and chosen.offline.resolve(), model, chosen.rounds)
+    folders = [path and path.resolve() for path in (chosen.offline, chosen.wheel, chosen.programs)]
+    offline, wheel, programs = folders
+    proof = Proof(chosen.device, offline, model, chosen.rounds, wheel, programs, chosen.measure)
     if proof.kind not in BACKENDS:
         parser.error(f"--device {proof.device}: one of {', '.join(BACKENDS)}, with an index or without")
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,8 @@
 Reads lines of JSON from standard input, {"port", "path", "bodies"}: sends each body on a connection of its own, all at
 once, reads every answer to its end, and writes a line of JSON: the seconds until all had ended, and of each answer the
 status, the seconds until each event, and its last events. It looks into the bytes only when all have arrived. A line
-{"kept": true, ...} uses the connections of the line before, which is what a client that stays connected does.
+{"kept": true, ...} uses the connections of the line before, which is what a client that stays connected does;
+{"closed": true, ...} asks the server to close each connection after its answer, which ends one that is no stream.
 """
 
 from __future__ import annotations
@@ -51,7 +52,11 @@ class Answer:
             found = whole.find(_EVENT, found + 1)
         last = [each.split(b"\n", 1)[0].strip().decode() for each in whole.split(_EVENT)[1:][-_LAST:]]
         status = int(whole.split(b" ", 2)[1])
-        return {"status": status, "events_s": events, "last": last or [whole[-500:].decode(errors="replace")]}
+        return {
+            "status": status,
+            "events_s": events,
+            "last": last or [whole.partition(b"\r\n\r\n")[2].decode(errors="replace")],
+        }
 
 
 def _ends(pieces: list[bytes]) -> list[int]:
@@ -76,9 +81,11 @@ def is_closed(connection: socket.socket) -> bool:
         return False
 
 
-def request(port: int, path: str, body: Any) -> bytes:
+def request(port: int, path: str, body: Any, is_closed: bool) -> bytes:
     content = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    if is_closed:
+        head += "Connection: close\r\n"
     return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
 
 
@@ -109,7 +116,7 @@ def main() -> None:
             for connection in connections:
                 connection.close()
             connections = [connect(port) for _ in bodies]
-        requests = [request(port, path, body) for body in bodies]
+        requests = [request(port, path, body, bool(asked.get("closed"))) for body in bodies]
         answers = [Answer(*each) for each in zip(connections, requests, strict=True)]
         print(json.dumps(run(answers)), flush=True)
 

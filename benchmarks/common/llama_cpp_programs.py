@@ -1,10 +1,12 @@
 """Upstream's own programs to compare with, built from the pinned engine into a scratch folder.
 
     python benchmarks/common/llama_cpp_programs.py                 build all of them now (a few minutes on two cores)
-    python benchmarks/common/llama_cpp_programs.py --for-devices   the two that benchmarks/gpu.py compares with
+    python benchmarks/common/llama_cpp_programs.py --for-devices   those that benchmarks/gpu.py compares with
+    python benchmarks/common/llama_cpp_programs.py --pack FILE     the same as an archive (.tar.xz), with vocabularies
 
 Programs for devices are built without any backend, and use the modules of the pyggml that is installed: both sides run
-the same kernels, and CUDA's, which take most of the time to compile, are compiled once.
+the same kernels, and CUDA's, which take most of the time to compile, are compiled once. They run on any machine of this
+kind of processor with this C library or a later one: ``--programs`` of gpu.py takes the archive or its folder.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,14 +31,22 @@ AMX_FLAGS = f"-DCMAKE_CXX_FLAGS=-include {_AMX_FIX} {os.environ.get('CXXFLAGS', 
 
 _OPTIONS = (
     AMX_FLAGS,
+    f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={Path(__file__).with_name('upstream_unity.cmake')}",
     "-DCMAKE_BUILD_TYPE=Release",
     "-DLLAMA_OPENSSL=OFF",
     "-DLLAMA_BUILD_TESTS=OFF",
     "-DLLAMA_BUILD_UI=OFF",
     "-DLLAMA_USE_PREBUILT_UI=OFF",
 )
-_WITHOUT_BACKENDS = ("-DGGML_BACKEND_DL=ON", "-DGGML_NATIVE=OFF", "-DGGML_CPU=OFF", "-DLLAMA_BUILD_SERVER=OFF")
-_FOR_DEVICES = ("llama-bench", "llama-batched-bench")
+_WITHOUT_BACKENDS = (
+    "-DGGML_BACKEND_DL=ON",
+    "-DGGML_NATIVE=OFF",
+    "-DGGML_CPU=OFF",
+    "-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON",
+)
+_FOR_DEVICES = ("llama-bench", "llama-batched-bench", "llama-server")
+#: Of the models that gpu.py measures, by default and to be tried.
+_VOCABULARIES = ("llama-bpe", "qwen2", "starcoder")
 
 
 def llama_bench() -> Path:
@@ -117,11 +129,12 @@ def build_for_devices() -> Path:
     return _build("devices", _FOR_DEVICES, _WITHOUT_BACKENDS)
 
 
-def for_devices(modules: Path) -> Path:
-    """A folder with llama-bench and llama-batched-bench that use a package's backends; built on the first call.
+def for_devices(modules: Path, programs: Path | None = None) -> Path:
+    """A folder with upstream's programs that use a package's backends; built on the first call.
 
     Args:
         modules: the folder of an installed pyggml whose backends are loadable modules.
+        programs: an archive of :func:`pack` or its folder, in place of building them.
 
     Raises:
         FileNotFoundError: they are not.
@@ -129,11 +142,14 @@ def for_devices(modules: Path) -> Path:
     backends = sorted(modules.glob("libggml-*.so"))
     if not backends:
         raise FileNotFoundError(f"{modules} has no libggml-*.so: build pyggml with a GPU or with PYGGML_PORTABLE=ON")
-    folder = build_for_devices()
-    for old in set(folder.glob("libggml-*.so")) - {folder / "libggml-base.so"}:
-        old.unlink()
+    folder = unpack(programs) if programs else build_for_devices()
+    own = {path.name for path in backends} | {"libggml-base.so"}
+    for path in folder.glob("libggml-*.so"):
+        if path.name not in own:
+            path.unlink()
     for backend in backends:
-        shutil.copy2(backend, folder)
+        if not _is_copy(folder / backend.name, backend):
+            shutil.copy2(backend, folder)
     # The modules need our ggml-base by its name. As a link to upstream's, which the program has loaded already, it is
     # that same library to the loader, so that the process has one.
     for needed in modules.glob("lib*ggml-base.so"):
@@ -141,6 +157,49 @@ def for_devices(modules: Path) -> Path:
         link.unlink(missing_ok=True)
         link.symlink_to("libggml-base.so")
     return folder
+
+
+def pack(archive: Path) -> None:
+    """Write the programs for devices with their libraries, stripped, and the vocabularies of models for measuring."""
+    folder = build_for_devices()
+    with tempfile.TemporaryDirectory() as scratch:
+        chosen = Path(scratch) / "bin"
+        chosen.mkdir()
+        for path in sorted(folder.iterdir()):
+            is_module = path.name.startswith("libggml-") and not path.name.startswith("libggml-base.so")
+            if (path.name in _FOR_DEVICES or ".so" in path.name) and not is_module and "pyggml" not in path.name:
+                shutil.copy2(path, chosen, follow_symlinks=False)
+        _run("strip", "--strip-unneeded", *(path for path in chosen.iterdir() if not path.is_symlink()))
+        with tarfile.open(archive, "w:xz") as tar:
+            tar.add(chosen, "bin")
+            for name in _VOCABULARIES:
+                tar.add(
+                    ROOT / "vendor" / "llama.cpp" / "models" / f"ggml-vocab-{name}.gguf",
+                    f"models/ggml-vocab-{name}.gguf",
+                )
+
+
+def unpack(programs: Path) -> Path:
+    """The programs of an archive of :func:`pack` or of its folder, copied to where a package's modules join them."""
+    carried = SCRATCH / "carried"
+    stamp = carried / "from"
+    origin = f"{programs} {programs.stat().st_mtime}"
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != origin:
+        shutil.rmtree(carried, ignore_errors=True)
+        if programs.is_dir():
+            shutil.copytree(programs, carried, symlinks=True)
+        else:
+            with tarfile.open(programs) as tar:
+                tar.extractall(carried)
+        stamp.write_text(origin, encoding="utf-8")
+    return carried / "bin"
+
+
+def _is_copy(path: Path, original: Path) -> bool:
+    if not path.exists():
+        return False
+    one, other = path.stat(), original.stat()
+    return (one.st_size, int(one.st_mtime)) == (other.st_size, int(other.st_mtime))
 
 
 def _program(name: str) -> Path:
@@ -166,6 +225,8 @@ def _run(*command: object) -> None:
 if __name__ == "__main__":
     if "--for-devices" in sys.argv:
         print(build_for_devices())
+    elif "--pack" in sys.argv:
+        pack(Path(sys.argv[2]))
     else:
         for build in (llama_bench, llama_batched_bench, llama_server):
             print(build())

@@ -3,8 +3,7 @@
     python benchmarks/common/synthetic_models.py   make all SHAPES (a few minutes, 2 GB; 2.5 GB more while it works)
 
 They are made once, in a scratch folder, from the vocabularies in the vendored engine. The weights mean nothing, but
-take the time and memory of the real models. Those of LARGE are for GPUs: the same few rows over and over, which take
-seconds to make where billions of random weights would take minutes.
+take the time and memory of the real models. large_models.py has those for GPUs.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ import numpy.typing as npt
 
 from pyggml import ffi, lib
 from pyggml.gguf import GGUFReader, GGUFWriter, ValueType
-from pyggml.quant import GGMLType, quantize
+from pyggml.quant import GGMLType
 
 ROOT = Path(__file__).resolve().parents[2]
-VOCABULARIES = ROOT / "vendor" / "llama.cpp" / "models"
+#: The engine's, or those that llama_cpp_programs.py --pack has put next to upstream's programs.
+VOCABULARIES = (ROOT / "vendor" / "llama.cpp" / "models", ROOT / "build" / "upstream" / "carried" / "models")
 SCRATCH = ROOT / "build" / "models"
 
 _ROWS_AT_ONCE = 8192
-_REPEATED_ROWS = 512
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The hyper-parameters of a dense transformer as its ``config.json`` states them."""
+    """The hyper-parameters of a transformer as its ``config.json`` states them; ``n_ff`` is an expert's, if any."""
 
     name: str
     architecture: str  # in GGUF's terms
@@ -46,6 +45,8 @@ class Shape:
     norm_eps: float
     tied: bool
     head_norms: bool = False  # an RMS norm on each head's query and key
+    n_expert: int = 0
+    n_expert_used: int = 0
 
 
 SHAPES = {
@@ -59,25 +60,11 @@ SHAPES = {
 }
 
 
-LARGE = {
-    shape.name: shape
-    for shape in (
-        Shape("llama-3.1-8b", "llama", "llama-bpe", 4096, 32, 14336, 32, 8, 128, 131072, 5e5, 1e-5, tied=False),
-    )
-}
-
-
 def model_file(name: str, ftype: str = "q4_k_m") -> Path:
-    """Path of one of SHAPES or LARGE with its weights in a type, made on the first call.
-
-    Types are "f16", "q8_0", "q4_0" ..., of LARGE only "q4_k_m", "q8_0" and "f16".
-    """
+    """Path of one of SHAPES with its weights in a type ("f16", "q8_0", "q4_0" ...), made on the first call."""
     path = SCRATCH / f"{name}-{ftype}.gguf"
     if not path.exists():
         SCRATCH.mkdir(parents=True, exist_ok=True)
-        if name in LARGE:
-            _write_repeated(path, LARGE[name], ftype)
-            return path
         full = SCRATCH / f"{name}-f16.gguf"
         is_kept = full.exists() or ftype == "f16"
         if not full.exists():
@@ -100,7 +87,7 @@ def checkpoint_settings(shape: Shape) -> dict[str, object]:
         "num_attention_heads": shape.n_head,
         "num_key_value_heads": shape.n_head_kv,
         "head_dim": shape.head_dim,
-        "vocab_size": _n_vocab(shape),
+        "vocab_size": n_vocab(shape),
         "max_position_embeddings": shape.n_ctx,
         "rms_norm_eps": shape.norm_eps,
         "rope_theta": shape.rope_freq_base,
@@ -112,8 +99,14 @@ def checkpoint_settings(shape: Shape) -> dict[str, object]:
     }
 
 
-def _n_vocab(shape: Shape) -> int:
-    with GGUFReader(VOCABULARIES / f"ggml-vocab-{shape.vocabulary}.gguf") as vocabulary:
+def vocabulary_file(shape: Shape) -> Path:
+    """Path of the GGUF file with the vocabulary of a shape."""
+    paths = [folder / f"ggml-vocab-{shape.vocabulary}.gguf" for folder in VOCABULARIES]
+    return next((path for path in paths if path.exists()), paths[0])
+
+
+def n_vocab(shape: Shape) -> int:
+    with GGUFReader(vocabulary_file(shape)) as vocabulary:
         tokens = vocabulary.metadata["tokenizer.ggml.tokens"]
         assert isinstance(tokens, tuple)
         return len(tokens)
@@ -121,21 +114,21 @@ def _n_vocab(shape: Shape) -> int:
 
 def _write(path: Path, shape: Shape) -> None:
     with (
-        GGUFReader(VOCABULARIES / f"ggml-vocab-{shape.vocabulary}.gguf") as vocabulary,
+        GGUFReader(vocabulary_file(shape)) as vocabulary,
         GGUFWriter(path) as writer,
     ):
-        _write_metadata(writer, shape, vocabulary)
+        write_metadata(writer, shape, vocabulary)
         tokens = vocabulary.metadata["tokenizer.ggml.tokens"]
         assert isinstance(tokens, tuple)
         rng = np.random.default_rng(0)
-        tensors = _tensor_shapes(shape, len(tokens))
+        tensors = tensor_shapes(shape, len(tokens))
         for name, dims in tensors.items():
             writer.add_tensor(name, dims, GGMLType.F32 if len(dims) == 1 else GGMLType.F16)
         for name, dims in tensors.items():
-            writer.write_tensor(name, np.ones(dims, np.float32) if len(dims) == 1 else _random(rng, dims))
+            writer.write_tensor(name, np.ones(dims, np.float32) if len(dims) == 1 else random_weights(rng, dims))
 
 
-def _random(rng: np.random.Generator, dims: tuple[int, ...]) -> npt.NDArray[np.float16]:
+def random_weights(rng: np.random.Generator, dims: tuple[int, ...]) -> npt.NDArray[np.float16]:
     """Weights from a normal distribution, (rows, columns); block by block, because float32 takes twice the memory."""
     weights = np.empty(dims, np.float16)
     for row in range(0, dims[0], _ROWS_AT_ONCE):
@@ -144,47 +137,7 @@ def _random(rng: np.random.Generator, dims: tuple[int, ...]) -> npt.NDArray[np.f
     return weights
 
 
-def _write_repeated(path: Path, shape: Shape, ftype: str) -> None:
-    partial = path.with_suffix(".partial")
-    rng = np.random.default_rng(0)
-    rows: dict[tuple[GGMLType, int], npt.NDArray[np.uint8]] = {}
-    with (
-        GGUFReader(VOCABULARIES / f"ggml-vocab-{shape.vocabulary}.gguf") as vocabulary,
-        GGUFWriter(partial) as writer,
-    ):
-        _write_metadata(writer, shape, vocabulary)
-        tensors = _tensor_shapes(shape, _n_vocab(shape))
-        types = {name: _type_in(ftype, name, dims, shape.n_layer) for name, dims in tensors.items()}
-        for name, dims in tensors.items():
-            writer.add_tensor(name, dims, types[name])
-        for name, dims in tensors.items():
-            if len(dims) == 1:
-                writer.write_tensor(name, np.ones(dims, np.float32))
-                continue
-            key = (types[name], dims[1])
-            if key not in rows:
-                rows[key] = quantize(_random(rng, (_REPEATED_ROWS, dims[1])), types[name]).reshape(_REPEATED_ROWS, -1)
-            starts = range(0, dims[0], _REPEATED_ROWS)
-            writer.write_tensor_parts(name, (rows[key][: dims[0] - start] for start in starts))
-    partial.rename(path)
-
-
-def _type_in(ftype: str, name: str, dims: tuple[int, ...], n_layer: int) -> GGMLType:
-    """The type that upstream's quantiser would choose for a tensor of a dense Llama."""
-    if len(dims) == 1:
-        return GGMLType.F32
-    if ftype != "q4_k_m":
-        return {"q8_0": GGMLType.Q8_0, "f16": GGMLType.F16}[ftype]
-    if name == "output.weight":
-        return GGMLType.Q6_K
-    if name.endswith(("attn_v.weight", "ffn_down.weight")):
-        layer, eighth = int(name.split(".")[1]), n_layer // 8
-        if layer < eighth or layer >= 7 * eighth or (layer - eighth) % 3 == 2:
-            return GGMLType.Q6_K
-    return GGMLType.Q4_K
-
-
-def _write_metadata(writer: GGUFWriter, shape: Shape, vocabulary: GGUFReader) -> None:
+def write_metadata(writer: GGUFWriter, shape: Shape, vocabulary: GGUFReader) -> None:
     writer.set("general.architecture", shape.architecture)
     writer.set("general.name", f"{shape.name} with random weights")
     for key, value in {
@@ -197,6 +150,7 @@ def _write_metadata(writer: GGUFWriter, shape: Shape, vocabulary: GGUFReader) ->
         "attention.key_length": shape.head_dim,
         "attention.value_length": shape.head_dim,
         "rope.dimension_count": shape.head_dim,
+        **_expert_counts(shape),
     }.items():
         writer.set(f"{shape.architecture}.{key}", value, ValueType.UINT32)
     writer.set(f"{shape.architecture}.attention.layer_norm_rms_epsilon", shape.norm_eps, ValueType.FLOAT32)
@@ -206,7 +160,17 @@ def _write_metadata(writer: GGUFWriter, shape: Shape, vocabulary: GGUFReader) ->
             writer.set(key, text, vocabulary.value_type(key))
 
 
-def _tensor_shapes(shape: Shape, n_vocab: int) -> dict[str, tuple[int, ...]]:
+def _expert_counts(shape: Shape) -> dict[str, int]:
+    if not shape.n_expert:
+        return {}
+    return {
+        "expert_count": shape.n_expert,
+        "expert_used_count": shape.n_expert_used,
+        "expert_feed_forward_length": shape.n_ff,
+    }
+
+
+def tensor_shapes(shape: Shape, n_vocab: int) -> dict[str, tuple[int, ...]]:
     """Tensor name -> shape, outermost dimension first."""
     n_q, n_kv = shape.n_head * shape.head_dim, shape.n_head_kv * shape.head_dim
     tensors: dict[str, tuple[int, ...]] = {"token_embd.weight": (n_vocab, shape.n_embd)}
@@ -219,10 +183,8 @@ def _tensor_shapes(shape: Shape, n_vocab: int) -> dict[str, tuple[int, ...]]:
             block + "attn_v.weight": (n_kv, shape.n_embd),
             block + "attn_output.weight": (shape.n_embd, n_q),
             block + "ffn_norm.weight": (shape.n_embd,),
-            block + "ffn_gate.weight": (shape.n_ff, shape.n_embd),
-            block + "ffn_up.weight": (shape.n_ff, shape.n_embd),
-            block + "ffn_down.weight": (shape.n_embd, shape.n_ff),
         }
+        tensors |= _feed_forward(shape, block)
         if shape.head_norms:
             tensors |= {
                 block + "attn_q_norm.weight": (shape.head_dim,),
@@ -232,6 +194,21 @@ def _tensor_shapes(shape: Shape, n_vocab: int) -> dict[str, tuple[int, ...]]:
     if not shape.tied:
         tensors["output.weight"] = (n_vocab, shape.n_embd)
     return tensors
+
+
+def _feed_forward(shape: Shape, block: str) -> dict[str, tuple[int, ...]]:
+    if not shape.n_expert:
+        return {
+            block + "ffn_gate.weight": (shape.n_ff, shape.n_embd),
+            block + "ffn_up.weight": (shape.n_ff, shape.n_embd),
+            block + "ffn_down.weight": (shape.n_embd, shape.n_ff),
+        }
+    return {
+        block + "ffn_gate_inp.weight": (shape.n_expert, shape.n_embd),
+        block + "ffn_gate_exps.weight": (shape.n_expert, shape.n_ff, shape.n_embd),
+        block + "ffn_up_exps.weight": (shape.n_expert, shape.n_ff, shape.n_embd),
+        block + "ffn_down_exps.weight": (shape.n_expert, shape.n_embd, shape.n_ff),
+    }
 
 
 def _quantize(source: Path, destination: Path, ftype: str) -> None:
