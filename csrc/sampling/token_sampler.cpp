@@ -28,6 +28,8 @@ int32_t argmax(const float * row, int32_t n) {
 // Candidates, possibly hundreds of thousands, allocated once per thread, where they are still in the CPU's cache from
 // the last request.
 thread_local std::vector<llama_token_data> t_candidates;
+thread_local pyg::BlockMaxima              t_maxima;
+thread_local pyg::Shortlist                t_shortlist;
 
 // Upstream's samplers sort and exponentiate the logits; NaN and +infinity break both.
 void require_usable(const float * row, int32_t n) {
@@ -94,7 +96,8 @@ namespace pyg {
 
 TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options,
                            const std::vector<int32_t> & stop_token_ids)
-    : chain_(make_sampler_chain(model, n_ctx, options)), biases_(make_biases(model, options)),
+    : chain_(make_sampler_chain(model, n_ctx, options)),
+      truncation_(chain_ ? Truncation(chain_.get(), options) : Truncation()), biases_(make_biases(model, options)),
       constraints_(model, options, stop_token_ids) {
     if (options.grammar) {
         grammar_ = std::make_unique<GrammarConstraint>(model, options, stop_token_ids);
@@ -148,10 +151,27 @@ int32_t TokenSampler::sample_greedy(const float * row, int32_t n_vocab, int32_t 
 }
 
 int32_t TokenSampler::sample_chain(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
-    require_usable(row, n_vocab);
-    collect(row, n_vocab);
-    llama_token_data_array candidates = {t_candidates.data(), t_candidates.size(), -1, false};
-    llama_sampler_apply(chain_.get(), &candidates);
+    llama_token_data_array candidates;
+    if (!apply_to_shortlist(row, n_vocab, processed, candidates)) {
+        require_usable(row, n_vocab);
+        collect(row, n_vocab);
+        candidates = {t_candidates.data(), t_candidates.size(), -1, false};
+        llama_sampler_apply(chain_.get(), &candidates);
+    }
+    return accept_selected(candidates, n_top, processed);
+}
+
+// Run the chain on the few candidates that matter. Return false, with nothing changed, if that takes the whole row.
+bool TokenSampler::apply_to_shortlist(const float * row, int32_t n_vocab, const Logprobs * processed,
+                                      llama_token_data_array & candidates) {
+    const bool keeps_all = processed && !truncation_.truncates();
+    if (!truncation_.bounds_candidates() || keeps_all || is_constrained() || !constraints_.allowed().empty()) {
+        return false;
+    }
+    return t_maxima.scan(row, n_vocab) && truncation_.apply(chain_.get(), t_maxima, t_shortlist, candidates);
+}
+
+int32_t TokenSampler::accept_selected(const llama_token_data_array & candidates, int32_t n_top, Logprobs * processed) {
     const llama_token_data & chosen = candidates.data[candidates.selected];
     if (!std::isfinite(chosen.logit) || std::isnan(chosen.p)) {
         fail_no_token();

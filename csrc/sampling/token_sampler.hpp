@@ -4,6 +4,7 @@
 #include "sampling/grammar/lazy_grammar.hpp"
 #include "sampling/logprobs.hpp"
 #include "sampling/sampler_chain.hpp"
+#include "sampling/shortlist.hpp"
 #include "sampling/token_constraints.hpp"
 
 namespace pyg {
@@ -32,11 +33,15 @@ class TokenSampler {
     bool    is_constrained() const { return grammar_ && grammar_->is_active(); }
     int32_t sample_greedy(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed);
     int32_t sample_chain(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed);
+    bool    apply_to_shortlist(const float * row, int32_t n_vocab, const Logprobs * processed,
+                               llama_token_data_array & candidates);
+    int32_t accept_selected(const llama_token_data_array & candidates, int32_t n_top, Logprobs * processed);
     void    collect(const float * row, int32_t n_vocab);
 
     [[noreturn]] void fail_no_token() const;
 
-    UniqueSampler                      chain_;  // null: greedy without penalties
+    UniqueSampler                      chain_;       // null: greedy without penalties
+    Truncation                         truncation_;  // of the chain
     std::vector<llama_logit_bias>      biases_;
     TokenConstraints                   constraints_;
     std::unique_ptr<GrammarConstraint> grammar_;
