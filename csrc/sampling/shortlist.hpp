@@ -1,48 +1,15 @@
 // Shortlists: the few candidates of a row of logits from which a sampler chain chooses the same token, with the same
 // probabilities, as from the whole row.
 //
-// A vocabulary has a hundred thousand tokens, and a chain with top_k, top_p or min_p keeps some dozens of them. Sorting,
-// filtering and exponentiating only these gives the same bits, as long as no tie makes the order of a whole row's
-// candidates depend on how upstream sorts them.
+// A vocabulary has a hundred thousand tokens, and a chain with top_k, top_p or min_p keeps some dozens of them.
+// Sorting, filtering and exponentiating only these gives the same bits, as long as no tie makes the order of a whole
+// row's candidates depend on how upstream sorts them.
 #pragma once
 
-#include "llama.h"
 #include "pyggml.h"
-
-#include <cstdint>
-#include <vector>
+#include "sampling/block_maxima.hpp"
 
 namespace pyg {
-
-struct Shortlist {
-    std::vector<llama_token_data> candidates;  // in order of id
-    float                         bound = 0;   // no other logit of the row is larger
-    float                         sum   = 0;   // of exp(logit - largest) over the row, for top_p only
-};
-
-// Block maxima of a row of logits, from which its largest logits are found without another pass over the row.
-class BlockMaxima {
-  public:
-    // Scan a row, *borrowed until the next scan*. Return false if a logit is NaN or +infinity, or all are -infinity.
-    bool scan(const float * row, int32_t n);
-
-    float largest() const { return largest_; }
-    // At least `n` logits are as large as the result; -infinity if there are too few blocks to tell.
-    float threshold(size_t n);
-    // Collect the logits of at least `threshold`.
-    void collect(float threshold, Shortlist & out) const;
-    // Sum of exp(logit / temperature - largest / temperature) in the order and precision in which upstream's softmax
-    // adds: the same bits.
-    float sum_of_exp(float temperature) const;
-
-  private:
-    const float *      row_     = nullptr;
-    int32_t            n_       = 0;
-    int32_t            block_   = 0;  // logits of a block; the last may have fewer
-    float              largest_ = 0;
-    std::vector<float> maxima_;
-    std::vector<float> groups_;  // scratch of threshold()
-};
 
 // The first sampler of a chain that keeps only the likeliest candidates, and what comes before it.
 class Truncation {
@@ -57,6 +24,8 @@ class Truncation {
     bool truncates() const { return bounds_candidates() && kind_ != Kind::GREEDY; }
     // True if Shortlist::sum is used.
     bool needs_sum() const { return kind_ == Kind::TOP_P; }
+    // True if the candidates of a shortlist may be in any order.
+    bool sorts() const { return kind_ == Kind::TOP_K || kind_ == Kind::TOP_P; }
 
     // Run the chain on a row, or on a shortlist of one. Return false if that takes the whole row: then nothing has
     // changed but `shortlist`. `out` refers to its candidates, with the selected one.

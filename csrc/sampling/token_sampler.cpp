@@ -9,22 +9,6 @@ namespace {
 
 using pyg::fail;
 
-// Index of the first maximum; -1 if nothing is larger than -infinity. Runs for every greedy token, so it takes maxima
-// of blocks and searches only the best block for the index.
-int32_t argmax(const float * row, int32_t n) {
-    constexpr int32_t BLOCK = 512;
-    float             best  = -std::numeric_limits<float>::infinity();
-    int32_t           where = -1;
-    for (int32_t first = 0; first < n; first += BLOCK) {
-        const float block_best = pyg::maximum(row + first, std::min(BLOCK, n - first));
-        if (block_best > best) {
-            best  = block_best;
-            where = first;
-        }
-    }
-    return where < 0 ? -1 : static_cast<int32_t>(std::find(row + where, row + n, best) - row);
-}
-
 // Candidates, possibly hundreds of thousands, allocated once per thread, where they are still in the CPU's cache from
 // the last request.
 thread_local std::vector<llama_token_data> t_candidates;
@@ -68,6 +52,22 @@ class Biased : pyg::NonCopyable {
     std::vector<std::pair<int32_t, float>> before_;
 };
 
+// Adds biases that are not positive to the candidates, and forbids tokens.
+void lower(pyg::Shortlist & shortlist, const std::vector<llama_logit_bias> & biases,
+           const std::vector<int32_t> & forbidden) {
+    const auto add = [&](int32_t token_id, float bias) {
+        for (llama_token_data & each : shortlist.candidates) {
+            each.logit += each.id == token_id ? bias : 0;
+        }
+    };
+    for (const llama_logit_bias & each : biases) {
+        add(each.token, each.bias);
+    }
+    for (const int32_t token_id : forbidden) {
+        add(token_id, -INFINITY);
+    }
+}
+
 // Logprobs of token `token_id` and the `n_top` likeliest of the candidates, -1 and -infinity where there are fewer.
 void logprobs_among(const llama_token_data * candidates, size_t n, int32_t token_id, int32_t n_top,
                     pyg::Logprobs & out) {
@@ -104,28 +104,83 @@ TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampli
     }
 }
 
-int32_t TokenSampler::sample(float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
-    const Biased biased(row, biases_,
-                        constraints_.forbidden(constraints_.needs_more() && grammar_ && grammar_->must_end()));
-    int32_t      token_id;
+template <class Body>
+auto TokenSampler::guard_chain(Body && body) {
     try {
-        token_id =
-            chain_ ? sample_chain(row, n_vocab, n_top, processed) : sample_greedy(row, n_vocab, n_top, processed);
+        return body();
     } catch (const EngineAbort & abort) {
         // The chain is in an unknown state and is leaked; the context was only read.
         (void) chain_.release();
         throw fail(PYG_ERR_ENGINE, "a check inside the sampler failed: %s", abort.message.c_str());
     }
+}
+
+int32_t TokenSampler::sample(float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
+    const Biased  biased(row, biases_, forbidden());
+    const int32_t token_id = guard_chain([&] {
+        return chain_ ? sample_chain(row, n_vocab, n_top, processed) : sample_greedy(row, n_vocab, n_top, processed);
+    });
+    accept(token_id);
+    return token_id;
+}
+
+std::optional<int32_t> TokenSampler::sample(Shortlist & shortlist) {
+    if (need() == LogitsNeed::ALL) {
+        return std::nullopt;
+    }
+    lower(shortlist, biases_, forbidden());
+    if (!truncation_.sorts()) {
+        std::sort(shortlist.candidates.begin(), shortlist.candidates.end(),
+                  [](const auto & a, const auto & b) { return a.id < b.id; });
+    }
+    const std::optional<int32_t> token_id = guard_chain([&] { return choose(shortlist); });
+    if (token_id) {
+        accept(*token_id);
+    }
+    return token_id;
+}
+
+// A shortlist tells nothing about tokens that a grammar, or the caller, picks, or that a bias raises; and the sum of
+// all probabilities is that without biases.
+LogitsNeed TokenSampler::need() const {
+    const bool is_biased = !biases_.empty() || !constraints_.none();
+    const bool is_raised =
+        std::any_of(biases_.begin(), biases_.end(), [](const llama_logit_bias & each) { return each.bias > 0; });
+    if (is_constrained() || !constraints_.allowed().empty() || is_raised ||
+        (chain_ && !truncation_.bounds_candidates()) || (truncation_.needs_sum() && is_biased)) {
+        return LogitsNeed::ALL;
+    }
+    return !chain_ && !is_biased ? LogitsNeed::LARGEST : LogitsNeed::LIKELIEST;
+}
+
+const std::vector<int32_t> & TokenSampler::forbidden() {
+    return constraints_.forbidden(constraints_.needs_more() && grammar_ && grammar_->must_end());
+}
+
+void TokenSampler::accept(int32_t token_id) {
     if (grammar_) {
         grammar_->accept(token_id);
     }
     constraints_.accept(token_id);
-    return token_id;
+}
+
+std::optional<int32_t> TokenSampler::choose(Shortlist & shortlist) {
+    if (chain_) {
+        llama_token_data_array candidates;
+        return truncation_.apply(chain_.get(), shortlist, candidates)
+                   ? std::optional<int32_t>(accept_selected(candidates, 0, nullptr))
+                   : std::nullopt;
+    }
+    const auto best = std::max_element(shortlist.candidates.begin(), shortlist.candidates.end(),
+                                       [](const auto & a, const auto & b) { return a.logit < b.logit; });
+    return best != shortlist.candidates.end() && best->logit > shortlist.bound ? std::optional<int32_t>(best->id)
+                                                                               : std::nullopt;
 }
 
 // Greedy sampling. Checks the top token first: if it is allowed, the mask of allowed tokens is not needed.
 int32_t TokenSampler::sample_greedy(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
-    int32_t chosen = argmax(row, n_vocab);
+    t_maxima.scan(row, n_vocab);
+    int32_t chosen = t_maxima.first_of_largest();
     if (chosen < 0) {
         require_usable(row, n_vocab);
         biases_.empty() && constraints_.none() ? fail_invalid_logits() : fail_no_token();

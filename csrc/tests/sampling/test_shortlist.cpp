@@ -149,7 +149,7 @@ std::vector<llama_token_data> candidates_of(const Row & row) {
 bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof(a)) == 0; }
 
 void check_equal(const llama_token_data_array & found, const llama_token_data_array & expected, bool all) {
-    const llama_token_data & one = found.data[found.selected], & other = expected.data[expected.selected];
+    const llama_token_data &one = found.data[found.selected], &other = expected.data[expected.selected];
     CHECK(one.id == other.id && same_bits(one.logit, other.logit) && same_bits(one.p, other.p));
     if (!all) {
         return;
@@ -187,7 +187,7 @@ Counts compare(const pyg::Model & model, const pyg_sampling & options, const std
         auto                   again = candidates_of(row);
         llama_token_data_array found;
         const bool             is_short = maxima.scan(row.data(), static_cast<int32_t>(row.size())) &&
-                              truncation.apply(chain.get(), maxima, shortlist, found);
+                                          truncation.apply(chain.get(), maxima, shortlist, found);
         if (!is_short) {
             found = {again.data(), again.size(), -1, false};
             llama_sampler_apply(chain.get(), &found);
@@ -218,7 +218,7 @@ void test_common_options(const pyg::Model & model) {
     const auto check = [&](const char * name, const std::function<void(pyg_sampling &)> & change) {
         pyg_sampling options = plain_options();
         change(options);
-        const Counts counts = compare(model, options, [&] { return peaked_row(model.n_vocab()); }, 60);
+        const Counts counts = compare(model, options, [&] { return peaked_row(20'000); }, 60);
         std::printf("%s: %d of %d rows with a shortlist\n", name, counts.n_short, counts.n);
         CHECK(counts.n_short > counts.n * 9 / 10);
     };
@@ -254,7 +254,10 @@ void test_sums() {
         const float temperature = below(2) ? 1 : uniform(0.05F, 3);
         CHECK(maxima.scan(row.data(), static_cast<int32_t>(row.size())));
         const float largest = *std::max_element(row.begin(), row.end()) / temperature;
-        float       sum     = 0;
+        if (largest == -INF) {
+            continue;
+        }
+        float sum = 0;
         for (const float logit : row) {
             sum += expf(logit / temperature - largest);
         }
@@ -288,6 +291,17 @@ void test_thresholds() {
     }
 }
 
+void test_first_of_largest() {
+    pyg::BlockMaxima maxima;
+    for (int round = 0; round < 300; round++) {
+        const Row row = any_row(1 + below(20'000));
+        CHECK(maxima.scan(row.data(), static_cast<int32_t>(row.size())));
+        const auto first = std::max_element(row.begin(), row.end());
+        CHECK(maxima.largest() == *first);
+        CHECK(maxima.first_of_largest() == (*first == -INF ? -1 : static_cast<int32_t>(first - row.begin())));
+    }
+}
+
 // Rows that are no rows: refused by the scan, and reported by the sampler as before.
 void test_unusable_rows(const pyg::Model & model) {
     pyg::BlockMaxima maxima;
@@ -306,14 +320,14 @@ void test_unusable_rows(const pyg::Model & model) {
     Row               nothing(4100, -INF);
     pyg::TokenSampler sampler(model, 64, options, {});
     pyg_error         error;
-    CHECK(!maxima.scan(nothing.data(), 4100));
+    CHECK(maxima.scan(nothing.data(), 4100) && maxima.first_of_largest() == -1 && maxima.threshold(1) == -INF);
     CHECK(pyg::guard(&error, [&] { sampler.sample(nothing.data(), 4100); }) == PYG_ERR_INVALID_PARAMETER);
 }
 
 // Through the sampler, with biases, and the logprobs of what its chain kept.
 void test_the_sampler(const pyg::Model & model) {
-    const std::vector<int32_t> ids    = {3, 100, 200};
-    const std::vector<float>   values = {4, -INF, -2};
+    const std::vector<int32_t> ids     = {3, 100, 200};
+    const std::vector<float>   values  = {4, -INF, -2};
     pyg_sampling               options = plain_options();
     options.top_k                      = 30;
     options.bias_token_ids             = ids.data();
@@ -322,7 +336,7 @@ void test_the_sampler(const pyg::Model & model) {
     pyg::TokenSampler        sampler(model, 64, options, {});
     const pyg::UniqueSampler chain = pyg::make_sampler_chain(model, 64, options);
     for (int round = 0; round < 50; round++) {
-        Row row = peaked_row(model.n_vocab());
+        Row row    = peaked_row(model.n_vocab());
         Row biased = row;
         for (const llama_logit_bias & each : pyg::make_biases(model, options)) {
             biased[static_cast<size_t>(each.token)] += each.bias;
@@ -351,6 +365,7 @@ int main(int argc, char ** argv) {
     CHECK_OK(pyg_model_new(argv[1], &model_options, &handle, &err), err);
     const pyg::Model & model = *handle->object;
     test_sums();
+    test_first_of_largest();
     test_thresholds();
     test_common_options(model);
     test_random_options(model);
