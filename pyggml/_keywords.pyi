@@ -37,7 +37,7 @@ class LoadKeywords(TypedDict, total=False):
     prefix_cache: bool
     prefix_cache_bytes: int | None
     deterministic: bool
-    backend_sampling: bool
+    backend_sampling: bool | None
     max_queue: int | None
     queue_full: QueueFull
     progress: ProgressOption

@@ -52,21 +52,50 @@ class Biased : pyg::NonCopyable {
     std::vector<std::pair<int32_t, float>> before_;
 };
 
-// Adds biases that are not positive to the candidates, and forbids tokens.
-void lower(pyg::Shortlist & shortlist, const std::vector<llama_logit_bias> & biases,
-           const std::vector<int32_t> & forbidden) {
-    const auto add = [&](int32_t token_id, float bias) {
-        for (llama_token_data & each : shortlist.candidates) {
-            each.logit += each.id == token_id ? bias : 0;
+// Biases of a shortlist's candidates, none of them positive.
+class Lowered {
+  public:
+    explicit Lowered(pyg::Shortlist & shortlist) : shortlist_(shortlist), largest_(largest()) {}
+
+    void add(int32_t token_id, float bias) {
+        const auto same = [&](const llama_token_data & each) { return each.id == token_id; };
+        const auto each = std::find_if(shortlist_.candidates.begin(), shortlist_.candidates.end(), same);
+        if (each == shortlist_.candidates.end()) {
+            n_others_++;
+            return;
         }
-    };
-    for (const llama_logit_bias & each : biases) {
-        add(each.token, each.bias);
+        const float before = each->logit;
+        each->logit += bias;
+        change_ += probability(each->logit) - probability(before);
     }
-    for (const int32_t token_id : forbidden) {
-        add(token_id, -INFINITY);
+
+    // Correct the sum. Return false if too little of it is left to be exact, or tokens that are not candidates could be
+    // as likely as what its rounding errors amount to.
+    bool correct_sum() {
+        constexpr double LEAST_LEFT = 0.01, MOST_UNKNOWN = 1e-4;
+        const double     sum = shortlist_.sum + change_;
+        if (!(sum > LEAST_LEFT * shortlist_.sum) || n_others_ * probability(shortlist_.bound) > MOST_UNKNOWN * sum) {
+            return false;
+        }
+        shortlist_.sum = static_cast<float>(sum / probability(largest()));
+        return true;
     }
-}
+
+  private:
+    float largest() const {
+        float result = -INFINITY;
+        for (const llama_token_data & each : shortlist_.candidates) {
+            result = std::max(result, each.logit);
+        }
+        return result;
+    }
+    double probability(float logit) const { return std::exp(static_cast<double>(logit) - largest_); }
+
+    pyg::Shortlist & shortlist_;
+    const float      largest_;
+    double           change_   = 0;  // of the sum
+    double           n_others_ = 0;  // tokens that are not candidates
+};
 
 // Logprobs of token `token_id` and the `n_top` likeliest of the candidates, -1 and -infinity where there are fewer.
 void logprobs_among(const llama_token_data * candidates, size_t n, int32_t token_id, int32_t n_top,
@@ -128,7 +157,9 @@ std::optional<int32_t> TokenSampler::sample(Shortlist & shortlist) {
     if (need() == LogitsNeed::ALL) {
         return std::nullopt;
     }
-    lower(shortlist, biases_, forbidden());
+    if (!lower(shortlist)) {
+        return std::nullopt;
+    }
     if (!truncation_.sorts()) {
         std::sort(shortlist.candidates.begin(), shortlist.candidates.end(),
                   [](const auto & a, const auto & b) { return a.id < b.id; });
@@ -147,7 +178,7 @@ LogitsNeed TokenSampler::need() const {
     const bool is_raised =
         std::any_of(biases_.begin(), biases_.end(), [](const llama_logit_bias & each) { return each.bias > 0; });
     if (is_constrained() || !constraints_.allowed().empty() || is_raised ||
-        (chain_ && !truncation_.bounds_candidates()) || (truncation_.needs_sum() && is_biased)) {
+        (chain_ && !truncation_.bounds_candidates())) {
         return LogitsNeed::ALL;
     }
     return !chain_ && !is_biased ? LogitsNeed::LARGEST : LogitsNeed::LIKELIEST;
@@ -162,6 +193,22 @@ void TokenSampler::accept(int32_t token_id) {
         grammar_->accept(token_id);
     }
     constraints_.accept(token_id);
+}
+
+// Apply biases and forbid tokens. Return false if the row is needed for that.
+bool TokenSampler::lower(Shortlist & shortlist) {
+    const std::vector<int32_t> & forbidden_ids = forbidden();
+    if (biases_.empty() && forbidden_ids.empty()) {
+        return true;
+    }
+    Lowered lowered(shortlist);
+    for (const llama_logit_bias & each : biases_) {
+        lowered.add(each.token, each.bias);
+    }
+    for (const int32_t token_id : forbidden_ids) {
+        lowered.add(token_id, -INFINITY);
+    }
+    return !truncation_.needs_sum() || lowered.correct_sum();
 }
 
 std::optional<int32_t> TokenSampler::choose(Shortlist & shortlist) {

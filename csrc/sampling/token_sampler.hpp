@@ -47,6 +47,7 @@ class TokenSampler {
     auto                         guard_chain(Body && body);
     void                         accept(int32_t token_id);
     std::optional<int32_t>       choose(Shortlist & shortlist);
+    bool                         lower(Shortlist & shortlist);
     const std::vector<int32_t> & forbidden();
     int32_t                      sample_greedy(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed);
     int32_t                      sample_chain(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed);

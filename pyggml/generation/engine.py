@@ -74,7 +74,7 @@ class Engine(ClosableOwner):
         prefix_cache_bytes: int | None = None,
         max_queue: int | None = None,
         adapt_threads: bool = False,
-        backend_sampling: bool = False,
+        backend_sampling: bool | None = None,
         stop_token_ids: Iterable[int] | None = None,
     ) -> None:
         """Take over the context, which is closed for other users, and start the thread, which sleeps when idle.
@@ -89,7 +89,8 @@ class Engine(ClosableOwner):
                 0: none.
             max_queue: maximum number of waiting requests; None: no limit.
             adapt_threads: adapt the number of compute threads while running; otherwise the context's number is kept.
-            backend_sampling: choose the tokens of greedy requests on the device that computes the logits, if it can.
+            backend_sampling: find the likeliest tokens on the device that computes the logits, if it can. None: unless
+                the device belongs to another machine.
             stop_token_ids: tokens that end every generation. None: those of the model's files and its family, as
                 ``llm.stop_tokens``. (): only a request's own.
 
@@ -116,7 +117,8 @@ class Engine(ClosableOwner):
             options.checkpoint_bytes = integer("prefix_cache_bytes", prefix_cache_bytes, 0, UINT64_MAX)
             require_prefix_cache(options.prefix_cache, options.checkpoint_bytes)
         options.adapt_threads = flag("adapt_threads", adapt_threads)
-        options.backend_sampling = flag("backend_sampling", backend_sampling)
+        if backend_sampling is not None:
+            options.backend_sampling = flag("backend_sampling", backend_sampling)
         self.stop_token_ids = self._checked_stop_ids(stop_token_ids)
         self._not_invariant = context.not_batch_invariant()
         self._handle = c_calls.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)

@@ -94,7 +94,7 @@ class LoadOptions(MemoryOptions):
         prefix_cache: keep the KV cache of finished requests for prompts with the same beginning.
         prefix_cache_bytes: most bytes of main memory for checkpoints of prompts; 0: none. None: at most 1 GiB.
         deterministic: refuse to load unless every request gets the same bits in a batch as alone.
-        backend_sampling: sample greedy requests on the GPU (experimental). The tokens are the same.
+        backend_sampling: find the likeliest tokens on the GPU. None: unless it belongs to another machine.
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
         progress: called with 0..1 while loading. None: a bar in a notebook; False: no bar.
@@ -112,7 +112,7 @@ class LoadOptions(MemoryOptions):
     prefix_cache: Annotated[bool, Field(hidden=True)] = True
     prefix_cache_bytes: Annotated[int | None, Field(0, UINT64_MAX, hidden=True)] = None
     deterministic: bool = False
-    backend_sampling: Annotated[bool, Field(letter="bs")] = False
+    backend_sampling: Annotated[bool | None, Field(letter="bs")] = None
     max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None
     queue_full: Annotated[QueueFull, Field(hidden=True)] = "raise"
     progress: Annotated["ProgressOption", Field(hidden=True)] = None

@@ -319,7 +319,19 @@ void test_needs(const char * path) {
               options.temperature = 1;
               options.top_p       = 0.9F;
               bias(options, less);
-          }) == Need::ALL);
+          }) == Need::LIKELIEST);
+
+    // A forbidden token that is a candidate, or one that is not.
+    const float  never  = -INF;
+    pyg_sampling likely = sampling_options();
+    bias(likely, never);
+    pyg::TokenSampler sampler(model, 256, likely, {});
+    pyg::Shortlist    unlikely_others = {{{4, 9, 0}, {6, 8, 0}, {7, 1, 0}}, -8, 1.37F};
+    CHECK(sampler.sample(unlikely_others) == 6);
+    pyg::Shortlist likely_others = {{{5, 9, 0}, {6, 8, 0}, {7, 1, 0}}, 0.5F, 1.37F};
+    CHECK(!sampler.sample(likely_others));
+    pyg::Shortlist nothing_else = {{{4, 19, 0}, {6, 8, 0}, {7, 1, 0}}, -8, 1};
+    CHECK(!sampler.sample(nothing_else));
 
     pyg_sampling options = pyg_request_default_options().sampling;
     bias(options, less);
