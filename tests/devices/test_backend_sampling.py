@@ -158,14 +158,16 @@ SHORT: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def pair(device: LentCPU) -> Iterator[tuple[pyggml.LLM, pyggml.LLM]]:
+    """The shipped model on the CPU's samplers, and on the device's candidates."""
+    options: dict[str, Any] = {"n_ctx": 1024, "n_parallel": 1, "prefix_cache": False}
+    with device.load(**options) as plain, device.load(**options, backend_sampling=True) as there:
+        yield plain, there
+
+
 class TestShortlists:
     """Alone, so that the logits have the same bits with the option and without."""
-
-    @pytest.fixture(scope="class")
-    def pair(self, device: LentCPU) -> Iterator[tuple[pyggml.LLM, pyggml.LLM]]:
-        options: dict[str, Any] = {"n_ctx": 1024, "n_parallel": 1, "prefix_cache": False}
-        with device.load(**options) as plain, device.load(**options, backend_sampling=True) as there:
-            yield plain, there
 
     @pytest.mark.parametrize("params", SHORT, ids=lambda params: " ".join(params))
     def test_seeded(self, pair: tuple[pyggml.LLM, pyggml.LLM], params: dict[str, Any]) -> None:
@@ -209,10 +211,12 @@ class TestMixed:
             device.load(tied_path, **options) as plain,
             device.load(tied_path, **options, backend_sampling=True) as there,
         ):
+            greedy(plain)
             greedy(there)
             for _ in range(3):
                 assert with_logprobs(there, prompts) == with_logprobs(plain, prompts)
             assert n_there(there) > 100
+            assert there.stats().n_prompt_tokens > plain.stats().n_prompt_tokens
 
 
 class TestEnds:
