@@ -267,8 +267,8 @@ class EngineStats(JSONReady):
         n_prompt_tokens: prompt tokens computed.
         n_cached_tokens: prompt tokens taken from the cache instead.
         n_generated_tokens: tokens generated.
-        n_sampled_on_device: tokens sampled on the device that computed their logits (``backend_sampling``), stop tokens
-            too. 0: it is off, or the device does not support it.
+        n_sampled_on_device: tokens sampled from what the device found (``backend_sampling``), stop tokens too. 0: it is
+            off, or the device does not support it.
         n_decode_steps: forward passes.
         n_preemptions: number of times that a request was preempted, and computed again.
         n_grammars: grammars compiled for the model; reusing one does not count.

@@ -1,9 +1,11 @@
 // The engine's queue and main loop. A single step is in step.cpp.
 #include "engine/engine.hpp"
 
+#include "llama-model.h"
 #include "platform/platform.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 namespace {
@@ -54,6 +56,15 @@ pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_
     return limits;
 }
 
+// `wanted` as in pyg_engine_options.
+bool samples_on_device(int32_t wanted, const pyg::Context & context) {
+    if (wanted == 0 || !pyg::device_use_of(context.raw).output_on_device) {
+        return false;
+    }
+    ggml_backend_reg_t const backend = ggml_backend_dev_backend_reg(context.model->raw->dev_output());
+    return wanted > 0 || std::strcmp(ggml_backend_reg_name(backend), "RPC") != 0;
+}
+
 }  // namespace
 
 namespace pyg {
@@ -74,7 +85,8 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
       n_parallel_(llama_n_seq_max(context_->raw)), n_cells_(llama_n_ctx(context_->raw)), max_queue_(options.max_queue),
       is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), device_use_(device_use_of(context_->raw)),
       cache_(*context_), layout_(layout_of(*context_, options, device_use_.all_on_devices)),
-      device_sampler_(*context_, options.backend_sampling && device_use_.output_on_device),
+      device_sampler_(*context_, samples_on_device(options.backend_sampling, *context_),
+                      cache_.rewinds() || steps_are_micro_batches(*context_)),
       helpers_(*context_,
                device_use_.all_on_devices ? std::min(llama_n_threads(context_->raw), MAX_SAMPLING_THREADS) : 0),
       scheduler_(limits_of(*context_, options), cache_) {
@@ -236,6 +248,7 @@ void Engine::run_step() {
     choose_layout();
     step_ = next_step();
     if (step_.empty()) {
+        only_decode_ = false;  // those requests have ended
         return;
     }
     const StepResult result = compute(step_);

@@ -58,11 +58,14 @@ class Engine : NonCopyable {
     struct Sample {
         Request *  request;
         int32_t    row;                 // row of the step's logits
-        float *    logits   = nullptr;  // null if the device samples
-        int32_t    token_id = -1;
-        double     seconds  = 0;  // spent on sampling
+        float *    logits   = nullptr;  // null if they are on the device
+        DeviceRow  found    = {};       // by the device
+        int32_t    token_id = -1;       // -1: takes the logits
+        double     seconds  = 0;        // spent on sampling
         pyg_status status   = PYG_OK;
         pyg_error  error    = {};
+
+        bool is_sampled() const { return token_id >= 0 || status != PYG_OK; }
     };
 
     void                          run();
@@ -83,7 +86,11 @@ class Engine : NonCopyable {
     void               sample_and_publish(const Step & step);
     std::optional<End> publish_logits(Request & request, const Slice & slice);
     void               sample_all();
+    void               sample_each();
     void               sample(Sample & sample);
+    void               sample_on_device(Sample & sample) const;
+    void               fetch_rows();
+    void               decode_again(const Step & step);
     std::optional<End> publish(const Sample & sample);
     template <class Body>
     static std::optional<End> run_guarded(Body && body);
@@ -106,7 +113,7 @@ class Engine : NonCopyable {
     void                     apply_thread_tuning(uint32_t n_tokens);
     void                     stop_tuning();
     void                     update_stats(const Step & step, double seconds);
-    static bool              is_greedy(const Step & step);
+    static LogitsNeed        need_of(const Step & step);
     static bool              should_abort(void * self);
 
     const std::shared_ptr<Model> model_;
@@ -127,7 +134,10 @@ class Engine : NonCopyable {
     std::vector<int32_t>       rows_;     // by slice of the step: the batch index of its last token
     std::vector<int32_t>       fillers_;  // sequences with a token in the batch that belongs to no request
     Step                       step_;
-    std::vector<Sample>        samples_;  // of the current step
+    std::vector<Sample>        samples_;               // of the current step
+    std::vector<Sample *>      unsampled_;             // of these, without a token yet
+    size_t                     n_rows_       = 0;      // of the current step's logits
+    bool                       only_decode_  = false;  // in the next step
     double                     s_per_sample_ = 0;
     HelperThreads              helpers_;
     std::optional<ThreadTuner> tuner_;  // empty if the caller set the number of threads, or devices compute everything

@@ -154,15 +154,22 @@ void Scheduler::commit(const Step & step) {
 
 void Scheduler::rollback(const Step & step) {
     for (const Slice & slice : step.slices) {
-        const auto & task = slice.task;
-        if (!task->is_running()) {
-            continue;
-        }
-        if (slice.first == 0 || cache_.can_truncate_to(task->seq_id, slice.first)) {
-            cache_.truncate(task->seq_id, slice.first);
-        } else {
-            preempt(task);
-        }
+        rewind_to(slice.task, slice.first);
+    }
+}
+
+void Scheduler::decode_again(const std::shared_ptr<Task> & task) { rewind_to(task, task->n_tokens() - 1); }
+
+// Discard a running task's results after the first `n` tokens.
+void Scheduler::rewind_to(const std::shared_ptr<Task> & task, uint32_t n) {
+    if (!task->is_running()) {
+        return;
+    }
+    if (n == 0 || cache_.can_truncate_to(task->seq_id, n)) {
+        cache_.truncate(task->seq_id, n);
+        task->n_past = n;
+    } else {
+        preempt(task);
     }
 }
 

@@ -123,6 +123,8 @@ class Scheduler {
     // Call commit or rollback after each step that was started. Its tasks may have ended meanwhile.
     void commit(const Step & step);
     void rollback(const Step & step);  // discards the whole step
+    // Decode a committed task's last token again in the next step.
+    void decode_again(const std::shared_ptr<Task> & task);
 
     // End a waiting or running task. Its slot stays cached, or is evicted if `evict_cells` is set or memory is short.
     // Return false if the task had ended before.
@@ -186,6 +188,7 @@ class Scheduler {
     Prefix                 longest_cached_prefix(const Task & task) const;
     Prefix                 usable_prefix(int32_t seq_id, uint32_t n) const;
     bool                   rewind(const Prefix & prefix);
+    void                   rewind_to(const std::shared_ptr<Task> & task, uint32_t n);
     uint32_t               n_to_checkpoint(const Task & task) const;
     void                   save_checkpoint(const Task & task);
     bool                   will_be_cached_soon(const Task & task, uint32_t n) const;

@@ -18,6 +18,10 @@ constexpr double   PREFILL_THROUGHPUT_S     = 2.0;
 constexpr double   PREFILL_ON_DEVICE_S      = 0.25;  // limit, but at least one micro-batch
 constexpr uint32_t MIN_PREFILL_TOKENS       = 64;
 
+// Copying rows of logits from a device one by one takes longer than copying all at once, if it is more than one in so
+// many.
+constexpr size_t ROWS_PER_FETCH = 4;
+
 double seconds_since(pyg::Clock::time_point start) { return pyg::seconds_between(start, pyg::Clock::now()); }
 
 // Sequences without a request that get a token in a batch of streams, in ascending order. Upstream computes only
@@ -25,7 +29,7 @@ double seconds_since(pyg::Clock::time_point start) { return pyg::seconds_between
 // size changes with each request that ends cannot reuse its graph: more than ROWS rows are rounded up to a multiple,
 // which takes no longer than the rows that it has.
 std::vector<int32_t> fillers_of(const pyg::Step & step, const pyg::Scheduler & scheduler, uint32_t n_batch) {
-    constexpr int32_t    ROWS = 8, MAX_GAP = 8;
+    constexpr int32_t    ROWS = 8, MAX_GAP = 16;
     std::vector<int32_t> fillers;
     int32_t              first = -1, last = -1, n_decodes = 0;
     const auto           is_usable = [&](int32_t seq_id) {
@@ -76,6 +80,7 @@ namespace pyg {
 llama_batch Engine::batch_of(const Step & step) {
     batch_.clear();
     rows_.clear();
+    n_rows_ = 0;
     fillers_ =
         scheduler_.n_per_stream() ? fillers_of(step, scheduler_, llama_n_batch(context_->raw)) : std::vector<int32_t>();
     auto filler = fillers_.begin();
@@ -97,6 +102,7 @@ void Engine::add_slice(const Slice & slice) {
     for (uint32_t i = slice.first; i <= last; i++) {
         const bool has_output = task.needs_all_logits || (i == last && slice.reaches_end());
         batch_.add(task.tokens[i], static_cast<llama_pos>(i), &task.seq_id, has_output);
+        n_rows_ += has_output;
     }
     rows_.push_back(batch_.n_tokens() - 1);
 }
@@ -131,6 +137,9 @@ uint32_t Engine::prefill_tokens(double seconds) const {
 // prefilling waiting prompts together is faster, and requests that start together keep the batches full to their end. A
 // single sequence without a prefix cache must not depend on timing on any device.
 Scheduler::PrefillBudget Engine::prefill_budget() const {
+    if (only_decode_) {
+        return {0, 0, 0};
+    }
     const uint32_t n_ubatch  = llama_n_ubatch(context_->raw);
     const bool     in_one_go = device_use_.any_on_device && !device_use_.pipelined;
     if (is_reproducible_) {
@@ -148,7 +157,7 @@ Engine::StepResult Engine::compute(const Step & step) {
     const llama_batch batch = batch_of(step);
     interruptible_          = interruptible_request(step);
     apply_thread_tuning(step.n_tokens);
-    device_sampler_.prepare(is_greedy(step));
+    device_sampler_.prepare(need_of(step));
     LogBuffer     log;
     const auto    start     = Clock::now();
     const double  own_start = processor_seconds();
@@ -220,12 +229,21 @@ const Request * Engine::interruptible_request(const Step & step) const {
     return for_it && (alone || no_regret) ? &request_of(largest->task) : nullptr;
 }
 
-// Return true if every request of the step needs only the argmax of its logits.
-bool Engine::is_greedy(const Step & step) {
-    return std::all_of(step.slices.begin(), step.slices.end(), [](const Slice & slice) {
+// Return what the step's requests need of their logits. A few may need all of them, which are copied one by one.
+LogitsNeed Engine::need_of(const Step & step) {
+    LogitsNeed most  = LogitsNeed::LARGEST;
+    size_t     n_all = 0;
+    for (const Slice & slice : step.slices) {
         Request & request = request_of(slice.task);
-        return !request.needs_all_logits && !request.wants_logprobs() && request.sampler()->is_plain_greedy();
-    });
+        if (request.needs_all_logits) {
+            return LogitsNeed::ALL;
+        }
+        const LogitsNeed need = request.wants_logprobs() ? LogitsNeed::ALL : request.sampler()->need();
+        n_all += need == LogitsNeed::ALL;
+        most = std::max(most, need);
+    }
+    const bool few = ROWS_PER_FETCH * n_all <= step.slices.size();
+    return most == LogitsNeed::ALL && few ? LogitsNeed::LIKELIEST : most;
 }
 
 // Abort callback of ggml, called between the nodes of a graph on a compute thread.
@@ -288,6 +306,9 @@ void Engine::sample_and_publish(const Step & step) {
     sample_all();
     uint64_t n_generated = 0;
     for (const Sample & sample : samples_) {
+        if (!sample.is_sampled()) {
+            continue;
+        }
         const size_t n_before = sample.request->tokens.size();
         note(*sample.request, run_guarded([&] { return publish(sample); }));
         n_generated += sample.request->tokens.size() - n_before;
@@ -297,6 +318,7 @@ void Engine::sample_and_publish(const Step & step) {
     stats_.n_sampled_on_device = device_sampler_.n_sampled();
     stats_.sample_s += seconds_since(start);
     count_checkpoints();
+    decode_again(step);
     for (const auto & [request, how] : ended) {
         end(*request, how);
     }
@@ -312,20 +334,38 @@ std::optional<Engine::End> Engine::run_guarded(Body && body) {
     return status == PYG_OK ? how : End{PYG_FINISH_ERROR, -1, error};
 }
 
-// Sampling with a temperature takes up to a millisecond per request, so requests are sampled in parallel.
+// Sampling from a whole row takes up to milliseconds, so requests are sampled in parallel.
 void Engine::sample_all() {
-    double seconds = 0;
-    if (!device_sampler_.is_on()) {
-        seconds = s_per_sample_ * static_cast<double>(samples_.size());
-        for (Sample & sample : samples_) {
+    const bool on_device = device_sampler_.is_on();
+    unsampled_.clear();
+    for (Sample & sample : samples_) {  // here, because the first access reorders the rows
+        if (on_device) {
+            sample.found = device_sampler_.row(sample.row);
+        } else {
             sample.logits = llama_get_logits_ith(context_->raw, sample.row);
         }
+        unsampled_.push_back(&sample);
     }
-    helpers_.for_each(samples_.size(), seconds, [&](size_t i) { sample(samples_[i]); });
-    if (!samples_.empty()) {
-        const auto add = [](double sum, const Sample & sample) { return sum + sample.seconds; };
-        s_per_sample_  = std::accumulate(samples_.begin(), samples_.end(), 0.0, add) / samples_.size();
+    sample_each();
+    if (on_device) {
+        device_sampler_.count(samples_.size() - unsampled_.size());
+        fetch_rows();
+        sample_each();
     }
+}
+
+// Sample those that have no token yet, and keep the ones that need their rows for it.
+void Engine::sample_each() {
+    const size_t n = unsampled_.size();
+    if (n == 0) {
+        return;
+    }
+    helpers_.for_each(n, s_per_sample_ * static_cast<double>(n), [&](size_t i) { sample(*unsampled_[i]); });
+    const auto add = [](double sum, const Sample * sample) { return sum + sample->seconds; };
+    s_per_sample_  = std::accumulate(unsampled_.begin(), unsampled_.end(), 0.0, add) / static_cast<double>(n);
+    unsampled_.erase(std::remove_if(unsampled_.begin(), unsampled_.end(),
+                                    [](const Sample * sample) { return sample->is_sampled(); }),
+                     unsampled_.end());
 }
 
 // Any thread.
@@ -333,14 +373,61 @@ void Engine::sample(Sample & sample) {
     const auto start   = Clock::now();
     Request &  request = *sample.request;
     sample.status      = guard(&sample.error, [&] {
-        sample.token_id = sample.logits ? request.sampler()->sample(sample.logits, n_vocab_, request.n_logprobs(),
-                                                                    request.processed_logprobs())
-                                        : device_sampler_.token(sample.row);
+        if (!sample.logits) {
+            sample_on_device(sample);
+            return;
+        }
+        sample.token_id =
+            request.sampler()->sample(sample.logits, n_vocab_, request.n_logprobs(), request.processed_logprobs());
         if (request.wants_logprobs() && !request.is_stop(sample.token_id)) {
             request.record_logprobs(sample.logits, n_vocab_, sample.token_id);
         }
     });
     sample.seconds     = seconds_since(start);
+}
+
+// Sample from what the device found. Leaves the sample without a token if that takes the row.
+void Engine::sample_on_device(Sample & sample) const {
+    thread_local Shortlist shortlist;
+    TokenSampler &         sampler = *sample.request->sampler();
+    if (sample.request->wants_logprobs()) {
+        return;
+    }
+    if (sampler.need() == LogitsNeed::LARGEST) {
+        sample.token_id = device_sampler_.token(sample.found);
+    } else if (device_sampler_.shortlist(sample.found, shortlist)) {
+        sample.token_id = sampler.sample(shortlist).value_or(-1);
+    }
+}
+
+// Copy the rows of logits that are needed from the device. Rows of a step of several micro-batches are no longer there:
+// these requests decode their token again, in a step of one.
+void Engine::fetch_rows() {
+    const auto is_lost = [&](Sample * sample) {
+        const bool fetched = device_sampler_.fetch(sample->row, sample->found, n_rows_);
+        sample->logits     = fetched ? llama_get_logits_ith(context_->raw, sample->row) : nullptr;
+        return !fetched;
+    };
+    unsampled_.erase(std::remove_if(unsampled_.begin(), unsampled_.end(), is_lost), unsampled_.end());
+}
+
+// Decode the last token again of requests without a sample.
+void Engine::decode_again(const Step & step) {
+    const bool has_streams         = scheduler_.n_per_stream() > 0;  // and gaps between them
+    const bool was_one_micro_batch = only_decode_ || (!has_streams && step.n_tokens <= llama_n_ubatch(context_->raw));
+    only_decode_                   = false;
+    for (const Slice & slice : step.slices) {
+        const auto sample = std::find_if(samples_.begin(), samples_.end(), [&](const Sample & each) {
+            return each.request == slice.task.get() && !each.is_sampled();
+        });
+        if (sample != samples_.end()) {
+            only_decode_ = true;
+            scheduler_.decode_again(slice.task);
+        }
+    }
+    if (only_decode_ && was_one_micro_batch) {  // they would be lost again
+        has_streams ? device_sampler_.postpone() : device_sampler_.disable();
+    }
 }
 
 // Publish a sampled token. Return how the request ends, if it does.

@@ -9,25 +9,11 @@ namespace {
 
 using pyg::fail;
 
-// Index of the first maximum; -1 if nothing is larger than -infinity. Runs for every greedy token, so it takes maxima
-// of blocks and searches only the best block for the index.
-int32_t argmax(const float * row, int32_t n) {
-    constexpr int32_t BLOCK = 512;
-    float             best  = -std::numeric_limits<float>::infinity();
-    int32_t           where = -1;
-    for (int32_t first = 0; first < n; first += BLOCK) {
-        const float block_best = pyg::maximum(row + first, std::min(BLOCK, n - first));
-        if (block_best > best) {
-            best  = block_best;
-            where = first;
-        }
-    }
-    return where < 0 ? -1 : static_cast<int32_t>(std::find(row + where, row + n, best) - row);
-}
-
 // Candidates, possibly hundreds of thousands, allocated once per thread, where they are still in the CPU's cache from
 // the last request.
 thread_local std::vector<llama_token_data> t_candidates;
+thread_local pyg::BlockMaxima              t_maxima;
+thread_local pyg::Shortlist                t_shortlist;
 
 // Upstream's samplers sort and exponentiate the logits; NaN and +infinity break both.
 void require_usable(const float * row, int32_t n) {
@@ -66,6 +52,51 @@ class Biased : pyg::NonCopyable {
     std::vector<std::pair<int32_t, float>> before_;
 };
 
+// Biases of a shortlist's candidates, none of them positive.
+class Lowered {
+  public:
+    explicit Lowered(pyg::Shortlist & shortlist) : shortlist_(shortlist), largest_(largest()) {}
+
+    void add(int32_t token_id, float bias) {
+        const auto same = [&](const llama_token_data & each) { return each.id == token_id; };
+        const auto each = std::find_if(shortlist_.candidates.begin(), shortlist_.candidates.end(), same);
+        if (each == shortlist_.candidates.end()) {
+            n_others_++;
+            return;
+        }
+        const float before = each->logit;
+        each->logit += bias;
+        change_ += probability(each->logit) - probability(before);
+    }
+
+    // Correct the sum. Return false if too little of it is left to be exact, or tokens that are not candidates could be
+    // as likely as what its rounding errors amount to.
+    bool correct_sum() {
+        constexpr double LEAST_LEFT = 0.01, MOST_UNKNOWN = 1e-4;
+        const double     sum = shortlist_.sum + change_;
+        if (!(sum > LEAST_LEFT * shortlist_.sum) || n_others_ * probability(shortlist_.bound) > MOST_UNKNOWN * sum) {
+            return false;
+        }
+        shortlist_.sum = static_cast<float>(sum / probability(largest()));
+        return true;
+    }
+
+  private:
+    float largest() const {
+        float result = -INFINITY;
+        for (const llama_token_data & each : shortlist_.candidates) {
+            result = std::max(result, each.logit);
+        }
+        return result;
+    }
+    double probability(float logit) const { return std::exp(static_cast<double>(logit) - largest_); }
+
+    pyg::Shortlist & shortlist_;
+    const float      largest_;
+    double           change_   = 0;  // of the sum
+    double           n_others_ = 0;  // tokens that are not candidates
+};
+
 // Logprobs of token `token_id` and the `n_top` likeliest of the candidates, -1 and -infinity where there are fewer.
 void logprobs_among(const llama_token_data * candidates, size_t n, int32_t token_id, int32_t n_top,
                     pyg::Logprobs & out) {
@@ -94,35 +125,109 @@ namespace pyg {
 
 TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options,
                            const std::vector<int32_t> & stop_token_ids)
-    : chain_(make_sampler_chain(model, n_ctx, options)), biases_(make_biases(model, options)),
+    : chain_(make_sampler_chain(model, n_ctx, options)),
+      truncation_(chain_ ? Truncation(chain_.get(), options) : Truncation()), biases_(make_biases(model, options)),
       constraints_(model, options, stop_token_ids) {
     if (options.grammar) {
         grammar_ = std::make_unique<GrammarConstraint>(model, options, stop_token_ids);
     }
 }
 
-int32_t TokenSampler::sample(float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
-    const Biased biased(row, biases_,
-                        constraints_.forbidden(constraints_.needs_more() && grammar_ && grammar_->must_end()));
-    int32_t      token_id;
+template <class Body>
+auto TokenSampler::guard_chain(Body && body) {
     try {
-        token_id =
-            chain_ ? sample_chain(row, n_vocab, n_top, processed) : sample_greedy(row, n_vocab, n_top, processed);
+        return body();
     } catch (const EngineAbort & abort) {
         // The chain is in an unknown state and is leaked; the context was only read.
         (void) chain_.release();
         throw fail(PYG_ERR_ENGINE, "a check inside the sampler failed: %s", abort.message.c_str());
     }
+}
+
+int32_t TokenSampler::sample(float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
+    const Biased  biased(row, biases_, forbidden());
+    const int32_t token_id = guard_chain([&] {
+        return chain_ ? sample_chain(row, n_vocab, n_top, processed) : sample_greedy(row, n_vocab, n_top, processed);
+    });
+    accept(token_id);
+    return token_id;
+}
+
+std::optional<int32_t> TokenSampler::sample(Shortlist & shortlist) {
+    if (need() == LogitsNeed::ALL) {
+        return std::nullopt;
+    }
+    if (!lower(shortlist)) {
+        return std::nullopt;
+    }
+    if (!truncation_.sorts()) {
+        std::sort(shortlist.candidates.begin(), shortlist.candidates.end(),
+                  [](const auto & a, const auto & b) { return a.id < b.id; });
+    }
+    const std::optional<int32_t> token_id = guard_chain([&] { return choose(shortlist); });
+    if (token_id) {
+        accept(*token_id);
+    }
+    return token_id;
+}
+
+// A shortlist tells nothing about tokens that a grammar, or the caller, picks, or that a bias raises; and the sum of
+// all probabilities is that without biases.
+LogitsNeed TokenSampler::need() const {
+    const bool is_biased = !biases_.empty() || !constraints_.none();
+    const bool is_raised =
+        std::any_of(biases_.begin(), biases_.end(), [](const llama_logit_bias & each) { return each.bias > 0; });
+    if (is_constrained() || !constraints_.allowed().empty() || is_raised ||
+        (chain_ && !truncation_.bounds_candidates())) {
+        return LogitsNeed::ALL;
+    }
+    return !chain_ && !is_biased ? LogitsNeed::LARGEST : LogitsNeed::LIKELIEST;
+}
+
+const std::vector<int32_t> & TokenSampler::forbidden() {
+    return constraints_.forbidden(constraints_.needs_more() && grammar_ && grammar_->must_end());
+}
+
+void TokenSampler::accept(int32_t token_id) {
     if (grammar_) {
         grammar_->accept(token_id);
     }
     constraints_.accept(token_id);
-    return token_id;
+}
+
+// Apply biases and forbid tokens. Return false if the row is needed for that.
+bool TokenSampler::lower(Shortlist & shortlist) {
+    const std::vector<int32_t> & forbidden_ids = forbidden();
+    if (biases_.empty() && forbidden_ids.empty()) {
+        return true;
+    }
+    Lowered lowered(shortlist);
+    for (const llama_logit_bias & each : biases_) {
+        lowered.add(each.token, each.bias);
+    }
+    for (const int32_t token_id : forbidden_ids) {
+        lowered.add(token_id, -INFINITY);
+    }
+    return !truncation_.needs_sum() || lowered.correct_sum();
+}
+
+std::optional<int32_t> TokenSampler::choose(Shortlist & shortlist) {
+    if (chain_) {
+        llama_token_data_array candidates;
+        return truncation_.apply(chain_.get(), shortlist, candidates)
+                   ? std::optional<int32_t>(accept_selected(candidates, 0, nullptr))
+                   : std::nullopt;
+    }
+    const auto best = std::max_element(shortlist.candidates.begin(), shortlist.candidates.end(),
+                                       [](const auto & a, const auto & b) { return a.logit < b.logit; });
+    return best != shortlist.candidates.end() && best->logit > shortlist.bound ? std::optional<int32_t>(best->id)
+                                                                               : std::nullopt;
 }
 
 // Greedy sampling. Checks the top token first: if it is allowed, the mask of allowed tokens is not needed.
 int32_t TokenSampler::sample_greedy(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
-    int32_t chosen = argmax(row, n_vocab);
+    t_maxima.scan(row, n_vocab);
+    int32_t chosen = t_maxima.first_of_largest();
     if (chosen < 0) {
         require_usable(row, n_vocab);
         biases_.empty() && constraints_.none() ? fail_invalid_logits() : fail_no_token();
@@ -148,10 +253,27 @@ int32_t TokenSampler::sample_greedy(const float * row, int32_t n_vocab, int32_t 
 }
 
 int32_t TokenSampler::sample_chain(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
-    require_usable(row, n_vocab);
-    collect(row, n_vocab);
-    llama_token_data_array candidates = {t_candidates.data(), t_candidates.size(), -1, false};
-    llama_sampler_apply(chain_.get(), &candidates);
+    llama_token_data_array candidates;
+    if (!apply_to_shortlist(row, n_vocab, processed, candidates)) {
+        require_usable(row, n_vocab);
+        collect(row, n_vocab);
+        candidates = {t_candidates.data(), t_candidates.size(), -1, false};
+        llama_sampler_apply(chain_.get(), &candidates);
+    }
+    return accept_selected(candidates, n_top, processed);
+}
+
+// Run the chain on the few candidates that matter. Return false, with nothing changed, if that takes the whole row.
+bool TokenSampler::apply_to_shortlist(const float * row, int32_t n_vocab, const Logprobs * processed,
+                                      llama_token_data_array & candidates) {
+    const bool keeps_all = processed && !truncation_.truncates();
+    if (!truncation_.bounds_candidates() || keeps_all || is_constrained() || !constraints_.allowed().empty()) {
+        return false;
+    }
+    return t_maxima.scan(row, n_vocab) && truncation_.apply(chain_.get(), t_maxima, t_shortlist, candidates);
+}
+
+int32_t TokenSampler::accept_selected(const llama_token_data_array & candidates, int32_t n_top, Logprobs * processed) {
     const llama_token_data & chosen = candidates.data[candidates.selected];
     if (!std::isfinite(chosen.logit) || std::isnan(chosen.p)) {
         fail_no_token();

@@ -4,9 +4,19 @@
 #include "sampling/grammar/lazy_grammar.hpp"
 #include "sampling/logprobs.hpp"
 #include "sampling/sampler_chain.hpp"
+#include "sampling/shortlist.hpp"
 #include "sampling/token_constraints.hpp"
 
+#include <optional>
+
 namespace pyg {
+
+// What the next token takes of a row of logits, from least to most.
+enum class LogitsNeed {
+    LARGEST,    // the first of the largest
+    LIKELIEST,  // a shortlist, nearly always
+    ALL,
+};
 
 // Samples a token from a row of logits: adds biases, restricts the candidates to the grammar and other constraints, and
 // runs the sampler chain. Without any of them it is an argmax.
@@ -22,21 +32,34 @@ class TokenSampler {
     // logprobs of the candidates that the token was chosen from, after all samplers, with `n_top` alternatives.
     int32_t sample(float * row, int32_t n_vocab, int32_t n_top = 0, Logprobs * processed = nullptr);
 
-    // True if it is an argmax without state.
-    bool is_plain_greedy() const { return !chain_ && biases_.empty() && !grammar_ && constraints_.none(); }
+    // Sample from a shortlist of a row, its candidates in any order. Empty if that takes the whole row: then nothing
+    // has changed but the shortlist.
+    std::optional<int32_t> sample(Shortlist & shortlist);
+
+    LogitsNeed need() const;
 
     // Feed the prompt to the penalties.
     void accept_prompt(const std::vector<int32_t> & prompt);
 
   private:
-    bool    is_constrained() const { return grammar_ && grammar_->is_active(); }
-    int32_t sample_greedy(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed);
-    int32_t sample_chain(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed);
+    bool is_constrained() const { return grammar_ && grammar_->is_active(); }
+    template <class Body>
+    auto                         guard_chain(Body && body);
+    void                         accept(int32_t token_id);
+    std::optional<int32_t>       choose(Shortlist & shortlist);
+    bool                         lower(Shortlist & shortlist);
+    const std::vector<int32_t> & forbidden();
+    int32_t                      sample_greedy(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed);
+    int32_t                      sample_chain(const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed);
+    bool                         apply_to_shortlist(const float * row, int32_t n_vocab, const Logprobs * processed,
+                                                    llama_token_data_array & candidates);
+    int32_t accept_selected(const llama_token_data_array & candidates, int32_t n_top, Logprobs * processed);
     void    collect(const float * row, int32_t n_vocab);
 
     [[noreturn]] void fail_no_token() const;
 
-    UniqueSampler                      chain_;  // null: greedy without penalties
+    UniqueSampler                      chain_;       // null: greedy without penalties
+    Truncation                         truncation_;  // of the chain
     std::vector<llama_logit_bias>      biases_;
     TokenConstraints                   constraints_;
     std::unique_ptr<GrammarConstraint> grammar_;

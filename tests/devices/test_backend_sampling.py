@@ -1,4 +1,4 @@
-"""Greedy sampling on a device: here the CPU of another process, as in test_engine_on_device."""
+"""Sampling from what a device finds: here the CPU of another process, as in test_engine_on_device."""
 
 from __future__ import annotations
 
@@ -147,6 +147,78 @@ class TestBetweenOthers:
         assert n_there(there) > before
 
 
+#: Of requests for which a shortlist of candidates suffices.
+SHORT: list[dict[str, Any]] = [
+    {"top_k": 40},
+    {"top_p": 0.9},
+    {"min_p": 0.05},
+    {"top_k": 40, "top_p": 0.9, "repeat_penalty": 1.2},
+    {"top_p": 0.9, "ignore_eos": True},
+    {"temperature": 0, "presence_penalty": 0.5},
+]
+
+
+@pytest.fixture(scope="module")
+def pair(device: LentCPU) -> Iterator[tuple[pyggml.LLM, pyggml.LLM]]:
+    """The shipped model on the CPU's samplers, and on the device's candidates."""
+    options: dict[str, Any] = {"n_ctx": 1024, "n_parallel": 1, "prefix_cache": False}
+    with device.load(**options) as plain, device.load(**options, backend_sampling=True) as there:
+        yield plain, there
+
+
+class TestShortlists:
+    """Alone, so that the logits have the same bits with the option and without."""
+
+    @pytest.mark.parametrize("params", SHORT, ids=lambda params: " ".join(params))
+    def test_seeded(self, pair: tuple[pyggml.LLM, pyggml.LLM], params: dict[str, Any]) -> None:
+        plain, there = pair
+        before = n_there(there)
+        for seed, prompt in enumerate(PROMPTS):
+            options = {"max_tokens": 40, "temperature": 0.8, "seed": seed, **params}
+            assert there.generate(prompt, **options).token_ids == plain.generate(prompt, **options).token_ids
+        assert n_there(there) > before
+
+    def test_ties(self, plain: pyggml.LLM, there: pyggml.LLM) -> None:
+        """Equal logits have no order that a device and the CPU share, so the rows are copied."""
+        params: dict[str, Any] = {"max_tokens": 60, "temperature": 1.2, "seed": 7, "top_k": 10}
+        expected, found = (llm.generate(PROMPTS[1], **params) for llm in (plain, there))
+        assert found.token_ids == expected.token_ids
+        assert n_there(there) == 0
+
+
+def with_logprobs(llm: pyggml.LLM, prompts: list[str]) -> list[list[int]]:
+    """Tokens of greedy requests at once, of which the last one also wants logprobs."""
+    streams = [llm.stream(prompt, max_tokens=60) for prompt in prompts[:-1]]
+    last = llm.generate(prompts[-1], max_tokens=20, logprobs=2)
+    for stream in streams:
+        for _ in stream:
+            pass
+    return [*([*stream.completion.token_ids] for stream in streams), [*last.token_ids]]
+
+
+class TestMixed:
+    def test_one_of_four_needs_its_row(self, plain: pyggml.LLM, there: pyggml.LLM) -> None:
+        greedy(there)
+        before = n_there(there)
+        assert with_logprobs(there, PROMPTS) == with_logprobs(plain, PROMPTS)
+        assert n_there(there) > before
+
+    def test_rows_of_several_micro_batches(self, device: LentCPU, tied_path: Path) -> None:
+        """The device keeps the rows of the last micro-batch only, so tokens are decoded again."""
+        options: dict[str, Any] = {"n_ctx": 2048, "n_ubatch": 32, "n_batch": 512, "prefix_cache": False}
+        prompts = [prompt * 4 for prompt in PROMPTS]
+        with (
+            device.load(tied_path, **options) as plain,
+            device.load(tied_path, **options, backend_sampling=True) as there,
+        ):
+            greedy(plain)
+            greedy(there)
+            for _ in range(3):
+                assert with_logprobs(there, prompts) == with_logprobs(plain, prompts)
+            assert n_there(there) > 100
+            assert there.stats().n_prompt_tokens > plain.stats().n_prompt_tokens
+
+
 class TestEnds:
     @pytest.mark.slow
     def test_cancel(self, plain: pyggml.LLM, there: pyggml.LLM) -> None:
@@ -168,8 +240,8 @@ class TestEnds:
 @pytest.mark.slow
 def test_not_on_the_cpu(tied_path: Path) -> None:
     found = []
-    for wanted in (False, True):
+    for wanted in (False, True, None):
         with pyggml.load(tied_path, device="cpu", n_threads=1, backend_sampling=wanted) as llm:
             found.append(greedy(llm))
             assert n_there(llm) == 0
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
