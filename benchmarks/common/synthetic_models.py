@@ -4,7 +4,7 @@
 
 They are made once, in a scratch folder, from the vocabularies in the vendored engine. The weights mean nothing, but
 take the time and memory of the real models. Those of LARGE are for GPUs: the same few rows over and over, which take
-seconds to make where billions of random weights would take minutes.
+seconds to make where billions of random weights would take minutes. Those of TINY are for what is not computing.
 """
 
 from __future__ import annotations
@@ -66,17 +66,25 @@ LARGE = {
     )
 }
 
+#: Of no real model: next to nothing to compute, and a large vocabulary.
+TINY = {
+    shape.name: shape
+    for shape in (
+        Shape("llama-3-vocabulary", "llama", "llama-bpe", 128, 4, 256, 4, 2, 32, 131072, 5e5, 1e-5, tied=False),
+    )
+}
+
 
 def model_file(name: str, ftype: str = "q4_k_m") -> Path:
-    """Path of one of SHAPES or LARGE with its weights in a type, made on the first call.
+    """Path of one of SHAPES, LARGE or TINY with its weights in a type, made on the first call.
 
-    Types are "f16", "q8_0", "q4_0" ..., of LARGE only "q4_k_m", "q8_0" and "f16".
+    Types are "f16", "q8_0", "q4_0" ..., of LARGE and TINY only "q4_k_m", "q8_0" and "f16".
     """
     path = SCRATCH / f"{name}-{ftype}.gguf"
     if not path.exists():
         SCRATCH.mkdir(parents=True, exist_ok=True)
-        if name in LARGE:
-            _write_repeated(path, LARGE[name], ftype)
+        if name not in SHAPES:
+            _write_repeated(path, (LARGE | TINY)[name], ftype)
             return path
         full = SCRATCH / f"{name}-f16.gguf"
         is_kept = full.exists() or ftype == "f16"

@@ -39,23 +39,23 @@ class Engine : NonCopyable {
     uint32_t               n_ctx() const { return n_ctx_; }
 
   private:
-    // How a request ended.
+    // How a request ended. With PYG_FINISH_ERROR, the request has the error already: it takes kilobytes, which must not
+    // be copied for every token.
     struct End {
-        pyg_finish               finish;
-        int32_t                  stop_token_id = -1;
-        std::optional<pyg_error> error         = std::nullopt;
+        pyg_finish finish;
+        int32_t    stop_token_id = -1;
     };
+    using Ended = std::pair<Request *, End>;
     enum class StepResult { COMPUTED, INTERRUPTED, NO_CELLS };
 
     // The next token of a request, while it is sampled.
     struct Sample {
-        Request *  request;
-        int32_t    row;                 // row of the step's logits
-        float *    logits   = nullptr;  // null if the device samples
-        int32_t    token_id = -1;
-        double     seconds  = 0;  // spent on sampling
-        pyg_status status   = PYG_OK;
-        pyg_error  error    = {};
+        Request * request;
+        int32_t   row;                 // row of the step's logits
+        float *   logits   = nullptr;  // null if the device samples
+        int32_t   token_id = -1;
+        double    seconds  = 0;  // spent on sampling
+        bool      failed   = false;
     };
 
     void                          run();
@@ -68,12 +68,14 @@ class Engine : NonCopyable {
     llama_batch        batch_of(const Step & step);
     StepResult         compute(const Step & step);
     void               sample_and_publish(const Step & step);
+    void               collect_samples(const Step & step);
     std::optional<End> publish_logits(Request & request, const Slice & slice);
     void               sample_all();
     void               sample(Sample & sample);
-    std::optional<End> publish(const Sample & sample);
+    uint64_t           publish_all();
+    std::optional<End> publish(const Sample & sample, Clock::time_point now);
     template <class Body>
-    static std::optional<End> run_guarded(Body && body);
+    void run_guarded(Request & request, Body && body);
 
     void    sweep();
     void    end(Request & request, const End & end, bool evict_cells = false);
@@ -83,6 +85,7 @@ class Engine : NonCopyable {
     void    reset_kv_cache();
     void    count_checkpoints();
 
+    void end_with_error(Request & request, const pyg_error & error);
     void recover(const pyg_error & error, bool state_unknown);
     void fail_step(const pyg_error & error);
     void fail_all_requests(const pyg_error & error);
@@ -111,6 +114,9 @@ class Engine : NonCopyable {
     BatchArrays                batch_;
     Step                       step_;
     std::vector<Sample>        samples_;  // of the current step
+    std::vector<Ended>         ended_;    // by the current step
+    Clock::time_point          step_started_;
+    double                     compute_s_    = 0;  // duration of the last forward pass
     double                     s_per_sample_ = 0;
     HelperThreads              helpers_;
     std::optional<ThreadTuner> tuner_;  // empty if the caller set the number of threads, or devices compute everything

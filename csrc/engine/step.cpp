@@ -81,9 +81,10 @@ Engine::StepResult Engine::compute(const Step & step) {
     device_sampler_.prepare(is_greedy(step));
     LogBuffer     log;
     const auto    start     = Clock::now();
-    const double  own_start = processor_seconds();
+    const double  own_start = tuner_ ? processor_seconds() : 0;
     const int32_t status    = pyg::compute(*context_, batch, llama_decode);
     const double  seconds   = seconds_since(start);
+    compute_s_              = seconds;
     interrupted_before_     = status == ABORTED;
     if (tuner_ && status == COMPUTED) {
         // A thread that waits for a device uses no CPU time, but does not lack a core.
@@ -190,68 +191,73 @@ void Engine::update_stats(const Step & step, double seconds) {
 // Sample a token for each request that is due, and end finished requests. A failure ends only the request it belongs
 // to.
 void Engine::sample_and_publish(const Step & step) {
-    const auto                             start = Clock::now();
-    std::vector<std::pair<Request *, End>> ended;
-    const auto                             note = [&](Request & request, const std::optional<End> & how) {
-        if (how) {
-            ended.emplace_back(&request, *how);
-        }
-    };
-    samples_.clear();
-    int32_t n_rows = 0;
-    for (const Slice & slice : step.slices) {
-        Request & request = request_of(slice.task);
-        n_rows += static_cast<int32_t>(slice.n);
-        std::optional<End> how;
-        if (request.needs_all_logits) {
-            how = run_guarded([&] { return publish_logits(request, slice); });
-        }
-        if (!how && slice.reaches_end()) {
-            if (request.is_full()) {
-                how = End{PYG_FINISH_LENGTH};  // max_tokens is 0
-            } else {
-                samples_.push_back({&request, n_rows - 1});
-            }
-        }
-        note(request, how);
-    }
+    const auto start = Clock::now();
+    ended_.clear();
+    collect_samples(step);
     sample_all();
-    uint64_t n_generated = 0;
-    for (const Sample & sample : samples_) {
-        const size_t n_before = sample.request->tokens.size();
-        note(*sample.request, run_guarded([&] { return publish(sample); }));
-        n_generated += sample.request->tokens.size() - n_before;
-    }
+    const uint64_t              n_generated = publish_all();
     std::lock_guard<std::mutex> lock(mutex_);
     stats_.n_generated_tokens += n_generated;
     stats_.n_sampled_on_device = device_sampler_.n_sampled();
+    stats_.schedule_s += seconds_between(step_started_, start) - compute_s_;
     stats_.sample_s += seconds_since(start);
     count_checkpoints();
-    for (const auto & [request, how] : ended) {
+    for (const auto & [request, how] : ended_) {
         end(*request, how);
     }
     notify_capacity_waiters();
 }
 
-// Run `body` and return how the request ends: as it returns, or with the error it throws.
+// Collect the requests whose next token is due, and publish the logits of others.
+void Engine::collect_samples(const Step & step) {
+    samples_.clear();
+    int32_t n_rows = 0;
+    for (const Slice & slice : step.slices) {
+        Request & request = request_of(slice.task);
+        n_rows += static_cast<int32_t>(slice.n);
+        if (request.needs_all_logits) {
+            run_guarded(request, [&] { return publish_logits(request, slice); });
+        }
+        const bool has_ended = !ended_.empty() && ended_.back().first == &request;
+        if (has_ended || !slice.reaches_end()) {
+            continue;
+        }
+        if (request.is_full()) {
+            ended_.emplace_back(&request, End{PYG_FINISH_LENGTH});  // max_tokens is 0
+        } else {
+            samples_.push_back({&request, n_rows - 1});
+        }
+    }
+}
+
+// Run `body`, which returns how the request ends, if it does, and note that. An exception ends the request, too.
 template <class Body>
-std::optional<Engine::End> Engine::run_guarded(Body && body) {
+void Engine::run_guarded(Request & request, Body && body) {
     std::optional<End> how;
     pyg_error          error;
-    const pyg_status   status = guard(&error, [&] { how = body(); });
-    return status == PYG_OK ? how : End{PYG_FINISH_ERROR, -1, error};
+    if (guard(&error, [&] { how = body(); }) != PYG_OK) {
+        request.set_error(error);
+        how = End{PYG_FINISH_ERROR};
+    }
+    if (how) {
+        ended_.emplace_back(&request, *how);
+    }
 }
 
 // Sampling with a temperature takes up to a millisecond per request, so requests are sampled in parallel.
 void Engine::sample_all() {
-    double seconds = 0;
-    if (!device_sampler_.is_on()) {
-        seconds = s_per_sample_ * static_cast<double>(samples_.size());
-        for (Sample & sample : samples_) {
-            sample.logits = llama_get_logits_ith(context_->raw, sample.row);
-        }
+    if (device_sampler_.is_on()) {
+        std::for_each(samples_.begin(), samples_.end(), [&](Sample & each) { sample(each); });
+        return;
     }
-    helpers_.for_each(samples_.size(), seconds, [&](size_t i) { sample(samples_[i]); });
+    for (Sample & sample : samples_) {
+        sample.logits = logits_of_last(*context_, sample.row);
+    }
+    helpers_.for_each(samples_.size(), s_per_sample_ * static_cast<double>(samples_.size()), [&](size_t i) {
+        const auto start = Clock::now();
+        sample(samples_[i]);
+        samples_[i].seconds = seconds_since(start);
+    });
     if (!samples_.empty()) {
         const auto add = [](double sum, const Sample & sample) { return sum + sample.seconds; };
         s_per_sample_  = std::accumulate(samples_.begin(), samples_.end(), 0.0, add) / samples_.size();
@@ -260,9 +266,9 @@ void Engine::sample_all() {
 
 // Any thread.
 void Engine::sample(Sample & sample) {
-    const auto start   = Clock::now();
-    Request &  request = *sample.request;
-    sample.status      = guard(&sample.error, [&] {
+    Request &        request = *sample.request;
+    pyg_error        error;
+    const pyg_status status = guard(&error, [&] {
         sample.token_id = sample.logits ? request.sampler()->sample(sample.logits, n_vocab_, request.n_logprobs(),
                                                                     request.processed_logprobs())
                                         : device_sampler_.token(sample.row);
@@ -270,13 +276,28 @@ void Engine::sample(Sample & sample) {
             request.record_logprobs(sample.logits, n_vocab_, sample.token_id);
         }
     });
-    sample.seconds     = seconds_since(start);
+    if (status != PYG_OK) {
+        sample.failed = true;
+        request.set_error(error);
+    }
+}
+
+// Publish the sampled tokens. Return how many there are without stop tokens.
+uint64_t Engine::publish_all() {
+    const auto now         = Clock::now();
+    uint64_t   n_generated = 0;
+    for (const Sample & sample : samples_) {
+        const size_t n_before = sample.request->tokens.size();
+        run_guarded(*sample.request, [&] { return publish(sample, now); });
+        n_generated += sample.request->tokens.size() - n_before;
+    }
+    return n_generated;
 }
 
 // Publish a sampled token. Return how the request ends, if it does.
-std::optional<Engine::End> Engine::publish(const Sample & sample) {
-    if (sample.status != PYG_OK) {
-        return End{PYG_FINISH_ERROR, -1, sample.error};
+std::optional<Engine::End> Engine::publish(const Sample & sample, Clock::time_point now) {
+    if (sample.failed) {
+        return End{PYG_FINISH_ERROR};
     }
     Request & request = *sample.request;
     if (request.is_stop(sample.token_id)) {
@@ -284,7 +305,7 @@ std::optional<Engine::End> Engine::publish(const Sample & sample) {
     }
     const bool no_cell_left = request.n_tokens() == n_ctx_;
     request.tokens.push_back(sample.token_id);
-    request.publish(sample.token_id);
+    request.publish(sample.token_id, now);
     if (request.is_full() || no_cell_left) {
         return End{PYG_FINISH_LENGTH};
     }

@@ -1,5 +1,6 @@
 #include "sampling/device_sampler.hpp"
 
+#include "context/forward.hpp"
 #include "ggml.h"
 #include "llama-model.h"
 #include "sampling/logprobs.hpp"
@@ -127,7 +128,7 @@ void DeviceSampler::switch_off() {
 }
 
 int32_t DeviceSampler::token(int32_t index) {
-    const llama_token bits = llama_get_sampled_token_ith(context_.raw, index);
+    const llama_token bits = sampled_token_of_last(context_, index);
     float             token_id;
     static_assert(sizeof(token_id) == sizeof(bits));
     std::memcpy(&token_id, &bits, sizeof(bits));
