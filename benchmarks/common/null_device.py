@@ -10,6 +10,7 @@ import os
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import cffi
 
@@ -26,7 +27,7 @@ def null_device() -> str:
     """Register the device with the engine, and return its name for ``device=``."""
     own = cffi.FFI()
     own.cdef("void *null_backend_reg(void *buffer_from_ptr);")
-    library = own.dlopen(str(_compiled()))
+    library: Any = own.dlopen(str(_compiled()))
     buffer_from_ptr = ffi.addressof(lib, "ggml_backend_cpu_buffer_from_ptr")
     reg = library.null_backend_reg(own.cast("void *", int(ffi.cast("uintptr_t", buffer_from_ptr))))
     lib.ggml_backend_register(ffi.cast("ggml_backend_reg_t", int(own.cast("uintptr_t", reg))))
