@@ -1115,9 +1115,10 @@ typedef struct pyg_engine_stats {
     uint64_t n_grammars;     // compiled for the model, by this or another engine
     uint64_t n_checkpoints;  // kept now
     uint64_t checkpoint_bytes;
-    double   prefill_s;  // in forward passes that include prompt tokens
-    double   decode_s;   // in forward passes without prompt tokens
-    double   sample_s;
+    double   prefill_s;   // in forward passes that include prompt tokens
+    double   decode_s;    // in forward passes without prompt tokens
+    double   sample_s;    // choosing tokens and publishing them
+    double   schedule_s;  // choosing the requests of a step and building its batch
 } pyg_engine_stats;
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err);

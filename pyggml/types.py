@@ -277,7 +277,8 @@ class EngineStats(JSONReady):
         checkpoint_bytes: main memory that they take.
         prefill_s: seconds in forward passes that include prompt tokens.
         decode_s: seconds in forward passes that do not.
-        sample_s: seconds spent sampling.
+        sample_s: seconds spent sampling, and passing the tokens to their readers.
+        schedule_s: seconds spent choosing the requests of each step and building its batch.
         not_batch_invariant: names of the operations that may give a request other bits in a batch than alone; see
             :meth:`pyggml.Context.not_batch_invariant`. (): each request gets the same bits in any batch as alone.
         n_restarts: number of restarts of the engine's process (``isolate``). The counters are those of the current
@@ -307,6 +308,7 @@ class EngineStats(JSONReady):
     prefill_s: float
     decode_s: float
     sample_s: float
+    schedule_s: float
     not_batch_invariant: tuple[str, ...] = ()
     n_restarts: int = 0
 

@@ -56,7 +56,9 @@ _TINY_MOE = replace(
     n_expert=8,
     n_expert_used=2,
 )
-LARGE = {shape.name: shape for shape in (_LLAMA, _QWEN3_MOE, _TINY_MOE)}
+#: Next to nothing to compute, and a large vocabulary: for what is not computing.
+_VOCABULARY = Shape("llama-3-vocabulary", "llama", "llama-bpe", 128, 4, 256, 4, 2, 32, 131072, 5e5, 1e-5, tied=False)
+LARGE = {shape.name: shape for shape in (_LLAMA, _QWEN3_MOE, _TINY_MOE, _VOCABULARY)}
 
 #: Standard deviation of the logits. At temperature 0.8 the mean entropy of the next token is then 2.5 nats (the average
 #: over 100 rows of 128,256 independent normal logits; a tenth of them have less than 1.1, a tenth more than 3.8).

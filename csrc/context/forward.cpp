@@ -52,6 +52,12 @@ int32_t compute(Context & context, const llama_batch & batch, Pass pass) {
     return status;
 }
 
+float * logits_of_last(Context & context, int32_t index) { return context.raw->get_logits_ith(index); }
+
+llama_token sampled_token_of_last(Context & context, int32_t index) {
+    return context.raw->get_sampled_token_ith(index);
+}
+
 Failure compute_error(int32_t status) {
     const std::string messages = engine_error_text();
     throw_if_out_of_memory("computing the batch", messages);

@@ -54,6 +54,12 @@ using Pass = int32_t (*)(llama_context *, llama_batch);
 // recorded. PYG_ERR_HOST_LOST before anything else; PYG_ERR_ENGINE as Model::require_files.
 int32_t compute(Context & context, const llama_batch & batch, Pass pass);
 
+// Of the last compute(), by index in the batch: its row of logits, or the token that a device sampled. compute() has
+// waited, so these do not: llama_get_logits_ith waits for the device each time, which takes microseconds per row even
+// if nothing is running. Null, and LLAMA_TOKEN_NULL, if there is none.
+float *     logits_of_last(Context & context, int32_t index);
+llama_token sampled_token_of_last(Context & context, int32_t index);
+
 // Error for a result that the caller does not handle.
 Failure compute_error(int32_t status);
 

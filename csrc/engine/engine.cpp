@@ -245,6 +245,7 @@ std::chrono::duration<double> Engine::batching_delay() const {
 }
 
 void Engine::run_step() {
+    step_started_ = Clock::now();
     choose_layout();
     step_ = next_step();
     if (step_.empty()) {
@@ -374,7 +375,7 @@ void Engine::sweep() {
 // Ends the request in the scheduler first, so that its slot is free when the caller sees the end, and notifies the
 // caller even if the scheduler throws.
 void Engine::end(Request & request, const End & end, bool evict_cells) {
-    const auto notify = [&] { end.error ? request.end(*end.error) : request.end(end.finish, end.stop_token_id); };
+    const auto notify = [&] { request.end(end.finish, end.stop_token_id); };
     try {
         stats_.n_finished += scheduler_.end(request, evict_cells);
     } catch (...) {
@@ -402,17 +403,21 @@ void Engine::recover(const pyg_error & error, bool state_unknown) {
 // Fail the requests of the step. If scheduling itself failed, fail the youngest running or the first waiting request:
 // the others may fit in memory without it. Allocates nothing.
 void Engine::fail_step(const pyg_error & error) {
-    const End                   failed = {PYG_FINISH_ERROR, -1, error};
     std::lock_guard<std::mutex> lock(mutex_);
     for (const Slice & slice : step_.slices) {
-        end(request_of(slice.task), failed, /*evict_cells=*/true);
+        end_with_error(request_of(slice.task), error);
     }
     if (step_.empty() && !scheduler_.idle()) {
         const bool                  any_runs = !scheduler_.running().empty();
         const std::shared_ptr<Task> task     = any_runs ? scheduler_.running().back() : scheduler_.waiting().front();
-        end(request_of(task), failed, /*evict_cells=*/true);
+        end_with_error(request_of(task), error);
     }
     notify_capacity_waiters();
+}
+
+void Engine::end_with_error(Request & request, const pyg_error & error) {
+    request.set_error(error);
+    end(request, {PYG_FINISH_ERROR}, /*evict_cells=*/true);
 }
 
 void Engine::fail_all_requests(const pyg_error & error) {

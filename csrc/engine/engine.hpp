@@ -46,26 +46,26 @@ class Engine : NonCopyable {
     uint32_t               n_ctx() const { return n_ctx_; }
 
   private:
-    // How a request ended.
+    // How a request ended. With PYG_FINISH_ERROR, the request has the error already: it takes kilobytes, which must not
+    // be copied for every token.
     struct End {
-        pyg_finish               finish;
-        int32_t                  stop_token_id = -1;
-        std::optional<pyg_error> error         = std::nullopt;
+        pyg_finish finish;
+        int32_t    stop_token_id = -1;
     };
+    using Ended = std::pair<Request *, End>;
     enum class StepResult { COMPUTED, INTERRUPTED, NO_CELLS };
 
     // The next token of a request, while it is sampled.
     struct Sample {
-        Request *  request;
-        int32_t    row;                 // row of the step's logits
-        float *    logits   = nullptr;  // null if they are on the device
-        DeviceRow  found    = {};       // by the device
-        int32_t    token_id = -1;       // -1: takes the logits
-        double     seconds  = 0;        // spent on sampling
-        pyg_status status   = PYG_OK;
-        pyg_error  error    = {};
+        Request * request;
+        int32_t   row;                 // row of the step's logits
+        float *   logits   = nullptr;  // null if they are on the device
+        DeviceRow found    = {};       // by the device
+        int32_t   token_id = -1;       // -1: takes the logits
+        double    seconds  = 0;        // spent on sampling
+        bool      failed   = false;
 
-        bool is_sampled() const { return token_id >= 0 || status != PYG_OK; }
+        bool is_sampled() const { return token_id >= 0 || failed; }
     };
 
     void                          run();
@@ -84,6 +84,7 @@ class Engine : NonCopyable {
     void               remove_fillers();
     StepResult         compute(const Step & step);
     void               sample_and_publish(const Step & step);
+    void               collect_samples(const Step & step);
     std::optional<End> publish_logits(Request & request, const Slice & slice);
     void               sample_all();
     void               sample_each();
@@ -91,9 +92,10 @@ class Engine : NonCopyable {
     void               sample_on_device(Sample & sample) const;
     void               fetch_rows();
     void               decode_again(const Step & step);
-    std::optional<End> publish(const Sample & sample);
+    uint64_t           publish_all();
+    std::optional<End> publish(const Sample & sample, Clock::time_point now);
     template <class Body>
-    static std::optional<End> run_guarded(Body && body);
+    void run_guarded(Request & request, Body && body);
 
     void    sweep();
     void    end(Request & request, const End & end, bool evict_cells = false);
@@ -103,6 +105,7 @@ class Engine : NonCopyable {
     void    reset_kv_cache();
     void    count_checkpoints();
 
+    void end_with_error(Request & request, const pyg_error & error);
     void recover(const pyg_error & error, bool state_unknown);
     void fail_step(const pyg_error & error);
     void fail_all_requests(const pyg_error & error);
@@ -134,10 +137,13 @@ class Engine : NonCopyable {
     std::vector<int32_t>       rows_;     // by slice of the step: the batch index of its last token
     std::vector<int32_t>       fillers_;  // sequences with a token in the batch that belongs to no request
     Step                       step_;
-    std::vector<Sample>        samples_;               // of the current step
-    std::vector<Sample *>      unsampled_;             // of these, without a token yet
-    size_t                     n_rows_       = 0;      // of the current step's logits
-    bool                       only_decode_  = false;  // in the next step
+    std::vector<Sample>        samples_;              // of the current step
+    std::vector<Sample *>      unsampled_;            // of these, without a token yet
+    std::vector<Ended>         ended_;                // by the current step
+    size_t                     n_rows_      = 0;      // of the current step's logits
+    bool                       only_decode_ = false;  // in the next step
+    Clock::time_point          step_started_;
+    double                     compute_s_    = 0;  // duration of the last forward pass
     double                     s_per_sample_ = 0;
     HelperThreads              helpers_;
     std::optional<ThreadTuner> tuner_;  // empty if the caller set the number of threads, or devices compute everything

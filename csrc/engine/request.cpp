@@ -59,7 +59,11 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
     needs_all_logits = true;
 }
 
+// Called in each step. A running request is ended, and these numbers are changed, by this thread only: no lock needed.
 bool Request::start() {
+    if (has_started_ && n_preemptions_seen_ == n_preemptions) {
+        return true;
+    }
     std::lock_guard<std::mutex> lock(mutex_);
     n_cached_seen_      = n_cached;
     n_preemptions_seen_ = n_preemptions;
@@ -67,7 +71,8 @@ bool Request::start() {
         phase_   = Phase::RUNNING;
         started_ = Clock::now();
     }
-    return phase_ == Phase::RUNNING;
+    has_started_ = phase_ == Phase::RUNNING;
+    return has_started_;
 }
 
 void Request::prefilled(uint32_t n_tokens) {
@@ -96,9 +101,8 @@ void Request::record_prompt_logprobs(const float * rows, int32_t n_vocab, uint32
     }
 }
 
-void Request::publish(int32_t token_id) {
-    const auto now  = Clock::now();
-    bool       wake = false;
+void Request::publish(int32_t token_id, Clock::time_point now) {
+    bool wake = false;
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (generated_.empty()) {
@@ -116,17 +120,21 @@ void Request::publish(int32_t token_id) {
     }
 }
 
+void Request::set_error(const pyg_error & error) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (phase_ != Phase::ENDED) {
+        error_ = error;
+    }
+}
+
 void Request::end(pyg_finish finish, int32_t stop_token_id) {
     std::lock_guard<std::mutex> lock(mutex_);
     end_locked(finish, stop_token_id);
 }
 
 void Request::end(const pyg_error & error) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (phase_ != Phase::ENDED) {
-        error_ = error;
-        end_locked(PYG_FINISH_ERROR, -1);
-    }
+    set_error(error);
+    end(PYG_FINISH_ERROR);
 }
 
 void Request::end_locked(pyg_finish finish, int32_t stop_token_id) {

@@ -33,7 +33,8 @@ class Request : public Task {
     void record_logprobs(const float * row, int32_t n_vocab, int32_t token_id);  // of the next token to be published
     // `rows`: logits of tokens [first, first + n), each of which predicts the next token.
     void record_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n);
-    void publish(int32_t token_id);
+    void publish(int32_t token_id, Clock::time_point now);
+    void set_error(const pyg_error & error);  // of a later end(PYG_FINISH_ERROR)
     void end(pyg_finish finish, int32_t stop_token_id = -1);
     void end(const pyg_error & error);
 
@@ -108,6 +109,7 @@ class Request : public Task {
     size_t                  n_read_             = 0;
     size_t                  n_wanted_           = 0;      // the reader waits until this many are generated
     bool                    armed_              = false;  // wake the waker then
+    bool                    has_started_        = false;  // changed by the engine's thread only
     uint32_t                n_cached_seen_      = 0;
     int32_t                 n_preemptions_seen_ = 0;
     uint32_t                n_prefilled_        = 0;

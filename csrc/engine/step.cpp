@@ -160,11 +160,12 @@ Engine::StepResult Engine::compute(const Step & step) {
     device_sampler_.prepare(need_of(step));
     LogBuffer     log;
     const auto    start     = Clock::now();
-    const double  own_start = processor_seconds();
+    const double  own_start = tuner_ ? processor_seconds() : 0;
     const int32_t status    = pyg::compute(*context_, batch, llama_decode);
     const double  seconds   = seconds_since(start);
+    compute_s_              = seconds;
+    interrupted_before_     = status == ABORTED;
     remove_fillers();
-    interrupted_before_ = status == ABORTED;
     if (tuner_ && status == COMPUTED) {
         // A thread that waits for a device uses no CPU time, but does not lack a core.
         const double own = device_use_.any_on_device ? seconds : processor_seconds() - own_start;
@@ -279,59 +280,57 @@ void Engine::update_stats(const Step & step, double seconds) {
 // Sample a token for each request that is due, and end finished requests. A failure ends only the request it belongs
 // to.
 void Engine::sample_and_publish(const Step & step) {
-    const auto                             start = Clock::now();
-    std::vector<std::pair<Request *, End>> ended;
-    const auto                             note = [&](Request & request, const std::optional<End> & how) {
-        if (how) {
-            ended.emplace_back(&request, *how);
-        }
-    };
-    samples_.clear();
-    for (size_t i = 0; i < step.slices.size(); i++) {
-        const Slice &      slice   = step.slices[i];
-        Request &          request = request_of(slice.task);
-        std::optional<End> how;
-        if (request.needs_all_logits) {
-            how = run_guarded([&] { return publish_logits(request, slice); });
-        }
-        if (!how && slice.reaches_end()) {
-            if (request.is_full()) {
-                how = End{PYG_FINISH_LENGTH};  // max_tokens is 0
-            } else {
-                samples_.push_back({&request, rows_[i]});
-            }
-        }
-        note(request, how);
-    }
+    const auto start = Clock::now();
+    ended_.clear();
+    collect_samples(step);
     sample_all();
-    uint64_t n_generated = 0;
-    for (const Sample & sample : samples_) {
-        if (!sample.is_sampled()) {
-            continue;
-        }
-        const size_t n_before = sample.request->tokens.size();
-        note(*sample.request, run_guarded([&] { return publish(sample); }));
-        n_generated += sample.request->tokens.size() - n_before;
-    }
+    const uint64_t              n_generated = publish_all();
     std::lock_guard<std::mutex> lock(mutex_);
     stats_.n_generated_tokens += n_generated;
     stats_.n_sampled_on_device = device_sampler_.n_sampled();
+    stats_.schedule_s += seconds_between(step_started_, start) - compute_s_;
     stats_.sample_s += seconds_since(start);
     count_checkpoints();
     decode_again(step);
-    for (const auto & [request, how] : ended) {
+    for (const auto & [request, how] : ended_) {
         end(*request, how);
     }
     notify_capacity_waiters();
 }
 
-// Run `body` and return how the request ends: as it returns, or with the error it throws.
+// Collect the requests whose next token is due, and publish the logits of others.
+void Engine::collect_samples(const Step & step) {
+    samples_.clear();
+    for (size_t i = 0; i < step.slices.size(); i++) {
+        const Slice & slice   = step.slices[i];
+        Request &     request = request_of(slice.task);
+        if (request.needs_all_logits) {
+            run_guarded(request, [&] { return publish_logits(request, slice); });
+        }
+        const bool has_ended = !ended_.empty() && ended_.back().first == &request;
+        if (has_ended || !slice.reaches_end()) {
+            continue;
+        }
+        if (request.is_full()) {
+            ended_.emplace_back(&request, End{PYG_FINISH_LENGTH});  // max_tokens is 0
+        } else {
+            samples_.push_back({&request, rows_[i]});
+        }
+    }
+}
+
+// Run `body`, which returns how the request ends, if it does, and note that. An exception ends the request, too.
 template <class Body>
-std::optional<Engine::End> Engine::run_guarded(Body && body) {
+void Engine::run_guarded(Request & request, Body && body) {
     std::optional<End> how;
     pyg_error          error;
-    const pyg_status   status = guard(&error, [&] { how = body(); });
-    return status == PYG_OK ? how : End{PYG_FINISH_ERROR, -1, error};
+    if (guard(&error, [&] { how = body(); }) != PYG_OK) {
+        request.set_error(error);
+        how = End{PYG_FINISH_ERROR};
+    }
+    if (how) {
+        ended_.emplace_back(&request, *how);
+    }
 }
 
 // Sampling from a whole row takes up to milliseconds, so requests are sampled in parallel.
@@ -342,7 +341,7 @@ void Engine::sample_all() {
         if (on_device) {
             sample.found = device_sampler_.row(sample.row);
         } else {
-            sample.logits = llama_get_logits_ith(context_->raw, sample.row);
+            sample.logits = logits_of_last(*context_, sample.row);
         }
         unsampled_.push_back(&sample);
     }
@@ -370,9 +369,10 @@ void Engine::sample_each() {
 
 // Any thread.
 void Engine::sample(Sample & sample) {
-    const auto start   = Clock::now();
-    Request &  request = *sample.request;
-    sample.status      = guard(&sample.error, [&] {
+    Request &        request = *sample.request;
+    const auto       start   = Clock::now();
+    pyg_error        error;
+    const pyg_status status = guard(&error, [&] {
         if (!sample.logits) {
             sample_on_device(sample);
             return;
@@ -383,7 +383,26 @@ void Engine::sample(Sample & sample) {
             request.record_logprobs(sample.logits, n_vocab_, sample.token_id);
         }
     });
-    sample.seconds     = seconds_since(start);
+    if (status != PYG_OK) {
+        sample.failed = true;
+        request.set_error(error);
+    }
+    sample.seconds = seconds_since(start);
+}
+
+// Publish the sampled tokens. Return how many there are without stop tokens.
+uint64_t Engine::publish_all() {
+    const auto now         = Clock::now();
+    uint64_t   n_generated = 0;
+    for (const Sample & sample : samples_) {
+        if (!sample.is_sampled()) {
+            continue;
+        }
+        const size_t n_before = sample.request->tokens.size();
+        run_guarded(*sample.request, [&] { return publish(sample, now); });
+        n_generated += sample.request->tokens.size() - n_before;
+    }
+    return n_generated;
 }
 
 // Sample from what the device found. Leaves the sample without a token if that takes the row.
@@ -431,9 +450,9 @@ void Engine::decode_again(const Step & step) {
 }
 
 // Publish a sampled token. Return how the request ends, if it does.
-std::optional<Engine::End> Engine::publish(const Sample & sample) {
-    if (sample.status != PYG_OK) {
-        return End{PYG_FINISH_ERROR, -1, sample.error};
+std::optional<Engine::End> Engine::publish(const Sample & sample, Clock::time_point now) {
+    if (sample.failed) {
+        return End{PYG_FINISH_ERROR};
     }
     Request & request = *sample.request;
     if (request.is_stop(sample.token_id)) {
@@ -441,7 +460,7 @@ std::optional<Engine::End> Engine::publish(const Sample & sample) {
     }
     const bool no_cell_left = request.n_tokens() == n_ctx_;
     request.tokens.push_back(sample.token_id);
-    request.publish(sample.token_id);
+    request.publish(sample.token_id, now);
     if (request.is_full() || no_cell_left) {
         return End{PYG_FINISH_LENGTH};
     }

@@ -1,5 +1,6 @@
 #include "sampling/device_sampler.hpp"
 
+#include "context/forward.hpp"
 #include "ggml.h"
 #include "llama-model.h"
 #include "sampling/logprobs.hpp"
@@ -207,7 +208,7 @@ DeviceRow DeviceSampler::row(int32_t index) {
         row.summary = llama_get_sampled_probs_ith(context_.raw, index);
         row.first   = row.summary ? row.summary[2 * k_] : NAN;
     } else {
-        const llama_token bits = llama_get_sampled_token_ith(context_.raw, index);
+        const llama_token bits = sampled_token_of_last(context_, index);
         static_assert(sizeof(row.first) == sizeof(bits));
         std::memcpy(&row.first, &bits, sizeof(bits));
     }

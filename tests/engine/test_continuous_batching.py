@@ -59,6 +59,7 @@ class TestTogether:
         assert stats.n_decode_steps < 1000
         assert stats.tokens_per_step > 1.5
         assert (stats.n_requests, stats.n_finished) == (4, 4)
+        assert stats.sample_s > 0 < stats.schedule_s < stats.decode_s
 
     def test_as_many_run_as_there_are_sequences(self, own_llm: pyggml.LLM) -> None:
         streams = [endless(own_llm) for _ in range(10)]

@@ -64,8 +64,13 @@ _METRICS = (
     _EngineMetric(
         _COUNTER,
         "engine_seconds",
-        "Time of the engine: forward passes with prefill, pure decode steps, and sampling.",
-        lambda _, stats: {("prefill",): stats.prefill_s, ("decode",): stats.decode_s, ("sample",): stats.sample_s},
+        "Time of the engine: forward passes with prefill, pure decode steps, sampling, and scheduling.",
+        lambda _, stats: {
+            ("prefill",): stats.prefill_s,
+            ("decode",): stats.decode_s,
+            ("sample",): stats.sample_s,
+            ("schedule",): stats.schedule_s,
+        },
         ("phase",),
     ),
     _EngineMetric(
