@@ -39,11 +39,12 @@ DEFINITIONS = ('-DPYGGML_VERSION="0"', '-DPYGGML_ENGINE_BUILD="b0"', '-DPYGGML_B
 
 
 WINDOWS = "x86_64-windows-gnu"
+_SCHEDULING = tuple(f"engine/scheduling/{name}.cpp" for name in ("scheduler", "prefix_cache", "checkpoints"))
 # Tests that need nothing of the engine -> the sources that they test.
 WINDOWS_TESTS = {
     "engine/test_repetition": ("engine/repetition.cpp",),
-    "engine/test_scheduler": ("engine/scheduler.cpp", "engine/checkpoints.cpp"),
-    "engine/test_scheduler_random": ("engine/scheduler.cpp", "engine/checkpoints.cpp"),
+    "engine/test_scheduler": _SCHEDULING,
+    "engine/test_scheduler_random": _SCHEDULING,
     "kernels/test_work_shares": (),
     "platform/test_platform": (
         "platform/windows.cpp",

@@ -15,6 +15,8 @@ inline double seconds_between(Clock::time_point from, Clock::time_point to) {
     return std::chrono::duration<double>(to - from).count();
 }
 
+inline double seconds_since(Clock::time_point start) { return seconds_between(start, Clock::now()); }
+
 // Return the deadline; nothing for negative seconds, which mean no limit. PYG_ERR_INVALID_PARAMETER for NaN.
 inline std::optional<Clock::time_point> deadline_after(double timeout_s) {
     if (std::isnan(timeout_s)) {

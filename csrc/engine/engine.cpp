@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 namespace {
 
@@ -28,20 +27,6 @@ constexpr const char * BROKEN =
     "the engine failed during an earlier request and cannot continue: close it and load the model again";
 
 pyg::Failure broken() { return fail(PYG_ERR_ENGINE_LOST, "%s", BROKEN); }
-
-// The KV cache is divided into streams for at least so many requests at once, unless the caller asks for streams.
-constexpr size_t MIN_STREAMS = 4;
-
-// Upstream rounds the cells of a stream up to this.
-constexpr uint32_t CELL_PAD = 256;
-
-pyg::KvLayout layout_of(const pyg::Context & context, const pyg_engine_options & options, bool on_devices) {
-    const bool divide = options.kv_layout == PYG_KV_STREAMS || (options.kv_layout == PYG_KV_AUTO && on_devices);
-    if (!divide || !pyg::Engine::can_divide(context)) {
-        return {0, 0};
-    }
-    return {pyg::Engine::n_per_stream(context, options.n_ctx), options.kv_layout == PYG_KV_STREAMS ? 1 : MIN_STREAMS};
-}
 
 pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_options & options) {
     pyg::Scheduler::Limits limits;
@@ -69,14 +54,6 @@ bool samples_on_device(int32_t wanted, const pyg::Context & context) {
 
 namespace pyg {
 
-bool Engine::can_divide(const Context & context) {
-    return llama_n_seq_max(context.raw) > 1 && ContextKvCache(context).rewinds();
-}
-
-uint32_t Engine::n_per_stream(const Context & context, uint32_t n_cells) {
-    return n_cells / llama_n_seq_max(context.raw) / CELL_PAD * CELL_PAD;
-}
-
 bool Engine::steps_are_micro_batches(const Context & context) { return llama_model_n_swa(context.model->raw) != 0; }
 
 Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & options)
@@ -84,7 +61,7 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
       n_ctx_(std::min(options.n_ctx, static_cast<uint32_t>(n_positions(*model_)))), n_vocab_(model_->n_vocab()),
       n_parallel_(llama_n_seq_max(context_->raw)), n_cells_(llama_n_ctx(context_->raw)), max_queue_(options.max_queue),
       is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), device_use_(device_use_of(context_->raw)),
-      cache_(*context_), layout_(layout_of(*context_, options, device_use_.all_on_devices)),
+      cache_(*context_), layout_(layout_for(*context_, options)),
       device_sampler_(*context_, samples_on_device(options.backend_sampling, *context_),
                       cache_.rewinds() || steps_are_micro_batches(*context_)),
       helpers_(*context_,
@@ -263,52 +240,6 @@ void Engine::run_step() {
         throw fail(PYG_ERR_ENGINE, "the KV cache has no free cells for a batch of %u tokens: %s", step_.n_tokens,
                    engine_error_text().c_str());
     }
-}
-
-// Change the layout of the KV cache if the requests ask for another.
-void Engine::choose_layout() {
-    if (layout_.n_per_stream() == 0 && scheduler_.n_per_stream() == 0) {
-        return;
-    }
-    uint32_t n_per_stream;
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        sweep();
-        n_per_stream = layout_.next(scheduler_.n_per_stream(), layout_load());
-        if (n_per_stream == scheduler_.n_per_stream()) {
-            return;
-        }
-        scheduler_.preempt_all();
-    }
-    change_layout(n_per_stream);
-}
-
-KvLayout::Load Engine::layout_load() const {
-    const auto & running = scheduler_.running();
-    const auto   add     = [](uint64_t n, const auto & task) { return n + task->n_past; };
-    return {std::min<size_t>(running.size() + scheduler_.waiting().size(), n_parallel_),
-            scheduler_.n_tokens_of_longest(), std::accumulate(running.begin(), running.end(), uint64_t{0}, add)};
-}
-
-// Callers may submit requests meanwhile: making another KV cache takes a tenth of a second.
-void Engine::change_layout(uint32_t n_per_stream) {
-    const bool unified = n_per_stream == 0;
-    device_sampler_.detach();
-    try {
-        context_->replace_kv_cache(unified, unified ? n_cells_ : n_per_stream * n_parallel_);
-    } catch (const Failure &) {
-        llama_set_abort_callback(context_->raw, should_abort, this);
-        if (unified) {
-            throw;  // a request is too long for the layout that is left
-        }
-        layout_.disable();
-        return;
-    }
-    llama_set_abort_callback(context_->raw, should_abort, this);
-    std::lock_guard<std::mutex> lock(mutex_);
-    scheduler_.set_layout(n_per_stream);
-    stats_.n_cells      = scheduler_.n_cells();
-    stats_.n_kv_streams = unified ? 1 : n_parallel_;
 }
 
 Step Engine::next_step() {

@@ -6,9 +6,9 @@
 #pragma once
 
 #include "context/forward.hpp"
-#include "engine/context_kv_cache.hpp"
-#include "engine/kv_layout.hpp"
 #include "engine/request.hpp"
+#include "engine/scheduling/context_kv_cache.hpp"
+#include "engine/scheduling/kv_layout.hpp"
 #include "engine/threads/helper_threads.hpp"
 #include "engine/threads/thread_tuner.hpp"
 #include "sampling/device_sampler.hpp"
@@ -74,6 +74,7 @@ class Engine : NonCopyable {
 
     // One step: schedule, compute, sample and publish.
     void               run_step();
+    static KvLayout    layout_for(const Context & context, const pyg_engine_options & options);
     void               choose_layout();
     KvLayout::Load     layout_load() const;
     void               change_layout(uint32_t n_per_stream);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/deadline.hpp"
-#include "engine/scheduler.hpp"
+#include "engine/scheduling/scheduler.hpp"
 #include "engine/waker.hpp"
 #include "sampling/logprobs.hpp"
 #include "sampling/token_sampler.hpp"

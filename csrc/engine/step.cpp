@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 namespace {
 
@@ -18,54 +17,6 @@ constexpr double   PREFILL_THROUGHPUT_S     = 2.0;
 constexpr double   PREFILL_ON_DEVICE_S      = 0.25;  // limit, but at least one micro-batch
 constexpr uint32_t MIN_PREFILL_TOKENS       = 64;
 
-// Copying rows of logits from a device one by one takes longer than copying all at once, if it is more than one in so
-// many.
-constexpr size_t ROWS_PER_FETCH = 4;
-
-double seconds_since(pyg::Clock::time_point start) { return pyg::seconds_between(start, pyg::Clock::now()); }
-
-// Sequences without a request that get a token in a batch of streams, in ascending order. Upstream computes only
-// consecutive sequences in one micro-batch, so that a gap would cost another pass over all weights. And a batch whose
-// size changes with each request that ends cannot reuse its graph: more than ROWS rows are rounded up to a multiple,
-// which takes no longer than the rows that it has.
-std::vector<int32_t> fillers_of(const pyg::Step & step, const pyg::Scheduler & scheduler, uint32_t n_batch) {
-    constexpr int32_t    ROWS = 8, MAX_GAP = 16;
-    std::vector<int32_t> fillers;
-    int32_t              first = -1, last = -1, n_decodes = 0;
-    const auto           is_usable = [&](int32_t seq_id) {
-        return !scheduler.is_running(seq_id) && scheduler.n_cells_of(seq_id) < scheduler.n_per_stream();
-    };
-    const auto n_rows = [&] { return n_decodes + static_cast<int32_t>(fillers.size()); };
-    for (const pyg::Slice & slice : step.slices) {
-        if (slice.n > 1) {
-            break;
-        }
-        const int32_t seq_id = slice.task->seq_id;
-        if (last >= 0 && seq_id - last - 1 <= MAX_GAP) {
-            const size_t before = fillers.size();
-            for (int32_t gap = last + 1; gap < seq_id; gap++) {
-                fillers.push_back(gap);
-            }
-            if (!std::all_of(fillers.begin() + static_cast<std::ptrdiff_t>(before), fillers.end(), is_usable)) {
-                fillers.resize(before);
-            }
-        }
-        first = first < 0 ? seq_id : first;
-        last  = seq_id;
-        n_decodes++;
-    }
-    const bool only_decodes = n_decodes == static_cast<int32_t>(step.slices.size());
-    if (only_decodes && n_rows() > ROWS) {
-        while (n_rows() % ROWS != 0 && last + 1 < scheduler.n_slots() && is_usable(last + 1)) {
-            fillers.push_back(++last);
-        }
-        while (n_rows() % ROWS != 0 && first > 0 && is_usable(first - 1)) {
-            fillers.insert(fillers.begin(), --first);
-        }
-    }
-    return step.n_tokens + fillers.size() <= n_batch ? fillers : std::vector<int32_t>();
-}
-
 // CPU time of this thread so far.
 double processor_seconds() {
     timespec time = {};
@@ -76,49 +27,6 @@ double processor_seconds() {
 }  // namespace
 
 namespace pyg {
-
-llama_batch Engine::batch_of(const Step & step) {
-    batch_.clear();
-    rows_.clear();
-    n_rows_ = 0;
-    fillers_ =
-        scheduler_.n_per_stream() ? fillers_of(step, scheduler_, llama_n_batch(context_->raw)) : std::vector<int32_t>();
-    auto filler = fillers_.begin();
-    for (const Slice & slice : step.slices) {
-        for (; slice.n == 1 && filler != fillers_.end() && *filler < slice.task->seq_id; ++filler) {
-            add_filler(*filler);
-        }
-        add_slice(slice);
-    }
-    for (; filler != fillers_.end(); ++filler) {
-        add_filler(*filler);
-    }
-    return batch_.raw();
-}
-
-void Engine::add_slice(const Slice & slice) {
-    Task &         task = *slice.task;
-    const uint32_t last = slice.first + slice.n - 1;
-    for (uint32_t i = slice.first; i <= last; i++) {
-        const bool has_output = task.needs_all_logits || (i == last && slice.reaches_end());
-        batch_.add(task.tokens[i], static_cast<llama_pos>(i), &task.seq_id, has_output);
-        n_rows_ += has_output;
-    }
-    rows_.push_back(batch_.n_tokens() - 1);
-}
-
-// Add a token after those that are cached in a slot; remove_fillers drops its cell.
-void Engine::add_filler(int32_t & seq_id) {
-    constexpr llama_token ANY = 0;
-    batch_.add(ANY, static_cast<llama_pos>(scheduler_.n_cells_of(seq_id)), &seq_id, false);
-}
-
-void Engine::remove_fillers() {
-    for (const int32_t seq_id : fillers_) {
-        cache_.truncate(seq_id, scheduler_.n_cells_of(seq_id));
-    }
-    fillers_.clear();
-}
 
 // Return how many prompt tokens can be prefilled in about `seconds`. Before the first measurement: few if the step
 // could not be interrupted.
@@ -230,23 +138,6 @@ const Request * Engine::interruptible_request(const Step & step) const {
     return for_it && (alone || no_regret) ? &request_of(largest->task) : nullptr;
 }
 
-// Return what the step's requests need of their logits. A few may need all of them, which are copied one by one.
-LogitsNeed Engine::need_of(const Step & step) {
-    LogitsNeed most  = LogitsNeed::LARGEST;
-    size_t     n_all = 0;
-    for (const Slice & slice : step.slices) {
-        Request & request = request_of(slice.task);
-        if (request.needs_all_logits) {
-            return LogitsNeed::ALL;
-        }
-        const LogitsNeed need = request.wants_logprobs() ? LogitsNeed::ALL : request.sampler()->need();
-        n_all += need == LogitsNeed::ALL;
-        most = std::max(most, need);
-    }
-    const bool few = ROWS_PER_FETCH * n_all <= step.slices.size();
-    return most == LogitsNeed::ALL && few ? LogitsNeed::LIKELIEST : most;
-}
-
 // Abort callback of ggml, called between the nodes of a graph on a compute thread.
 bool Engine::should_abort(void * self) {
     const auto * engine = static_cast<Engine *>(self);
@@ -333,63 +224,6 @@ void Engine::run_guarded(Request & request, Body && body) {
     }
 }
 
-// Sampling from a whole row takes up to milliseconds, so requests are sampled in parallel.
-void Engine::sample_all() {
-    const bool on_device = device_sampler_.is_on();
-    unsampled_.clear();
-    for (Sample & sample : samples_) {  // here, because the first access reorders the rows
-        if (on_device) {
-            sample.found = device_sampler_.row(sample.row);
-        } else {
-            sample.logits = logits_of_last(*context_, sample.row);
-        }
-        unsampled_.push_back(&sample);
-    }
-    sample_each();
-    if (on_device) {
-        device_sampler_.count(samples_.size() - unsampled_.size());
-        fetch_rows();
-        sample_each();
-    }
-}
-
-// Sample those that have no token yet, and keep the ones that need their rows for it.
-void Engine::sample_each() {
-    const size_t n = unsampled_.size();
-    if (n == 0) {
-        return;
-    }
-    helpers_.for_each(n, s_per_sample_ * static_cast<double>(n), [&](size_t i) { sample(*unsampled_[i]); });
-    const auto add = [](double sum, const Sample * sample) { return sum + sample->seconds; };
-    s_per_sample_  = std::accumulate(unsampled_.begin(), unsampled_.end(), 0.0, add) / static_cast<double>(n);
-    unsampled_.erase(std::remove_if(unsampled_.begin(), unsampled_.end(),
-                                    [](const Sample * sample) { return sample->is_sampled(); }),
-                     unsampled_.end());
-}
-
-// Any thread.
-void Engine::sample(Sample & sample) {
-    Request &        request = *sample.request;
-    const auto       start   = Clock::now();
-    pyg_error        error;
-    const pyg_status status = guard(&error, [&] {
-        if (!sample.logits) {
-            sample_on_device(sample);
-            return;
-        }
-        sample.token_id =
-            request.sampler()->sample(sample.logits, n_vocab_, request.n_logprobs(), request.processed_logprobs());
-        if (request.wants_logprobs() && !request.is_stop(sample.token_id)) {
-            request.record_logprobs(sample.logits, n_vocab_, sample.token_id);
-        }
-    });
-    if (status != PYG_OK) {
-        sample.failed = true;
-        request.set_error(error);
-    }
-    sample.seconds = seconds_since(start);
-}
-
 // Publish the sampled tokens. Return how many there are without stop tokens.
 uint64_t Engine::publish_all() {
     const auto now         = Clock::now();
@@ -403,50 +237,6 @@ uint64_t Engine::publish_all() {
         n_generated += sample.request->tokens.size() - n_before;
     }
     return n_generated;
-}
-
-// Sample from what the device found. Leaves the sample without a token if that takes the row.
-void Engine::sample_on_device(Sample & sample) const {
-    thread_local Shortlist shortlist;
-    TokenSampler &         sampler = *sample.request->sampler();
-    if (sample.request->wants_logprobs()) {
-        return;
-    }
-    if (sampler.need() == LogitsNeed::LARGEST) {
-        sample.token_id = device_sampler_.token(sample.found);
-    } else if (device_sampler_.shortlist(sample.found, shortlist)) {
-        sample.token_id = sampler.sample(shortlist).value_or(-1);
-    }
-}
-
-// Copy the rows of logits that are needed from the device. Rows of a step of several micro-batches are no longer there:
-// these requests decode their token again, in a step of one.
-void Engine::fetch_rows() {
-    const auto is_lost = [&](Sample * sample) {
-        const bool fetched = device_sampler_.fetch(sample->row, sample->found, n_rows_);
-        sample->logits     = fetched ? llama_get_logits_ith(context_->raw, sample->row) : nullptr;
-        return !fetched;
-    };
-    unsampled_.erase(std::remove_if(unsampled_.begin(), unsampled_.end(), is_lost), unsampled_.end());
-}
-
-// Decode the last token again of requests without a sample.
-void Engine::decode_again(const Step & step) {
-    const bool has_streams         = scheduler_.n_per_stream() > 0;  // and gaps between them
-    const bool was_one_micro_batch = only_decode_ || (!has_streams && step.n_tokens <= llama_n_ubatch(context_->raw));
-    only_decode_                   = false;
-    for (const Slice & slice : step.slices) {
-        const auto sample = std::find_if(samples_.begin(), samples_.end(), [&](const Sample & each) {
-            return each.request == slice.task.get() && !each.is_sampled();
-        });
-        if (sample != samples_.end()) {
-            only_decode_ = true;
-            scheduler_.decode_again(slice.task);
-        }
-    }
-    if (only_decode_ && was_one_micro_batch) {  // they would be lost again
-        has_streams ? device_sampler_.postpone() : device_sampler_.disable();
-    }
 }
 
 // Publish a sampled token. Return how the request ends, if it does.

@@ -1,5 +1,5 @@
 // The scheduler, case by case. test_scheduler_random combines everything.
-#include "engine/kv_layout.hpp"
+#include "engine/scheduling/kv_layout.hpp"
 #include "tests/support/simulated_cache.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // A simulated KV cache without tensors: it tracks the tokens of each sequence and rejects every invalid edit.
 #pragma once
 
-#include "engine/scheduler.hpp"
+#include "engine/scheduling/scheduler.hpp"
 #include "tests/support/testing.hpp"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "engine/checkpoints.hpp"
+#include "engine/scheduling/checkpoints.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -14,8 +14,8 @@
 // A function that runs out of memory throws std::bad_alloc and loses no task and no cell: call it again, or end tasks.
 #pragma once
 
-#include "engine/checkpoints.hpp"
-#include "engine/kv_cells.hpp"
+#include "engine/scheduling/checkpoints.hpp"
+#include "engine/scheduling/kv_cells.hpp"
 
 #include <deque>
 #include <memory>

@@ -3,7 +3,7 @@
 
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
-#include "engine/scheduler.hpp"
+#include "engine/scheduling/scheduler.hpp"
 
 #include <algorithm>
 
