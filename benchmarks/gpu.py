@@ -8,8 +8,9 @@ same and the rest is compared. That needs a build whose backends are modules: on
 
 Decoding reads every weight once per token, so a device cannot decode faster than its memory allows. The bandwidth that
 it is compared with is measured in the same run, by copying within the device's memory: bytes read and bytes written.
-Requests are also compared with themselves: greedy ones, their tokens chosen on the CPU and on the device
-(backend_sampling), and on a GPU those with a temperature, their tokens chosen by one thread and by several.
+Requests are also compared with themselves: greedy ones, and on a GPU those with top_p and top_k, their tokens chosen
+from rows of logits and from what the device found in them (backend_sampling); on a GPU also those with a temperature
+alone, their tokens chosen by one thread and by several.
 The results are kept in results/device_KIND.json.
 """
 
@@ -49,16 +50,17 @@ MB = 1e6
 #: Who chooses tokens -> the options for that.
 CHOOSING: dict[str, dict[str, Any]] = {
     "the device": {"backend_sampling": True},
-    "one thread": {"n_threads": 1},
-    "threads": {},
+    "one thread": {"n_threads": 1, "backend_sampling": False},
+    "threads": {"backend_sampling": False},
 }
 
 #: What is asked for -> its parameters, and who is compared. Random weights end an answer once in a hundred thousand
-#: tokens, and ignore_eos is for the CPU.
+#: tokens.
 WAYS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "greedy": ({"temperature": 0}, ("the device", "threads")),
     "temperature": ({"temperature": 0.8, "seed": 1}, ("threads", "one thread")),
-    "top_k 40": ({"temperature": 0.8, "seed": 1, "top_k": 40, "top_p": 0.95}, ("threads", "one thread")),
+    "top_p 0.95": ({"temperature": 0.8, "seed": 1, "top_p": 0.95}, ("the device", "threads")),
+    "top_k 40": ({"temperature": 0.8, "seed": 1, "top_k": 40, "top_p": 0.95}, ("the device", "threads")),
 }
 
 #: A process that has done nothing yet: seconds for the import, for loading, and to the first token.
