@@ -7,8 +7,8 @@
 #include <limits>
 
 // Versions for wider vectors of what takes most of the time, chosen when the library is loaded.
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                           \
-    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) &&               \
+    !defined(__SANITIZE_ADDRESS__)
 #    define VECTORIZED __attribute__((target_clones("default", "avx2", "avx512f")))
 #else
 #    define VECTORIZED

@@ -317,6 +317,11 @@ void test_unusable_rows(const pyg::Model & model) {
             CHECK(pyg::guard(&error, [&] { sampler.sample(row.data(), 4100); }) == PYG_ERR_ENGINE);
         }
     }
+    Row huge(4100, 2e38F);  // usable, but their sum overflows
+    huge[9] = 2.1e38F;
+    CHECK(!maxima.scan(huge.data(), 4100));
+    CHECK(pyg::TokenSampler(model, 64, options, {}).sample(huge.data(), 4100) == 9);
+
     Row               nothing(4100, -INF);
     pyg::TokenSampler sampler(model, 64, options, {});
     pyg_error         error;
