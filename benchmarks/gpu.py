@@ -159,6 +159,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if programs:
         llama_cpp_programs.unpack(programs)  # with the vocabularies that models are made from
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # the running stage ends with it
     begin = time.monotonic()
     about = about_this(setting)
     ended: dict[str, str] = {}
