@@ -33,6 +33,7 @@ import harness
 import large_models
 import llama_cpp_programs
 import result_files
+import synthetic_models
 from gpu_stages.setting import Results, Setting
 
 import pyggml
@@ -67,9 +68,13 @@ def run_stage(setting: Setting, name: str, limit: float) -> str:
     """Run a stage in a separate process, and return its failure, or ""."""
     log = setting.folder / f"{name}.log"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([PATHS, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
-    command = [sys.executable, "-u", __file__, *sys.argv[1:], "--stage", name]
+    command = [sys.executable, "-u", str(HERE / "gpu.py"), *sys.argv[1:], "--stage", name, "--out", str(setting.folder)]
+    command += ["--programs", str(setting.programs)] if setting.programs else []
     with log.open("wb") as file:
-        process = subprocess.Popen(command, env=env, stdout=file, stderr=file, start_new_session=True)
+        # Not in the checkout, whose package need not be the one that is installed.
+        process = subprocess.Popen(
+            command, cwd=setting.folder, env=env, stdout=file, stderr=file, start_new_session=True
+        )
         try:
             status = process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -128,7 +133,7 @@ def about_this(setting: Setting) -> dict[str, Any]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help="as for pyggml.load; default cuda")
-    models = [*large_models.SHAPES, *large_models.LARGE]
+    models = [*synthetic_models.SHAPES, *large_models.LARGE]
     parser.add_argument("--model", choices=models, help="default llama-3.1-8b, with --short smollm2-135m")
     parser.add_argument("--ftype", default="q4_k_m", help="type of the weights, default q4_k_m")
     parser.add_argument("--rounds", type=int, default=2, help="default 2")
@@ -159,6 +164,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if programs:
         llama_cpp_programs.unpack(programs)  # with the vocabularies that models are made from
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # the running stage ends with it
     begin = time.monotonic()
     about = about_this(setting)
     ended: dict[str, str] = {}

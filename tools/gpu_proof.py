@@ -138,7 +138,10 @@ class Job:
             raise StageError(f"exit status {status}; {self.log.relative_to(ROOT)}")
 
     def stop(self) -> None:
-        """End it and what it started."""
+        """End it and what it started; a benchmark gets the time to end its stage."""
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(self.process.pid, signal.SIGTERM)
+            self.process.wait(5)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

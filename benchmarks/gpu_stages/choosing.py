@@ -53,7 +53,7 @@ def report(setting: Setting, results: Results) -> Report:
         rows.append([name, number(speed), ratio(speed, greedy), number(sample, 2), number(on_device, 2)])
     n = setting.work.n_some
     return [
-        f"{n} streams, tokens per second; without a place the engine's default applies:",
+        f"{n} streams, tokens per second. Where no place is named, the engine chooses it:",
         "",
         *table(["", "tokens/s", "to greedy", "ms of sampling per pass", "share sampled on the device"], rows),
     ]

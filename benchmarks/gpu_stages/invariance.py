@@ -6,12 +6,13 @@ import json
 import random
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pyggml
 from pyggml.cli.bench.measure import random_prompts
 
-from . import streams
+from . import streams, worker
 from .setting import Report, Results, Setting, number, table
 from .upstream import environment
 
@@ -28,7 +29,7 @@ def measure(setting: Setting, results: Results) -> None:
             "n_tokens": min(64, work.n_tokens),
             "schedules": work.schedules,
         }
-        results.once(name, lambda job=job: _process(job))
+        results.once(name, partial(_process, job))
 
 
 def _process(job: dict[str, Any]) -> Any:
@@ -71,7 +72,7 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     n, n_tokens, rng = job["n"], job["n_tokens"], random.Random(1)
     params = {"max_tokens": n_tokens, "temperature": 0, "ignore_eos": True}
-    n_ctx = 2 * n * (64 + n_tokens)
+    n_ctx = n * max(2 * (64 + n_tokens), worker.MIN_CELLS)
     with pyggml.load(
         job["model"], device=job["device"], n_ctx=n_ctx, n_parallel=n, progress=False, **job["engine"]
     ) as llm:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ def measure(setting: Setting, results: Results) -> None:
     upstream = Upstream(setting, path)
     prompt, generate = (case.n_tokens for case in _cases(setting))
     for place, (option, arguments) in PLACES.items():
-        results.once(f"pyggml, {place}", lambda option=option: _pyggml(setting, path, option))
+        results.once(f"pyggml, {place}", partial(_pyggml, setting, path, option))
         asked = ["-p", prompt, "-n", generate, *arguments]
-        results.once(f"upstream, {place}", lambda asked=asked: upstream.bench(*asked))
+        results.once(f"upstream, {place}", partial(upstream.bench, *asked))
 
 
 def _pyggml(setting: Setting, path: Path, option: dict[str, Any]) -> dict[str, float]:

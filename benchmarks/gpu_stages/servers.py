@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from http_clients import Clients
@@ -26,10 +27,10 @@ def measure(setting: Setting, results: Results) -> None:
     upstream = Upstream(setting)
     for n in setting.work.served:
         names = {side: [f"{side}, {form}, {n}" for form in FORMS] for side in SIDES}
-        results.all_of(names["pyggml serve"], lambda _, n=n: _asked(setting, "pyggml serve", _pyggml(setting, n), n))
+        results.all_of(names["pyggml serve"], partial(_asked, setting, _pyggml(setting, n), n))
         log = setting.folder / f"llama-server-{n}.log"
         served = upstream.served(n, n * _cells(setting), log)
-        results.all_of(names["llama-server"], lambda _, n=n, served=served: _asked(setting, "llama-server", served, n))
+        results.all_of(names["llama-server"], partial(_asked, setting, served, n))
 
 
 def _cells(setting: Setting) -> int:
@@ -59,7 +60,7 @@ def _pyggml(setting: Setting, n: int) -> Iterator[int]:
 
 
 def _asked(
-    setting: Setting, side: str, served: contextlib.AbstractContextManager[int], n: int
+    setting: Setting, served: contextlib.AbstractContextManager[int], n: int, names: list[str]
 ) -> Iterator[tuple[str, Any]]:
     work = setting.work
     choose = random.Random(n)
@@ -70,9 +71,10 @@ def _asked(
             return clients.complete(port, prompts, n_tokens, is_streamed=is_streamed)
 
         ask(min(16, work.n_tokens), True)  # warms up
-        for form, is_streamed in FORMS.items():
+        for name in names:
+            is_streamed = FORMS[name.split(", ")[1]]
             heard = [ask(work.n_tokens, is_streamed) for _ in range(setting.rounds if n <= work.n_some else 1)]
-            yield f"{side}, {form}, {n}", {"seconds": [each["seconds"] for each in heard]}
+            yield name, {"seconds": [each["seconds"] for each in heard]}
 
 
 def report(setting: Setting, results: Results) -> Report:

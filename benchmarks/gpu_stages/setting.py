@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import large_models
+from synthetic_models import Shape
 
 Report = list[str]
 
@@ -60,7 +61,7 @@ class Setting:
         return SHORT if self.is_short else Work()
 
     @property
-    def shape(self) -> large_models.Shape:
+    def shape(self) -> Shape:
         return large_models.shape_of(self.model)
 
     @property

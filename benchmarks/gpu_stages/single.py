@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import harness
-from large_models import Shape
+from synthetic_models import Shape
 
 import pyggml
 from pyggml import ffi, lib
@@ -69,7 +69,10 @@ def compared(setting: Setting, upstream: Upstream) -> dict[str, harness.Figures]
             seconds_of(llm, Case("generate", 16), rng)  # as llama-bench warms up before each test
             return {case.name: case.speed(seconds_of(llm, case, rng)) for case in asked}
 
-        sides = {"pyggml": here, "upstream": lambda _: upstream.bench("-p", sizes, "-n", setting.work.n_tokens)}
+        def there(_: int) -> dict[str, float]:
+            return upstream.bench("-p", sizes, "-n", setting.work.n_tokens)
+
+        sides = {"pyggml": here, "upstream": there}
         for n, names in harness.turns(sides, setting.rounds):
             for name in names if n else ["pyggml"]:
                 for case, speed in sides[name](n).items():
@@ -164,8 +167,8 @@ def report(setting: Setting, results: Results) -> Report:
             "",
         ]
     if starts := results.get("new process"):
-        medians = {what: statistics.median(each[what] for each in starts["seconds"]) for what in starts["seconds"][0]}
-        steps = ", ".join(f"{what} {seconds:.2f} s" for what, seconds in medians.items())
+        found = starts["seconds"]
+        steps = ", ".join(f"{what} {statistics.median(each[what] for each in found):.2f} s" for what in found[0])
         lines += [f"A new process: {steps}.", ""]
     if (bytes_of := results.get("memory")) and setting.is_cuda:
         loaded, kept = bytes_of["loaded"] / MB, bytes_of["kept"] / MB

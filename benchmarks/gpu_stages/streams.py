@@ -92,7 +92,7 @@ def speed(result: Any, n_tokens: int) -> float | None:
     """Generated tokens per second of either side."""
     if result is None or "prefill" in result:
         return worker.speed(result)
-    return n_tokens / statistics.median(each["t"] for each in result["rounds"])
+    return n_tokens / float(statistics.median(each["t"] for each in result["rounds"]))
 
 
 def step_ms(result: Any, n_tokens: int) -> float | None:

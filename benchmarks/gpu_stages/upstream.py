@@ -33,7 +33,10 @@ def environment() -> dict[str, str]:
 
 
 class Upstream:
-    """llama-bench, llama-batched-bench and llama-server with a model on a device."""
+    """llama-bench, llama-batched-bench and llama-server with a model on a device.
+
+    To try the script they get one thread: on a busy machine, several spend their time waiting for each other.
+    """
 
     def __init__(self, setting: Setting, path: Path | None = None, n_gpu_layers: int = 99) -> None:
         device = pyggml.find_device(setting.device)
@@ -41,7 +44,7 @@ class Upstream:
         self.environment = environment()
         on_cpu = device.type == "cpu"
         self._where = ["-dev", "none" if on_cpu else device.name, "-ngl", "0" if on_cpu else str(n_gpu_layers)]
-        self._where += ["-m", str(path or setting.path), "-t", str(harness.n_cpus())]
+        self._where += ["-m", str(path or setting.path), "-t", str(1 if setting.is_short else harness.n_cpus())]
 
     def command(self, program: str, *arguments: object) -> list[str]:
         return [str(self._folder / program), *self._where, *map(str, arguments)]

@@ -26,6 +26,8 @@ from pyggml.cli.bench.measure import random_prompts
 
 from .setting import Setting
 
+#: Cells of a sequence that has its own part of the KV cache: the engine allocates so many at least.
+MIN_CELLS = 256
 _COUNTERS = (
     "n_decode_steps",
     "n_prompt_tokens",
@@ -118,10 +120,14 @@ def main() -> None:
     # Closing an engine closes the model that it shares with the others: all stay open to the end.
     with pyggml.load(job["model"], **options) as first, contextlib.ExitStack() as stack:
         for asked in job["cases"]:
-            n_ctx = asked["streams"] * (asked["n_prompt"] + asked["n_tokens"])
+            n_ctx = asked["streams"] * max(asked["n_prompt"] + asked["n_tokens"], MIN_CELLS)
             engine = {"n_ctx": n_ctx, "n_parallel": asked["streams"], **asked["engine"]}
-            llm = stack.enter_context(pyggml.LLM(first.model, tokenizer=first.tokenizer, **engine))
-            print(json.dumps({"name": asked["name"], **Case(llm, asked).run()}), flush=True)
+            try:
+                llm = stack.enter_context(pyggml.LLM(first.model, tokenizer=first.tokenizer, **engine))
+                result = Case(llm, asked).run()
+            except pyggml.InferError as error:  # of this case: the others are measured all the same
+                result = {"error": f"{type(error).__name__}: {error}"}
+            print(json.dumps({"name": asked["name"], **result}), flush=True)
 
 
 if __name__ == "__main__":
