@@ -343,8 +343,7 @@ void Engine::fetch_rows() {
 
 // Decode the last token again of requests without a sample.
 void Engine::decode_again(const Step & step) {
-    const bool was_one_micro_batch = only_decode_ || step.n_tokens <= llama_n_ubatch(context_->raw);
-    only_decode_                   = false;
+    const bool decoded_only = std::exchange(only_decode_, false);
     for (const Slice & slice : step.slices) {
         const auto sample = std::find_if(samples_.begin(), samples_.end(), [&](const Sample & each) {
             return each.request == slice.task.get() && !each.is_sampled();
@@ -354,8 +353,8 @@ void Engine::decode_again(const Step & step) {
             scheduler_.decode_again(slice.task);
         }
     }
-    if (only_decode_ && was_one_micro_batch) {
-        device_sampler_.disable();  // it would be lost again
+    if (only_decode_ && decoded_only) {
+        device_sampler_.disable();  // the row would be lost again
     }
 }
 
