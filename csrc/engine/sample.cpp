@@ -115,9 +115,10 @@ void Engine::fetch_rows() {
 
 // Decode the last token again of requests without a sample.
 void Engine::decode_again(const Step & step) {
-    const bool has_streams         = scheduler_.n_per_stream() > 0;  // and gaps between them
-    const bool was_one_micro_batch = only_decode_ || (!has_streams && step.n_tokens <= llama_n_ubatch(context_->raw));
-    only_decode_                   = false;
+    const bool decoded_only = std::exchange(only_decode_, false);
+    if (std::all_of(samples_.begin(), samples_.end(), [](const Sample & each) { return each.is_sampled(); })) {
+        return;
+    }
     for (const Slice & slice : step.slices) {
         const auto sample = std::find_if(samples_.begin(), samples_.end(), [&](const Sample & each) {
             return each.request == slice.task.get() && !each.is_sampled();
@@ -127,8 +128,8 @@ void Engine::decode_again(const Step & step) {
             scheduler_.decode_again(slice.task);
         }
     }
-    if (only_decode_ && was_one_micro_batch) {  // they would be lost again
-        has_streams ? device_sampler_.postpone() : device_sampler_.disable();
+    if (only_decode_ && decoded_only) {  // the row would be lost again; of streams, until there is no gap between them
+        scheduler_.n_per_stream() ? device_sampler_.postpone() : device_sampler_.disable();
     }
 }
 

@@ -321,6 +321,14 @@ void test_needs(const char * path) {
               bias(options, less);
           }) == Need::LIKELIEST);
 
+    // Other tokens may be as likely as the second candidate, or not.
+    pyg_sampling two = sampling_options();
+    two.top_k        = 2;
+    for (const float bound : {8.5F, 8.0F, 7.5F}) {
+        pyg::Shortlist candidates = {{{4, 9, 0}, {6, 8, 0}, {7, 3, 0}}, bound, 0};  // the last was lowered
+        CHECK(pyg::TokenSampler(model, 256, two, {}).sample(candidates).has_value() == (bound < 8));
+    }
+
     // A forbidden token that is a candidate, or one that is not.
     const float  never  = -INF;
     pyg_sampling likely = sampling_options();
