@@ -33,9 +33,10 @@ void require_layout(const pyg::Context & context, const pyg_engine_options & opt
         return;
     }
     if (!pyg::Engine::can_divide(context)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "kv_unified is off, but sequences of this model share one KV cache: sliding windows and recurrent "
-                   "states cannot be copied between streams; leave kv_unified out");
+        throw fail(
+            PYG_ERR_INVALID_PARAMETER,
+            "kv_unified is off, but sequences of this model share one KV cache: sliding windows, recurrent states "
+            "and tensors divided among devices cannot be copied between streams; leave kv_unified out");
     }
     if (pyg::Engine::n_per_stream(context, options.n_ctx) == 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER,

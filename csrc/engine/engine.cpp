@@ -47,7 +47,7 @@ bool samples_on_device(int32_t wanted, const pyg::Context & context) {
         return false;
     }
     ggml_backend_reg_t const backend = ggml_backend_dev_backend_reg(context.model->raw->dev_output());
-    return wanted > 0 || std::strcmp(ggml_backend_reg_name(backend), "RPC") != 0;
+    return wanted > 0 || (backend && std::strcmp(ggml_backend_reg_name(backend), "RPC") != 0);
 }
 
 }  // namespace

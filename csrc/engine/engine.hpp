@@ -29,7 +29,7 @@ class Engine : NonCopyable {
     static bool steps_are_micro_batches(const Context & context);
 
     // Return true if the KV cache of the context may be divided into streams: upstream copies whole streams only, which
-    // a sliding window or a recurrent state does not allow.
+    // a sliding window or a recurrent state does not allow, and not between tensors that are divided among devices.
     static bool can_divide(const Context & context);
     // Cells of each stream if `n_cells` are divided among the sequences; 0: too few.
     static uint32_t n_per_stream(const Context & context, uint32_t n_cells);

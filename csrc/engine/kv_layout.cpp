@@ -1,5 +1,6 @@
 // Layout of the engine's KV cache: unified, or divided into streams.
 #include "engine/engine.hpp"
+#include "llama-model.h"
 
 #include <algorithm>
 #include <numeric>
@@ -17,7 +18,8 @@ constexpr uint32_t CELL_PAD = 256;
 namespace pyg {
 
 bool Engine::can_divide(const Context & context) {
-    return llama_n_seq_max(context.raw) > 1 && ContextKvCache(context).rewinds();
+    const bool has_divided_tensors = context.model->raw->split_mode() == LLAMA_SPLIT_MODE_TENSOR;
+    return llama_n_seq_max(context.raw) > 1 && ContextKvCache(context).rewinds() && !has_divided_tensors;
 }
 
 uint32_t Engine::n_per_stream(const Context & context, uint32_t n_cells) {

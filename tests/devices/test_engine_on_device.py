@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from support.checkpoints import models as checkpoints
 from support.raw_graphs import relative_error
 from support.servers.cpu_host import LentCPU, lent_cpu
 from support.servers.remote_servers import is_alive
@@ -98,6 +99,19 @@ class TestCancel:
             assert llm.stats().n_prompt_tokens == len(prompt)
             assert llm.stats().n_decode_steps == -(-len(prompt) // N_UBATCH) + 7
             assert llm.generate(prompt, max_tokens=8).token_ids == first.token_ids
+
+
+def test_prompts_that_arrive_together_fill_batches(device: LentCPU, tmp_path: Path) -> None:
+    """32 prompts of 128 tokens take two steps of 2,048, and one more if the first is submitted before the others."""
+    tiny = checkpoints.write_llama(tmp_path / "tiny.gguf")
+    with device.load(tiny, n_ctx=32 * 256, n_parallel=32, n_batch=2048) as llm:
+        for seed in (0, 100):  # the first time, prefill is measured
+            llm.reset()
+            before = llm.stats()
+            llm.generate_batch([ids_of(128, seed + i) for i in range(32)], max_tokens=1, ignore_eos=True)
+            n_steps, n_tokens = steps_between(before, llm.stats())
+    assert n_tokens == 32 * 128
+    assert n_steps <= 3
 
 
 @pytest.mark.slow
