@@ -57,8 +57,8 @@ float next_token_id() {
     return static_cast<float>(FIRST_ID + n++ % N_IDS);
 }
 
-// What pyg::summarize_rows finds in a row: ids of the `k` largest logits, these logits, the id of the first of them, the
-// sum of exp(logit - largest), and the index of the row.
+// What pyg::summarize_rows finds in a row: ids of the `k` largest logits, these logits, the id of the first of them,
+// the sum of exp(logit - largest), and the index of the row.
 void write_summary(float * to, size_t k) {
     constexpr float STEP = 0.05F;  // between two logits
     float           sum  = 0;

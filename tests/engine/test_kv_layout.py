@@ -134,7 +134,7 @@ def test_a_part_needs_256_cells(path: Path) -> None:
 @pytest.mark.parametrize("write", [models.write_gemma2, models.write_mamba])
 def test_other_memories_cannot_be_divided(write: Any, model_dir: Path) -> None:
     path = write(model_dir / f"kv-layout-{write.__name__}.gguf")
-    with pytest.raises(pyggml.InvalidParameterError, match="recurrent states .* cannot be copied between streams"):
+    with pytest.raises(pyggml.InvalidParameterError, match=r"recurrent states .* cannot be copied between streams"):
         loaded(path, False)
     with loaded(path, None) as llm:
         assert llm.generate([1, 2, 3], **OPTIONS).token_ids
