@@ -51,20 +51,18 @@ void return_freed_memory() {
 }
 
 std::vector<int> allowed_processors() {
-    std::vector<int> processors;
-    constexpr int    MOST = 1 << 16;
-    cpu_set_t *      set  = CPU_ALLOC(MOST);
-    const size_t     size = CPU_ALLOC_SIZE(MOST);
-    CPU_ZERO_S(size, set);
+    constexpr int          MOST = 1 << 16;
+    std::vector<cpu_set_t> sets(MOST / CPU_SETSIZE, cpu_set_t{});  // not CPU_ALLOC, which returns null without memory
+    const size_t           size = sets.size() * sizeof(cpu_set_t);
+    std::vector<int>       processors;
     // Affinity of the main thread: the calling thread may be bound to a single core.
-    if (sched_getaffinity(getpid(), size, set) == 0) {
+    if (sched_getaffinity(getpid(), size, sets.data()) == 0) {
         for (int i = 0; i < MOST; i++) {
-            if (CPU_ISSET_S(i, size, set)) {
+            if (CPU_ISSET_S(i, size, sets.data())) {
                 processors.push_back(i);
             }
         }
     }
-    CPU_FREE(set);
     return processors;
 }
 

@@ -64,6 +64,15 @@ def load(world: World, _folder: Path) -> Any:
         return llm.generate("abc", max_tokens=3, ignore_eos=True).token_ids
 
 
+def divided(world: World, _folder: Path) -> Any:
+    """A KV cache of streams, unified for a prompt that is longer than one."""
+    with pyggml.load(world.tiny, kv_unified=False, **LOAD) as llm:
+        prompts: tuple[list[int], ...] = ([1, 2, 3], [5] * 300)
+        done = [llm.generate(prompt, max_tokens=3, ignore_eos=True).token_ids for prompt in prompts]
+        assert llm.stats().n_kv_streams == 1
+        return done
+
+
 def load_unmapped(world: World, _folder: Path) -> Any:
     with pyggml.Model(world.tiny, use_mmap=False) as model, pyggml.LLM(model, n_ctx=256) as llm:
         return llm.generate("abc", max_tokens=3, ignore_eos=True).token_ids
@@ -212,7 +221,7 @@ def batch(world: World, folder: Path) -> Any:
 SCENARIOS: dict[str, Callable[[World, Path], Any]] = {
     each.__name__: each
     for each in (
-        load, load_unmapped, context, generate, sampled, stream, chat, tools, schema, grammar, embed, tasks,
+        load, divided, load_unmapped, context, generate, sampled, stream, chat, tools, schema, grammar, embed, tasks,
         tokenizers, inspect, quantize, convert, convert_again, directory, write_and_read, batch, isolated, served,
     )
 }  # fmt: skip
