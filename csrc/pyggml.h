@@ -916,11 +916,9 @@ typedef struct pyg_engine_options {
     uint32_t max_queue;      // most requests waiting in the queue; 0: no limit
     bool     prefix_cache;   // keep finished sequences cached until they are evicted, and reuse their common prefixes
     bool     adapt_threads;  // tune the number of compute threads; otherwise use the context's
-    // Find the likeliest tokens on the device that computes the logits, if it can: 1, or 0: never. -1: unless the
-    // device is another machine's, which cannot report what it lacks.
-    int32_t backend_sampling;
-    int32_t  kv_layout;  // pyg_kv_layout. PYG_KV_STREAMS: PYG_ERR_INVALID_PARAMETER if the KV cache cannot be
-                         // divided, or if a stream had fewer than 256 cells
+    bool     backend_sampling;  // find the likeliest tokens on the device that computes the logits, if it can
+    int32_t  kv_layout;         // pyg_kv_layout. PYG_KV_STREAMS: PYG_ERR_INVALID_PARAMETER if the KV cache cannot be
+                                // divided, or if a stream had fewer than 256 cells
     // Most bytes of main memory for checkpoints, from which prompts continue where the KV cache cannot be rewound: in
     // recurrent layers and sliding windows. 0: none.
     uint64_t checkpoint_bytes;

@@ -38,7 +38,7 @@ class LoadKeywords(TypedDict, total=False):
     prefix_cache_bytes: int | None
     deterministic: bool
     kv_unified: bool | None
-    backend_sampling: bool | None
+    backend_sampling: bool
     max_queue: int | None
     queue_full: QueueFull
     progress: ProgressOption

@@ -91,7 +91,6 @@ pyg_engine_options pyg_engine_default_options(void) {
     pyg_engine_options options = {};
     options.prefix_cache       = true;
     options.adapt_threads      = true;
-    options.backend_sampling   = -1;
     options.checkpoint_bytes   = uint64_t{1} << 30;
     return options;
 }

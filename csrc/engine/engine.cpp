@@ -41,13 +41,13 @@ pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_
     return limits;
 }
 
-// `wanted` as in pyg_engine_options.
-bool samples_on_device(int32_t wanted, const pyg::Context & context) {
-    if (wanted == 0 || !pyg::device_use_of(context.raw).output_on_device) {
+// Not with Vulkan: with Mesa's llvmpipe, reading the results corrupts the heap.
+bool may_sample_on_device(const pyg::Context & context) {
+    if (!pyg::device_use_of(context.raw).output_on_device) {
         return false;
     }
     ggml_backend_reg_t const backend = ggml_backend_dev_backend_reg(context.model->raw->dev_output());
-    return wanted > 0 || (backend && std::strcmp(ggml_backend_reg_name(backend), "RPC") != 0);
+    return !backend || std::strcmp(ggml_backend_reg_name(backend), "Vulkan") != 0;
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
       n_parallel_(llama_n_seq_max(context_->raw)), n_cells_(llama_n_ctx(context_->raw)), max_queue_(options.max_queue),
       is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), device_use_(device_use_of(context_->raw)),
       cache_(*context_), layout_(layout_for(*context_, options)),
-      device_sampler_(*context_, samples_on_device(options.backend_sampling, *context_),
+      device_sampler_(*context_, options.backend_sampling && may_sample_on_device(*context_),
                       cache_.rewinds() || steps_are_micro_batches(*context_)),
       helpers_(*context_,
                device_use_.all_on_devices ? std::min(llama_n_threads(context_->raw), MAX_SAMPLING_THREADS) : 0),

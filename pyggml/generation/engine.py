@@ -75,7 +75,7 @@ class Engine(ClosableOwner):
         max_queue: int | None = None,
         adapt_threads: bool = False,
         kv_unified: bool | None = None,
-        backend_sampling: bool | None = None,
+        backend_sampling: bool = False,
         stop_token_ids: Iterable[int] | None = None,
     ) -> None:
         """Take over the context, which is closed for other users, and start the thread, which sleeps when idle.
@@ -94,8 +94,7 @@ class Engine(ClosableOwner):
                 requests, while none is longer than its part, a multiple of 256 cells; a longer one unifies them, and
                 the running requests are computed again. None: divide them if devices compute the whole model and at
                 least four requests run. ``n_kv_streams`` of the statistics is the number of parts.
-            backend_sampling: find the likeliest tokens on the device that computes the logits, if it can. None: unless
-                the device belongs to another machine.
+            backend_sampling: find the likeliest tokens on the device that computes the logits, if it can.
             stop_token_ids: tokens that end every generation. None: those of the model's files and its family, as
                 ``llm.stop_tokens``. (): only a request's own.
 
@@ -124,8 +123,7 @@ class Engine(ClosableOwner):
             require_prefix_cache(options.prefix_cache, options.checkpoint_bytes)
         options.adapt_threads = flag("adapt_threads", adapt_threads)
         options.kv_layout = _kv_layout(kv_unified)
-        if backend_sampling is not None:
-            options.backend_sampling = flag("backend_sampling", backend_sampling)
+        options.backend_sampling = flag("backend_sampling", backend_sampling)
         self.stop_token_ids = self._checked_stop_ids(stop_token_ids)
         self._not_invariant = context.not_batch_invariant()
         self._handle = c_calls.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)

@@ -96,7 +96,7 @@ class LoadOptions(MemoryOptions):
         deterministic: refuse to load unless every request gets the same bits in a batch as alone.
         kv_unified: share the KV cache: a lone request can use all of n_ctx. False: divide it among n_parallel requests,
             while none needs more than its part. None: divide it on GPUs if at least four requests run.
-        backend_sampling: find the likeliest tokens on the GPU. None: unless it belongs to another machine.
+        backend_sampling: find the likeliest tokens on the GPU (experimental).
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
         progress: called with 0..1 while loading. None: a bar in a notebook; False: no bar.
@@ -115,7 +115,7 @@ class LoadOptions(MemoryOptions):
     prefix_cache_bytes: Annotated[int | None, Field(0, UINT64_MAX, hidden=True)] = None
     deterministic: bool = False
     kv_unified: Annotated[bool | None, Field(hidden=True)] = None
-    backend_sampling: Annotated[bool | None, Field(letter="bs")] = None
+    backend_sampling: Annotated[bool, Field(letter="bs")] = False
     max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None
     queue_full: Annotated[QueueFull, Field(hidden=True)] = "raise"
     progress: Annotated["ProgressOption", Field(hidden=True)] = None

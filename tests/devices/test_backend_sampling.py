@@ -240,8 +240,8 @@ class TestEnds:
 @pytest.mark.slow
 def test_not_on_the_cpu(tied_path: Path) -> None:
     found = []
-    for wanted in (False, True, None):
+    for wanted in (False, True):
         with pyggml.load(tied_path, device="cpu", n_threads=1, backend_sampling=wanted) as llm:
             found.append(greedy(llm))
             assert n_there(llm) == 0
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
