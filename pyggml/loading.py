@@ -50,8 +50,8 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         deterministic: ... Computation and speed are the same without it; ``docs/explanation/kernels.md`` lists what is
             covered.
         backend_sampling: ... Some candidates leave the device instead of a row of logits as long as the vocabulary.
-            Seeds keep their meaning, and a request that needs more of the logits gets them. It stays off with Vulkan, if
-            the device does not support it, and while many requests need all logits;
+            Seeds keep their meaning, and a request that needs more of the logits gets them. It stays off with Vulkan,
+            if the device does not support it, and while many requests need all logits;
             ``llm.stats().n_sampled_on_device`` counts.
         queue_full: ... A refused request raises QueueFullError; a waiting one raises RequestTimeout after its
             ``timeout_s``.
