@@ -41,7 +41,7 @@ pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_
     return limits;
 }
 
-// Not with Vulkan: with Mesa's llvmpipe, reading the results corrupts the heap.
+// Not with Vulkan: with Mesa's llvmpipe it has corrupted the heap, for a reason that is not known.
 bool may_sample_on_device(const pyg::Context & context) {
     if (!pyg::device_use_of(context.raw).output_on_device) {
         return false;
