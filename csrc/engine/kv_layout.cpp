@@ -60,7 +60,7 @@ KvLayout::Load Engine::layout_load() const {
             scheduler_.n_tokens_of_longest(), std::accumulate(running.begin(), running.end(), uint64_t{0}, add)};
 }
 
-// Callers may submit requests meanwhile: making another KV cache takes a tenth of a second.
+// Callers may submit requests meanwhile: making another KV cache takes a while.
 void Engine::change_layout(uint32_t n_per_stream) {
     const bool unified = n_per_stream == 0;
     device_sampler_.detach();
