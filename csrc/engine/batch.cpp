@@ -5,46 +5,78 @@
 
 namespace {
 
-// Sequences without a request that get a token in a batch of streams, in ascending order. Upstream computes only
-// consecutive sequences in one micro-batch, so that a gap would cost another pass over all weights. And a batch whose
-// size changes with each request that ends cannot reuse its graph: more than ROWS rows are rounded up to a multiple,
-// which takes no longer than the rows that it has.
+// The sequences of a batch of streams: those that decode, and fillers, which have no request. Upstream computes only
+// consecutive sequences in one micro-batch, so a gap would cost another pass over all weights. And a batch whose size
+// changes with each request that ends cannot reuse its graph: more than ROWS rows are rounded up to a multiple, which
+// takes no longer than the rows that it has.
+class Rows {
+  public:
+    explicit Rows(const pyg::Scheduler & scheduler) : scheduler_(scheduler) {}
+
+    const std::vector<int32_t> & fillers() const { return fillers_; }  // in ascending order
+
+    // Add a sequence that decodes, after those with smaller numbers, and fill the gap before it.
+    void add(int32_t seq_id) {
+        if (n_decodes_ == 0) {
+            first_ = seq_id;
+        } else {
+            fill(last_ + 1, seq_id);
+        }
+        last_ = seq_id;
+        n_decodes_++;
+    }
+
+    void round_up() {
+        if (n_rows() <= ROWS) {
+            return;
+        }
+        while (n_rows() % ROWS != 0 && last_ + 1 < scheduler_.n_slots() && is_usable(last_ + 1)) {
+            fillers_.push_back(++last_);
+        }
+        while (n_rows() % ROWS != 0 && first_ > 0 && is_usable(first_ - 1)) {
+            fillers_.insert(fillers_.begin(), --first_);
+        }
+    }
+
+  private:
+    static constexpr int32_t ROWS = 8, MAX_GAP = 16;
+
+    int32_t n_rows() const { return n_decodes_ + static_cast<int32_t>(fillers_.size()); }
+
+    bool is_usable(int32_t seq_id) const {
+        return !scheduler_.is_running(seq_id) && scheduler_.n_cells_of(seq_id) < scheduler_.n_per_stream();
+    }
+
+    // Fill the gap [begin, end), wholly or not at all.
+    void fill(int32_t begin, int32_t end) {
+        if (end - begin > MAX_GAP) {
+            return;
+        }
+        for (int32_t seq_id = begin; seq_id < end; seq_id++) {
+            if (!is_usable(seq_id)) {
+                return;
+            }
+        }
+        for (int32_t seq_id = begin; seq_id < end; seq_id++) {
+            fillers_.push_back(seq_id);
+        }
+    }
+
+    const pyg::Scheduler & scheduler_;
+    std::vector<int32_t>   fillers_;
+    int32_t                n_decodes_ = 0;
+    int32_t                first_ = 0, last_ = 0;
+};
+
 std::vector<int32_t> fillers_of(const pyg::Step & step, const pyg::Scheduler & scheduler, uint32_t n_batch) {
-    constexpr int32_t    ROWS = 8, MAX_GAP = 16;
-    std::vector<int32_t> fillers;
-    int32_t              first = -1, last = -1, n_decodes = 0;
-    const auto           is_usable = [&](int32_t seq_id) {
-        return !scheduler.is_running(seq_id) && scheduler.n_cells_of(seq_id) < scheduler.n_per_stream();
-    };
-    const auto n_rows = [&] { return n_decodes + static_cast<int32_t>(fillers.size()); };
-    for (const pyg::Slice & slice : step.slices) {
-        if (slice.n > 1) {
-            break;
-        }
-        const int32_t seq_id = slice.task->seq_id;
-        if (last >= 0 && seq_id - last - 1 <= MAX_GAP) {
-            const size_t before = fillers.size();
-            for (int32_t gap = last + 1; gap < seq_id; gap++) {
-                fillers.push_back(gap);
-            }
-            if (!std::all_of(fillers.begin() + static_cast<std::ptrdiff_t>(before), fillers.end(), is_usable)) {
-                fillers.resize(before);
-            }
-        }
-        first = first < 0 ? seq_id : first;
-        last  = seq_id;
-        n_decodes++;
+    const auto is_prefill = [](const pyg::Slice & slice) { return slice.n > 1; };
+    const auto prefill    = std::find_if(step.slices.begin(), step.slices.end(), is_prefill);
+    Rows       rows(scheduler);
+    std::for_each(step.slices.begin(), prefill, [&](const pyg::Slice & slice) { rows.add(slice.task->seq_id); });
+    if (prefill == step.slices.end()) {
+        rows.round_up();
     }
-    const bool only_decodes = n_decodes == static_cast<int32_t>(step.slices.size());
-    if (only_decodes && n_rows() > ROWS) {
-        while (n_rows() % ROWS != 0 && last + 1 < scheduler.n_slots() && is_usable(last + 1)) {
-            fillers.push_back(++last);
-        }
-        while (n_rows() % ROWS != 0 && first > 0 && is_usable(first - 1)) {
-            fillers.insert(fillers.begin(), --first);
-        }
-    }
-    return step.n_tokens + fillers.size() <= n_batch ? fillers : std::vector<int32_t>();
+    return step.n_tokens + rows.fillers().size() <= n_batch ? rows.fillers() : std::vector<int32_t>();
 }
 
 }  // namespace
