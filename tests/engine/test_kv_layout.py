@@ -101,7 +101,6 @@ def test_a_request_that_outgrows_its_part_unifies_the_cache(shared: pyggml.LLM, 
     streams = [
         divided.stream(prompt, max_tokens=n, ignore_eos=True) for prompt, n in zip(prompts, lengths, strict=True)
     ]
-    assert divided.stats().n_kv_streams in (1, N_PARALLEL)
     done = [stream.finish().token_ids for stream in streams]
     assert divided.stats().n_kv_streams == 1
     assert divided.stats().n_preemptions > 0
