@@ -10,11 +10,9 @@ it is submitted, and copies take no time. All the time of a step is then the hos
 
 Greedy requests and those with a temperature of 0.8 and top_k 40 are sampled from what the device finds in the logits
 (backend_sampling), which are ids of ordinary words, or by the host from whole rows, on as many threads as there are
-CPUs. The KV cache has a
-stream for each request, or is unified. The logits are one
-pattern of normally distributed numbers, over the vocabulary of Llama 3 (128,256 tokens). Requests are read by
-generate_batch, which waits for the whole texts; those sampled on the device also by one thread per stream, and by one
-task per stream in an event loop.
+CPUs. The KV cache has a stream for each request, or is unified. The logits are one pattern of normally distributed
+numbers, over the vocabulary of Llama 3 (128,256 tokens). Requests are read by generate_batch, which waits for the whole
+texts; those sampled on the device also by one thread per stream, and by one task per stream in an event loop.
 
     python benchmarks/host_overhead.py [--rounds 3] [--sequences 1 8 32 128 256]
 """
