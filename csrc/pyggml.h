@@ -1019,6 +1019,11 @@ typedef struct pyg_request_options {
     uint64_t cache_salt;
     // End a generation that repeats itself endlessly (engine/repetition.hpp), with PYG_FINISH_REPETITION.
     bool repetition_guard;
+    // When the context is full, drop the older half of the tokens after the prompt's first n_keep, and compute the
+    // others again, instead of ending with PYG_FINISH_LENGTH. n_keep: -1: the whole prompt; at most half the context.
+    // PYG_ERR_INVALID_PARAMETER without a limit of max_tokens.
+    bool    shifts;
+    int32_t n_keep;
 } pyg_request_options;
 
 // Greedy, up to 256 tokens; every sampler off, with default parameters for when it is switched on.
@@ -1120,6 +1125,25 @@ typedef struct pyg_engine_stats {
 } pyg_engine_stats;
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err);
+
+// A slot of the KV cache.
+typedef struct pyg_slot {
+    bool     is_running;  // a request runs in it
+    uint32_t n_tokens;    // tokens that have cells in it, those of a running request or cached ones
+} pyg_slot;
+
+// The first n_slots slots; an engine has n_parallel. Does not wait for a step.
+pyg_status pyg_engine_get_slots(pyg_engine * engine, pyg_slot * out, int32_t n_slots, pyg_error * err);
+
+// Up to max_tokens of the tokens that a slot has cached for requests with this cache_salt; *n_out: how many there are.
+// They may be evicted at any time. PYG_ERR_INVALID_PARAMETER: there is no such slot, or a request runs in it.
+pyg_status pyg_engine_slot_tokens(pyg_engine * engine, uint32_t slot, uint64_t cache_salt, int32_t * token_ids,
+                                  int32_t max_tokens, int32_t * n_out, pyg_error * err);
+
+// Evict them, before the next request starts. Does not wait. *n_out: how many there are. Errors as
+// pyg_engine_slot_tokens.
+pyg_status pyg_engine_erase_slot(pyg_engine * engine, uint32_t slot, uint64_t cache_salt, int32_t * n_out,
+                                 pyg_error * err);
 
 // --- An engine in a separate process, so that a crash there does not take the caller down ----------------
 

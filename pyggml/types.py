@@ -105,6 +105,21 @@ class RankedDocument:
 
 
 @dataclass(frozen=True)
+class Slot:
+    """A slot of the KV cache, with the tokens of one request.
+
+    Attributes:
+        index: its index.
+        is_running: True while a request runs in it. Otherwise its tokens are cached for requests that begin with them.
+        n_tokens: number of tokens that have cells in it.
+    """
+
+    index: int
+    is_running: bool
+    n_tokens: int
+
+
+@dataclass(frozen=True)
 class Completion(HTMLReady, Result):
     """A finished generation. A notebook shows its text, how it ended, token counts and speed.
 

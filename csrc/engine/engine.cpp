@@ -101,6 +101,9 @@ void Engine::submit(std::shared_ptr<Request> request) {
         const llama_vocab * vocab = llama_model_get_vocab(model_->raw);
         request->checkpoint_at    = checkpoint_lengths(
             request->tokens, [&](int32_t id) { return llama_vocab_get_attr(vocab, id) & LLAMA_TOKEN_ATTR_CONTROL; });
+        if (request->max_tokens == 0 && !request->needs_all_logits) {
+            request->checkpoint_at.push_back(request->n_tokens());  // a prefix of several prompts to come
+        }
     }
     {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -197,10 +200,14 @@ void Engine::run() {
     notify_capacity_waiters();
 }
 
+bool Engine::has_work() const {
+    return !broken_ && (evict_requested_ || !erased_slots_.empty() || !scheduler_.idle());
+}
+
 // Sleep while there is nothing to do. Return false when the engine is closing.
 bool Engine::wait_for_work() {
     std::unique_lock<std::mutex> lock(mutex_);
-    work_.wait(lock, [&] { return closing_ || (!broken_ && (evict_requested_ || !scheduler_.idle())); });
+    work_.wait(lock, [&] { return closing_ || has_work(); });
     if (scheduler_.running().empty() && n_parallel_ > 1) {
         work_.wait_for(lock, batching_delay(), [&] { return closing_ || scheduler_.waiting().size() >= n_parallel_; });
     }
@@ -248,6 +255,7 @@ Step Engine::next_step() {
         scheduler_.evict_all();
         count_checkpoints();
     }
+    erase_requested_slots();
     if (may_have_leaked_cells_ && scheduler_.running().empty()) {
         reset_kv_cache();
     }

@@ -42,6 +42,12 @@ class Engine : NonCopyable {
     void             reset();
     pyg_engine_stats stats() const;
 
+    std::vector<pyg_slot> slots() const;
+    // Tokens that an idle slot has cached for requests with this salt.
+    std::vector<int32_t> cached_tokens(uint32_t slot, uint64_t cache_salt) const;
+    // Drop them, before the next step. Return how many there are.
+    size_t erase_slot(uint32_t slot, uint64_t cache_salt);
+
     std::shared_ptr<Model> model() const { return model_; }
     uint32_t               n_ctx() const { return n_ctx_; }
 
@@ -69,6 +75,7 @@ class Engine : NonCopyable {
     };
 
     void                          run();
+    bool                          has_work() const;
     bool                          wait_for_work();
     std::chrono::duration<double> batching_delay() const;
 
@@ -93,6 +100,7 @@ class Engine : NonCopyable {
     void               sample_on_device(Sample & sample) const;
     void               fetch_rows();
     void               decode_again(const Step & step);
+    void               shift_contexts(const Step & step);
     uint64_t           publish_all();
     std::optional<End> publish(const Sample & sample, Clock::time_point now);
     template <class Body>
@@ -101,9 +109,12 @@ class Engine : NonCopyable {
     void    sweep();
     void    end(Request & request, const End & end, bool evict_cells = false);
     int32_t n_queued() const;
+
+    const std::vector<int32_t> & cached_tokens_locked(uint32_t slot, uint64_t cache_salt) const;
     size_t  queue_capacity() const;
     void    notify_capacity_waiters();
     void    reset_kv_cache();
+    void    erase_requested_slots();
     void    count_checkpoints();
 
     void end_with_error(Request & request, const pyg_error & error);
@@ -160,6 +171,7 @@ class Engine : NonCopyable {
     CapacityWaiters         capacity_waiters_;
     pyg_engine_stats        stats_                 = {};
     bool                    evict_requested_       = false;
+    std::vector<int32_t>    erased_slots_;  // by callers, and not evicted yet
     bool                    may_have_leaked_cells_ = false;  // after std::bad_alloc in the KV cache
     bool                    broken_                = false;  // the state of the context is unknown
     std::atomic<bool>       closing_{false};

@@ -25,13 +25,37 @@ std::vector<int32_t> checked_prompt(const pyg::Model & model, uint32_t n_ctx, co
     return {prompt, prompt + n_prompt};
 }
 
+// Return how many of the first tokens stay when the context shifts. Each shift has to free a good part of the context,
+// since it computes the tokens that stay again.
+uint32_t checked_n_keep(uint32_t n_ctx, int32_t n_prompt, const pyg_request_options & options) {
+    if (!options.shifts) {
+        return 0;
+    }
+    if (options.max_tokens < 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "a generation that shifts its context needs a limit: max_tokens is -1");
+    }
+    if (options.n_keep < -1) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "n_keep must be 0 or more, or -1 for the whole prompt, not %d",
+                   options.n_keep);
+    }
+    const int32_t n_keep = options.n_keep < 0 ? n_prompt : std::min(options.n_keep, n_prompt);
+    if (static_cast<uint32_t>(n_keep) > n_ctx / 2) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "n_keep=%d keeps %d tokens, more than half of a context of %u: use n_keep=%u or less, or load with "
+                   "a larger n_ctx",
+                   options.n_keep, n_keep, n_ctx, n_ctx / 2);
+    }
+    return static_cast<uint32_t>(n_keep);
+}
+
 }  // namespace
 
 namespace pyg {
 
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
                  const pyg_request_options & options)
-    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), logits(nullptr),
+    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), shifts(options.shifts),
+      n_keep(checked_n_keep(n_ctx, n_prompt, options)), logits(nullptr),
       stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop),
       repetition_guard_(options.repetition_guard), submitted_(Clock::now()),
       deadline_(deadline_after(options.timeout_s)), waker_(options.waker ? shared_object(options.waker) : nullptr),
@@ -54,7 +78,8 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
 }
 
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits)
-    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(0), logits(logits), submitted_(Clock::now()) {
+    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(0), shifts(false), n_keep(0), logits(logits),
+      submitted_(Clock::now()) {
     tokens           = checked_prompt(model, n_ctx, prompt, n_prompt);
     needs_all_logits = true;
 }
@@ -176,9 +201,11 @@ bool Request::is_stop(int32_t token_id) const {
 }
 
 bool Request::repeats_itself() const {
-    const size_t n_generated = n_tokens() - n_prompt;
-    return repetition_guard_ && is_repetition_due(n_generated) &&
-           ends_in_repetition(tokens.data() + n_prompt, n_generated);
+    if (!repetition_guard_ || !is_repetition_due(n_generated())) {
+        return false;
+    }
+    const uint32_t n_held = n_dropped == 0 ? n_generated() : std::min(n_generated(), n_tokens() - n_keep);
+    return ends_in_repetition(tokens.data() + n_tokens() - n_held, n_held);
 }
 
 bool Request::has_ended() const {

@@ -45,9 +45,10 @@ class Request : public Task {
     Logprobs * processed_logprobs() {
         return wants_logprobs() && has_processed_logprobs_ ? &scratch_logprobs_ : nullptr;
     }
-    bool is_full() const { return n_tokens() - n_prompt >= static_cast<uint32_t>(max_tokens); }
-    bool repeats_itself() const;  // and must end, therefore
-    bool in_prefill() const { return n_past < n_prompt; }
+    uint32_t n_generated() const { return n_tokens() + n_dropped - n_prompt; }
+    bool     is_full() const { return n_generated() >= static_cast<uint32_t>(max_tokens); }
+    bool     repeats_itself() const;  // and must end, therefore
+    bool     in_prefill() const { return n_past < n_prompt && n_dropped == 0; }
 
     // Return why the request should stop now, if it should. Cheap: called between the nodes of a graph.
     std::optional<pyg_finish> interruption(Clock::time_point now) const;
@@ -75,6 +76,8 @@ class Request : public Task {
 
     const uint32_t n_prompt;
     const int32_t  max_tokens;  // -1: no limit
+    const bool     shifts;      // goes on when the context is full, without the older half of the tokens after n_keep
+    const uint32_t n_keep;      // of these, the first are kept
     float * const  logits;      // destination of a logits request, else null
 
   private:

@@ -28,6 +28,7 @@ from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import PendingRequest, TokenIds, time_left
 from pyggml.generation.request import Request
 from pyggml.generation.request_options import request_options
+from pyggml.generation.slots import SlotMethods
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
 from pyggml.options.load import require_prefix_cache
 from pyggml.system import memory_limits
@@ -48,7 +49,7 @@ _COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name not in ("
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-class Engine(ClosableOwner):
+class Engine(SlotMethods, ClosableOwner):
     """One context and the native thread that decodes with it: the loop of :class:`~pyggml.LLM`, in token ids.
 
     Any thread or task may submit. The engine computes as many requests together as the context has sequences; the

@@ -34,6 +34,7 @@ def request_options(
     options = ffi.new("pyg_request_options *")
     options.max_tokens, options.prefer_throughput = params.max_tokens, not is_streamed
     options.repetition_guard = bool(params.repetition_guard)
+    options.shifts, options.n_keep = params.overflow == "shift", params.n_keep
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
     options.cache_salt = _salt_number(params.cache_salt)
     options.processed_logprobs = params.logprobs_mode == "processed_logprobs"

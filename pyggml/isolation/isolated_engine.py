@@ -15,7 +15,7 @@ from pyggml.errors import EngineError
 from pyggml.generation.engine import Engine
 from pyggml.generation.pending_request import PendingRequest, TokenIds
 from pyggml.isolation import protocol
-from pyggml.types import EngineStats
+from pyggml.types import EngineStats, Slot
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
@@ -72,6 +72,23 @@ class IsolatedEngine(Engine):
         }
         local = {name: getattr(self._isolated, name) for name in _LOCAL_COUNTERS}
         return EngineStats(**values | local | {"n_parallel": self.n_parallel})
+
+    def slots(self) -> list[Slot]:
+        """See the base class."""
+        fields, _ = self._isolated.process().call(protocol.encode_request("slots"))
+        return [Slot(*slot) for slot in fields["slots"]]
+
+    def slot_tokens(self, index: int, *, cache_salt: str | None = None) -> list[int]:
+        """See the base class."""
+        request = protocol.encode_request("slot_tokens", index=index, cache_salt=cache_salt)
+        fields, _ = self._isolated.process().call(request)
+        return list(fields["token_ids"])
+
+    def erase_slot(self, index: int, *, cache_salt: str | None = None) -> int:
+        """See the base class."""
+        request = protocol.encode_request("erase_slot", index=index, cache_salt=cache_salt)
+        fields, _ = self._isolated.process().call(request)
+        return int(fields["n_tokens"])
 
     def close(self) -> None:
         """End the process and all requests, whose readers get ClosedError. Safe to call again."""

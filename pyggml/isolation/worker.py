@@ -11,7 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -164,6 +164,15 @@ class _LoadedModel:
     def reset(self, _: _Ids) -> tuple[dict[str, object]]:
         self._require_engine().reset()
         return ({},)
+
+    def slots(self, _: _Ids) -> tuple[dict[str, object]]:
+        return ({"slots": [astuple(slot) for slot in self._require_engine().slots()]},)
+
+    def slot_tokens(self, _: _Ids, index: int, cache_salt: str | None) -> tuple[dict[str, object]]:
+        return ({"token_ids": self._require_engine().slot_tokens(index, cache_salt=cache_salt)},)
+
+    def erase_slot(self, _: _Ids, index: int, cache_salt: str | None) -> tuple[dict[str, object]]:
+        return ({"n_tokens": self._require_engine().erase_slot(index, cache_salt=cache_salt)},)
 
     def logits(self, prompt: _Ids) -> tuple[dict[str, object], memoryview]:
         return {}, _bytes_of(self._require_engine().logits(prompt))

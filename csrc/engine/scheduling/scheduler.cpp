@@ -165,6 +165,18 @@ void Scheduler::rewind_to(const std::shared_ptr<Task> & task, uint32_t n) {
     }
 }
 
+void Scheduler::drop_tokens(const std::shared_ptr<Task> & task, uint32_t first, uint32_t n) {
+    const auto begin = task->tokens.begin() + first;
+    task->tokens.erase(begin, begin + n);
+    task->checkpoint_at.clear();
+    task->n_dropped += n;
+    rewind_to(task, first);
+    if (task->is_running()) {
+        cells_.truncate(task->seq_id, first);
+        checkpoints_.truncate(task->seq_id, first);
+    }
+}
+
 bool Scheduler::end(Task & task, bool evict_cells) {
     if (!task.is_running()) {
         return remove(waiting_, task);
@@ -183,6 +195,18 @@ bool Scheduler::end(Task & task, bool evict_cells) {
 void Scheduler::evict_all() {
     while (const auto seq_id = least_recently_used()) {
         evict(*seq_id);
+    }
+}
+
+const std::vector<int32_t> & Scheduler::cached_tokens(int32_t seq_id, uint64_t cache_salt) const {
+    static const std::vector<int32_t> NONE;
+    const Slot &                      slot = slots_[seq_id];
+    return !slot.task && slot.cache_salt == cache_salt ? slot.tokens : NONE;
+}
+
+void Scheduler::erase(int32_t seq_id) {
+    if (is_cached(seq_id)) {
+        evict(seq_id);
     }
 }
 

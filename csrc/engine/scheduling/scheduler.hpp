@@ -64,6 +64,7 @@ struct Task {
     int32_t  seq_id        = -1;  // its slot while it runs
     uint32_t n_past        = 0;   // tokens in the KV cache
     uint32_t n_cached      = 0;   // prompt tokens found in the prefix cache when it was first admitted
+    uint32_t n_dropped     = 0;   // tokens that drop_tokens removed
     int32_t  n_preemptions = 0;
 
     bool     is_running() const { return seq_id >= 0; }
@@ -125,6 +126,8 @@ class Scheduler {
     void rollback(const Step & step);  // discards the whole step
     // Decode a committed task's last token again in the next step.
     void decode_again(const std::shared_ptr<Task> & task);
+    // Remove `n` of a running task's tokens, from `first` on. Those behind are prefilled again at their new positions.
+    void drop_tokens(const std::shared_ptr<Task> & task, uint32_t first, uint32_t n);
 
     // End a waiting or running task. Its slot stays cached, or is evicted if `evict_cells` is set or memory is short.
     // Return false if the task had ended before.
@@ -143,6 +146,10 @@ class Scheduler {
     int32_t  n_slots() const { return limits_.n_seq; }
     // Cells of a slot.
     uint32_t n_cells_of(int32_t seq_id) const { return cells_.n_used(seq_id); }
+    // Tokens that the slot has cached for tasks with this salt; none if a task runs in it.
+    const std::vector<int32_t> & cached_tokens(int32_t seq_id, uint64_t cache_salt) const;
+    // Drop what an idle slot has cached.
+    void erase(int32_t seq_id);
     // Return true if a task runs in the slot.
     bool is_running(int32_t seq_id) const { return slots_[seq_id].task != nullptr; }
     // The longest of the running tasks and of those that wait for the next free slots, in tokens.

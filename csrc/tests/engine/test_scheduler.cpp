@@ -536,6 +536,41 @@ void test_an_interrupted_step_is_rolled_back() {
 }
 
 // Tasks may end or be preempted between the planning of a step and its result.
+// What is computed, and cached for others, is what the remaining tokens are alone.
+void test_dropped_tokens() {
+    const auto history_of = [](const Tokens & tokens, size_t n) {
+        return std::accumulate(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n), NO_HISTORY, grown);
+    };
+    for (const Kind kind : {Kind::PLAIN, Kind::WINDOW, Kind::RECURRENT}) {
+        for (const uint32_t n_keep : {0u, 3u, 20u}) {
+            Setting setting;
+            setting.kind    = kind;
+            setting.n_cells = 100;
+            Engine     engine(setting);
+            const auto task = engine.add(text(1, 30));
+            engine.run_to(task, 40);
+            const auto other = engine.add(text(1, 25) + text(2, 10));  // shares cells, if it can
+            engine.run_to(other, 36);
+
+            const Tokens before = task->tokens;
+            engine.scheduler.drop_tokens(task, n_keep, 10);
+            Tokens after = before;
+            after.erase(after.begin() + n_keep, after.begin() + n_keep + 10);
+            CHECK(task->tokens == after && task->n_dropped == 10 && task->n_past <= n_keep);
+            engine.run_to(task, static_cast<uint32_t>(after.size()) + 5);
+            CHECK(engine.cache.history(task->seq_id) == history_of(task->tokens, task->n_past));
+            CHECK(task->tokens[after.size()] == next_token(history_of(after, after.size())));
+            CHECK(engine.cache.history(other->seq_id) == history_of(other->tokens, other->n_past));
+
+            const Tokens dropped = task->tokens;
+            engine.scheduler.end(*task);
+            const auto next = engine.add(dropped + text(3, 2));
+            engine.step();
+            CHECK(next->n_cached == dropped.size() - 1);
+        }
+    }
+}
+
 void test_tasks_that_end_during_a_step() {
     for (const bool rollback : {false, true}) {
         Engine     engine;
@@ -674,6 +709,7 @@ int main() {
     test_free_cells_when_the_cache_is_full();
     test_evict_all_leaves_running_tasks();
     test_an_interrupted_step_is_rolled_back();
+    test_dropped_tokens();
     test_tasks_that_end_during_a_step();
     test_ending();
     test_cells_are_counted_once();
