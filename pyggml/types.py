@@ -290,6 +290,10 @@ class EngineStats(JSONReady):
         n_checkpoints: checkpoints kept now, in models with sliding windows or recurrent layers; see
             ``prefix_cache_bytes`` of :func:`pyggml.load`.
         checkpoint_bytes: main memory that they take.
+        n_snapshots: copies of evicted sequences in main memory now; see ``prefix_cache_bytes`` of :func:`pyggml.load`.
+        snapshot_bytes: main memory that they take, without saved prefixes that no request has used yet.
+        n_snapshot_hits: requests that started from one, after a preemption, too.
+        n_snapshot_tokens: tokens found in them; ``n_cached_tokens`` counts these, too.
         prefill_s: seconds in forward passes that include prompt tokens.
         decode_s: seconds in forward passes that do not.
         sample_s: seconds spent sampling, and passing the tokens to their readers.
@@ -320,6 +324,10 @@ class EngineStats(JSONReady):
     n_grammars: int
     n_checkpoints: int
     checkpoint_bytes: int
+    n_snapshots: int
+    snapshot_bytes: int
+    n_snapshot_hits: int
+    n_snapshot_tokens: int
     prefill_s: float
     decode_s: float
     sample_s: float

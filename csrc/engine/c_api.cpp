@@ -93,7 +93,7 @@ pyg_engine_options pyg_engine_default_options(void) {
     pyg_engine_options options = {};
     options.prefix_cache       = true;
     options.adapt_threads      = true;
-    options.checkpoint_bytes   = uint64_t{1} << 30;
+    options.prefix_cache_bytes = uint64_t{1} << 30;
     return options;
 }
 
@@ -172,6 +172,13 @@ pyg_status pyg_engine_erase_slot(pyg_engine * engine, uint32_t slot, uint64_t ca
                                  pyg_error * err) {
     return pyg::with(engine, err,
                      [&](pyg::Engine & self) { *n_out = static_cast<int32_t>(self.erase_slot(slot, cache_salt)); });
+}
+
+pyg_status pyg_engine_restore_prefix(pyg_engine * engine, const void * data, size_t size, uint64_t cache_salt,
+                                     int32_t * n_tokens, pyg_error * err) {
+    return pyg::with(engine, err, [&](pyg::Engine & self) {
+        *n_tokens = static_cast<int32_t>(self.restore_prefix(data, size, cache_salt));
+    });
 }
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err) {

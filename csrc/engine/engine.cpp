@@ -1,6 +1,8 @@
 // The engine's queue and main loop. A single step is in step.cpp.
 #include "engine/engine.hpp"
 
+#include "context/fingerprint.hpp"
+#include "engine/scheduling/snapshot_bytes.hpp"
 #include "llama-model.h"
 #include "platform/platform.hpp"
 
@@ -37,7 +39,7 @@ pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_
     limits.n_rows           = std::min({MAX_LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
     limits.n_ubatch         = llama_n_ubatch(context.raw);
     limits.prefix_cache     = options.prefix_cache;
-    limits.checkpoint_bytes = options.checkpoint_bytes;
+    limits.prefix_cache_bytes = options.prefix_cache_bytes;
     return limits;
 }
 
@@ -60,8 +62,8 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
     : model_(context->model), context_(std::move(context)),
       n_ctx_(std::min(options.n_ctx, static_cast<uint32_t>(n_positions(*model_)))), n_vocab_(model_->n_vocab()),
       n_parallel_(llama_n_seq_max(context_->raw)), n_cells_(llama_n_ctx(context_->raw)), max_queue_(options.max_queue),
-      is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), device_use_(device_use_of(context_->raw)),
-      cache_(*context_), layout_(layout_for(*context_, options)),
+      prefix_cache_(options.prefix_cache), is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), device_use_(device_use_of(context_->raw)),
+      cache_(*context_, &mutex_), fingerprint_(cells_fingerprint(*context_)), layout_(layout_for(*context_, options)),
       device_sampler_(*context_, options.backend_sampling && may_sample_on_device(*context_),
                       cache_.rewinds() || steps_are_micro_batches(*context_)),
       helpers_(*context_,
@@ -97,7 +99,10 @@ Engine::~Engine() {
 }
 
 void Engine::submit(std::shared_ptr<Request> request) {
-    if (!cache_.rewinds() && scheduler_.checkpoints().enabled()) {
+    if (request->saves_prefix && !prefix_cache_) {
+        throw no_prefix_cache();
+    }
+    if (!cache_.rewinds() && prefix_cache_) {
         const llama_vocab * vocab = llama_model_get_vocab(model_->raw);
         request->checkpoint_at    = checkpoint_lengths(
             request->tokens, [&](int32_t id) { return llama_vocab_get_attr(vocab, id) & LLAMA_TOKEN_ATTR_CONTROL; });
@@ -131,6 +136,7 @@ void Engine::reset() {
             throw broken();
         }
         evict_requested_ = true;
+        restored_.clear();
     }
     work_.notify_one();
 }
@@ -252,10 +258,11 @@ void Engine::run_step() {
 Step Engine::next_step() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (std::exchange(evict_requested_, false)) {
-        scheduler_.evict_all();
-        count_checkpoints();
+        scheduler_.clear_prefix_cache();
+        count_saved_states();
     }
     erase_requested_slots();
+    add_restored();
     if (may_have_leaked_cells_ && scheduler_.running().empty()) {
         reset_kv_cache();
     }
@@ -281,10 +288,14 @@ void Engine::reset_kv_cache() {
     may_have_leaked_cells_ = false;
 }
 
-// The engine's thread changes the checkpoints without the lock, so callers see their numbers as of the last step.
-void Engine::count_checkpoints() {
-    stats_.n_checkpoints    = scheduler_.checkpoints().n();
-    stats_.checkpoint_bytes = scheduler_.checkpoints().n_bytes();
+// The engine's thread changes these without the lock, so callers see their numbers as of the last step.
+void Engine::count_saved_states() {
+    stats_.n_checkpoints     = scheduler_.checkpoints().n();
+    stats_.checkpoint_bytes  = scheduler_.checkpoints().n_bytes();
+    stats_.n_snapshots       = scheduler_.snapshots().n();
+    stats_.snapshot_bytes    = scheduler_.snapshots().n_bytes();
+    stats_.n_snapshot_hits   = scheduler_.n_snapshot_hits();
+    stats_.n_snapshot_tokens = scheduler_.n_cached_in_snapshots();
 }
 
 // End requests that were cancelled or have passed their deadline. The waiting ones, possibly thousands, are checked

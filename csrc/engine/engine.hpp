@@ -40,6 +40,8 @@ class Engine : NonCopyable {
     void             submit(std::shared_ptr<Request> request);
     void             notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag);
     void             reset();
+    // Add a saved prefix to the prefix cache, for requests with this salt. Return its number of tokens.
+    uint32_t         restore_prefix(const void * data, size_t size, uint64_t cache_salt);
     pyg_engine_stats stats() const;
 
     std::vector<pyg_slot> slots() const;
@@ -94,6 +96,7 @@ class Engine : NonCopyable {
     void               sample_and_publish(const Step & step);
     void               collect_samples(const Step & step);
     std::optional<End> publish_logits(Request & request, const Slice & slice);
+    void               save_prefix(Request & request);
     void               sample_all();
     void               sample_each();
     void               sample(Sample & sample);
@@ -115,7 +118,9 @@ class Engine : NonCopyable {
     void    notify_capacity_waiters();
     void    reset_kv_cache();
     void    erase_requested_slots();
-    void    count_checkpoints();
+    void    add_restored();
+    void    count_saved_states();
+    uint64_t require_fingerprint() const;
 
     void end_with_error(Request & request, const pyg_error & error);
     void recover(const pyg_error & error, bool state_unknown);
@@ -138,9 +143,11 @@ class Engine : NonCopyable {
     const uint32_t               n_parallel_;
     const uint32_t               n_cells_;  // of a unified KV cache
     const uint32_t               max_queue_;
+    const bool                   prefix_cache_;
     const bool                   is_reproducible_;
     const DeviceUse              device_use_;
     ContextKvCache               cache_;
+    const std::optional<uint64_t> fingerprint_;  // of the KV cells; empty if the model's file cannot be read
 
     // Used by the engine's thread only.
     KvLayout                   layout_;
@@ -169,6 +176,7 @@ class Engine : NonCopyable {
     std::condition_variable work_;
     Scheduler               scheduler_;
     CapacityWaiters         capacity_waiters_;
+    std::vector<std::shared_ptr<Snapshot>> restored_;  // to be added to the prefix cache by the next step
     pyg_engine_stats        stats_                 = {};
     bool                    evict_requested_       = false;
     std::vector<int32_t>    erased_slots_;  // by callers, and not evicted yet
@@ -178,6 +186,9 @@ class Engine : NonCopyable {
 
     std::thread thread_;  // last member: starts when the others exist
 };
+
+// Error for prefixes to save or to restore without prefix_cache.
+Failure no_prefix_cache();
 
 // Submit a request to the engine behind a handle, as pyg_engine_submit does. Call it inside a guard.
 std::shared_ptr<Request> submit_request(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,

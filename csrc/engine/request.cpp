@@ -55,7 +55,7 @@ namespace pyg {
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
                  const pyg_request_options & options)
     : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), shifts(options.shifts),
-      n_keep(checked_n_keep(n_ctx, n_prompt, options)), logits(nullptr),
+      n_keep(checked_n_keep(n_ctx, n_prompt, options)), logits(nullptr), saves_prefix(options.save_prefix),
       stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop),
       repetition_guard_(options.repetition_guard), submitted_(Clock::now()),
       deadline_(deadline_after(options.timeout_s)), waker_(options.waker ? shared_object(options.waker) : nullptr),
@@ -69,6 +69,9 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
     if (max_tokens < -1) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "max_tokens must be 0 or more, or -1 for no limit, not %d", max_tokens);
     }
+    if (saves_prefix && (max_tokens != 0 || prompt_logprobs_.wanted())) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "a request that saves its prefix needs max_tokens=0 and prompt_logprobs=0");
+    }
     for (int32_t i = 0; i < options.n_stop; i++) {
         model.require_token(options.stop_token_ids[i], i);
     }
@@ -79,6 +82,7 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
 
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits)
     : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(0), shifts(false), n_keep(0), logits(logits),
+      saves_prefix(false),
       submitted_(Clock::now()) {
     tokens           = checked_prompt(model, n_ctx, prompt, n_prompt);
     needs_all_logits = true;
@@ -206,6 +210,20 @@ bool Request::repeats_itself() const {
     }
     const uint32_t n_held = n_dropped == 0 ? n_generated() : std::min(n_generated(), n_tokens() - n_keep);
     return ends_in_repetition(tokens.data() + n_tokens() - n_held, n_held);
+}
+
+void Request::set_saved_prefix(StateBytes bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    saved_prefix_ = std::move(bytes);
+}
+
+const StateBytes & Request::saved_prefix() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (phase_ != Phase::ENDED || saved_prefix_.empty()) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "this request has no saved prefix: submit it with save_prefix, and wait for "
+                                              "its end");
+    }
+    return saved_prefix_;
 }
 
 bool Request::has_ended() const {
@@ -356,6 +374,14 @@ pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double ti
         status = pyg::shared_object(request)->wait(min_tokens, timeout_s, token_ids, max_tokens, n_out, state, err);
     });
     return outer != PYG_OK ? outer : status;
+}
+
+pyg_status pyg_request_saved_prefix(pyg_request * request, const void ** data, size_t * size, pyg_error * err) {
+    return pyg::with(request, err, [&](const pyg::Request & self) {
+        const pyg::StateBytes & bytes = self.saved_prefix();
+        *data                         = bytes.data();
+        *size                         = bytes.size();
+    });
 }
 
 pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,

@@ -50,7 +50,7 @@ void Engine::erase_requested_slots() {
     for (const int32_t seq_id : std::exchange(erased_slots_, {})) {
         scheduler_.erase(seq_id);
     }
-    count_checkpoints();
+    count_saved_states();
 }
 
 }  // namespace pyg

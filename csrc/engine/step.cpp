@@ -181,7 +181,7 @@ void Engine::sample_and_publish(const Step & step) {
     stats_.n_sampled_on_device = device_sampler_.n_sampled();
     stats_.schedule_s += seconds_between(step_started_, start) - compute_s_;
     stats_.sample_s += seconds_since(start);
-    count_checkpoints();
+    count_saved_states();
     decode_again(step);
     for (const auto & [request, how] : ended_) {
         end(*request, how);
@@ -216,7 +216,12 @@ void Engine::collect_samples(const Step & step) {
         if (has_ended || !slice.reaches_end()) {
             continue;
         }
-        if (request.is_full()) {
+        if (request.saves_prefix) {
+            run_guarded(request, [&] {
+                save_prefix(request);
+                return std::optional<End>(End{PYG_FINISH_LENGTH});
+            });
+        } else if (request.is_full()) {
             ended_.emplace_back(&request, End{PYG_FINISH_LENGTH});  // max_tokens is 0
         } else {
             samples_.push_back({&request, rows_[i]});

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyggml._core import c_calls
 from pyggml._core.checks import UINT32_MAX, integer
 from pyggml._core.ffi import ffi, lib
-from pyggml.generation.request_options import _salt_number
+from pyggml.generation.request_options import salt_number
 from pyggml.types import Slot
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class SlotMethods:
             InvalidParameterError: there is no such slot, or a request is running in it.
         """
         tokens, n_out = ffi.new("int32_t[]", self.n_ctx), ffi.new("int32_t *")
-        slot, salt = integer("index", index, 0, UINT32_MAX), _salt_number(cache_salt)
+        slot, salt = integer("index", index, 0, UINT32_MAX), salt_number(cache_salt)
         c_calls.call(lib.pyg_engine_slot_tokens, self._handle, slot, salt, tokens, self.n_ctx, n_out)
         return ffi.unpack(tokens, min(n_out[0], self.n_ctx))
 
@@ -53,6 +53,6 @@ class SlotMethods:
             InvalidParameterError: there is no such slot, or a request is running in it.
         """
         n_out = ffi.new("int32_t *")
-        slot, salt = integer("index", index, 0, UINT32_MAX), _salt_number(cache_salt)
+        slot, salt = integer("index", index, 0, UINT32_MAX), salt_number(cache_salt)
         c_calls.call(lib.pyg_engine_erase_slot, self._handle, slot, salt, n_out)
         return int(n_out[0])

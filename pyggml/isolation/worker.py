@@ -98,7 +98,7 @@ class _Worker:
             work = partial(self._loaded().submit, call_id, token_ids, request)
         else:
             method, arguments = protocol.decode_request(data)
-            is_slow = method in ("logits", "embed")
+            is_slow = method in ("logits", "embed", "save_prefix", "restore_prefix")
             work = partial(self._call, call_id, method, token_ids, arguments)
         if is_slow:
             self._slow.submit(_exit_on_error, work)
@@ -176,6 +176,15 @@ class _LoadedModel:
 
     def logits(self, prompt: _Ids) -> tuple[dict[str, object], memoryview]:
         return {}, _bytes_of(self._require_engine().logits(prompt))
+
+    def save_prefix(
+        self, prompt: _Ids, cache_salt: str | None, timeout_s: float | None
+    ) -> tuple[dict[str, object], bytes]:
+        return {}, self._require_engine().save_prefix(prompt, cache_salt=cache_salt, timeout_s=timeout_s)
+
+    def restore_prefix(self, numbers: _Ids, size: int, cache_salt: str | None) -> tuple[dict[str, object]]:
+        data = memoryview(numbers).cast("B")[:size]
+        return ({"n_tokens": self._require_engine().restore_prefix(data, cache_salt=cache_salt)},)
 
     def embed(self, token_ids: _Ids, parts: list[dict[str, Any]]) -> tuple[dict[str, object], memoryview]:
         texts = decode_parts(parts, token_ids)

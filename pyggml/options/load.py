@@ -77,7 +77,7 @@ class MemoryOptions(RopeOptions, SizeOptions):
 
 
 def require_prefix_cache(prefix_cache: bool, n_bytes: int) -> None:
-    """Reject a size of checkpoints without the prefix cache that uses them."""
+    """Reject memory for the prefix cache without a prefix cache."""
     if n_bytes and not prefix_cache:
         raise invalid(f"prefix_cache_bytes={n_bytes} has no effect with prefix_cache=False: leave one of them out")
 
@@ -92,7 +92,8 @@ class LoadOptions(MemoryOptions):
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one. None: the model's own.
         n_threads: number of compute threads. None: the engine measures its speed and adapts.
         prefix_cache: keep the KV cache of finished requests for prompts with the same beginning.
-        prefix_cache_bytes: most bytes of main memory for checkpoints of prompts; 0: none. None: at most 1 GiB.
+        prefix_cache_bytes: most bytes of main memory for evicted KV cells and for checkpoints; 0: none. None: at most
+            1 GiB.
         deterministic: refuse to load unless every request gets the same bits in a batch as alone.
         kv_unified: share the KV cache: a lone request can use all of n_ctx. False: divide it among n_parallel requests,
             while none needs more than its part. None: divide it on GPUs if at least four requests run.

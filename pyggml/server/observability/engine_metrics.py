@@ -81,6 +81,19 @@ _METRICS = (
     ),
     _EngineMetric(_GAUGE, "checkpoints", "Checkpoints from which prompts can continue.", "n_checkpoints"),
     _EngineMetric(_GAUGE, "checkpoint_bytes", "Main memory of the checkpoints.", "checkpoint_bytes"),
+    _EngineMetric(
+        _COUNTER,
+        "prefix_cache_tokens",
+        "Tokens found in the prefix cache: in KV cells, and in snapshots of evicted cells in main memory.",
+        lambda _, stats: {
+            ("cells",): stats.n_cached_tokens - stats.n_snapshot_tokens,
+            ("memory",): stats.n_snapshot_tokens,
+        },
+        ("tier",),
+    ),
+    _EngineMetric(_COUNTER, "snapshot_hits", "Generations that started from a snapshot.", "n_snapshot_hits"),
+    _EngineMetric(_GAUGE, "snapshots", "Snapshots of evicted sequences in main memory.", "n_snapshots"),
+    _EngineMetric(_GAUGE, "snapshot_bytes", "Main memory of the snapshots.", "snapshot_bytes"),
     _EngineMetric(_COUNTER, "engine_grammars", "Grammars and schemas compiled.", "n_grammars"),
 )
 
