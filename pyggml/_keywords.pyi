@@ -105,6 +105,8 @@ class SamplingOverrides(TypedDict, total=False):
     stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int]
     repetition_guard: bool | None
+    overflow: str
+    n_keep: int
     min_tokens: int
     bad_words: Sequence[str | Sequence[int]]
     allowed_token_ids: Sequence[int] | None

@@ -206,9 +206,7 @@ void Engine::run() {
     notify_capacity_waiters();
 }
 
-bool Engine::has_work() const {
-    return !broken_ && (evict_requested_ || !erased_slots_.empty() || !scheduler_.idle());
-}
+bool Engine::has_work() const { return !broken_ && (evict_requested_ || !erased_slots_.empty() || !scheduler_.idle()); }
 
 // Sleep while there is nothing to do. Return false when the engine is closing.
 bool Engine::wait_for_work() {

@@ -85,8 +85,8 @@ class SamplingParams:
         repetition_guard: end a generation that repeats a block of tokens endlessly, with the stop reason "repetition".
             The block must occur four times in a row, with at least 1,024 tokens together. None: on in chats and in the
             server, unless the caller sets ``ignore_eos``; off elsewhere.
-        overflow: what happens when the context is full. "stop": the generation ends, with the finish reason "length", and
-            longer prompts are refused. "shift": a chat leaves its oldest turns out of the prompt, so that
+        overflow: what happens when the context is full. "stop": the generation ends, with the finish reason "length",
+            and longer prompts are refused. "shift": a chat leaves its oldest turns out of the prompt, so that
             ``max_tokens`` fit behind it, or half of the context if that is less; other generations drop the older half
             of their tokens, the prompt's included, and compute the others again.
         n_keep: number of the prompt's first tokens that ``overflow="shift"`` never drops, at most half of the context.

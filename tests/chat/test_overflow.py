@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_cuts_are_stable_while_a_conversation_grows() -> None:
         assert n_tokens(found) <= 80
         starts.append(len(messages.messages) - len(found.messages))
     assert starts == sorted(starts)
-    changes = [b - a for a, b in zip(starts, starts[1:], strict=False) if b > a]
+    changes = [b - a for a, b in itertools.pairwise(starts) if b > a]
     assert len(changes) > 3
     assert min(changes) >= 4  # a quarter of the context are ten messages of ten characters, and their JSON
 

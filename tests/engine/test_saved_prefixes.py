@@ -221,3 +221,19 @@ def test_slots_show_what_is_cached(tiny_path: Path) -> None:
             (running,) = (slot.index for slot in llm.slots() if slot.is_running)
             with pytest.raises(InvalidParameterError, match=f"a request is running in slot {running}"):
                 llm.erase_slot(running)
+
+
+def test_in_a_process_of_its_own(tiny_path: Path, tmp_path: Path) -> None:
+    prompt = tokens(80, seed=13)
+    with pyggml.load(tiny_path, **LOAD) as llm:
+        expected = llm.generate([*prompt, 5], **OPTIONS)
+        llm.save(prompt, tmp_path / "ours")
+    with pyggml.load(tiny_path, **LOAD, isolate=True) as isolated:
+        isolated.restore(tmp_path / "ours")
+        found = isolated.generate([*prompt, 5], **OPTIONS)
+        assert (found.token_ids, found.cached_tokens) == (expected.token_ids, 80)
+        assert isolated.save(prompt, tmp_path / "theirs") == 80
+        (used,) = (slot.index for slot in isolated.slots() if slot.n_tokens)
+        assert isolated.slot_tokens(used)[:80] == prompt
+        assert isolated.erase_slot(used) >= 80
+    assert (tmp_path / "theirs").read_bytes() == (tmp_path / "ours").read_bytes()

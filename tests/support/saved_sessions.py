@@ -9,7 +9,7 @@ import pyggml
 
 
 def main() -> None:
-    """Arguments: a model, its options in JSON, "session" or "prefix", the saved file, and the next message or prompt."""
+    """Arguments: a model, its options in JSON, "session" or "prefix", the file, and the next message or prompt."""
     model, options, kind, path, text = sys.argv[1:]
     with pyggml.load(model, **json.loads(options)) as llm:
         if kind == "session":

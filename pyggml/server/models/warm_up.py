@@ -58,7 +58,7 @@ def read_prefixes(path: Path) -> list[Prefix]:
 
 
 def warm(llm: pyggml.LLM, name: str, prefixes: Sequence[Prefix], cancelled: threading.Event) -> None:
-    """Compute the prefixes that are for a model, until ``cancelled``. One that fails is logged, and the others go on."""
+    """Compute the prefixes that are for a model, until ``cancelled``. One that fails is logged; the others go on."""
     for prefix in prefixes:
         if cancelled.is_set():
             return
@@ -79,7 +79,8 @@ def _prefix(where: str, text: str) -> Prefix:
         raise pyggml.InvalidParameterError(f"{where} is not JSON: {error}") from None
     fields = {"messages": given} if isinstance(given, list) else given
     if not isinstance(fields, dict) or ("messages" in fields) == ("prompt" in fields):
-        raise pyggml.InvalidParameterError(f"{where} must be a list of messages, or an object with messages or a prompt")
+        message = f"{where} must be a list of messages, or an object with messages or a prompt"
+        raise pyggml.InvalidParameterError(message)
     unknown = [name for name in fields if name not in _FIELDS]
     if unknown:
         raise pyggml.InvalidParameterError(f"{where} has the unknown field {unknown[0]!r:.80}; known are {_FIELDS}")
