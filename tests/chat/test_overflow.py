@@ -110,8 +110,8 @@ def test_every_way_to_chat(llm: LLM) -> None:
     assert found[0].to_dict()["dropped_messages"] == found[0].dropped_messages
 
 
-def of(*roles: str, length: int = 1) -> Conversation:
-    messages = [{"role": role, "content": str(i) * length} for i, role in enumerate(roles)]
+def of(*roles: str, content: str = "") -> Conversation:
+    messages = [{"role": role, "content": content or str(i)} for i, role in enumerate(roles)]
     return Conversation(messages, {}, "auto", False, None, False, {}, False)
 
 
@@ -138,18 +138,21 @@ def test_which_turns_stay(roles: str, n_ctx: int, kept: str) -> None:
 
 
 def test_cuts_are_stable_while_a_conversation_grows() -> None:
-    """The context has 100 tokens, one for each four characters."""
-    n_tokens = lambda each: sum(len(message["content"]) for message in each.messages) // 4  # noqa: E731
+    """A message has 25 tokens, and 140 characters with its JSON; the context has 1,000 tokens."""
+
+    def n_tokens(each: Conversation) -> int:
+        return 25 * len(each.messages)
+
     starts = []
-    for n_turns in range(1, 60):
-        messages = of(*["user", "assistant"] * n_turns, "user", length=10)
-        found = fitted(messages, 100, 20, n_tokens)
-        assert n_tokens(found) <= 80
+    for n_turns in range(1, 200):
+        messages = of(*["user", "assistant"] * n_turns, "user", content="x" * 106)
+        found = fitted(messages, 1000, 200, n_tokens)
+        assert n_tokens(found) <= 800
         starts.append(len(messages.messages) - len(found.messages))
     assert starts == sorted(starts)
     changes = [b - a for a, b in itertools.pairwise(starts) if b > a]
-    assert len(changes) > 3
-    assert min(changes) >= 4  # a quarter of the context are ten messages of ten characters, and their JSON
+    assert len(changes) > 30
+    assert {*changes} <= {6, 8}  # a quarter of the context is 1,000 characters
 
 
 def test_only_what_may_fit_is_rendered() -> None:
@@ -159,6 +162,6 @@ def test_only_what_may_fit_is_rendered() -> None:
         sizes.append(sum(len(message["content"]) for message in each.messages))
         return sizes[-1] // 4
 
-    fitted(of(*["user", "assistant"] * 2000, "user", length=1000), 1000, 100, n_tokens)
+    fitted(of(*["user", "assistant"] * 2000, "user", content="x" * 3000), 1000, 100, n_tokens)
     assert len(sizes) < 20
     assert max(sizes) <= 64 * 1000

@@ -49,7 +49,7 @@ def tokens(n: int, seed: int) -> list[int]:
 
 def test_a_warmed_prefix_is_not_computed_again(path: Path) -> None:
     prefix = tokens(120, seed=1)
-    prompts = [[*prefix, *tokens(9, seed=seed)] for seed in (2, 3, 4)]
+    prompts = [[*prefix, seed, *tokens(9, seed=seed)] for seed in (2, 3, 4)]
     with pyggml.load(path, **LOAD) as llm:
         expected = [llm.generate(prompt, **OPTIONS).token_ids for prompt in prompts]
         llm.reset()
@@ -157,7 +157,7 @@ def test_files_of_others(tiny: LLM, other_path: Path, tmp_path: Path) -> None:
         other.save([1, 2, 3], file)
     with pytest.raises(SavedStateError, match=str(file)):
         tiny.restore(file)
-    with pyggml.load(tiny.model.path, n_ctx=2048, n_threads=1) as large:
+    with pyggml.load(tiny.model.path, **{**LOAD, "n_ctx": 1024}) as large:
         large.save(tokens(700, seed=10), file)
     with pytest.raises(SavedStateError, match=r"context|cells|longer"):
         tiny.restore(file)

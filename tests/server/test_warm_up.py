@@ -67,7 +67,8 @@ def test_a_prefix_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogCapture
     ("name", "content", "message"),
     [
         ("a.json", "{", "is not JSON"),
-        ("a.jsonl", "[]\n5", "line 2 of"),
+        ("a.jsonl", '{"prompt": "a"}\n5', "line 2 of"),
+        ("a.jsonl", "[]", "line 1 of .* messages is empty"),
         ("a.json", "{}", "must be a list of messages, or an object with messages or a prompt"),
         ("a.json", '{"prompt": "a", "messages": []}', "must be a list of messages"),
         ("a.json", '{"prompt": "a", "promt": 1}', "unknown field 'promt'"),

@@ -67,7 +67,7 @@ def warm(llm: pyggml.LLM, name: str, prefixes: Sequence[Prefix], cancelled: thre
         try:
             n_tokens = llm.warm(prefix.prompt, **prefix.options)
         except pyggml.InferError as error:
-            logger.warning("a prefix for %s was not computed: %s", name, error)
+            logger.warning("a prefix for %s was not computed: %s", name, str(error))  # a record must not keep the model
         else:
             logger.info("computed a prefix of %d tokens for %s", n_tokens, name)
 
@@ -87,8 +87,12 @@ def _prefix(where: str, text: str) -> Prefix:
     options = {name: fields[name] for name in ("tools", "thinking") if fields.get(name) is not None}
     if fields.get("chat_template_kwargs"):
         options["template_kwargs"] = fields["chat_template_kwargs"]
+    model = str(fields.get("model") or "")
     if "messages" in fields:
-        return Prefix(pyggml.checked_messages(fields["messages"]), options, str(fields.get("model") or ""))
+        try:
+            return Prefix(pyggml.checked_messages(fields["messages"]), options, model)
+        except pyggml.InvalidParameterError as error:
+            raise pyggml.InvalidParameterError(f"{where}: {error}") from None
     if options or not isinstance(fields["prompt"], str):
         raise pyggml.InvalidParameterError(f"{where}: a prompt is a text, without {', '.join(options) or 'token IDs'}")
-    return Prefix(fields["prompt"], options, str(fields.get("model") or ""))
+    return Prefix(fields["prompt"], options, model)

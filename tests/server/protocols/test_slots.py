@@ -59,7 +59,8 @@ def test_no_slot_is_free(http: httpx.Client) -> None:
     both_run = threading.Barrier(3, timeout=60)
 
     def stream() -> None:
-        body = {"prompt": PROMPT, "max_tokens": 1500, "stream": True, "ignore_eos": True}
+        endless = {"max_tokens": 10**6, "overflow": "shift", "ignore_eos": True}
+        body = {"prompt": PROMPT, "stream": True, **endless}
         with http.stream("POST", "/v1/completions", json=body) as answer:
             next(answer.iter_lines())
             both_run.wait()
