@@ -77,8 +77,8 @@ class Request : public Task {
     void               await_end();
 
     const uint32_t n_prompt;
-    const int32_t  max_tokens;  // -1: no limit
-    float * const  logits;      // destination of a logits request, else null
+    const int32_t  max_tokens;    // -1: no limit
+    float * const  logits;        // destination of a logits request, else null
     const bool     saves_prefix;  // copies the prompt's cells when they are computed
 
   private:
