@@ -922,6 +922,9 @@ typedef struct pyg_engine_options {
     // Most bytes of main memory for what the KV cache lost: snapshots of evicted sequences, and checkpoints, from which
     // prompts continue where the KV cache cannot be rewound (recurrent layers and sliding windows). 0: none.
     uint64_t prefix_cache_bytes;
+    // Directory for snapshots as files, which processes share and which outlive them, or NULL; and most bytes of them.
+    const char * prefix_cache_dir;
+    uint64_t     prefix_cache_disk_bytes;
 } pyg_engine_options;
 
 pyg_engine_options pyg_engine_default_options(void);
@@ -1051,8 +1054,8 @@ pyg_status pyg_engine_notify_when_queue_has_capacity(pyg_engine * engine, pyg_wa
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err);
 
 // Bring a saved prefix into the prefix cache, for requests with this salt. Copies the bytes and does not wait: requests
-// submitted later start from it. It is kept in main memory, whatever prefix_cache_bytes is, until a request has used it.
-// *n_tokens: its length. PYG_ERR_INVALID_PARAMETER if the bytes are damaged, or of another model, other options or
+// submitted later start from it. It is kept in main memory, whatever prefix_cache_bytes is, until a request has used
+// it. *n_tokens: its length. PYG_ERR_INVALID_PARAMETER if the bytes are damaged, or of another model, other options or
 // another build, if the prefix is longer than the context, or without prefix_cache.
 pyg_status pyg_engine_restore_prefix(pyg_engine * engine, const void * data, size_t size, uint64_t cache_salt,
                                      int32_t * n_tokens, pyg_error * err);
@@ -1135,10 +1138,14 @@ typedef struct pyg_engine_stats {
     uint64_t snapshot_bytes;
     uint64_t n_snapshot_hits;    // requests that started from one
     uint64_t n_snapshot_tokens;  // tokens found in them, of n_cached_tokens
-    double   prefill_s;   // in forward passes that include prompt tokens
-    double   decode_s;    // in forward passes without prompt tokens
-    double   sample_s;    // choosing tokens and publishing them
-    double   schedule_s;  // choosing the requests of a step and building its batch
+    uint64_t n_disk_snapshots;   // files that this engine can use, as of the last look
+    uint64_t disk_snapshot_bytes;
+    uint64_t n_disk_hits;    // requests that started from one
+    uint64_t n_disk_tokens;  // tokens found in them, of n_cached_tokens
+    double   prefill_s;      // in forward passes that include prompt tokens
+    double   decode_s;       // in forward passes without prompt tokens
+    double   sample_s;       // choosing tokens and publishing them
+    double   schedule_s;     // choosing the requests of a step and building its batch
 } pyg_engine_stats;
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err);

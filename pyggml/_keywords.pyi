@@ -36,6 +36,8 @@ class LoadKeywords(TypedDict, total=False):
     n_threads: int | None
     prefix_cache: bool
     prefix_cache_bytes: int | None
+    prefix_cache_dir: str | os.PathLike[str] | None
+    prefix_cache_disk_bytes: int | None
     deterministic: bool
     kv_unified: bool | None
     backend_sampling: bool

@@ -48,6 +48,9 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             conversations than the KV cache holds can alternate. Models with sliding windows or recurrent layers need
             checkpoints to continue a prompt that changed near its end, as a chat's does; others keep none. None: 1 GiB,
             or an eighth of the available memory if that is less.
+        prefix_cache_dir: ... Evicted cells, and those that are cached when the model is closed, are written there and
+            read for prompts that begin with them, after a restart, too. Other processes with the same model and options
+            share it. It is created, for its owner only; the files hold tokens of prompts.
         deterministic: ... Computation and speed are the same without it; ``docs/explanation/kernels.md`` lists what is
             covered.
         backend_sampling: ... Some candidates leave the device instead of a row of logits as long as the vocabulary.

@@ -294,6 +294,10 @@ class EngineStats(JSONReady):
         snapshot_bytes: main memory that they take, without saved prefixes that no request has used yet.
         n_snapshot_hits: requests that started from one, after a preemption, too.
         n_snapshot_tokens: tokens found in them; ``n_cached_tokens`` counts these, too.
+        n_disk_snapshots: files in ``prefix_cache_dir`` that the engine can use, as of its last look.
+        disk_snapshot_bytes: their size.
+        n_disk_hits: requests that started from such a file.
+        n_disk_tokens: tokens found in them; ``n_cached_tokens`` counts these, too.
         prefill_s: seconds in forward passes that include prompt tokens.
         decode_s: seconds in forward passes that do not.
         sample_s: seconds spent sampling, and passing the tokens to their readers.
@@ -328,6 +332,10 @@ class EngineStats(JSONReady):
     snapshot_bytes: int
     n_snapshot_hits: int
     n_snapshot_tokens: int
+    n_disk_snapshots: int
+    disk_snapshot_bytes: int
+    n_disk_hits: int
+    n_disk_tokens: int
     prefill_s: float
     decode_s: float
     sample_s: float

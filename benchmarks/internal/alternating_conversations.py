@@ -58,7 +58,9 @@ def compare(name: str, rounds: int) -> list[harness.Claim]:
     print(f"  {stats.n_snapshots} snapshots of {stats.snapshot_bytes / 1e6:.0f} MB, {stats.n_snapshot_hits} hits")
     return [
         harness.at_most(f"{name}: total time, relative", harness.ratio(total, "snapshots", "without"), 0.5, "x"),
-        harness.at_most(f"{name}: time of new prompts, relative", harness.ratio(new, "snapshots", "without"), 1.01, "x"),
+        harness.at_most(
+            f"{name}: time of new prompts, relative", harness.ratio(new, "snapshots", "without"), 1.01, "x"
+        ),
     ]
 
 

@@ -105,7 +105,8 @@ pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, 
                                                  : llama_state_seq_get_data(context.raw, body, body_size, seq_id);
         pyg::require_hosts(context.model->hosts);
         done(n, PYG_ERR_ENGINE, "the engine could not save the state");
-        StateHeader header = {{}, scope_of(seq_id), pyg::metadata_fingerprint(*context.model), n, pyg::checksum(body, n)};
+        StateHeader header = {
+            {}, scope_of(seq_id), pyg::metadata_fingerprint(*context.model), n, pyg::checksum(body, n)};
         std::memcpy(header.magic, STATE_MAGIC, sizeof(STATE_MAGIC));
         std::memcpy(dst, &header, sizeof(header));
         *written = sizeof(StateHeader) + n;

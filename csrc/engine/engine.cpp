@@ -2,7 +2,6 @@
 #include "engine/engine.hpp"
 
 #include "context/fingerprint.hpp"
-#include "engine/scheduling/snapshot_bytes.hpp"
 #include "llama-model.h"
 #include "platform/platform.hpp"
 
@@ -36,9 +35,9 @@ pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_
     limits.n_cells = options.n_ctx;
     limits.n_batch =
         pyg::Engine::steps_are_micro_batches(context) ? llama_n_ubatch(context.raw) : llama_n_batch(context.raw);
-    limits.n_rows           = std::min({MAX_LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
-    limits.n_ubatch         = llama_n_ubatch(context.raw);
-    limits.prefix_cache     = options.prefix_cache;
+    limits.n_rows             = std::min({MAX_LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
+    limits.n_ubatch           = llama_n_ubatch(context.raw);
+    limits.prefix_cache       = options.prefix_cache;
     limits.prefix_cache_bytes = options.prefix_cache_bytes;
     return limits;
 }
@@ -62,13 +61,14 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
     : model_(context->model), context_(std::move(context)),
       n_ctx_(std::min(options.n_ctx, static_cast<uint32_t>(n_positions(*model_)))), n_vocab_(model_->n_vocab()),
       n_parallel_(llama_n_seq_max(context_->raw)), n_cells_(llama_n_ctx(context_->raw)), max_queue_(options.max_queue),
-      prefix_cache_(options.prefix_cache), is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), device_use_(device_use_of(context_->raw)),
-      cache_(*context_, &mutex_), fingerprint_(cells_fingerprint(*context_)), layout_(layout_for(*context_, options)),
+      prefix_cache_(options.prefix_cache), is_reproducible_(n_parallel_ == 1 && !options.prefix_cache),
+      device_use_(device_use_of(context_->raw)), cache_(*context_, &mutex_), fingerprint_(cells_fingerprint(*context_)),
+      files_(open_files(options)), layout_(layout_for(*context_, options)),
       device_sampler_(*context_, options.backend_sampling && may_sample_on_device(*context_),
                       cache_.rewinds() || steps_are_micro_batches(*context_)),
       helpers_(*context_,
                device_use_.all_on_devices ? std::min(llama_n_threads(context_->raw), MAX_SAMPLING_THREADS) : 0),
-      scheduler_(limits_of(*context_, options), cache_) {
+      scheduler_(limits_of(*context_, options), cache_, files_.get()) {
     if (options.adapt_threads && device_use_.all_on_devices) {
         context_->set_threads(1, std::min(llama_n_threads_batch(context_->raw), MAX_EMBEDDING_THREADS));
     }
@@ -102,7 +102,7 @@ void Engine::submit(std::shared_ptr<Request> request) {
     if (request->saves_prefix && !prefix_cache_) {
         throw no_prefix_cache();
     }
-    if (!cache_.rewinds() && prefix_cache_) {
+    if (!cache_.rewinds() && scheduler_.saves_states()) {
         const llama_vocab * vocab = llama_model_get_vocab(model_->raw);
         request->checkpoint_at    = checkpoint_lengths(
             request->tokens, [&](int32_t id) { return llama_vocab_get_attr(vocab, id) & LLAMA_TOKEN_ATTR_CONTROL; });
@@ -196,6 +196,7 @@ void Engine::run() {
         }
         step_ = {};  // an idle engine must not keep requests alive
     }
+    store_cached_slots();
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto & task : scheduler_.running()) {
         request_of(task).end(PYG_FINISH_CLOSED);
@@ -294,6 +295,12 @@ void Engine::count_saved_states() {
     stats_.snapshot_bytes    = scheduler_.snapshots().n_bytes();
     stats_.n_snapshot_hits   = scheduler_.n_snapshot_hits();
     stats_.n_snapshot_tokens = scheduler_.n_cached_in_snapshots();
+    if (files_) {
+        stats_.n_disk_snapshots    = files_->n();
+        stats_.disk_snapshot_bytes = files_->n_bytes();
+        stats_.n_disk_hits         = scheduler_.n_store_hits();
+        stats_.n_disk_tokens       = scheduler_.n_cached_in_store();
+    }
 }
 
 // End requests that were cancelled or have passed their deadline. The waiting ones, possibly thousands, are checked

@@ -9,6 +9,7 @@
 #include "engine/request.hpp"
 #include "engine/scheduling/context_kv_cache.hpp"
 #include "engine/scheduling/kv_layout.hpp"
+#include "engine/scheduling/snapshot_files.hpp"
 #include "engine/threads/helper_threads.hpp"
 #include "engine/threads/thread_tuner.hpp"
 #include "sampling/device_sampler.hpp"
@@ -37,9 +38,9 @@ class Engine : NonCopyable {
     Engine(std::shared_ptr<Context> context, const pyg_engine_options & options);
     ~Engine();
 
-    void             submit(std::shared_ptr<Request> request);
-    void             notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag);
-    void             reset();
+    void submit(std::shared_ptr<Request> request);
+    void notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag);
+    void reset();
     // Add a saved prefix to the prefix cache, for requests with this salt. Return its number of tokens.
     uint32_t         restore_prefix(const void * data, size_t size, uint64_t cache_salt);
     pyg_engine_stats stats() const;
@@ -114,13 +115,16 @@ class Engine : NonCopyable {
     int32_t n_queued() const;
 
     const std::vector<int32_t> & cached_tokens_locked(uint32_t slot, uint64_t cache_salt) const;
-    size_t  queue_capacity() const;
-    void    notify_capacity_waiters();
-    void    reset_kv_cache();
-    void    erase_requested_slots();
-    void    add_restored();
-    void    count_saved_states();
-    uint64_t require_fingerprint() const;
+    size_t                       queue_capacity() const;
+    void                         notify_capacity_waiters();
+    void                         reset_kv_cache();
+
+    void                           erase_requested_slots();
+    void                           add_restored();
+    void                           store_cached_slots();
+    void                           count_saved_states();
+    uint64_t                       require_fingerprint() const;
+    std::unique_ptr<SnapshotFiles> open_files(const pyg_engine_options & options);
 
     void end_with_error(Request & request, const pyg_error & error);
     void recover(const pyg_error & error, bool state_unknown);
@@ -147,7 +151,9 @@ class Engine : NonCopyable {
     const bool                   is_reproducible_;
     const DeviceUse              device_use_;
     ContextKvCache               cache_;
-    const std::optional<uint64_t> fingerprint_;  // of the KV cells; empty if the model's file cannot be read
+
+    const std::optional<uint64_t>        fingerprint_;  // of the KV cells; empty if the model's file cannot be read
+    const std::unique_ptr<SnapshotFiles> files_;        // null without a directory
 
     // Used by the engine's thread only.
     KvLayout                   layout_;
@@ -176,13 +182,14 @@ class Engine : NonCopyable {
     std::condition_variable work_;
     Scheduler               scheduler_;
     CapacityWaiters         capacity_waiters_;
-    std::vector<std::shared_ptr<Snapshot>> restored_;  // to be added to the prefix cache by the next step
-    pyg_engine_stats        stats_                 = {};
-    bool                    evict_requested_       = false;
-    std::vector<int32_t>    erased_slots_;  // by callers, and not evicted yet
+    pyg_engine_stats        stats_           = {};
+    bool                    evict_requested_ = false;
+    std::vector<int32_t>    erased_slots_;                   // by callers, and not evicted yet
     bool                    may_have_leaked_cells_ = false;  // after std::bad_alloc in the KV cache
     bool                    broken_                = false;  // the state of the context is unknown
     std::atomic<bool>       closing_{false};
+
+    std::vector<std::shared_ptr<const Snapshot>> restored_;  // to be added to the prefix cache by the next step
 
     std::thread thread_;  // last member: starts when the others exist
 };

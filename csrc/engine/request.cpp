@@ -70,7 +70,8 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
         throw fail(PYG_ERR_INVALID_PARAMETER, "max_tokens must be 0 or more, or -1 for no limit, not %d", max_tokens);
     }
     if (saves_prefix && (max_tokens != 0 || prompt_logprobs_.wanted())) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "a request that saves its prefix needs max_tokens=0 and prompt_logprobs=0");
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "a request that saves its prefix needs max_tokens=0 and prompt_logprobs=0");
     }
     for (int32_t i = 0; i < options.n_stop; i++) {
         model.require_token(options.stop_token_ids[i], i);
@@ -82,8 +83,7 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
 
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits)
     : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(0), shifts(false), n_keep(0), logits(logits),
-      saves_prefix(false),
-      submitted_(Clock::now()) {
+      saves_prefix(false), submitted_(Clock::now()) {
     tokens           = checked_prompt(model, n_ctx, prompt, n_prompt);
     needs_all_logits = true;
 }
@@ -220,8 +220,9 @@ void Request::set_saved_prefix(StateBytes bytes) {
 const StateBytes & Request::saved_prefix() const {
     std::lock_guard<std::mutex> lock(mutex_);
     if (phase_ != Phase::ENDED || saved_prefix_.empty()) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "this request has no saved prefix: submit it with save_prefix, and wait for "
-                                              "its end");
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "this request has no saved prefix: submit it with save_prefix, and wait for "
+                   "its end");
     }
     return saved_prefix_;
 }

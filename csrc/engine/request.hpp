@@ -78,10 +78,10 @@ class Request : public Task {
     void               await_end();
 
     const uint32_t n_prompt;
-    const int32_t  max_tokens;  // -1: no limit
-    const bool     shifts;      // goes on when the context is full, without the older half of the tokens after n_keep
-    const uint32_t n_keep;      // of these, the first are kept
-    float * const  logits;      // destination of a logits request, else null
+    const int32_t  max_tokens;    // -1: no limit
+    const bool     shifts;        // goes on when the context is full, without the older half of the tokens after n_keep
+    const uint32_t n_keep;        // of these, the first are kept
+    float * const  logits;        // destination of a logits request, else null
     const bool     saves_prefix;  // copies the prompt's cells when they are computed
 
   private:

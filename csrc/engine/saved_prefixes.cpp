@@ -40,7 +40,7 @@ uint32_t Engine::restore_prefix(const void * data, size_t size, uint64_t cache_s
     for (uint32_t i = 0; i < n_tokens; i++) {
         model_->require_token(snapshot->tokens[i], static_cast<int32_t>(i));
     }
-    snapshot->key.cache_salt = cache_salt;
+    snapshot->cache_salt = cache_salt;
     std::lock_guard<std::mutex> lock(mutex_);
     restored_.push_back(std::move(snapshot));
     return n_tokens;
@@ -52,6 +52,27 @@ void Engine::add_restored() {
         scheduler_.add_snapshot(std::move(snapshot));
     }
     restored_.clear();
+}
+
+std::unique_ptr<SnapshotFiles> Engine::open_files(const pyg_engine_options & options) {
+    if (!options.prefix_cache_dir) {
+        return nullptr;
+    }
+    return std::make_unique<SnapshotFiles>(options.prefix_cache_dir, options.prefix_cache_disk_bytes,
+                                           require_fingerprint(), &mutex_);
+}
+
+// Called by the engine's thread when it ends: the next engine finds them on disk.
+void Engine::store_cached_slots() {
+    if (!files_) {
+        return;
+    }
+    files_->wait_for_disk();
+    std::lock_guard<std::mutex> lock(mutex_);
+    pyg_error                   error;
+    if (!broken_ && !may_have_leaked_cells_ && guard(&error, [&] { scheduler_.store_cached_slots(); }) != PYG_OK) {
+        broken_ = true;  // so that its context is leaked
+    }
 }
 
 uint64_t Engine::require_fingerprint() const {

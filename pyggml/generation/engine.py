@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -46,6 +48,9 @@ T = TypeVar("T")
 
 _COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name not in ("not_batch_invariant", "n_restarts")]
 
+# Default of prefix_cache_disk_bytes.
+_DISK_BYTES = 10 << 30
+
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
@@ -73,6 +78,8 @@ class Engine(SlotMethods, ClosableOwner):
         *,
         prefix_cache: bool = True,
         prefix_cache_bytes: int | None = None,
+        prefix_cache_dir: str | os.PathLike[str] | None = None,
+        prefix_cache_disk_bytes: int | None = None,
         max_queue: int | None = None,
         adapt_threads: bool = False,
         kv_unified: bool | None = None,
@@ -89,6 +96,10 @@ class Engine(SlotMethods, ClosableOwner):
             prefix_cache_bytes: most bytes of main memory for copies of evicted cells, and for checkpoints, from which
                 prompts continue in models with sliding windows or recurrent layers. None: 1 GiB, or an eighth of the
                 available memory if that is less. 0: none.
+            prefix_cache_dir: directory for copies of evicted cells as files, which outlive the engine and which other
+                processes share. It is created if it does not exist, for its owner only. None: no files.
+            prefix_cache_disk_bytes: most bytes of these files, of all models; the least recently used are removed.
+                None: 10 GiB.
             max_queue: maximum number of waiting requests; None: no limit.
             adapt_threads: adapt the number of compute threads while running; otherwise the context's number is kept.
             kv_unified: share the cells: a lone request can use all of n_ctx. False: divide them among n_parallel
@@ -121,7 +132,12 @@ class Engine(SlotMethods, ClosableOwner):
         if prefix_cache_bytes is None:
             options.prefix_cache_bytes = min(options.prefix_cache_bytes, memory_limits().usable_bytes // 8)
         else:
-            options.prefix_cache_bytes = _checked_prefix_cache_bytes(prefix_cache_bytes, options.prefix_cache)
+            options.prefix_cache_bytes = _checked_prefix_cache_bytes(prefix_cache_bytes)
+        require_prefix_cache(options.prefix_cache, prefix_cache_bytes, prefix_cache_dir, prefix_cache_disk_bytes)
+        folder = ffi.NULL if prefix_cache_dir is None else ffi.new("char[]", _writable_folder(prefix_cache_dir))
+        options.prefix_cache_dir = folder
+        n_disk_bytes = _DISK_BYTES if prefix_cache_disk_bytes is None else prefix_cache_disk_bytes
+        options.prefix_cache_disk_bytes = integer("prefix_cache_disk_bytes", n_disk_bytes, 1, UINT64_MAX)
         options.adapt_threads = flag("adapt_threads", adapt_threads)
         options.kv_layout = _kv_layout(kv_unified)
         options.backend_sampling = flag("backend_sampling", backend_sampling)
@@ -450,12 +466,28 @@ def bytes_view(data: bytes | bytearray | memoryview) -> memoryview:
     return memoryview(data).cast("B")
 
 
-def _checked_prefix_cache_bytes(value: int, prefix_cache: bool) -> int:
+def _writable_folder(path: str | os.PathLike[str]) -> bytes:
+    """Create a directory if it does not exist, and return its path for the engine.
+
+    Raises:
+        InvalidParameterError: it cannot be created, or not be written to.
+    """
+    try:
+        folder = Path(os.fsdecode(path)).absolute()
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+    except (OSError, TypeError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise errors.InvalidParameterError(f"prefix_cache_dir={path!r} cannot be used: {why}") from None
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise errors.InvalidParameterError(f"prefix_cache_dir={path!r} cannot be used: permission denied")
+    return os.fsencode(folder)
+
+
+def _checked_prefix_cache_bytes(value: int) -> int:
     n_bytes, available = integer("prefix_cache_bytes", value, 0, UINT64_MAX), memory_limits().usable_bytes
-    require_prefix_cache(prefix_cache, n_bytes)
     if n_bytes > available:
         raise errors.OutOfMemoryError(
-            f"prefix_cache_bytes={n_bytes} is {bytes_text(n_bytes)}, and {bytes_text(available)} is available: use less",
+            f"prefix_cache_bytes={n_bytes}: {bytes_text(n_bytes)} is more than the {bytes_text(available)} available",
             n_bytes,
             available,
         )

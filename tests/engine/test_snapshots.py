@@ -186,8 +186,10 @@ def test_changed_bytes_are_refused(path: Path) -> None:
 
 
 def test_a_saved_prefix_takes_its_time(llama: Path) -> None:
-    with pyggml.load(llama, **LOAD | {"n_ctx": 4096}) as llm:
-        with llm.stream(tokens(20, seed=1), ignore_eos=True, max_tokens=4000) as stream:
-            next(stream)
-            with pytest.raises(pyggml.RequestTimeout, match="timeout_s=0.05"):
-                llm._engine.save_prefix(tokens(20, seed=2), timeout_s=0.05)
+    with (
+        pyggml.load(llama, **LOAD | {"n_ctx": 4096}) as llm,
+        llm.stream(tokens(20, seed=1), ignore_eos=True, max_tokens=4000) as stream,
+    ):
+        next(stream)
+        with pytest.raises(pyggml.RequestTimeout, match=r"timeout_s=0\.05"):
+            llm._engine.save_prefix(tokens(20, seed=2), timeout_s=0.05)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace pyg {
 
@@ -24,8 +25,8 @@ uint32_t common_prefix(const std::vector<int32_t> & a, uint32_t n_a, const std::
 
 }  // namespace
 
-// Return the longest cached prefix of a task's tokens. The last token is always decoded again for its logits. A snapshot
-// has to be clearly longer than what the slots have, because it is copied.
+// Return the longest cached prefix of a task's tokens. The last token is always decoded again for its logits. A
+// snapshot has to be clearly longer than what the slots have, because it is copied.
 Scheduler::Prefix Scheduler::longest_prefix(const Task & task) const {
     Prefix best = longest_in_slots(task);
     if (!limits_.prefix_cache || task.needs_all_logits || snapshots_.n() == 0) {
@@ -49,12 +50,28 @@ Scheduler::Prefix Scheduler::longest_in_slots(const Task & task) const {
         const uint32_t n_cached = slot.task ? slot.task->n_past : static_cast<uint32_t>(tokens.size());
         const uint32_t n        = common_prefix(tokens, n_cached, task.tokens, task.n_tokens() - 1);
         const bool     usable   = !slot.task || cache_.can_share_cells();
-        if (n > best.n && usable && slot.key == task.prefix_key()) {
+        if (n > best.n && usable && slot.cache_salt == task.cache_salt) {
             const Prefix found = usable_prefix(seq_id, n);
             best               = found.n > best.n ? found : best;
         }
     }
     return best;
+}
+
+// Fetch a snapshot from the store if it is clearly longer than the `n` tokens that are in memory. Return true then.
+bool Scheduler::fetch(const Task & task, uint32_t n) {
+    if (!store_ || !limits_.prefix_cache || task.needs_all_logits ||
+        store_->longest(lookup_of(task)) < n + MIN_SNAPSHOT) {
+        return false;
+    }
+    const auto snapshot = store_->load(lookup_of(task));
+    if (!snapshot) {
+        return false;
+    }
+    const bool fits = reserve(snapshot->n_bytes());
+    snapshots_.add(snapshot, ++n_uses_, /*is_pinned=*/!fits);
+    fetched_ = snapshot.get();
+    return true;
 }
 
 // Return the longest prefix of the first `n` tokens of a slot to which it can be truncated.
@@ -85,12 +102,12 @@ bool Scheduler::rewind(const Prefix & prefix) {
 // Return how many of a task's tokens may be prefilled before its next checkpoint.
 uint32_t Scheduler::n_to_checkpoint(const Task & task) const {
     const auto next = std::upper_bound(task.checkpoint_at.begin(), task.checkpoint_at.end(), task.n_past);
-    const bool none = max_saved_bytes() == 0 || next == task.checkpoint_at.end();
+    const bool none = !saves_states() || next == task.checkpoint_at.end();
     return none ? task.n_pending() : std::min(task.n_pending(), *next - task.n_past);
 }
 
 void Scheduler::save_checkpoint(const Task & task) {
-    if (max_saved_bytes() == 0 || !task.is_running() || checkpoints_.contains(task.seq_id, task.n_past) ||
+    if (!saves_states() || !task.is_running() || checkpoints_.contains(task.seq_id, task.n_past) ||
         !std::binary_search(task.checkpoint_at.begin(), task.checkpoint_at.end(), task.n_past)) {
         return;
     }
@@ -111,13 +128,10 @@ bool Scheduler::will_be_cached_soon(const Task & task, uint32_t n) const {
     }
     return std::any_of(running_.begin(), running_.end(), [&](const auto & other) {
         const uint32_t common = common_prefix(other->tokens, other->n_tokens(), task.tokens, task.n_tokens() - 1);
-        return other->prefix_key() == task.prefix_key() && other->arrival < task.arrival && other->n_past < common &&
+        return other->cache_salt == task.cache_salt && other->arrival < task.arrival && other->n_past < common &&
                common >= n + MIN_SHARED_PREFIX;
     });
 }
-
-// Most bytes of checkpoints and snapshots.
-size_t Scheduler::max_saved_bytes() const { return limits_.prefix_cache ? limits_.prefix_cache_bytes : 0; }
 
 // Drop the least recently used checkpoints and snapshots until `n_bytes` more fit. Return false if they never will.
 bool Scheduler::reserve(size_t n_bytes) {
@@ -134,27 +148,27 @@ bool Scheduler::reserve(size_t n_bytes) {
     return true;
 }
 
-Lookup Scheduler::lookup(const PrefixKey & key, const std::vector<int32_t> & tokens, uint32_t n) const {
-    return {key, n_per_stream() > 0, cache_.can_share_cells(), cells_.n_per_sequence(), tokens.data(), n};
+Lookup Scheduler::lookup(uint64_t cache_salt, const std::vector<int32_t> & tokens, uint32_t n) const {
+    return {cache_salt, n_per_stream() > 0, cache_.can_share_cells(), cells_.n_per_sequence(), tokens.data(), n};
 }
 
 // The last token of a task is always decoded again.
 Lookup Scheduler::lookup_of(const Task & task) const {
-    return lookup(task.prefix_key(), task.tokens, task.n_tokens() - 1);
+    return lookup(task.cache_salt, task.tokens, task.n_tokens() - 1);
 }
 
 // Copy a cached slot to main memory, because its cells are about to be dropped.
 void Scheduler::save_snapshot(int32_t seq_id) {
     const Slot & slot = slots_[seq_id];
-    save_snapshot(seq_id, slot.key, slot.tokens, static_cast<uint32_t>(slot.tokens.size()));
+    save_snapshot(seq_id, slot.cache_salt, slot.tokens, static_cast<uint32_t>(slot.tokens.size()));
 }
 
 // Copy the sequence of these `n` tokens, if it is worth it.
-void Scheduler::save_snapshot(int32_t seq_id, const PrefixKey & key, const std::vector<int32_t> & tokens, uint32_t n) {
-    if (max_saved_bytes() == 0 || n < MIN_SNAPSHOT || !cache_.can_truncate_to(seq_id, n)) {
+void Scheduler::save_snapshot(int32_t seq_id, uint64_t cache_salt, const std::vector<int32_t> & tokens, uint32_t n) {
+    if (!saves_states() || n < MIN_SNAPSHOT || !cache_.can_truncate_to(seq_id, n)) {
         return;
     }
-    const Lookup of = lookup(key, tokens, n);
+    const Lookup of = lookup(cache_salt, tokens, n);
     if (snapshots_.refresh(of, ++n_uses_)) {
         return;
     }
@@ -169,8 +183,8 @@ void Scheduler::save_snapshot(int32_t seq_id, const PrefixKey & key, const std::
         snapshots_.drop_oldest();
     }
     try {
-        auto snapshot = std::make_shared<Snapshot>();
-        snapshot->key = key;
+        auto snapshot        = std::make_shared<Snapshot>();
+        snapshot->cache_salt = cache_salt;
         snapshot->is_divided = of.is_divided;
         snapshot->tokens.assign(tokens.begin(), tokens.begin() + n);
         snapshot->checkpoints = checkpoints_.of(seq_id);
@@ -178,8 +192,12 @@ void Scheduler::save_snapshot(int32_t seq_id, const PrefixKey & key, const std::
             return;
         }
         snapshot->state = cache_.take_snapshot(seq_id);
-        if (!snapshot->state.empty()) {
-            snapshots_.add(std::move(snapshot), n_uses_);
+        if (snapshot->state.empty()) {
+            return;
+        }
+        snapshots_.add(snapshot, n_uses_);
+        if (store_) {
+            store_->store(std::move(snapshot));
         }
     } catch (const std::bad_alloc &) {  // the cells are lost, as without snapshots
     }
@@ -187,7 +205,7 @@ void Scheduler::save_snapshot(int32_t seq_id, const PrefixKey & key, const std::
 
 Snapshot Scheduler::snapshot_of(const Task & task) {
     Snapshot snapshot;
-    snapshot.key        = task.prefix_key();
+    snapshot.cache_salt = task.cache_salt;
     snapshot.is_divided = n_per_stream() > 0;
     snapshot.tokens.assign(task.tokens.begin(), task.tokens.begin() + task.n_past);
     snapshot.checkpoints = checkpoints_.of(task.seq_id);
@@ -205,10 +223,19 @@ bool Scheduler::assign_slot_from_snapshot(const std::shared_ptr<Task> & task, co
         return false;
     }
     if (is_loaded) {
-        n_snapshot_hits_++;
-        n_cached_in_snapshots_ += task->n_past;
+        const bool is_fetched = std::exchange(fetched_, nullptr) == &snapshot;
+        (is_fetched ? n_store_hits_ : n_snapshot_hits_)++;
+        (is_fetched ? n_cached_in_store_ : n_cached_in_snapshots_) += task->n_past;
     }
     return true;
+}
+
+void Scheduler::store_cached_slots() {
+    for (int32_t seq_id = 0; store_ && seq_id < limits_.n_seq; seq_id++) {
+        if (is_cached(seq_id)) {
+            save_snapshot(seq_id);
+        }
+    }
 }
 
 // Copy a snapshot into a slot, which is cached then. Return false if there are too few cells for it and the task.
@@ -218,8 +245,8 @@ bool Scheduler::load_snapshot(const Task & task, const Snapshot & snapshot) {
     if (!evict_until_free(std::min(n_required, cells_.n_cells()))) {
         return false;
     }
-    const int32_t           seq_id = available_slot(-1);
-    std::vector<int32_t>    tokens = snapshot.tokens;
+    const int32_t           seq_id      = available_slot(-1);
+    std::vector<int32_t>    tokens      = snapshot.tokens;
     std::vector<Checkpoint> checkpoints = snapshot.checkpoints;
     evict(seq_id);
     cells_.allocate(seq_id, n);
@@ -228,10 +255,10 @@ bool Scheduler::load_snapshot(const Task & task, const Snapshot & snapshot) {
         snapshots_.remove(snapshot);
         return false;
     }
-    Slot & slot    = slots_[seq_id];
-    slot.tokens    = std::move(tokens);
-    slot.key       = snapshot.key;
-    slot.last_used = ++n_ended_;
+    Slot & slot     = slots_[seq_id];
+    slot.tokens     = std::move(tokens);
+    slot.cache_salt = snapshot.cache_salt;
+    slot.last_used  = ++n_ended_;
     snapshots_.used(snapshot, ++n_uses_);
     for (Checkpoint & checkpoint : checkpoints) {
         checkpoint.last_used = n_uses_;

@@ -47,9 +47,9 @@ bool try_copy(const std::vector<int32_t> & from, std::vector<int32_t> & to) {
 
 }  // namespace
 
-Scheduler::Scheduler(const Limits & limits, KvCache & cache)
-    : limits_(limits), cache_(cache), cells_(limits.n_cells, limits.n_seq),
-      checkpoints_(limits.n_seq), slots_(static_cast<size_t>(limits.n_seq)) {
+Scheduler::Scheduler(const Limits & limits, KvCache & cache, SnapshotStore * store)
+    : limits_(limits), cache_(cache), store_(store), cells_(limits.n_cells, limits.n_seq), checkpoints_(limits.n_seq),
+      slots_(static_cast<size_t>(limits.n_seq)) {
     running_.reserve(slots_.size());
 }
 
@@ -265,7 +265,7 @@ void Scheduler::allocate_decode_cells() {
         const uint32_t n_missing = task->n_tokens() - cells_.n_used(task->seq_id);
         while (task->is_running() && !evict_until_free(n_missing)) {
             const auto & youngest = running_.back();
-            save_snapshot(youngest->seq_id, youngest->prefix_key(), youngest->tokens, youngest->n_past);
+            save_snapshot(youngest->seq_id, youngest->cache_salt, youngest->tokens, youngest->n_past);
             preempt(youngest);
         }
         if (task->is_running()) {
@@ -277,8 +277,11 @@ void Scheduler::allocate_decode_cells() {
 void Scheduler::admit() {
     size_t n_passed_over = 0;  // an iterator would not survive an add() meanwhile
     while (n_passed_over < waiting_.size() && running_.size() < slots_.size()) {
-        const auto   task   = waiting_[n_passed_over];
-        const Prefix prefix = longest_prefix(*task);
+        const auto task   = waiting_[n_passed_over];
+        Prefix     prefix = longest_prefix(*task);
+        if (fetch(*task, prefix.n)) {
+            prefix = longest_prefix(*task);
+        }
         if (will_be_cached_soon(*task, prefix.n)) {
             if (++n_passed_over == MAX_SKIPPED) {
                 return;
@@ -334,8 +337,8 @@ bool Scheduler::assign_slot(const std::shared_ptr<Task> & task, const Prefix & p
         }
     }
     cells_.allocate(seq_id, n_new);
-    slots_[seq_id].task = task;
-    slots_[seq_id].key  = task->prefix_key();
+    slots_[seq_id].task       = task;
+    slots_[seq_id].cache_salt = task->cache_salt;
     slots_[seq_id].tokens.clear();
     task->seq_id = seq_id;
     task->n_past = prefix.n;

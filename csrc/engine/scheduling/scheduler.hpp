@@ -16,7 +16,7 @@
 #pragma once
 
 #include "engine/scheduling/kv_cells.hpp"
-#include "engine/scheduling/snapshots.hpp"
+#include "engine/scheduling/snapshot_store.hpp"
 
 #include <deque>
 #include <memory>
@@ -74,8 +74,6 @@ struct Task {
     uint32_t n_dropped     = 0;   // tokens that drop_tokens removed
     int32_t  n_preemptions = 0;
 
-    PrefixKey prefix_key() const { return {cache_salt}; }
-
     bool     is_running() const { return seq_id >= 0; }
     uint32_t n_tokens() const { return static_cast<uint32_t>(tokens.size()); }
     uint32_t n_pending() const { return n_tokens() - n_past; }
@@ -115,7 +113,8 @@ class Scheduler {
         size_t   prefix_cache_bytes = 0;           // of all checkpoints and snapshots; 0: none
     };
 
-    Scheduler(const Limits & limits, KvCache & cache);
+    // `store`: the tier below main memory, or null.
+    Scheduler(const Limits & limits, KvCache & cache, SnapshotStore * store = nullptr);
 
     void add(std::shared_ptr<Task> task);
 
@@ -148,6 +147,8 @@ class Scheduler {
 
     // Copy a running task's cells, after a step. The result has no state if they cannot be copied.
     Snapshot snapshot_of(const Task & task);
+    // Store copies of all cached slots.
+    void store_cached_slots();
     // Add a snapshot to the prefix cache, which keeps it at least until a task has used it.
     void add_snapshot(std::shared_ptr<const Snapshot> snapshot);
 
@@ -184,18 +185,26 @@ class Scheduler {
     uint64_t n_cached() const { return n_cached_tokens_; }  // tokens taken from the prefix cache
     uint64_t n_preemptions() const { return n_preemptions_; }
 
+    // Return true if checkpoints and snapshots are kept.
+    bool                saves_states() const { return max_saved_bytes() > 0; }
     const Checkpoints & checkpoints() const { return checkpoints_; }
     const Snapshots &   snapshots() const { return snapshots_; }
     // Tasks that started from a snapshot, and how many of their tokens it had.
     uint64_t n_snapshot_hits() const { return n_snapshot_hits_; }
     uint64_t n_cached_in_snapshots() const { return n_cached_in_snapshots_; }
+    // Those whose snapshot was fetched from the store.
+    uint64_t n_store_hits() const { return n_store_hits_; }
+    uint64_t n_cached_in_store() const { return n_cached_in_store_; }
 
   private:
+    // Most bytes of checkpoints and snapshots.
+    size_t max_saved_bytes() const { return limits_.prefix_cache ? limits_.prefix_cache_bytes : 0; }
+
     struct Slot {
-        std::shared_ptr<Task> task;           // null while no task runs in it
-        std::vector<int32_t>  tokens;         // cached tokens, while no task runs in it
-        PrefixKey             key;            // of its last task
-        uint64_t              last_used = 0;  // when its last task ended, as a count of ended tasks
+        std::shared_ptr<Task> task;            // null while no task runs in it
+        std::vector<int32_t>  tokens;          // cached tokens, while no task runs in it
+        uint64_t              cache_salt = 0;  // of its last task
+        uint64_t              last_used  = 0;  // when its last task ended, as a count of ended tasks
     };
     struct Prefix {
         int32_t  seq_id = -1;
@@ -206,32 +215,32 @@ class Scheduler {
         std::shared_ptr<const Snapshot> snapshot;
     };
 
-    uint32_t               headroom() const;
-    void                   order_for_streams(Step & step) const;
-    Step                   all_logits_step();
-    uint32_t               prefill_tokens(const PrefillBudget & budget) const;
-    uint32_t               round_to_micro_batches(uint32_t n_others, uint32_t n) const;
-    void                   allocate_decode_cells();
-    void                   admit();
-    bool                   assign_slot(const std::shared_ptr<Task> & task, const Prefix & prefix);
-    bool                   assign_slot_from_snapshot(const std::shared_ptr<Task> & task, const Snapshot & snapshot);
-    Prefix                 longest_prefix(const Task & task) const;
-    Prefix                 longest_in_slots(const Task & task) const;
-    Prefix                 usable_prefix(int32_t seq_id, uint32_t n) const;
-    bool                   rewind(const Prefix & prefix);
-    size_t                 max_saved_bytes() const;
-    bool                   reserve(size_t n_bytes);
-    Lookup                 lookup(const PrefixKey & key, const std::vector<int32_t> & tokens, uint32_t n) const;
-    Lookup                 lookup_of(const Task & task) const;
-    void save_snapshot(int32_t seq_id, const PrefixKey & key, const std::vector<int32_t> & tokens, uint32_t n);
-    void                   save_snapshot(int32_t seq_id);
-    bool                   load_snapshot(const Task & task, const Snapshot & snapshot);
-    void                   rewind_to(const std::shared_ptr<Task> & task, uint32_t n);
-    uint32_t               n_to_checkpoint(const Task & task) const;
-    void                   save_checkpoint(const Task & task);
-    bool                   will_be_cached_soon(const Task & task, uint32_t n) const;
-    int32_t                available_slot(int32_t except) const;
-    bool                   is_cached(int32_t seq_id) const;
+    uint32_t headroom() const;
+    void     order_for_streams(Step & step) const;
+    Step     all_logits_step();
+    uint32_t prefill_tokens(const PrefillBudget & budget) const;
+    uint32_t round_to_micro_batches(uint32_t n_others, uint32_t n) const;
+    void     allocate_decode_cells();
+    void     admit();
+    bool     assign_slot(const std::shared_ptr<Task> & task, const Prefix & prefix);
+    bool     assign_slot_from_snapshot(const std::shared_ptr<Task> & task, const Snapshot & snapshot);
+    Prefix   longest_prefix(const Task & task) const;
+    Prefix   longest_in_slots(const Task & task) const;
+    bool     fetch(const Task & task, uint32_t n);
+    Prefix   usable_prefix(int32_t seq_id, uint32_t n) const;
+    bool     rewind(const Prefix & prefix);
+    bool     reserve(size_t n_bytes);
+    Lookup   lookup(uint64_t cache_salt, const std::vector<int32_t> & tokens, uint32_t n) const;
+    Lookup   lookup_of(const Task & task) const;
+    void     save_snapshot(int32_t seq_id, uint64_t cache_salt, const std::vector<int32_t> & tokens, uint32_t n);
+    void     save_snapshot(int32_t seq_id);
+    bool     load_snapshot(const Task & task, const Snapshot & snapshot);
+    void     rewind_to(const std::shared_ptr<Task> & task, uint32_t n);
+    uint32_t n_to_checkpoint(const Task & task) const;
+    void     save_checkpoint(const Task & task);
+    bool     will_be_cached_soon(const Task & task, uint32_t n) const;
+    int32_t  available_slot(int32_t except) const;
+    bool     is_cached(int32_t seq_id) const;
     std::optional<int32_t> least_recently_used(int32_t except = -1) const;
     bool                   evict_until_free(uint32_t n, int32_t except = -1);
     void                   preempt(std::shared_ptr<Task> task);
@@ -239,11 +248,12 @@ class Scheduler {
     void                   evict(int32_t seq_id);
     void                   drop(int32_t seq_id);
 
-    const Limits limits_;
-    KvCache &    cache_;
-    KvCells      cells_;
-    Checkpoints  checkpoints_;
-    Snapshots    snapshots_;
+    const Limits    limits_;
+    KvCache &       cache_;
+    SnapshotStore * store_;  // may be null
+    KvCells         cells_;
+    Checkpoints     checkpoints_;
+    Snapshots       snapshots_;
 
     std::deque<std::shared_ptr<Task>>  waiting_;  // both in order of arrival
     std::vector<std::shared_ptr<Task>> running_;
@@ -255,6 +265,9 @@ class Scheduler {
     uint64_t                           n_uses_                   = 0;  // of checkpoints and snapshots
     uint64_t                           n_snapshot_hits_          = 0;
     uint64_t                           n_cached_in_snapshots_    = 0;
+    uint64_t                           n_store_hits_             = 0;
+    uint64_t                           n_cached_in_store_        = 0;
+    const Snapshot *                   fetched_                  = nullptr;  // last, until it is used
     bool                               last_step_was_all_logits_ = false;
 };
 

@@ -2,7 +2,9 @@
 
 #include "context/fingerprint.hpp"
 
+#include <cstddef>
 #include <cstring>
+#include <utility>
 
 namespace pyg {
 
@@ -80,26 +82,54 @@ class Reader {
     size_t          n_left_;
 };
 
-SnapshotHeader checked_header(const uint8_t * data, size_t size, uint64_t fingerprint) {
+// Return the header of `size` bytes, of which at least the header is there.
+SnapshotHeader header_of(const uint8_t * data, uint64_t size) {
     SnapshotHeader header;
     if (size < sizeof(header)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%zu bytes are too few for a saved prefix", size);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%llu bytes are too few for a saved prefix",
+                   static_cast<unsigned long long>(size));
     }
     std::memcpy(&header, data, sizeof(header));
     if (std::memcmp(header.magic, SNAPSHOT_MAGIC, sizeof(SNAPSHOT_MAGIC)) != 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are not a prefix saved by this version of pyggml");
     }
-    if (header.size != size || header.checksum != checksum(data + CHECKED_FROM, size - CHECKED_FROM)) {
+    if (header.size != size) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "the saved prefix is damaged or incomplete: %zu bytes were given, %llu were saved", size,
-                   static_cast<unsigned long long>(header.size));
-    }
-    if (header.fingerprint != fingerprint) {
-        throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "the prefix was saved with another model, other load options (types of the KV cache, RoPE, devices), "
-                   "or another build of pyggml: compute it again");
+                   "the saved prefix is damaged or incomplete: %llu bytes were given, %llu were saved",
+                   static_cast<unsigned long long>(size), static_cast<unsigned long long>(header.size));
     }
     return header;
+}
+
+void require_fingerprint(const SnapshotHeader & header, uint64_t fingerprint) {
+    if (header.fingerprint != fingerprint) {
+        throw fail(
+            PYG_ERR_INVALID_PARAMETER,
+            "the prefix was saved with another model, other load options (types of the KV cache, RoPE, devices), "
+            "or another build of pyggml: compute it again");
+    }
+}
+
+// Read what is between the header and the states.
+SnapshotHead read_head(Reader & reader, const SnapshotHeader & header, std::vector<CheckpointHeader> & checkpoints) {
+    SnapshotHead head;
+    head.cache_salt = header.cache_salt;
+    head.is_divided = header.is_divided != 0;
+    reader.require(header.n_tokens, sizeof(int32_t));
+    head.tokens.resize(header.n_tokens);
+    reader.read(head.tokens.data(), header.n_tokens * sizeof(int32_t));
+    reader.require(header.n_checkpoints, sizeof(CheckpointHeader));
+    checkpoints.resize(header.n_checkpoints);
+    reader.read(checkpoints.data(), header.n_checkpoints * sizeof(CheckpointHeader));
+    for (const CheckpointHeader & checkpoint : checkpoints) {
+        const uint32_t shortest = head.checkpoint_at.empty() ? 1 : head.checkpoint_at.back() + 1;
+        if (checkpoint.n < shortest || checkpoint.n > header.n_tokens) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the saved prefix is damaged: a checkpoint has %llu of %llu tokens",
+                       static_cast<unsigned long long>(checkpoint.n), static_cast<unsigned long long>(header.n_tokens));
+        }
+        head.checkpoint_at.push_back(static_cast<uint32_t>(checkpoint.n));
+    }
+    return head;
 }
 
 }  // namespace
@@ -110,7 +140,7 @@ StateBytes encode(const Snapshot & snapshot, uint64_t fingerprint) {
     std::memcpy(header.magic, SNAPSHOT_MAGIC, sizeof(SNAPSHOT_MAGIC));
     header.size          = bytes.size();
     header.fingerprint   = fingerprint;
-    header.cache_salt    = snapshot.key.cache_salt;
+    header.cache_salt    = snapshot.cache_salt;
     header.is_divided    = snapshot.is_divided;
     header.n_tokens      = snapshot.tokens.size();
     header.n_checkpoints = snapshot.checkpoints.size();
@@ -132,29 +162,43 @@ StateBytes encode(const Snapshot & snapshot, uint64_t fingerprint) {
     return bytes;
 }
 
+SnapshotHead read_head(const std::function<StateBytes(uint64_t n)> & read, uint64_t size, uint64_t fingerprint) {
+    const StateBytes     first  = read(sizeof(SnapshotHeader));
+    const SnapshotHeader header = header_of(first.data(), first.size() < sizeof(SnapshotHeader) ? first.size() : size);
+    require_fingerprint(header, fingerprint);
+    // Multiplied only after they are known to fit.
+    if (header.n_tokens > size / sizeof(int32_t) || header.n_checkpoints > size / sizeof(CheckpointHeader)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the saved prefix is damaged: its lengths contradict each other");
+    }
+    const StateBytes bytes = read(sizeof(SnapshotHeader) + header.n_tokens * sizeof(int32_t) +
+                                  header.n_checkpoints * sizeof(CheckpointHeader));
+    if (bytes.size() < sizeof(SnapshotHeader)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the saved prefix became shorter");
+    }
+    Reader                        reader(bytes.data() + sizeof(SnapshotHeader), bytes.size() - sizeof(SnapshotHeader));
+    std::vector<CheckpointHeader> checkpoints;
+    return read_head(reader, header, checkpoints);
+}
+
 std::shared_ptr<Snapshot> decode(const void * data, size_t size, uint64_t fingerprint) {
     const auto *         bytes  = static_cast<const uint8_t *>(data);
-    const SnapshotHeader header = checked_header(bytes, size, fingerprint);
-    Reader               reader(bytes + sizeof(header), size - sizeof(header));
-    auto                 snapshot = std::make_shared<Snapshot>();
-    snapshot->key.cache_salt      = header.cache_salt;
-    snapshot->is_divided          = header.is_divided != 0;
-    reader.require(header.n_tokens, sizeof(int32_t));
-    snapshot->tokens.resize(header.n_tokens);
-    reader.read(snapshot->tokens.data(), header.n_tokens * sizeof(int32_t));
-    reader.require(header.n_checkpoints, sizeof(CheckpointHeader));
-    std::vector<CheckpointHeader> heads(header.n_checkpoints);
-    reader.read(heads.data(), header.n_checkpoints * sizeof(CheckpointHeader));
+    const SnapshotHeader header = header_of(bytes, size);
+    if (header.checksum != checksum(bytes + CHECKED_FROM, size - CHECKED_FROM)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the saved prefix is damaged or incomplete: its checksum is wrong");
+    }
+    require_fingerprint(header, fingerprint);
+    Reader                        reader(bytes + sizeof(header), size - sizeof(header));
+    std::vector<CheckpointHeader> checkpoints;
+    SnapshotHead                  head     = read_head(reader, header, checkpoints);
+    auto                          snapshot = std::make_shared<Snapshot>();
+    snapshot->cache_salt                   = head.cache_salt;
+    snapshot->is_divided                   = head.is_divided;
+    snapshot->tokens                       = std::move(head.tokens);
     reader.require(header.state_size, 1);
     snapshot->state = StateBytes(header.state_size);
     reader.read(snapshot->state.data(), header.state_size);
-    for (const CheckpointHeader & head : heads) {
-        const uint32_t shortest = snapshot->checkpoints.empty() ? 1 : snapshot->checkpoints.back().n + 1;
-        if (head.n < shortest || head.n > header.n_tokens) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "the saved prefix is damaged: a checkpoint has %llu of %llu tokens",
-                       static_cast<unsigned long long>(head.n), static_cast<unsigned long long>(header.n_tokens));
-        }
-        snapshot->checkpoints.push_back({static_cast<uint32_t>(head.n), reader.read_state(head.size), 0});
+    for (const CheckpointHeader & checkpoint : checkpoints) {
+        snapshot->checkpoints.push_back({static_cast<uint32_t>(checkpoint.n), reader.read_state(checkpoint.size), 0});
     }
     return snapshot;
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr uint32_t MAX_LOADED_PER_TOKEN = 16;
 
 bool belongs_to(const Snapshot & snapshot, const Lookup & lookup) {
-    return snapshot.key == lookup.key && snapshot.is_divided == lookup.is_divided;
+    return snapshot.cache_salt == lookup.cache_salt && snapshot.is_divided == lookup.is_divided;
 }
 
 uint32_t n_tokens_of(const Snapshot & snapshot) { return static_cast<uint32_t>(snapshot.tokens.size()); }
@@ -133,9 +133,8 @@ uint64_t Snapshots::oldest() const {
 
 void Snapshots::drop_oldest() {
     const uint64_t when = oldest();
-    const auto     found =
-        std::find_if(entries_.begin(), entries_.end(),
-                     [&](const Entry & entry) { return !entry.is_pinned && entry.last_used == when; });
+    const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const Entry & entry) { return !entry.is_pinned && entry.last_used == when; });
     n_bytes_ -= found->snapshot->n_bytes();
     entries_.erase(found);
 }

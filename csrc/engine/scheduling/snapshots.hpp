@@ -8,16 +8,8 @@
 
 namespace pyg {
 
-// What two prompts must have in common, in addition to tokens, to share a cached prefix.
-struct PrefixKey {
-    uint64_t cache_salt = 0;
-
-    bool operator==(const PrefixKey & other) const { return cache_salt == other.cache_salt; }
-    bool operator!=(const PrefixKey & other) const { return !(*this == other); }
-};
-
 struct Snapshot {
-    PrefixKey               key;
+    uint64_t                cache_salt = 0;
     bool                    is_divided = false;  // saved from a KV cache of streams, and only loaded into one
     std::vector<int32_t>    tokens;
     StateBytes              state;        // as KvCache::take_snapshot returned it
@@ -28,7 +20,7 @@ struct Snapshot {
 
 // The first `n` tokens of a sequence, and what decides which snapshots belong to it.
 struct Lookup {
-    PrefixKey       key;
+    uint64_t        cache_salt;
     bool            is_divided;
     bool            rewinds;  // a loaded sequence can be truncated to any length
     uint32_t        n_most;   // a longer one could not be loaded

@@ -337,7 +337,7 @@ void test_prefixes_are_shared_only_with_the_same_salt() {
 
 // --- checkpoints ---
 
-Setting with_checkpoints(Kind kind, size_t n_bytes = 1000) {
+Setting with_checkpoints(Kind kind, size_t n_bytes = 100000) {
     Setting setting;
     setting.kind        = kind;
     setting.saved_bytes = n_bytes;
@@ -542,7 +542,7 @@ void test_snapshots_belong_to_their_salt() {
 }
 
 void test_an_added_snapshot_stays_until_it_is_used() {
-    Engine engine(with_snapshots(Kind::PLAIN, 300, 1, 0));
+    Engine     engine(with_snapshots(Kind::PLAIN, 300, 1, 0));
     const auto task = engine.add(text(1, 100));
     engine.step();
     const auto snapshot = std::make_shared<pyg::Snapshot>(engine.scheduler.snapshot_of(*task));

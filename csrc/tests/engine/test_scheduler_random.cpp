@@ -120,10 +120,10 @@ class Simulation {
 
 Simulation::Simulation(uint32_t seed)
     : random_(seed), tiers_(seed + 1000000007u), kind_(random_.percent(60)   ? Kind::PLAIN
-                           : random_.percent(50) ? Kind::WINDOW
-                                                 : Kind::RECURRENT),
-      limits_(with_snapshots(draw_limits(random_), tiers_)), cache_(kind_, limits_.n_cells, limits_.n_seq), scheduler_(limits_, cache_),
-      layouts_(~seed), divides_(kind_ == Kind::PLAIN && layouts_.percent(40)) {
+                                                       : random_.percent(50) ? Kind::WINDOW
+                                                                             : Kind::RECURRENT),
+      limits_(with_snapshots(draw_limits(random_), tiers_)), cache_(kind_, limits_.n_cells, limits_.n_seq),
+      scheduler_(limits_, cache_), layouts_(~seed), divides_(kind_ == Kind::PLAIN && layouts_.percent(40)) {
     draw_requests();
     cache_.meanwhile = [this] {
         if (n_submitted_ < requests_.size() && tiers_.percent(10)) {
@@ -144,11 +144,11 @@ Scheduler::Limits Simulation::with_snapshots(Scheduler::Limits limits, Random & 
 
 Scheduler::Limits Simulation::draw_limits(Random & random) {
     Scheduler::Limits limits;
-    limits.n_seq            = static_cast<int32_t>(random.between(1, 6));
-    limits.n_cells          = random.percent(20) ? random.between(8, 100) : random.between(100, 500);
-    limits.n_batch          = static_cast<uint32_t>(limits.n_seq) + random.below(random.percent(50) ? 8 : 100);
-    limits.n_rows           = random.between(1, std::min(16u, limits.n_batch));
-    limits.prefix_cache     = random.percent(85);
+    limits.n_seq              = static_cast<int32_t>(random.between(1, 6));
+    limits.n_cells            = random.percent(20) ? random.between(8, 100) : random.between(100, 500);
+    limits.n_batch            = static_cast<uint32_t>(limits.n_seq) + random.below(random.percent(50) ? 8 : 100);
+    limits.n_rows             = random.between(1, std::min(16u, limits.n_batch));
+    limits.prefix_cache       = random.percent(85);
     limits.prefix_cache_bytes = random.percent(50) ? 0 : 16 * random.between(1, 12);
     return limits;
 }

@@ -230,9 +230,9 @@ class SimulatedCache : public pyg::KvCache {
     uint32_t              n_per_stream_ = 0;  // 0: sequences share all cells
     uint32_t              n_used_       = 0;  // outlives the cells, which count themselves
     std::vector<Sequence> sequences_;
-    uint64_t              n_dropped_     = 0;
-    uint32_t              restores_fail_ = 0;
-    bool                  snapshots_fail_ = false;
+    uint64_t              n_dropped_         = 0;
+    uint32_t              restores_fail_     = 0;
+    bool                  snapshots_fail_    = false;
     uint32_t              n_snapshots_taken_ = 0;
-    mutable uint64_t      n_counts_      = 0;
+    mutable uint64_t      n_counts_          = 0;
 };

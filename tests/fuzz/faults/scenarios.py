@@ -234,7 +234,8 @@ def batch(world: World, folder: Path) -> Any:
 SCENARIOS: dict[str, Callable[[World, Path], Any]] = {
     each.__name__: each
     for each in (
-        load, divided, load_unmapped, snapshots, context, generate, sampled, stream, chat, tools, schema, grammar, embed, tasks,
-        tokenizers, inspect, quantize, convert, convert_again, directory, write_and_read, batch, isolated, served,
+        load, divided, load_unmapped, snapshots, context, generate, sampled, stream, chat, tools, schema, grammar,
+        embed, tasks, tokenizers, inspect, quantize, convert, convert_again, directory, write_and_read, batch, isolated,
+        served,
     )
 }  # fmt: skip
