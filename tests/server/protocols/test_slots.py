@@ -59,9 +59,11 @@ def test_no_slot_is_free(http: httpx.Client) -> None:
     both_run = threading.Barrier(3, timeout=60)
 
     def stream() -> None:
-        body = {"prompt": PROMPT, "max_tokens": 8000, "stream": True, "ignore_eos": True}
+        endless = {"max_tokens": 10**6, "overflow": "shift", "ignore_eos": True}
+        body = {"prompt": PROMPT, "stream": True, **endless}
         with http.stream("POST", "/v1/completions", json=body) as answer:
-            next(answer.iter_lines())
+            lines = answer.iter_lines()  # dropping it would close the stream
+            next(lines)
             both_run.wait()
             both_run.wait()
 
