@@ -47,6 +47,8 @@ test: build ## run the C++ tests, and all Python tests except the slow ones
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
 test-all: test ## run all tests: the same, and then the slow ones, except those of ray-test and test-real
+	$(call editable,test) --config-settings=cmake.define.PYGGML_TEST_ALL_INSTRUCTION_SETS=ON
+	$(BIN)/ctest --test-dir build/cp310-abi3-* --no-tests=error --output-on-failure --tests-regex test_qgemm
 	$(BIN)/python -m pytest -m "slow and not ray and not real" $(PYTEST_ARGS)
 
 test-real: build ## fetch three published models into the user's cache (415 MB, once), and run the tests on them
