@@ -202,7 +202,8 @@ def explain_missing_weights(place: str, names: Collection[str]) -> str | None:
     if any(map(_ADAPTER.fullmatch, names)):
         return (
             f"{place} is an adapter ({ADAPTER_CONFIG}), not a model: load the model that it was made for, then "
-            f"llm.load_adapter({place!r}); or write a file with both: pyggml.quantize(model, out, outtype, merge={place!r})"
+            f"llm.load_adapter({place!r}); or write a file with both: "
+            f"pyggml.quantize(model, out, outtype, merge={place!r})"
         )
     strays = sorted(name for name in names if name.endswith(".safetensors") and "/" not in name)
     if len(strays) == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -233,7 +233,7 @@ def _check_invocation_tokens(reader: GGUFReader) -> None:
 
 
 def _check_base(reader: GGUFReader, report: AdapterReport, pairs: list[Pair], base: BaseModel) -> None:
-    path, advice = reader.path, "It was made for another model"
+    path = reader.path
     if report.architecture != base.architecture:
         raise ArchitectureMismatchError(
             f"{path} was made for models of the architecture {shown(report.architecture)}, and {base.path} is "
@@ -254,13 +254,27 @@ def _check_base(reader: GGUFReader, report: AdapterReport, pairs: list[Pair], ba
         if trimmed(pair.target_shape) != shape:
             raise ArchitectureMismatchError(
                 f"{path} changes a {shown(pair.name)} of shape {pair.target_shape}, and that of {base.path} is {shape}"
-                f". {advice}"
+                ". It was made for another model"
             )
-    beyond = [token for token in report.invocation_tokens if base.n_vocab and token >= base.n_vocab]
-    if beyond:
+    require_tokens(report.invocation_tokens, base, path)
+
+
+def require_tokens(tokens: Iterable[int], base: BaseModel, path: Path) -> None:
+    """Refuse invocation tokens that the base model lacks.
+
+    Args:
+        tokens: their ids.
+        base: the model.
+        path: the adapter.
+
+    Raises:
+        ArchitectureMismatchError: an id is not one of its tokens'.
+    """
+    beyond = next((token for token in tokens if base.n_vocab and token >= base.n_vocab), None)
+    if beyond is not None:
         raise ArchitectureMismatchError(
-            f"{path}: {INVOCATION_TOKENS} has the token id {beyond[0]}, and {base.path} has {base.n_vocab} tokens. "
-            f"{advice}"
+            f"{path} takes effect after the token id {beyond}, and {base.path} has {base.n_vocab} tokens. It was made "
+            "for another model"
         )
 
 

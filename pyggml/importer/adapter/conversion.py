@@ -23,7 +23,7 @@ from pyggml.files.weights import Floats, encode, widen
 from pyggml.gguf import GGMLType, GGUFWriter, ValueType
 from pyggml.importer.adapter import check
 from pyggml.importer.adapter.base_model import Base, BaseModel
-from pyggml.importer.adapter.check import check_adapter, require_product
+from pyggml.importer.adapter.check import check_adapter, require_product, require_tokens
 from pyggml.importer.adapter.peft_config import PeftConfig, read_config, weights_of
 from pyggml.importer.adapter.peft_tensors import PeftPair, PeftTensors, read_tensors
 from pyggml.importer.adapter.report import EMBEDDING, AdapterReport
@@ -101,6 +101,7 @@ def convert_adapter(
     config = read_config(directory)
     tensors = read_tensors(weights_of(directory))
     model = _base(config, base, progress)
+    require_tokens(config.invocation_tokens, model, directory)
     planned, alpha = _plan(config, tensors, model)
     notes = tuple(_notes(tensors, planned, model))
     types = [_types(each, alpha, outtype) for each in planned]
@@ -218,8 +219,8 @@ def _notes(tensors: PeftTensors, planned: list[_Planned], base: BaseModel) -> It
         if target is None or stored.shape != target.shape:
             where = "" if target is None else f", and that of {base.path} is {target.shape}"
             raise ArchitectureMismatchError(
-                f"{stored.path}: tensor {shown(stored.name)} is a base model's own weight of shape {stored.shape}{where}"
-                ": the adapter was made for a model with other tokens"
+                f"{stored.path}: tensor {shown(stored.name)} is a base model's weight of shape {stored.shape}{where}: "
+                "the adapter was made for a model with other tokens"
             )
         yield f"{stored.name} is a copy of the base model's own weight, and was left out"
 
