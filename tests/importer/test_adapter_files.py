@@ -244,6 +244,8 @@ def test_adapters_are_told_from_models(tmp_path: Path) -> None:
         pyggml.inspect(path)
     with pytest.raises(ModelLoadError, match="is not an adapter"):
         pyggml.inspect_adapter(SHIPPED_MODEL)
+    with pytest.raises(ModelLoadError, match=r"is a LoRA adapter, not a model: .* llm\.load_adapter"):
+        pyggml.load(path)
 
 
 @pytest.mark.parametrize("name", ["llama", "experts"])

@@ -57,6 +57,12 @@ class _Planned:
         return max(target.rank(pair) for target, pair, _ in self.pairs)
 
     @property
+    def alphas(self) -> list[float]:
+        """For each pair, the alpha with which the engine's factor, ``alpha / rank``, is that of peft."""
+        with np.errstate(over="ignore"):  # checked when all are known
+            return [float(np.float32(scaling * self.rank)) for _, _, scaling in self.pairs]
+
+    @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shapes of ``lora_a`` and ``lora_b``."""
         shape, rank = self.target.shape, self.rank
@@ -181,8 +187,11 @@ def _plan(config: PeftConfig, tensors: PeftTensors, base: BaseModel) -> tuple[li
             each.pairs.append((target, pair, config.scaling(target.parameter, rank)))
     _require_all_blocks(config, planned, base)
     _require_moderate(planned, config)
-    alphas = Counter(scaling * each.rank for each in planned.values() for _, _, scaling in each.pairs)
-    return list(planned.values()), alphas.most_common(1)[0][0]
+    alphas = Counter(alpha for each in planned.values() for alpha in each.alphas)
+    alpha = alphas.most_common(1)[0][0]
+    if not all(2.0**-126 <= each < 2.0**127 for each in alphas):
+        raise ModelLoadError(f"{config.path}: float32 cannot hold the alphas of all matrices")
+    return list(planned.values()), alpha
 
 
 def _require_all_blocks(config: PeftConfig, planned: dict[str, _Planned], base: BaseModel) -> None:
@@ -191,7 +200,7 @@ def _require_all_blocks(config: PeftConfig, planned: dict[str, _Planned], base: 
         re.sub(r"^blk\.\d+\.", "", name)
         for name, each in planned.items()
         for target, _, _ in each.pairs
-        if target.parameter.rpartition(".")[2] in config.everywhere
+        if target.is_module and target.parameter.rpartition(".")[2] in config.everywhere
     }
     for name in base.shapes:
         head, _, kind = name.removeprefix("blk.").partition(".")
@@ -231,14 +240,9 @@ def _types(each: _Planned, alpha: float, outtype: str) -> tuple[GGMLType, GGMLTy
         return (GGMLType[outtype.upper()],) * 2
     a = {_STORED[pair.a.dtype] for _, pair, _ in each.pairs}
     b = {_STORED[pair.b.dtype] for _, pair, _ in each.pairs}
-    if any(factor != 1 for factor in _factors(each, alpha)):
+    if any(each_alpha != alpha for each_alpha in each.alphas):
         b.add(GGMLType.F32)
     return a.pop() if len(a) == 1 else GGMLType.F32, b.pop() if len(b) == 1 else GGMLType.F32
-
-
-def _factors(each: _Planned, alpha: float) -> list[float]:
-    """The factors of each pair's matrices in addition to the engine's, ``alpha / rank``."""
-    return [scaling * each.rank / alpha for _, _, scaling in each.pairs]
 
 
 def _write_metadata(
@@ -257,7 +261,7 @@ def _write_metadata(
         "general.name": (directory_name(directory), ValueType.STRING),
         **_base_metadata(config.base_model),
         "general.file_type": (FILE_TYPES[most.name.lower()], ValueType.UINT32),
-        check.ALPHA: (np.float32(alpha), ValueType.FLOAT32),
+        check.ALPHA: (alpha, ValueType.FLOAT32),
         check.BLOCK_COUNT: (base.n_layer, ValueType.UINT32),
     }
     if config.invocation_tokens:
@@ -309,10 +313,12 @@ def _write_tensors(
 def _matrices(each: _Planned, alpha: float, tensors: PeftTensors, base: BaseModel) -> tuple[Floats, Floats]:
     """``lora_a`` and ``lora_b`` of a weight."""
     found = []
-    for (target, pair, _), factor in zip(each.pairs, _factors(each, alpha), strict=True):
+    for (target, pair, _), own_alpha in zip(each.pairs, each.alphas, strict=True):
         a, b = target.matrices(_floats(tensors, pair.a), _floats(tensors, pair.b), base)
-        if factor != 1:
-            b = np.multiply(b, np.float32(factor), dtype=np.float32)
+        if own_alpha != alpha:
+            with np.errstate(over="ignore"):
+                b = np.asarray(b.astype(np.float64) * (own_alpha / alpha), np.float32)
+            _require_finite(b, pair.b)
         found.append((target.expert, a, b))
     shape_a, shape_b = each.shapes
     if each.target.expert is None or len(shape_a) < 3:
@@ -335,6 +341,10 @@ def _floats(tensors: PeftTensors, stored: StoredTensor) -> Floats:
     array: npt.NDArray[Any] = tensors.checkpoint.array(stored.name)
     with np.errstate(over="ignore"):  # float64 beyond float32's range: checked here
         values = widen(array, GGMLType.BF16 if stored.dtype == "BF16" else GGMLType.F32)
+    _require_finite(values, stored)
+    return values
+
+
+def _require_finite(values: Floats, stored: StoredTensor) -> None:
     if not np.isfinite(values).all():
         raise ModelLoadError(f"{stored.path}: tensor {shown(stored.name)} has values that are infinite or NaN")
-    return values

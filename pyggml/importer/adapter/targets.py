@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -55,6 +55,11 @@ class Target:
     def is_embedding(self) -> bool:
         """True for the token embedding."""
         return self.name == EMBEDDING
+
+    @property
+    def is_module(self) -> bool:
+        """True if the weight is that of a module, not a parameter that a module has among others."""
+        return self.rule is None or self.rule.source.endswith(".weight")
 
     def rank(self, pair: PeftPair) -> int:
         """Return the rank of the change.
@@ -119,7 +124,7 @@ def targets_of(pair: PeftPair, base: BaseModel, path: Path) -> list[Target]:
         UnsupportedArchitectureError: modules of its architecture are unknown, or the engine cannot add to the weight.
     """
     own = f"{pair.module}.weight"
-    if own in base.shapes:
+    if own in base.shapes and (own == EMBEDDING) == (pair.kind == "embedding"):
         targets = [Target(own, base.shapes[own], pair.module)]
     else:
         require_layouts(base)
@@ -232,7 +237,7 @@ def _require_shapes(pair: PeftPair, targets: list[Target], path: Path, base: Bas
         found: tuple[int, ...] = (pair.a.shape[1], pair.b.shape[0])
     else:
         if len(first.shape) < 2:  # a matrix of one row, whose dimension the file lacks
-            first = targets[0] = Target(**{**vars(first), "shape": (1, *first.shape)})
+            first = targets[0] = replace(first, shape=(1, *first.shape))
         is_right, found = _fits(pair, targets), (pair.b.shape[0], pair.a.shape[1])
     n_experts = first.shape[0] if len(first.shape) == 3 else 1
     if first.expert is not None and first.expert >= n_experts:

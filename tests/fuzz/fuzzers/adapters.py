@@ -22,15 +22,23 @@ MAX_SECONDS = 30.0
 
 LLAMA = HFLlama(n_embd=32, n_head=2, n_head_kv=1, head_dim=16, n_ff=32, n_layer=2)
 #: Keys and names of tensors that decide what an adapter is.
-KEYS = ("general.type", "general.architecture", "adapter.type", "adapter.lora.alpha", "adapter.alora.invocation_tokens",
-        "adapter.lora.task_name", "adapter.lora.x", "pyggml.adapter.block_count")  # fmt: skip
-NAMES = ("blk.0.attn_norm.weight", "output_norm.weight.lora_a", "token_embd.weight.lora_a", "token_embd.weight.lora_b",
-         "output.weight.lora_b", ".lora_a", "lora_a", "blk.0.attn_q.weight", "blk.9.attn_q.weight.lora_a",
-         "blk.0.attn_q.bias.lora_a", "blk.0.ffn_gate_exps.weight.lora_b")  # fmt: skip
-PEFT_NAMES = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "lora_B.bias", "lora_magnitude_vector", "weight",
-              "base_layer.weight", "lora_A.default", "base_layer.lora_A")  # fmt: skip
-MODULES = ("model.layers.0.self_attn.q_proj", "model.layers.99999999999.self_attn.q_proj", "lm_head", "model.embed_tokens",
-           "model.norm", "blk.0.attn_q", "model.layers.0.mlp.experts", "", "a" * 3000, "layers.1.mlp.up_proj")  # fmt: skip
+KEYS = (
+    "general.type", "general.architecture", "adapter.type", "adapter.lora.alpha", "adapter.alora.invocation_tokens",
+    "adapter.lora.task_name", "adapter.lora.x", "pyggml.adapter.block_count",
+)  # fmt: skip
+NAMES = (
+    "blk.0.attn_norm.weight", "output_norm.weight.lora_a", "token_embd.weight.lora_a", "token_embd.weight.lora_b",
+    "output.weight.lora_b", ".lora_a", "lora_a", "blk.0.attn_q.weight", "blk.9.attn_q.weight.lora_a",
+    "blk.0.attn_q.bias.lora_a", "blk.0.ffn_gate_exps.weight.lora_b",
+)  # fmt: skip
+PEFT_NAMES = (
+    "lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "lora_B.bias", "lora_magnitude_vector", "weight",
+    "base_layer.weight", "lora_A.default", "base_layer.lora_A",
+)  # fmt: skip
+MODULES = (
+    "model.layers.0.self_attn.q_proj", "model.layers.99999999999.self_attn.q_proj", "lm_head", "model.embed_tokens",
+    "model.norm", "blk.0.attn_q", "model.layers.0.mlp.experts", "", "a" * 3000, "layers.1.mlp.up_proj",
+)  # fmt: skip
 
 
 class Prepared(NamedTuple):
