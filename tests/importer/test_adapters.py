@@ -191,6 +191,15 @@ def test_an_adapter_of_the_embedding(base: Path, base_gguf: Path, tmp_path: Path
     with GGUFReader(done.path) as reader:
         np.testing.assert_array_equal(reader.tensor("token_embd.weight.lora_a"), a.T)
         np.testing.assert_array_equal(reader.tensor("token_embd.weight.lora_b"), b)
+    assert pyggml.convert(directory, tmp_path / "by-gguf.gguf", base=base_gguf).notes == done.notes
+    pyggml.quantize(base_gguf, tmp_path / "q8.gguf", "q8_0")
+    (note,) = pyggml.convert(directory, tmp_path / "by-q8.gguf", base=tmp_path / "q8.gguf").notes
+    assert "could not be compared" in note
+    tensors[f"{module}.base_layer.weight"] = tensors[f"{module}.base_layer.weight"].copy()
+    tensors[f"{module}.base_layer.weight"][-1] += 0.1  # a token that the base model does not know
+    other = adapters.write_peft(tmp_path / "other", tensors, target_modules=["embed_tokens"])
+    with pytest.raises(ArchitectureMismatchError, match="was made for a model with other tokens"):
+        pyggml.convert(other, tmp_path / "other.gguf", base=base)
     expected = HFLlama()
     expected.weights["model.embed_tokens.weight"] = expected.weights["model.embed_tokens.weight"] + 2 * (b @ a).T
     assert_merges_to(base_gguf, done.path, expected, tmp_path)

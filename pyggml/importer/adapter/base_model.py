@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,9 @@ import numpy as np
 from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
 from pyggml.families import LAYOUTS, Layout, Sizes
 from pyggml.files.model_files import ModelFiles, model_at
+from pyggml.files.weights import Weight
 from pyggml.gguf import GGUFReader, MetadataValue
+from pyggml.importer.gguf_weight import GGUFWeight
 from pyggml.importer.plan import read_plan
 from pyggml.progress import Progress
 from pyggml.source import locate
@@ -32,6 +34,7 @@ class BaseModel:
         shapes: name of each tensor in the GGUF file -> its shape, columns last, without leading dimensions of 1.
         layouts: layouts of the checkpoints that it may come from.
         block_sizes: the sizes of each block; one for all of them if they are the same.
+        weights: the tensors as matrices, whose rows are read on demand.
     """
 
     path: Path
@@ -39,6 +42,7 @@ class BaseModel:
     shapes: Mapping[str, tuple[int, ...]]
     layouts: tuple[Layout, ...]
     block_sizes: Sequence[Sizes]
+    weights: Mapping[str, Weight] = field(repr=False)
 
     @classmethod
     def of(cls, source: Base, progress: Progress | None = None) -> BaseModel:
@@ -73,21 +77,24 @@ class BaseModel:
     def _of_directory(cls, files: ModelFiles) -> BaseModel:
         plan = read_plan(files)
         shapes = {tensor.name: trimmed(tensor.shape) for tensor in plan.tensors}
-        return cls(files.path, plan.layout.architecture, shapes, (plan.layout,), (plan.sizes,))
+        weights = {tensor.name: tensor.weight for tensor in plan.tensors}
+        return cls(files.path, plan.layout.architecture, shapes, (plan.layout,), (plan.sizes,), weights)
 
     @classmethod
     def _of_files(cls, files: ModelFiles) -> BaseModel:
         shapes: dict[str, tuple[int, ...]] = {}
+        weights: dict[str, Weight] = {}
         architecture = ""
         block_sizes: tuple[Sizes, ...] = (_NO_SIZES,)
         for file in files.files:
             with GGUFReader(file, header_only=True) as reader:
                 shapes |= {info.name: info.shape for info in reader.tensors.values()}
+                weights |= {info.name: GGUFWeight(file, info) for info in reader.tensors.values()}
                 if not architecture:
                     architecture = _architecture(reader)
                     block_sizes = _sizes_of(reader.metadata, architecture)
         layouts = tuple(layout for layout in LAYOUTS if layout.architecture == architecture)
-        return cls(files.path, architecture, shapes, layouts, block_sizes)
+        return cls(files.path, architecture, shapes, layouts, block_sizes, weights)
 
     @property
     def n_layer(self) -> int:

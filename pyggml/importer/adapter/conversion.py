@@ -24,6 +24,7 @@ from pyggml.gguf import GGMLType, GGUFWriter, ValueType
 from pyggml.importer.adapter import check
 from pyggml.importer.adapter.base_model import Base, BaseModel
 from pyggml.importer.adapter.check import check_adapter, require_product, require_tokens
+from pyggml.importer.adapter.frozen import note_on
 from pyggml.importer.adapter.peft_config import PeftConfig, read_config, weights_of
 from pyggml.importer.adapter.peft_tensors import PeftPair, PeftTensors, read_tensors
 from pyggml.importer.adapter.report import EMBEDDING, AdapterReport
@@ -224,14 +225,7 @@ def _require_moderate(planned: dict[str, _Planned], config: PeftConfig) -> None:
 def _notes(tensors: PeftTensors, planned: list[_Planned], base: BaseModel) -> Iterator[str]:
     by_module = {pair.module: target for each in planned for target, pair, _ in each.pairs}
     for module, stored in tensors.frozen.items():
-        target = by_module.get(module)
-        if target is None or stored.shape != target.shape:
-            where = "" if target is None else f", and that of {base.path} is {target.shape}"
-            raise ArchitectureMismatchError(
-                f"{stored.path}: tensor {shown(stored.name)} is a base model's weight of shape {stored.shape}{where}: "
-                "the adapter was made for a model with other tokens"
-            )
-        yield f"{stored.name} is a copy of the base model's own weight, and was left out"
+        yield note_on(stored, by_module.get(module), tensors, base)
 
 
 def _types(each: _Planned, alpha: float, outtype: str) -> tuple[GGMLType, GGMLType]:
