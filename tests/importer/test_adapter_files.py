@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzz import gguf_file
 from support.checkpoints import adapters, models
 
 import pyggml
@@ -123,7 +124,6 @@ TENSORS: dict[str, tuple[dict[str, Any], type[InferError], str]] = {
     "no b": (without(Q_B), ModelLoadError, "has a lora_a, but no lora_b"),
     "no a": (without(Q_A), ModelLoadError, "has a lora_b, but no lora_a"),
     "nothing": ({}, ModelLoadError, "no tensors"),
-    "rank 0": ({**GOOD, Q_A: drawn(0, N_EMBD), Q_B: drawn(N_EMBD, 0)}, ModelLoadError, "its rank is 0"),
     "ranks": ({**GOOD, Q_A: drawn(3, N_EMBD)}, ModelLoadError, r"lora_a is \(3, 64\) and lora_b is \(64, 4\)"),
     "transposed": ({**GOOD, Q_A: drawn(N_EMBD, 4)}, ModelLoadError, "do not fit each other"),
     "dimensions": ({**GOOD, Q_A: drawn(2, 4, N_EMBD)}, ModelLoadError, "do not fit each other"),
@@ -219,6 +219,17 @@ def test_types_that_no_converter_writes(base: BaseModel, tmp_path: Path) -> None
     path = adapters.write_gguf(tmp_path / "a.gguf", tensors, {Q_A: GGMLType.Q4_0})
     with pytest.raises(ModelLoadError, match=r"is of type Q4_0; adapters are stored as F32, F16, BF16, Q8_0"):
         check_adapter(path, base)
+
+
+def test_ranks_of_0(base: BaseModel, tmp_path: Path) -> None:
+    """No writer makes such files, and no reader needs to."""
+    file = gguf_file.read(adapters.write_gguf(tmp_path / "a.gguf", GOOD))
+    for tensor in file.tensors[:2]:
+        tensor.ne = [0 if size == 4 else size for size in tensor.ne]
+        tensor.data = b""
+    (tmp_path / "a.gguf").write_bytes(file.content())
+    with pytest.raises(ModelLoadError, match="rank is 0|size 0"):
+        check_adapter(tmp_path / "a.gguf", base)
 
 
 def test_cut_files(base: BaseModel, tmp_path: Path) -> None:
