@@ -199,6 +199,11 @@ KEYS: dict[str, tuple[dict[str, Any], type[InferError], str]] = {
         "after the token id 261, and .* has 261 tokens",
     ),
     "task": ({"adapter__lora__task_name": 3}, ModelLoadError, "task_name is 3; a text was expected"),
+    "blocks as list": (
+        {"pyggml__adapter__block_count": ([2], ValueType.UINT32)},
+        ArchitectureMismatchError,
+        r"made for a model of array\(\[2\], dtype=uint32\) blocks",
+    ),
     "blocks": (
         {"pyggml__adapter__block_count": 3},
         ArchitectureMismatchError,

@@ -120,7 +120,7 @@ def test_quantised_models_only_if_asked_for(tiny_path: Path, adapter: Path, tmp_
     assert quantizer.types_of(dst) == quantizer.types_of(src)
     expected = weight(src, Q) + change(adapter, Q)
     step = np.abs(expected).reshape(-1, 32).max(-1, keepdims=True) / 127
-    assert (np.abs(weight(dst, Q) - expected).reshape(-1, 32) <= 0.51 * step + 1e-6).all()
+    assert (np.abs(weight(dst, Q) - expected).reshape(-1, 32) <= 0.55 * step).all()  # the scale is rounded, too
     with GGUFReader(src) as before, GGUFReader(dst) as after:  # other tensors are copied
         np.testing.assert_array_equal(before.tensor("blk.0.ffn_up.weight"), after.tensor("blk.0.ffn_up.weight"))
     pyggml.quantize(src, dst, "f32", merge=adapter)  # nothing to lose

@@ -240,7 +240,7 @@ def _check_base(reader: GGUFReader, report: AdapterReport, pairs: list[Pair], ba
             f"{shown(base.architecture)}"
         )
     n_blocks = reader.metadata.get(BLOCK_COUNT)
-    if n_blocks is not None and n_blocks != base.n_layer:
+    if n_blocks is not None and (not isinstance(n_blocks, int) or n_blocks != base.n_layer):
         raise ArchitectureMismatchError(
             f"{path} was made for a model of {shown(n_blocks)} blocks, and {base.path} has {base.n_layer}"
         )
