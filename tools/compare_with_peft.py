@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import compare_with_transformers as bases  # noqa: E402
 from reference_cases import CASES as BASES  # noqa: E402
 from reference_cases import N_VOCAB  # noqa: E402
+from reference_cases import Case as BaseCase  # noqa: E402
 from support.checkpoints import checkpoints  # noqa: E402
 
 #: What the tests compare with, without peft.
@@ -113,7 +114,7 @@ CASES = (
 )
 
 
-def case_of(name: str) -> bases.Case:
+def case_of(name: str) -> BaseCase:
     return next(case for case in BASES if case.name == name)
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from pyggml.units import counted
 
 _Path = str | os.PathLike[str]
 #: One adapter, several, or adapters with the factors of their changes.
-Merge = _Path | Iterable[_Path] | Mapping[_Path, float]
+Merge = _Path | Iterable[_Path] | Mapping[Any, float]
 
 
 def scales_of(merge: Merge | None) -> list[tuple[_Path, float]]:
@@ -79,7 +80,7 @@ class Merged(Weight):
         if not isinstance(rows, slice):
             raise TypeError("rows of a merged weight must be read with a slice")
         start, stop, _ = rows.indices(self.n_rows)
-        values = self._source.floats(rows).copy()
+        values: Floats = self._source.floats(rows).copy()
         for change in self._changes:
             n_each = change.left.shape[1]
             for matrix in range(start // n_each, -(-stop // n_each)):

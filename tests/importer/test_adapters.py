@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def test_names_as_in_other_tools(base_gguf: Path, tmp_path: Path) -> None:
     """With the adapter's name, without peft's prefix, as an embedding model has them, and as in GGUF files."""
     tensors = adapters.matrices(adapters.modules_of(LLAMA, ["v_proj", "down_proj"]))
     expected = adapters.with_adapter(LLAMA, tensors, 2.0)
-    renamed = {
+    renamed: dict[str, Callable[[str], str]] = {
         "named": lambda name: name.replace(".weight", ".default.weight"),
         "plain": lambda name: name.removeprefix(adapters.PREFIX),
         "bare": lambda name: name.replace("base_model.model.model.", "base_model.model."),

@@ -64,12 +64,13 @@ def test_several_and_their_factors(tiny_path: Path, adapter: Path, tmp_path: Pat
     other = adapters.write_gguf(
         tmp_path / "other.gguf", pair(Q, N_EMBD, N_EMBD, rank=3, seed=1), adapter__lora__alpha=None
     )
-    for merge, factors in (
+    merges: list[tuple[Any, tuple[float, float]]] = [
         ([adapter, other], (1, 1)),
         ({adapter: 0.5, str(other): -2}, (0.5, -2)),
         ({adapter: 0.0}, (0, 0)),
         ((each for each in (adapter, other)), (1, 1)),
-    ):
+    ]
+    for merge, factors in merges:
         pyggml.quantize(tiny_path, tmp_path / "merged.gguf", "f32", merge=merge)
         expected = weight(tiny_path, Q) + factors[0] * change(adapter, Q) + factors[1] * change(other, Q, alpha=3)
         np.testing.assert_allclose(weight(tmp_path / "merged.gguf", Q), expected, rtol=0, atol=1e-5)
@@ -84,17 +85,15 @@ def test_the_engine_computes_the_same_with_the_adapter_applied(tiny_path: Path, 
             pyggml.Model(path, device="cpu") as model,
             pyggml.Context(model, n_ctx=64, n_threads=1, flash_attn="off", cache_type="f32") as context,
         ):
-            handle = None
-            if applied is not None:
-                handle = pyggml.lib.llama_adapter_lora_init(model.handle, str(applied).encode())
-                handles = pyggml.ffi.new("struct llama_adapter_lora *[]", [handle])
-                scales = pyggml.ffi.new("float[]", [1.0])
-                assert pyggml.lib.llama_set_adapters_lora(context.handle, handles, 1, scales) == 0
+            lib, ffi = pyggml.lib, pyggml.ffi
+            handles = [] if applied is None else [lib.llama_adapter_lora_init(model.handle, str(applied).encode())]
+            pointers, scales = ffi.new("struct llama_adapter_lora *[]", handles), ffi.new("float[]", [1.0])
+            assert lib.llama_set_adapters_lora(context.handle, pointers, len(handles), scales) == 0
             context.decode([1, 2, 3, 4, 5], output="all")
             logits.append(np.array(context.logits()))
-            if handle is not None:
-                pyggml.lib.llama_set_adapters_lora(context.handle, handles, 0, scales)
-                pyggml.lib.llama_adapter_lora_free(handle)
+            lib.llama_set_adapters_lora(context.handle, pointers, 0, scales)
+            for handle in handles:
+                lib.llama_adapter_lora_free(handle)
     merged, applied_logits, plain = logits
     assert np.abs(merged - applied_logits).max() <= 1e-2 * merged.std()
     assert np.abs(merged - plain).max() > 0.1 * merged.std()

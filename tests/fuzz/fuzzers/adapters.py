@@ -177,7 +177,7 @@ def _use(prepared: Prepared, path: Path, folder: Path) -> str:
 # --- changes of directories -------------------------------------------------------------------------------------
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-SETTINGS = {
+SETTINGS: dict[str, list[Any]] = {
     "alpha_pattern": [{"q_proj": 1e-300}, {"(a*)*b": 1}, {".*": 3}, {"a|b|": 2}, {"[": 1}, {"": 1}, {".*.*.*": 1}],
     "rank_pattern": [{"q_proj": 1}, {}, []],
     "target_modules": ["all-linear", ["q_proj"], [], None, 3],
