@@ -77,7 +77,7 @@ def test_a_good_one(base: BaseModel, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("type", ["F16", "BF16", "Q8_0"])
 def test_stored_in_other_types(base: BaseModel, tmp_path: Path, type: str) -> None:
-    """Those that llama.cpp's converter writes; it keeps rows that are no whole blocks as F16."""
+    """The types of llama.cpp's converter, which keeps rows that are not whole blocks as F16."""
     tensors, types = {}, {}
     for name, values in GOOD.items():
         element = GGMLType[type] if values.shape[-1] % 32 == 0 else GGMLType.F16

@@ -101,7 +101,7 @@ def test_the_engine_computes_the_same_with_the_adapter_applied(tiny_path: Path, 
 
 @pytest.mark.parametrize("outtype", ["f16", "bf16", "q8_0", "q4_0"])
 def test_into_other_types(tiny_path: Path, adapter: Path, tmp_path: Path, outtype: str) -> None:
-    """What is merged in float32 is what is encoded."""
+    """The float32 sums are encoded, as by a second pass over a merged file."""
     pyggml.quantize(tiny_path, tmp_path / "merged.gguf", "f32", merge=adapter)
     pyggml.quantize(tmp_path / "merged.gguf", tmp_path / "then.gguf", outtype)
     pyggml.quantize(tiny_path, tmp_path / "at-once.gguf", outtype, merge=adapter)
