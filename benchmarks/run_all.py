@@ -24,6 +24,7 @@ PATHS = (
     "internal/thread_choice.py",
     "internal/cpu_contention.py",
     "internal/prefix_cache.py",
+    "internal/alternating_conversations.py",
     "internal/prefill_stall.py",
     "internal/cancel_latency.py",
     "internal/grammar_overhead.py",

@@ -919,9 +919,12 @@ typedef struct pyg_engine_options {
     bool     backend_sampling;  // find the likeliest tokens on the device that computes the logits, if it can
     int32_t  kv_layout;         // pyg_kv_layout. PYG_KV_STREAMS: PYG_ERR_INVALID_PARAMETER if the KV cache cannot be
                                 // divided, or if a stream had fewer than 256 cells
-    // Most bytes of main memory for checkpoints, from which prompts continue where the KV cache cannot be rewound: in
-    // recurrent layers and sliding windows. 0: none.
-    uint64_t checkpoint_bytes;
+    // Most bytes of main memory for what the KV cache lost: snapshots of evicted sequences, and checkpoints, from which
+    // prompts continue where the KV cache cannot be rewound (recurrent layers and sliding windows). 0: none.
+    uint64_t prefix_cache_bytes;
+    // Directory for snapshots as files, which processes share and which outlive them, or NULL; and most bytes of them.
+    const char * prefix_cache_dir;
+    uint64_t     prefix_cache_disk_bytes;
 } pyg_engine_options;
 
 pyg_engine_options pyg_engine_default_options(void);
@@ -1017,8 +1020,15 @@ typedef struct pyg_request_options {
     bool prefer_throughput;
     // Requests reuse the cached prefixes only of requests with the same value.
     uint64_t cache_salt;
+    // With max_tokens 0: copy the prompt's KV cells when they are computed, for pyg_request_saved_prefix.
+    bool save_prefix;
     // End a generation that repeats itself endlessly (engine/repetition.hpp), with PYG_FINISH_REPETITION.
     bool repetition_guard;
+    // When the context is full, drop the older half of the tokens after the prompt's first n_keep, and compute the
+    // others again, instead of ending with PYG_FINISH_LENGTH. n_keep: -1: the whole prompt; at most half the context.
+    // PYG_ERR_INVALID_PARAMETER without a limit of max_tokens.
+    bool    shifts;
+    int32_t n_keep;
 } pyg_request_options;
 
 // Greedy, up to 256 tokens; every sampler off, with default parameters for when it is switched on.
@@ -1040,8 +1050,15 @@ pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt,
 pyg_status pyg_engine_notify_when_queue_has_capacity(pyg_engine * engine, pyg_waker * waker, uint64_t tag,
                                                      pyg_error * err);
 
-// Evict all cached sequences. Does not affect running requests and does not wait.
+// Evict all cached sequences, and drop all snapshots. Does not affect running requests and does not wait.
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err);
+
+// Bring a saved prefix into the prefix cache, for requests with this salt. Copies the bytes and does not wait: requests
+// submitted later start from it. It is kept in main memory, whatever prefix_cache_bytes is, until a request has used
+// it. *n_tokens: its length. PYG_ERR_INVALID_PARAMETER if the bytes are damaged, or of another model, other options or
+// another build, if the prefix is longer than the context, or without prefix_cache.
+pyg_status pyg_engine_restore_prefix(pyg_engine * engine, const void * data, size_t size, uint64_t cache_salt,
+                                     int32_t * n_tokens, pyg_error * err);
 
 enum pyg_finish {
     PYG_FINISH_NONE,    // still queued or running
@@ -1085,6 +1102,10 @@ pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double ti
 pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,
                                 int32_t * top_ids, float * top, pyg_error * err);
 
+// The KV cells of a prompt submitted with save_prefix, after its end: bytes for pyg_engine_restore_prefix, with a
+// checksum. *borrowed until the request is freed* PYG_ERR_INVALID_PARAMETER if there are none.
+pyg_status pyg_request_saved_prefix(pyg_request * request, const void ** data, size_t * size, pyg_error * err);
+
 // End the request as soon as possible, even during prefill. Does not wait; may be called again.
 void pyg_request_cancel(pyg_request * request);
 
@@ -1113,13 +1134,40 @@ typedef struct pyg_engine_stats {
     uint64_t n_grammars;     // compiled for the model, by this or another engine
     uint64_t n_checkpoints;  // kept now
     uint64_t checkpoint_bytes;
-    double   prefill_s;   // in forward passes that include prompt tokens
-    double   decode_s;    // in forward passes without prompt tokens
-    double   sample_s;    // choosing tokens and publishing them
-    double   schedule_s;  // choosing the requests of a step and building its batch
+    uint64_t n_snapshots;  // of evicted sequences, kept now
+    uint64_t snapshot_bytes;
+    uint64_t n_snapshot_hits;    // requests that started from one
+    uint64_t n_snapshot_tokens;  // tokens found in them, of n_cached_tokens
+    uint64_t n_disk_snapshots;   // files that this engine can use, as of the last look
+    uint64_t disk_snapshot_bytes;
+    uint64_t n_disk_hits;    // requests that started from one
+    uint64_t n_disk_tokens;  // tokens found in them, of n_cached_tokens
+    double   prefill_s;      // in forward passes that include prompt tokens
+    double   decode_s;       // in forward passes without prompt tokens
+    double   sample_s;       // choosing tokens and publishing them
+    double   schedule_s;     // choosing the requests of a step and building its batch
 } pyg_engine_stats;
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err);
+
+// A slot of the KV cache.
+typedef struct pyg_slot {
+    bool     is_running;  // a request runs in it
+    uint32_t n_tokens;    // tokens that have cells in it, those of a running request or cached ones
+} pyg_slot;
+
+// The first n_slots slots; an engine has n_parallel. Does not wait for a step.
+pyg_status pyg_engine_get_slots(pyg_engine * engine, pyg_slot * out, int32_t n_slots, pyg_error * err);
+
+// Up to max_tokens of the tokens that a slot has cached for requests with this cache_salt; *n_out: how many there are.
+// They may be evicted at any time. PYG_ERR_INVALID_PARAMETER: there is no such slot, or a request runs in it.
+pyg_status pyg_engine_slot_tokens(pyg_engine * engine, uint32_t slot, uint64_t cache_salt, int32_t * token_ids,
+                                  int32_t max_tokens, int32_t * n_out, pyg_error * err);
+
+// Evict them, before the next request starts. Does not wait. *n_out: how many there are. Errors as
+// pyg_engine_slot_tokens.
+pyg_status pyg_engine_erase_slot(pyg_engine * engine, uint32_t slot, uint64_t cache_salt, int32_t * n_out,
+                                 pyg_error * err);
 
 // --- An engine in a separate process, so that a crash there does not take the caller down ----------------
 

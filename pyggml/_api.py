@@ -16,6 +16,7 @@ from pyggml._native.vocab import Vocab
 from pyggml._version import __version__
 from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
 from pyggml.chat.messages import Message, checked_messages
+from pyggml.chat.sessions.session import Session
 from pyggml.chat.stream import ChatStream
 from pyggml.chat.types import (
     ChatAbilities,
@@ -64,6 +65,8 @@ from pyggml.errors import (
     OutputParsingError,
     QueueFullError,
     RequestTimeout,
+    SavedStateError,
+    SavedStateNotFoundError,
     TokenizerError,
     TokenizerNotFoundError,
     UnknownParameterError,
@@ -91,6 +94,7 @@ from pyggml.types import (
     EngineStats,
     Grammar,
     SamplingParams,
+    Slot,
     Timings,
     TokenLogprob,
     TokenLogprobs,
@@ -169,6 +173,10 @@ __all__ = [
     "RopeReport",
     "Sampler",
     "SamplingParams",
+    "SavedStateError",
+    "SavedStateNotFoundError",
+    "Session",
+    "Slot",
     "SpecialToken",
     "Stream",
     "Suggestions",

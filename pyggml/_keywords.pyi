@@ -36,6 +36,8 @@ class LoadKeywords(TypedDict, total=False):
     n_threads: int | None
     prefix_cache: bool
     prefix_cache_bytes: int | None
+    prefix_cache_dir: str | os.PathLike[str] | None
+    prefix_cache_disk_bytes: int | None
     deterministic: bool
     kv_unified: bool | None
     backend_sampling: bool
@@ -105,6 +107,8 @@ class SamplingOverrides(TypedDict, total=False):
     stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int]
     repetition_guard: bool | None
+    overflow: str
+    n_keep: int
     min_tokens: int
     bad_words: Sequence[str | Sequence[int]]
     allowed_token_ids: Sequence[int] | None

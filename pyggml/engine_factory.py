@@ -34,6 +34,8 @@ def start_engine(
             n_ctx,
             prefix_cache=options.prefix_cache,
             prefix_cache_bytes=options.prefix_cache_bytes,
+            prefix_cache_dir=options.prefix_cache_dir,
+            prefix_cache_disk_bytes=options.prefix_cache_disk_bytes,
             max_queue=options.max_queue,
             adapt_threads=options.n_threads is None and _may_adapt(context, options),
             kv_unified=options.kv_unified,

@@ -61,6 +61,14 @@ class DeviceError(InferError, RuntimeError):
     """The requested device does not exist or cannot be used."""
 
 
+class SavedStateError(InferError, ValueError):
+    """A saved prefix or session cannot be used: it is damaged, or another model, version or setting saved it."""
+
+
+class SavedStateNotFoundError(SavedStateError, FileNotFoundError):
+    """No saved prefix or session exists at the path."""
+
+
 class _OutOfSpaceError(InferError):
     """Out of memory or disk space.
 

@@ -24,6 +24,7 @@ from pyggml.chat.batches import BatchMethods
 from pyggml.chat.messages import checked_messages
 from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.request import ChatRequest, ChatTemplate, Messages, Tools, chat_method, overloaded_chat_method
+from pyggml.chat.sessions.methods import SessionMethods
 from pyggml.chat.stream import ChatStream
 from pyggml.chat.templates import templates_or_none
 from pyggml.chat.tools import checked_tools
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from pyggml.generation.async_stream import AsyncStream
 
 
-class LLM(BatchMethods, EmbeddingMethods, RerankMethods, ClosableOwner, HintedObject):
+class LLM(BatchMethods, EmbeddingMethods, RerankMethods, SessionMethods, ClosableOwner, HintedObject):
     """A loaded model that generates text. Safe to call from any thread or task; requests are computed in batches.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
@@ -128,6 +129,7 @@ class LLM(BatchMethods, EmbeddingMethods, RerankMethods, ClosableOwner, HintedOb
         self.chat_defaults = with_defaults({}, chat_defaults(recommendation.params))
         self.memory: tuple[DeviceMemory, ...] = ()
         self._waits_for_capacity = options.queue_full == "wait"
+        self._has_prefix_cache = options.prefix_cache
         self._isolated = isolated
         encoder = partial(
             GrowingContext,

@@ -44,9 +44,13 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         cache_type: element type of the KV cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
         n_threads: ... It uses more or fewer as other programs release or use cores. A number you give is kept.
         prefix_cache: ... Cached cells are evicted when running requests need them.
-        prefix_cache_bytes: ... Models with sliding windows or recurrent layers need them to continue a prompt that
-            changed near its end, as a chat's does; others keep none. None: 1 GiB, or an eighth of the available memory
-            if that is less.
+        prefix_cache_bytes: ... Evicted cells are copied back when a prompt can start from them, so that more
+            conversations than the KV cache holds can alternate. Models with sliding windows or recurrent layers need
+            checkpoints to continue a prompt that changed near its end, as a chat's does; others keep none. None: 1 GiB,
+            or an eighth of the available memory if that is less.
+        prefix_cache_dir: ... Evicted cells, and those that are cached when the model is closed, are written there and
+            read for prompts that begin with them, after a restart, too. Other processes with the same model and options
+            share it. It is created, for its owner only; the files hold tokens of prompts.
         deterministic: ... Computation and speed are the same without it; ``docs/explanation/kernels.md`` lists what is
             covered.
         backend_sampling: ... Some candidates leave the device instead of a row of logits as long as the vocabulary.

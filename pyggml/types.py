@@ -105,6 +105,21 @@ class RankedDocument:
 
 
 @dataclass(frozen=True)
+class Slot:
+    """A slot of the KV cache, with the tokens of one request.
+
+    Attributes:
+        index: its index.
+        is_running: True while a request runs in it. Otherwise its tokens are cached for requests that begin with them.
+        n_tokens: number of tokens that have cells in it.
+    """
+
+    index: int
+    is_running: bool
+    n_tokens: int
+
+
+@dataclass(frozen=True)
 class Completion(HTMLReady, Result):
     """A finished generation. A notebook shows its text, how it ended, token counts and speed.
 
@@ -275,6 +290,14 @@ class EngineStats(JSONReady):
         n_checkpoints: checkpoints kept now, in models with sliding windows or recurrent layers; see
             ``prefix_cache_bytes`` of :func:`pyggml.load`.
         checkpoint_bytes: main memory that they take.
+        n_snapshots: copies of evicted sequences in main memory now; see ``prefix_cache_bytes`` of :func:`pyggml.load`.
+        snapshot_bytes: main memory that they take, without saved prefixes that no request has used yet.
+        n_snapshot_hits: requests that started from one, after a preemption, too.
+        n_snapshot_tokens: tokens found in them; ``n_cached_tokens`` counts these, too.
+        n_disk_snapshots: files in ``prefix_cache_dir`` that the engine can use, as of its last look.
+        disk_snapshot_bytes: their size.
+        n_disk_hits: requests that started from such a file.
+        n_disk_tokens: tokens found in them; ``n_cached_tokens`` counts these, too.
         prefill_s: seconds in forward passes that include prompt tokens.
         decode_s: seconds in forward passes that do not.
         sample_s: seconds spent sampling, and passing the tokens to their readers.
@@ -305,6 +328,14 @@ class EngineStats(JSONReady):
     n_grammars: int
     n_checkpoints: int
     checkpoint_bytes: int
+    n_snapshots: int
+    snapshot_bytes: int
+    n_snapshot_hits: int
+    n_snapshot_tokens: int
+    n_disk_snapshots: int
+    disk_snapshot_bytes: int
+    n_disk_hits: int
+    n_disk_tokens: int
     prefill_s: float
     decode_s: float
     sample_s: float

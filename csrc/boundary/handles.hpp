@@ -96,6 +96,8 @@ struct Context : NonCopyable {
     void           require_seq(int32_t seq_id) const;
     llama_memory_t require_memory() const;
 
+    const llama_context_params & params() const { return params_; }  // with which it was opened
+
     bool shares_cells() const;  // true if all sequences share one buffer of KV cells
 
     // Create the llama_context. PYG_ERR_OUT_OF_MEMORY, PYG_ERR_INVALID_PARAMETER: there is none afterwards.
@@ -121,6 +123,12 @@ constexpr int32_t ALL_SEQUENCES = -1;
 // Attach the positions of the cells to the K tensors of all KV caches in main memory, for our attention kernel. The
 // result must live as long as the context.
 std::vector<pyg_positions> attach_cell_positions(llama_context * context);
+
+// Number of runs of consecutive cells that a sequence has in all KV caches of a context; 0 if it has only states.
+uint32_t n_cell_runs(llama_context * context, int32_t seq_id);
+
+// Carry out the copies between streams of a KV cache that the next decode would begin with.
+void finish_stream_copies(llama_context * context);
 
 // Create a thread pool for a backend that computes on the CPU. It sleeps until the first graph; after a graph it spins
 // for a while, or sleeps at once. std::system_error if not all threads can be started; then none is left.

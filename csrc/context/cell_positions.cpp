@@ -1,5 +1,6 @@
-// Positions of KV cells, for our attention kernel (csrc/kernels/).
+// KV cells in upstream's caches: their positions, for our attention kernel (csrc/kernels/), and their layout.
 #include "boundary/handles.hpp"
+#include "llama-context.h"
 #include "llama-kv-cache-iswa.h"
 #include "llama-kv-cache.h"
 #include "llama-memory-hybrid-iswa.h"
@@ -59,6 +60,22 @@ bool is_on_cpu(const ggml_tensor * tensor) {
 }
 
 }  // namespace
+
+uint32_t pyg::n_cell_runs(llama_context * context, int32_t seq_id) {
+    uint32_t n = 0;
+    for (const llama_kv_cache * const cache : caches_of(llama_get_memory(context))) {
+        const llama_kv_cells & cells  = cache->get_cells(seq_id);
+        bool                   before = false;
+        for (uint32_t i = 0; i < cells.size(); i++) {
+            const bool now = cells.seq_has(i, seq_id);
+            n += now && !before;
+            before = now;
+        }
+    }
+    return n;
+}
+
+void pyg::finish_stream_copies(llama_context * context) { context->memory_update(/*optimize=*/false); }
 
 std::vector<pyg_positions> pyg::attach_cell_positions(llama_context * context) {
     const std::vector<const llama_kv_cache *> caches = caches_of(llama_get_memory(context));

@@ -1,6 +1,6 @@
 // Saving and restoring the state of sequences and of whole contexts.
 #include "boundary/engine_messages.hpp"
-#include "boundary/handles.hpp"
+#include "context/fingerprint.hpp"
 
 #include <cstring>
 
@@ -24,38 +24,6 @@ constexpr char     STATE_MAGIC[8] = {'p', 'y', 'g', 's', 't', 'a', 't', '1'};
 constexpr uint64_t WHOLE = 0, ONE_SEQUENCE = 1;
 
 uint64_t scope_of(int32_t seq_id) { return seq_id == ALL_SEQUENCES ? WHOLE : ONE_SEQUENCE; }
-
-// FNV-1a over words of eight bytes: detects damage, not malice.
-uint64_t checksum(const void * data, size_t size, uint64_t hash = 0xcbf29ce484222325ULL) {
-    constexpr uint64_t PRIME = 0x100000001b3ULL;
-    const auto *       bytes = static_cast<const unsigned char *>(data);
-    size_t             i     = 0;
-    for (; i + sizeof(uint64_t) <= size; i += sizeof(uint64_t)) {
-        uint64_t word;
-        std::memcpy(&word, bytes + i, sizeof(word));
-        hash = (hash ^ word) * PRIME;
-        hash ^= hash >> 32;
-    }
-    for (; i < size; i++) {
-        hash = (hash ^ bytes[i]) * PRIME;
-    }
-    return hash;
-}
-
-// Metadata and sizes: enough to tell models apart, without reading weights.
-uint64_t fingerprint(const pyg::Model & model) {
-    const uint64_t sizes[] = {llama_model_n_params(model.raw), llama_model_size(model.raw),
-                              static_cast<uint64_t>(model.n_vocab())};
-    uint64_t       hash    = checksum(sizes, sizeof(sizes));
-    for (int32_t i = 0; i < llama_model_meta_count(model.raw); i++) {
-        char key[256] = "", value[256] = "";
-        llama_model_meta_key_by_index(model.raw, i, key, sizeof(key));
-        llama_model_meta_val_str_by_index(model.raw, i, value, sizeof(value));
-        hash = checksum(key, std::strlen(key), hash);
-        hash = checksum(value, std::strlen(value), hash);
-    }
-    return hash;
-}
 
 // Upstream returns 0 for a failure.
 size_t done(size_t n_bytes, pyg_code otherwise, const char * what) {
@@ -97,7 +65,7 @@ StateHeader checked_header(const Context & context, int32_t seq_id, const uint8_
     if (std::memcmp(header.magic, STATE_MAGIC, sizeof(STATE_MAGIC)) != 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are not a state saved by this version of pyggml");
     }
-    if (header.size != size - sizeof(header) || header.checksum != checksum(src + sizeof(header), header.size)) {
+    if (header.size != size - sizeof(header) || header.checksum != pyg::checksum(src + sizeof(header), header.size)) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
                    "the state is damaged or incomplete: %zu bytes were given, %llu were saved", size,
                    static_cast<unsigned long long>(header.size) + sizeof(header));
@@ -107,7 +75,7 @@ StateHeader checked_header(const Context & context, int32_t seq_id, const uint8_
                    header.scope == WHOLE ? "a whole context" : "one sequence",
                    seq_id == ALL_SEQUENCES ? "a whole context" : "one sequence");
     }
-    if (header.model != fingerprint(*context.model)) {
+    if (header.model != pyg::metadata_fingerprint(*context.model)) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "the state was saved with a model other than %s",
                    context.model->path.c_str());
     }
@@ -137,7 +105,8 @@ pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, 
                                                  : llama_state_seq_get_data(context.raw, body, body_size, seq_id);
         pyg::require_hosts(context.model->hosts);
         done(n, PYG_ERR_ENGINE, "the engine could not save the state");
-        StateHeader header = {{}, scope_of(seq_id), fingerprint(*context.model), n, checksum(body, n)};
+        StateHeader header = {
+            {}, scope_of(seq_id), pyg::metadata_fingerprint(*context.model), n, pyg::checksum(body, n)};
         std::memcpy(header.magic, STATE_MAGIC, sizeof(STATE_MAGIC));
         std::memcpy(dst, &header, sizeof(header));
         *written = sizeof(StateHeader) + n;

@@ -1,6 +1,8 @@
 // Handle of the engine, and the pyg_engine_* functions.
 #include "engine/engine.hpp"
 
+#include <algorithm>
+
 using pyg::fail;
 using pyg::Request;
 
@@ -91,7 +93,7 @@ pyg_engine_options pyg_engine_default_options(void) {
     pyg_engine_options options = {};
     options.prefix_cache       = true;
     options.adapt_threads      = true;
-    options.checkpoint_bytes   = uint64_t{1} << 30;
+    options.prefix_cache_bytes = uint64_t{1} << 30;
     return options;
 }
 
@@ -148,6 +150,35 @@ pyg_status pyg_engine_notify_when_queue_has_capacity(pyg_engine * engine, pyg_wa
 
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err) {
     return pyg::with(engine, err, [&](pyg::Engine & self) { self.reset(); });
+}
+
+pyg_status pyg_engine_get_slots(pyg_engine * engine, pyg_slot * out, int32_t n_slots, pyg_error * err) {
+    return pyg::with(engine, err, [&](const pyg::Engine & self) {
+        const auto slots = self.slots();
+        std::copy_n(slots.begin(), std::min(slots.size(), static_cast<size_t>(std::max(n_slots, 0))), out);
+    });
+}
+
+pyg_status pyg_engine_slot_tokens(pyg_engine * engine, uint32_t slot, uint64_t cache_salt, int32_t * token_ids,
+                                  int32_t max_tokens, int32_t * n_out, pyg_error * err) {
+    return pyg::with(engine, err, [&](const pyg::Engine & self) {
+        const auto tokens = self.cached_tokens(slot, cache_salt);
+        std::copy_n(tokens.begin(), std::min(tokens.size(), static_cast<size_t>(std::max(max_tokens, 0))), token_ids);
+        *n_out = static_cast<int32_t>(tokens.size());
+    });
+}
+
+pyg_status pyg_engine_erase_slot(pyg_engine * engine, uint32_t slot, uint64_t cache_salt, int32_t * n_out,
+                                 pyg_error * err) {
+    return pyg::with(engine, err,
+                     [&](pyg::Engine & self) { *n_out = static_cast<int32_t>(self.erase_slot(slot, cache_salt)); });
+}
+
+pyg_status pyg_engine_restore_prefix(pyg_engine * engine, const void * data, size_t size, uint64_t cache_salt,
+                                     int32_t * n_tokens, pyg_error * err) {
+    return pyg::with(engine, err, [&](pyg::Engine & self) {
+        *n_tokens = static_cast<int32_t>(self.restore_prefix(data, size, cache_salt));
+    });
 }
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err) {

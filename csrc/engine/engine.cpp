@@ -1,6 +1,7 @@
 // The engine's queue and main loop. A single step is in step.cpp.
 #include "engine/engine.hpp"
 
+#include "context/fingerprint.hpp"
 #include "llama-model.h"
 #include "platform/platform.hpp"
 
@@ -34,10 +35,10 @@ pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_
     limits.n_cells = options.n_ctx;
     limits.n_batch =
         pyg::Engine::steps_are_micro_batches(context) ? llama_n_ubatch(context.raw) : llama_n_batch(context.raw);
-    limits.n_rows           = std::min({MAX_LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
-    limits.n_ubatch         = llama_n_ubatch(context.raw);
-    limits.prefix_cache     = options.prefix_cache;
-    limits.checkpoint_bytes = options.checkpoint_bytes;
+    limits.n_rows             = std::min({MAX_LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
+    limits.n_ubatch           = llama_n_ubatch(context.raw);
+    limits.prefix_cache       = options.prefix_cache;
+    limits.prefix_cache_bytes = options.prefix_cache_bytes;
     return limits;
 }
 
@@ -60,13 +61,14 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
     : model_(context->model), context_(std::move(context)),
       n_ctx_(std::min(options.n_ctx, static_cast<uint32_t>(n_positions(*model_)))), n_vocab_(model_->n_vocab()),
       n_parallel_(llama_n_seq_max(context_->raw)), n_cells_(llama_n_ctx(context_->raw)), max_queue_(options.max_queue),
-      is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), device_use_(device_use_of(context_->raw)),
-      cache_(*context_), layout_(layout_for(*context_, options)),
+      prefix_cache_(options.prefix_cache), is_reproducible_(n_parallel_ == 1 && !options.prefix_cache),
+      device_use_(device_use_of(context_->raw)), cache_(*context_, &mutex_), fingerprint_(cells_fingerprint(*context_)),
+      files_(open_files(options)), layout_(layout_for(*context_, options)),
       device_sampler_(*context_, options.backend_sampling && may_sample_on_device(*context_),
                       cache_.rewinds() || steps_are_micro_batches(*context_)),
       helpers_(*context_,
                device_use_.all_on_devices ? std::min(llama_n_threads(context_->raw), MAX_SAMPLING_THREADS) : 0),
-      scheduler_(limits_of(*context_, options), cache_) {
+      scheduler_(limits_of(*context_, options), cache_, files_.get()) {
     if (options.adapt_threads && device_use_.all_on_devices) {
         context_->set_threads(1, std::min(llama_n_threads_batch(context_->raw), MAX_EMBEDDING_THREADS));
     }
@@ -97,10 +99,16 @@ Engine::~Engine() {
 }
 
 void Engine::submit(std::shared_ptr<Request> request) {
-    if (!cache_.rewinds() && scheduler_.checkpoints().enabled()) {
+    if (request->saves_prefix && !prefix_cache_) {
+        throw no_prefix_cache();
+    }
+    if (!cache_.rewinds() && scheduler_.saves_states()) {
         const llama_vocab * vocab = llama_model_get_vocab(model_->raw);
         request->checkpoint_at    = checkpoint_lengths(
             request->tokens, [&](int32_t id) { return llama_vocab_get_attr(vocab, id) & LLAMA_TOKEN_ATTR_CONTROL; });
+        if (request->max_tokens == 0 && !request->needs_all_logits) {
+            request->checkpoint_at.push_back(request->n_tokens());  // a prefix of several prompts to come
+        }
     }
     {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -128,6 +136,7 @@ void Engine::reset() {
             throw broken();
         }
         evict_requested_ = true;
+        restored_.clear();
     }
     work_.notify_one();
 }
@@ -187,6 +196,7 @@ void Engine::run() {
         }
         step_ = {};  // an idle engine must not keep requests alive
     }
+    store_cached_slots();
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto & task : scheduler_.running()) {
         request_of(task).end(PYG_FINISH_CLOSED);
@@ -197,10 +207,12 @@ void Engine::run() {
     notify_capacity_waiters();
 }
 
+bool Engine::has_work() const { return !broken_ && (evict_requested_ || !erased_slots_.empty() || !scheduler_.idle()); }
+
 // Sleep while there is nothing to do. Return false when the engine is closing.
 bool Engine::wait_for_work() {
     std::unique_lock<std::mutex> lock(mutex_);
-    work_.wait(lock, [&] { return closing_ || (!broken_ && (evict_requested_ || !scheduler_.idle())); });
+    work_.wait(lock, [&] { return closing_ || has_work(); });
     if (scheduler_.running().empty() && n_parallel_ > 1) {
         work_.wait_for(lock, batching_delay(), [&] { return closing_ || scheduler_.waiting().size() >= n_parallel_; });
     }
@@ -245,9 +257,11 @@ void Engine::run_step() {
 Step Engine::next_step() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (std::exchange(evict_requested_, false)) {
-        scheduler_.evict_all();
-        count_checkpoints();
+        scheduler_.clear_prefix_cache();
+        count_saved_states();
     }
+    erase_requested_slots();
+    add_restored();
     if (may_have_leaked_cells_ && scheduler_.running().empty()) {
         reset_kv_cache();
     }
@@ -273,10 +287,20 @@ void Engine::reset_kv_cache() {
     may_have_leaked_cells_ = false;
 }
 
-// The engine's thread changes the checkpoints without the lock, so callers see their numbers as of the last step.
-void Engine::count_checkpoints() {
-    stats_.n_checkpoints    = scheduler_.checkpoints().n();
-    stats_.checkpoint_bytes = scheduler_.checkpoints().n_bytes();
+// The engine's thread changes these without the lock, so callers see their numbers as of the last step.
+void Engine::count_saved_states() {
+    stats_.n_checkpoints     = scheduler_.checkpoints().n();
+    stats_.checkpoint_bytes  = scheduler_.checkpoints().n_bytes();
+    stats_.n_snapshots       = scheduler_.snapshots().n();
+    stats_.snapshot_bytes    = scheduler_.snapshots().n_bytes();
+    stats_.n_snapshot_hits   = scheduler_.n_snapshot_hits();
+    stats_.n_snapshot_tokens = scheduler_.n_cached_in_snapshots();
+    if (files_) {
+        stats_.n_disk_snapshots    = files_->n();
+        stats_.disk_snapshot_bytes = files_->n_bytes();
+        stats_.n_disk_hits         = scheduler_.n_store_hits();
+        stats_.n_disk_tokens       = scheduler_.n_cached_in_store();
+    }
 }
 
 // End requests that were cancelled or have passed their deadline. The waiting ones, possibly thousands, are checked

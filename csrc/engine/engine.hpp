@@ -9,6 +9,7 @@
 #include "engine/request.hpp"
 #include "engine/scheduling/context_kv_cache.hpp"
 #include "engine/scheduling/kv_layout.hpp"
+#include "engine/scheduling/snapshot_files.hpp"
 #include "engine/threads/helper_threads.hpp"
 #include "engine/threads/thread_tuner.hpp"
 #include "sampling/device_sampler.hpp"
@@ -37,10 +38,18 @@ class Engine : NonCopyable {
     Engine(std::shared_ptr<Context> context, const pyg_engine_options & options);
     ~Engine();
 
-    void             submit(std::shared_ptr<Request> request);
-    void             notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag);
-    void             reset();
+    void submit(std::shared_ptr<Request> request);
+    void notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag);
+    void reset();
+    // Add a saved prefix to the prefix cache, for requests with this salt. Return its number of tokens.
+    uint32_t         restore_prefix(const void * data, size_t size, uint64_t cache_salt);
     pyg_engine_stats stats() const;
+
+    std::vector<pyg_slot> slots() const;
+    // Tokens that an idle slot has cached for requests with this salt.
+    std::vector<int32_t> cached_tokens(uint32_t slot, uint64_t cache_salt) const;
+    // Drop them, before the next step. Return how many there are.
+    size_t erase_slot(uint32_t slot, uint64_t cache_salt);
 
     std::shared_ptr<Model> model() const { return model_; }
     uint32_t               n_ctx() const { return n_ctx_; }
@@ -69,6 +78,7 @@ class Engine : NonCopyable {
     };
 
     void                          run();
+    bool                          has_work() const;
     bool                          wait_for_work();
     std::chrono::duration<double> batching_delay() const;
 
@@ -87,12 +97,14 @@ class Engine : NonCopyable {
     void               sample_and_publish(const Step & step);
     void               collect_samples(const Step & step);
     std::optional<End> publish_logits(Request & request, const Slice & slice);
+    void               save_prefix(Request & request);
     void               sample_all();
     void               sample_each();
     void               sample(Sample & sample);
     void               sample_on_device(Sample & sample) const;
     void               fetch_rows();
     void               decode_again(const Step & step);
+    void               shift_contexts(const Step & step);
     uint64_t           publish_all();
     std::optional<End> publish(const Sample & sample, Clock::time_point now);
     template <class Body>
@@ -101,10 +113,18 @@ class Engine : NonCopyable {
     void    sweep();
     void    end(Request & request, const End & end, bool evict_cells = false);
     int32_t n_queued() const;
-    size_t  queue_capacity() const;
-    void    notify_capacity_waiters();
-    void    reset_kv_cache();
-    void    count_checkpoints();
+
+    const std::vector<int32_t> & cached_tokens_locked(uint32_t slot, uint64_t cache_salt) const;
+    size_t                       queue_capacity() const;
+    void                         notify_capacity_waiters();
+    void                         reset_kv_cache();
+
+    void                           erase_requested_slots();
+    void                           add_restored();
+    void                           store_cached_slots();
+    void                           count_saved_states();
+    uint64_t                       require_fingerprint() const;
+    std::unique_ptr<SnapshotFiles> open_files(const pyg_engine_options & options);
 
     void end_with_error(Request & request, const pyg_error & error);
     void recover(const pyg_error & error, bool state_unknown);
@@ -127,9 +147,13 @@ class Engine : NonCopyable {
     const uint32_t               n_parallel_;
     const uint32_t               n_cells_;  // of a unified KV cache
     const uint32_t               max_queue_;
+    const bool                   prefix_cache_;
     const bool                   is_reproducible_;
     const DeviceUse              device_use_;
     ContextKvCache               cache_;
+
+    const std::optional<uint64_t>        fingerprint_;  // of the KV cells; empty if the model's file cannot be read
+    const std::unique_ptr<SnapshotFiles> files_;        // null without a directory
 
     // Used by the engine's thread only.
     KvLayout                   layout_;
@@ -158,14 +182,20 @@ class Engine : NonCopyable {
     std::condition_variable work_;
     Scheduler               scheduler_;
     CapacityWaiters         capacity_waiters_;
-    pyg_engine_stats        stats_                 = {};
-    bool                    evict_requested_       = false;
+    pyg_engine_stats        stats_           = {};
+    bool                    evict_requested_ = false;
+    std::vector<int32_t>    erased_slots_;                   // by callers, and not evicted yet
     bool                    may_have_leaked_cells_ = false;  // after std::bad_alloc in the KV cache
     bool                    broken_                = false;  // the state of the context is unknown
     std::atomic<bool>       closing_{false};
 
+    std::vector<std::shared_ptr<const Snapshot>> restored_;  // to be added to the prefix cache by the next step
+
     std::thread thread_;  // last member: starts when the others exist
 };
+
+// Error for prefixes to save or to restore without prefix_cache.
+Failure no_prefix_cache();
 
 // Submit a request to the engine behind a handle, as pyg_engine_submit does. Call it inside a guard.
 std::shared_ptr<Request> submit_request(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,

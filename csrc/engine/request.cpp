@@ -25,13 +25,37 @@ std::vector<int32_t> checked_prompt(const pyg::Model & model, uint32_t n_ctx, co
     return {prompt, prompt + n_prompt};
 }
 
+// Return how many of the first tokens stay when the context shifts. Each shift has to free a good part of the context,
+// since it computes the tokens that stay again.
+uint32_t checked_n_keep(uint32_t n_ctx, int32_t n_prompt, const pyg_request_options & options) {
+    if (!options.shifts) {
+        return 0;
+    }
+    if (options.max_tokens < 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "a generation that shifts its context needs a limit: max_tokens is -1");
+    }
+    if (options.n_keep < -1) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "n_keep must be 0 or more, or -1 for the whole prompt, not %d",
+                   options.n_keep);
+    }
+    const int32_t n_keep = options.n_keep < 0 ? n_prompt : std::min(options.n_keep, n_prompt);
+    if (static_cast<uint32_t>(n_keep) > n_ctx / 2) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "n_keep=%d keeps %d tokens, more than half of a context of %u: use n_keep=%u or less, or load with "
+                   "a larger n_ctx",
+                   options.n_keep, n_keep, n_ctx, n_ctx / 2);
+    }
+    return static_cast<uint32_t>(n_keep);
+}
+
 }  // namespace
 
 namespace pyg {
 
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
                  const pyg_request_options & options)
-    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), logits(nullptr),
+    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), shifts(options.shifts),
+      n_keep(checked_n_keep(n_ctx, n_prompt, options)), logits(nullptr), saves_prefix(options.save_prefix),
       stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop),
       repetition_guard_(options.repetition_guard), submitted_(Clock::now()),
       deadline_(deadline_after(options.timeout_s)), waker_(options.waker ? shared_object(options.waker) : nullptr),
@@ -45,6 +69,10 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
     if (max_tokens < -1) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "max_tokens must be 0 or more, or -1 for no limit, not %d", max_tokens);
     }
+    if (saves_prefix && (max_tokens != 0 || prompt_logprobs_.wanted())) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "a request that saves its prefix needs max_tokens=0 and prompt_logprobs=0");
+    }
     for (int32_t i = 0; i < options.n_stop; i++) {
         model.require_token(options.stop_token_ids[i], i);
     }
@@ -54,7 +82,8 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
 }
 
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits)
-    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(0), logits(logits), submitted_(Clock::now()) {
+    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(0), shifts(false), n_keep(0), logits(logits),
+      saves_prefix(false), submitted_(Clock::now()) {
     tokens           = checked_prompt(model, n_ctx, prompt, n_prompt);
     needs_all_logits = true;
 }
@@ -176,9 +205,26 @@ bool Request::is_stop(int32_t token_id) const {
 }
 
 bool Request::repeats_itself() const {
-    const size_t n_generated = n_tokens() - n_prompt;
-    return repetition_guard_ && is_repetition_due(n_generated) &&
-           ends_in_repetition(tokens.data() + n_prompt, n_generated);
+    if (!repetition_guard_ || !is_repetition_due(n_generated())) {
+        return false;
+    }
+    const uint32_t n_held = n_dropped == 0 ? n_generated() : std::min(n_generated(), n_tokens() - n_keep);
+    return ends_in_repetition(tokens.data() + n_tokens() - n_held, n_held);
+}
+
+void Request::set_saved_prefix(StateBytes bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    saved_prefix_ = std::move(bytes);
+}
+
+const StateBytes & Request::saved_prefix() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (phase_ != Phase::ENDED || saved_prefix_.empty()) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "this request has no saved prefix: submit it with save_prefix, and wait for "
+                   "its end");
+    }
+    return saved_prefix_;
 }
 
 bool Request::has_ended() const {
@@ -329,6 +375,14 @@ pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double ti
         status = pyg::shared_object(request)->wait(min_tokens, timeout_s, token_ids, max_tokens, n_out, state, err);
     });
     return outer != PYG_OK ? outer : status;
+}
+
+pyg_status pyg_request_saved_prefix(pyg_request * request, const void ** data, size_t * size, pyg_error * err) {
+    return pyg::with(request, err, [&](const pyg::Request & self) {
+        const pyg::StateBytes & bytes = self.saved_prefix();
+        *data                         = bytes.data();
+        *size                         = bytes.size();
+    });
 }
 
 pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,

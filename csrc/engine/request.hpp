@@ -35,6 +35,7 @@ class Request : public Task {
     void record_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n);
     void publish(int32_t token_id, Clock::time_point now);
     void set_error(const pyg_error & error);  // of a later end(PYG_FINISH_ERROR)
+    void set_saved_prefix(StateBytes bytes);  // before the end
     void end(pyg_finish finish, int32_t stop_token_id = -1);
     void end(const pyg_error & error);
 
@@ -45,9 +46,10 @@ class Request : public Task {
     Logprobs * processed_logprobs() {
         return wants_logprobs() && has_processed_logprobs_ ? &scratch_logprobs_ : nullptr;
     }
-    bool is_full() const { return n_tokens() - n_prompt >= static_cast<uint32_t>(max_tokens); }
-    bool repeats_itself() const;  // and must end, therefore
-    bool in_prefill() const { return n_past < n_prompt; }
+    uint32_t n_generated() const { return n_tokens() + n_dropped - n_prompt; }
+    bool     is_full() const { return n_generated() >= static_cast<uint32_t>(max_tokens); }
+    bool     repeats_itself() const;  // and must end, therefore
+    bool     in_prefill() const { return n_past < n_prompt && n_dropped == 0; }
 
     // Return why the request should stop now, if it should. Cheap: called between the nodes of a graph.
     std::optional<pyg_finish> interruption(Clock::time_point now) const;
@@ -70,12 +72,17 @@ class Request : public Task {
                     pyg_request_state * state, pyg_error * err);
     void       copy_logprobs(bool of_prompt, int32_t first, int32_t n, float * logprobs, int32_t * top_ids,
                              float * top) const;
-    bool       has_ended() const;
-    void       await_end();
+    // Of a request that has ended; valid as long as the request. PYG_ERR_INVALID_PARAMETER if there is none.
+    const StateBytes & saved_prefix() const;
+    bool               has_ended() const;
+    void               await_end();
 
     const uint32_t n_prompt;
-    const int32_t  max_tokens;  // -1: no limit
-    float * const  logits;      // destination of a logits request, else null
+    const int32_t  max_tokens;    // -1: no limit
+    const bool     shifts;        // goes on when the context is full, without the older half of the tokens after n_keep
+    const uint32_t n_keep;        // of these, the first are kept
+    float * const  logits;        // destination of a logits request, else null
+    const bool     saves_prefix;  // copies the prompt's cells when they are computed
 
   private:
     enum class Phase { WAITING, RUNNING, ENDED };
@@ -103,6 +110,7 @@ class Request : public Task {
     pyg_finish              finish_        = PYG_FINISH_NONE;
     pyg_error               error_         = {};
     int32_t                 stop_token_id_ = -1;
+    StateBytes              saved_prefix_;
     std::vector<int32_t>    generated_;
     LogprobTable            logprobs_;         // of generated_; one row more while the next token is being published
     LogprobTable            prompt_logprobs_;  // of the second prompt token, the third ...

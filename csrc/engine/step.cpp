@@ -181,12 +181,26 @@ void Engine::sample_and_publish(const Step & step) {
     stats_.n_sampled_on_device = device_sampler_.n_sampled();
     stats_.schedule_s += seconds_between(step_started_, start) - compute_s_;
     stats_.sample_s += seconds_since(start);
-    count_checkpoints();
+    count_saved_states();
     decode_again(step);
     for (const auto & [request, how] : ended_) {
         end(*request, how);
     }
+    shift_contexts(step);
     notify_capacity_waiters();
+}
+
+// Shift the context of requests that have filled it and go on. Their last tokens are computed again at their new
+// positions rather than moved, which would leave values of the tokens before them: the request continues with the bits
+// of a prompt of the tokens that stay, and what it leaves in the prefix cache fits any other request. Where other
+// engines move cells, this costs about one prefilled token for each generated one.
+void Engine::shift_contexts(const Step & step) {
+    for (const Slice & slice : step.slices) {
+        const Request & request = request_of(slice.task);
+        if (request.is_running() && request.n_tokens() > n_ctx_) {
+            scheduler_.drop_tokens(slice.task, request.n_keep, (request.n_tokens() - request.n_keep + 1) / 2);
+        }
+    }
 }
 
 // Collect the requests whose next token is due, and publish the logits of others.
@@ -202,7 +216,12 @@ void Engine::collect_samples(const Step & step) {
         if (has_ended || !slice.reaches_end()) {
             continue;
         }
-        if (request.is_full()) {
+        if (request.saves_prefix) {
+            run_guarded(request, [&] {
+                save_prefix(request);
+                return std::optional<End>(End{PYG_FINISH_LENGTH});
+            });
+        } else if (request.is_full()) {
             ended_.emplace_back(&request, End{PYG_FINISH_LENGTH});  // max_tokens is 0
         } else {
             samples_.push_back({&request, rows_[i]});
@@ -251,7 +270,7 @@ std::optional<Engine::End> Engine::publish(const Sample & sample, Clock::time_po
     const bool no_cell_left = request.n_tokens() == n_ctx_;
     request.tokens.push_back(sample.token_id);
     request.publish(sample.token_id, now);
-    if (request.is_full() || no_cell_left) {
+    if (request.is_full() || (no_cell_left && !request.shifts)) {
         return End{PYG_FINISH_LENGTH};
     }
     return request.repeats_itself() ? std::optional<End>(End{PYG_FINISH_REPETITION}) : std::nullopt;

@@ -101,6 +101,13 @@ struct FileInfo {
 // on failure; a directory is one on Windows.
 std::FILE * open_file(const char * path, FileInfo & about);
 
+// Create a file that only its owner may read, write it and sync it to the disk. Returns false on failure, after which a
+// part of it may be there; EEXIST if it exists.
+bool write_new_file(const char * path, const void * data, size_t size);
+
+// Sync the entries of a directory to the disk. Windows does so by itself.
+void sync_folder(const char * path);
+
 // --- shared memory and descriptors ----------------------------------------------------------------------------
 
 // Create memory to share with a child process. Returns a descriptor, closed on exec, *owned by the caller*; -1 on

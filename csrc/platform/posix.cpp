@@ -147,6 +147,34 @@ std::FILE * open_file(const char * path, FileInfo & about) {
     return file;
 }
 
+bool write_new_file(const char * path, const void * data, size_t size) {
+    const int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (descriptor < 0) {
+        return false;
+    }
+    const auto * bytes = static_cast<const char *>(data);
+    bool         done  = true;
+    while (done && size > 0) {
+        const ssize_t n = write(descriptor, bytes, size);
+        done            = n > 0 || (n < 0 && errno == EINTR);
+        bytes += n > 0 ? n : 0;
+        size -= n > 0 ? static_cast<size_t>(n) : 0;
+    }
+    done            = done && fsync(descriptor) == 0;
+    const int error = errno;
+    done            = close(descriptor) == 0 && done;
+    errno           = done ? errno : error ? error : EIO;
+    return done;
+}
+
+void sync_folder(const char * path) {
+    const int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor >= 0) {
+        fsync(descriptor);
+        close(descriptor);
+    }
+}
+
 void * map_shared_memory(int descriptor, size_t bytes) {
     void * const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     return memory == MAP_FAILED ? nullptr : memory;

@@ -184,6 +184,30 @@ std::FILE * open_file(const char * path, FileInfo & about) {
     return file;
 }
 
+bool write_new_file(const char * path, const void * data, size_t size) {
+    constexpr size_t MOST = size_t{1} << 30;  // of one call
+    const int        descriptor =
+        _wopen(wide(path).c_str(), _O_WRONLY | _O_CREAT | _O_EXCL | _O_BINARY | _O_NOINHERIT, _S_IREAD | _S_IWRITE);
+    if (descriptor < 0) {
+        return false;
+    }
+    const auto * bytes = static_cast<const char *>(data);
+    bool         done  = true;
+    while (done && size > 0) {
+        const int n = _write(descriptor, bytes, static_cast<unsigned>(std::min(size, MOST)));
+        done        = n > 0;
+        bytes += n > 0 ? n : 0;
+        size -= n > 0 ? static_cast<size_t>(n) : 0;
+    }
+    done            = done && _commit(descriptor) == 0;
+    const int error = errno;
+    done            = _close(descriptor) == 0 && done;
+    errno           = done ? errno : error ? error : EIO;
+    return done;
+}
+
+void sync_folder(const char *) {}
+
 // Descriptors cannot be passed to child processes, so there is no isolation.
 int new_shared_memory(size_t) {
     errno = ENOTSUP;

@@ -70,6 +70,10 @@ Hosts hosts_of(const std::vector<ggml_backend_dev_t> & devices) {
     return hosts;
 }
 
+bool any_lost(const Hosts & hosts) {
+    return std::any_of(hosts.begin(), hosts.end(), [](const auto & host) { return host->connection->is_lost(); });
+}
+
 void require_hosts(const Hosts & hosts) {
     for (const auto & host : hosts) {
         if (host->connection->is_lost()) {

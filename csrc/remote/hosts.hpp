@@ -38,6 +38,8 @@ std::vector<ggml_backend_dev_t> devices_of_hosts();
 // Hosts of these devices, to be kept alive by whatever uses the devices.
 Hosts hosts_of(const std::vector<ggml_backend_dev_t> & devices);
 
+bool any_lost(const Hosts & hosts);
+
 // PYG_ERR_HOST_LOST, with the host's name, if one of them is lost.
 void require_hosts(const Hosts & hosts);
 

@@ -40,6 +40,8 @@ _SPEED_OPTIONS = (
     "n_gpu_layers",
     "prefix_cache",
     "prefix_cache_bytes",
+    "prefix_cache_dir",
+    "prefix_cache_disk_bytes",
     "progress",
 )
 #: Default number of parallel sequences.

@@ -14,8 +14,10 @@ from pyggml.chat import ChatPrompt, ChatTemplates
 from pyggml.chat.conversation import Conversation
 from pyggml.chat.jinja.quoted_text import QuotedText
 from pyggml.chat.messages import Message, checked_messages, with_parsed_arguments
+from pyggml.chat.overflow import fitted
 from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.tools import ToolLike, checked_tools
+from pyggml.chat.types import ChatMessage
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.engine import Engine
 from pyggml.generation.param_merging import format_grammar, merge
@@ -25,7 +27,7 @@ from pyggml.options.chat_defaults import chosen
 from pyggml.options.sampling import FORMATS
 from pyggml.schema.grammar import as_text
 from pyggml.tokenizer import Tokenizer
-from pyggml.types import Grammar, SamplingParams
+from pyggml.types import FinishReason, Grammar, SamplingParams
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,6 +49,8 @@ class ChatRequest(PromptRequest):
     Attributes:
         conversation: the conversation to answer.
         prompt: the rendered conversation, once the request is submitted.
+        n_dropped_messages: number of messages that it leaves out, because the context is too small for all.
+        on_answer: called with the message and the finish reason once the answer has ended; None: nothing.
         templates: returns the chat template.
     """
 
@@ -57,6 +61,7 @@ class ChatRequest(PromptRequest):
         special_texts: Callable[[], SpecialTexts],
         params: SamplingParams,
         tokenizer: Tokenizer,
+        n_ctx: int,
         *,
         waits_for_capacity: bool,
     ) -> None:
@@ -66,8 +71,11 @@ class ChatRequest(PromptRequest):
         )
         self.conversation = conversation
         self.prompt: ChatPrompt | None = None
+        self.n_dropped_messages = 0
+        self.on_answer: Callable[[ChatMessage, FinishReason], None] | None = None
         self.templates = templates
         self._special_texts = special_texts
+        self._n_ctx = n_ctx
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -95,15 +103,25 @@ class ChatRequest(PromptRequest):
         return token_ids
 
     def _prompt_and_params(self) -> tuple[list[int], SamplingParams]:
-        conversation, special = self.conversation, None
+        conversation = self.conversation
+        if self.params.overflow == "shift":
+            conversation = fitted(
+                conversation, self._n_ctx, self.params.max_tokens, lambda each: len(self._rendered(each)[1])
+            )
+            self.n_dropped_messages = len(self.conversation.messages) - len(conversation.messages)
+        self.prompt, ids = self._rendered(conversation)
+        return ids, dataclasses.replace(self._sampling(self.prompt), overflow="stop")
+
+    def _rendered(self, conversation: Conversation) -> tuple[ChatPrompt, list[int]]:
+        special = None
         if not conversation.parse_special:
             special = self._special_texts()
             if special.may_occur_in(conversation.texts):
                 conversation = conversation.with_texts_changed(QuotedText)
-        self.prompt = prompt = conversation.render(self.templates(), **_format_arguments(self.params))
+        prompt = conversation.render(self.templates(), **_format_arguments(self.params))
         if special and isinstance(prompt.text, QuotedText):
-            return self.tokenizer.encode_parts(special.split(prompt.text)), self._sampling(prompt)
-        return self.tokenizer.encode(prompt.text, parse_special=True), self._sampling(prompt)
+            return prompt, self.tokenizer.encode_parts(special.split(prompt.text))
+        return prompt, self.tokenizer.encode(prompt.text, parse_special=True)
 
     def _sampling(self, prompt: ChatPrompt) -> SamplingParams:
         """Add the grammar of the prompt's tools, or of reasoning that precedes an answer with a schema."""
@@ -129,6 +147,7 @@ class ChatModel(Protocol):
     tokenizer: Tokenizer
     chat_defaults: SamplingParams
     _waits_for_capacity: bool
+    _has_prefix_cache: bool
 
     @property
     def _engine(self) -> Engine: ...
@@ -170,13 +189,14 @@ def chat_request(
         template_kwargs=template_kwargs or {},
         parse_special=flag("parse_special", parse_special),
     )
-    _ = llm._engine  # raises for models that do not generate
+    engine = llm._engine  # raises for models that do not generate
     return ChatRequest(
         conversation,
         functools.partial(llm.chat_templates, chat_template),
         lambda: llm._special_texts,
         merge(params, overrides, OWN_PARAMETERS, chosen(llm.chat_defaults)),
         llm.tokenizer,
+        engine.n_ctx,
         waits_for_capacity=llm._waits_for_capacity,
     )
 

@@ -52,6 +52,9 @@ class ChatChunkBuilder(ChunkBuilder):
         """Append a chunk to the completion, and after the last one take the parsed message."""
         if chunk.finish_reason is not None and self._parser is not None:
             self._message = self._parser.message
+            if self._pending.on_answer is not None:
+                message = dataclasses.replace(self._message, tool_calls=tuple(self._calls()))
+                self._pending.on_answer(message, chunk.finish_reason)
         return super().append(chunk)
 
     def text_to_display(self, chunk: Chunk) -> str:
@@ -78,7 +81,8 @@ class ChatChunkBuilder(ChunkBuilder):
     def completion(self, request: Request | None) -> ChatCompletion:
         """Build the completion of an answer that has ended; without a request, an empty, cancelled one."""
         message = dataclasses.replace(self._message, tool_calls=tuple(map(self._typed, self._calls())))
-        return ChatCompletion(**vars(super().completion(request)), message=message)
+        n_dropped = self._pending.n_dropped_messages
+        return ChatCompletion(**vars(super().completion(request)), message=message, dropped_messages=n_dropped)
 
     def _calls(self) -> Sequence[ToolCall]:
         """The calls of an answer that has ended."""

@@ -172,9 +172,11 @@ class ChatCompletion(Completion):
 
     Attributes:
         message: the answer.
+        dropped_messages: number of the oldest messages that ``overflow="shift"`` left out of the prompt.
     """
 
     message: ChatMessage = field(kw_only=True)
+    dropped_messages: int = field(default=0, kw_only=True)
 
     _hints: ClassVar[Hints] = {**hints("completion"), **hints("chat_completion")}
     _openai = ("chat.completion", "chatcmpl")

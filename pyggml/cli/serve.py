@@ -79,7 +79,7 @@ def _server_option(field: Field) -> Callable[[_Function], _Function]:
     elif types.NoneType in field.types and default is not None:
         own = {"type": _text_type(field), "metavar": "N|none" if int in field.types else "X|none"}
     elif Path in field.types or field.name in _PATHS:
-        own = {"type": click.Path(), "metavar": "FILE"}
+        own = {"type": click.Path(), "metavar": "DIRECTORY" if field.name == "slot_save_path" else "FILE"}
     return field_option(field, default=default, help=_HELP.get(field.name), **own)
 
 

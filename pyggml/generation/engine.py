@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -27,7 +29,8 @@ from pyggml._native.context import Context
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import PendingRequest, TokenIds, time_left
 from pyggml.generation.request import Request
-from pyggml.generation.request_options import request_options
+from pyggml.generation.request_options import request_options, salt_number
+from pyggml.generation.slots import SlotMethods
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
 from pyggml.options.load import require_prefix_cache
 from pyggml.system import memory_limits
@@ -45,10 +48,13 @@ T = TypeVar("T")
 
 _COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name not in ("not_batch_invariant", "n_restarts")]
 
+# Default of prefix_cache_disk_bytes.
+_DISK_BYTES = 10 << 30
+
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-class Engine(ClosableOwner):
+class Engine(SlotMethods, ClosableOwner):
     """One context and the native thread that decodes with it: the loop of :class:`~pyggml.LLM`, in token ids.
 
     Any thread or task may submit. The engine computes as many requests together as the context has sequences; the
@@ -72,6 +78,8 @@ class Engine(ClosableOwner):
         *,
         prefix_cache: bool = True,
         prefix_cache_bytes: int | None = None,
+        prefix_cache_dir: str | os.PathLike[str] | None = None,
+        prefix_cache_disk_bytes: int | None = None,
         max_queue: int | None = None,
         adapt_threads: bool = False,
         kv_unified: bool | None = None,
@@ -85,9 +93,13 @@ class Engine(ClosableOwner):
             n_ctx: number of cells that requests may use; None: all cells of the context.
             prefix_cache: keep the KV cache of finished requests, until its cells are needed, for prompts with the same
                 beginning.
-            prefix_cache_bytes: most bytes of main memory for checkpoints, from which prompts continue in models with
-                sliding windows or recurrent layers. None: 1 GiB, or an eighth of the available memory if that is less.
-                0: none.
+            prefix_cache_bytes: most bytes of main memory for copies of evicted cells, and for checkpoints, from which
+                prompts continue in models with sliding windows or recurrent layers. None: 1 GiB, or an eighth of the
+                available memory if that is less. 0: none.
+            prefix_cache_dir: directory for copies of evicted cells as files, which outlive the engine and which other
+                processes share. It is created if it does not exist, for its owner only. None: no files.
+            prefix_cache_disk_bytes: most bytes of these files, of all models; the least recently used are removed.
+                None: 10 GiB.
             max_queue: maximum number of waiting requests; None: no limit.
             adapt_threads: adapt the number of compute threads while running; otherwise the context's number is kept.
             kv_unified: share the cells: a lone request can use all of n_ctx. False: divide them among n_parallel
@@ -104,6 +116,7 @@ class Engine(ClosableOwner):
                 the model has sliding windows, and the context an n_ubatch of less than its n_seq_max; n_ctx is more
                 than it has; or another argument is out of range; ``kv_unified=False`` with fewer than 256 cells for
                 each request, or with a model whose KV cache has sliding windows or recurrent states.
+            OutOfMemoryError: ``prefix_cache_bytes`` is more than the available memory.
             TokenizerError: the model has no token to stop at, and ``stop_token_ids`` is None.
             ClosedError: the context was closed.
         """
@@ -117,10 +130,14 @@ class Engine(ClosableOwner):
         options.max_queue = 0 if max_queue is None else integer("max_queue", max_queue, 1, UINT32_MAX)
         options.prefix_cache = flag("prefix_cache", prefix_cache)
         if prefix_cache_bytes is None:
-            options.checkpoint_bytes = min(options.checkpoint_bytes, memory_limits().usable_bytes // 8)
+            options.prefix_cache_bytes = min(options.prefix_cache_bytes, memory_limits().usable_bytes // 8)
         else:
-            options.checkpoint_bytes = integer("prefix_cache_bytes", prefix_cache_bytes, 0, UINT64_MAX)
-            require_prefix_cache(options.prefix_cache, options.checkpoint_bytes)
+            options.prefix_cache_bytes = _checked_prefix_cache_bytes(prefix_cache_bytes)
+        require_prefix_cache(options.prefix_cache, prefix_cache_bytes, prefix_cache_dir, prefix_cache_disk_bytes)
+        folder = ffi.NULL if prefix_cache_dir is None else ffi.new("char[]", _writable_folder(prefix_cache_dir))
+        options.prefix_cache_dir = folder
+        n_disk_bytes = _DISK_BYTES if prefix_cache_disk_bytes is None else prefix_cache_disk_bytes
+        options.prefix_cache_disk_bytes = integer("prefix_cache_disk_bytes", n_disk_bytes, 1, UINT64_MAX)
         options.adapt_threads = flag("adapt_threads", adapt_threads)
         options.kv_layout = _kv_layout(kv_unified)
         options.backend_sampling = flag("backend_sampling", backend_sampling)
@@ -219,6 +236,53 @@ class Engine(ClosableOwner):
         Request(self.when_there_is_room(submit) if waits else submit(), self).read()
         return logits
 
+    def save_prefix(
+        self, token_ids: TokenIds, *, cache_salt: str | None = None, timeout_s: float | None = None
+    ) -> bytes:
+        """Copy of a prompt's KV cells, for :meth:`restore_prefix`: after a restart, or in another process.
+
+        Tokens that are not in the prefix cache are computed first, and the last one always. Waits without the GIL.
+
+        Args:
+            token_ids: the prompt.
+            cache_salt: isolates the prefix cache, as in :class:`~pyggml.SamplingParams`.
+            timeout_s: seconds to wait; None: no limit.
+
+        Raises:
+            RequestTimeout: ``timeout_s`` passed first.
+            EngineError: the cells could not be copied, or the model's file could not be read when the engine started.
+            InvalidParameterError: the engine has no prefix cache.
+            InferError: as :meth:`submit`.
+        """
+        params = SamplingParams(max_tokens=0, cache_salt=cache_salt, timeout_s=timeout_s)
+        pending = PendingRequest(token_ids, params, is_streamed=False, waits_for_capacity=True, saves_prefix=True)
+        request = self.enqueue(pending)
+        request.read_all()
+        if request.finish_reason == "timeout":
+            raise errors.RequestTimeout(f"timeout_s={timeout_s:g} passed before the prefix was computed")
+        return request.saved_prefix()
+
+    def restore_prefix(self, data: bytes | bytearray | memoryview, *, cache_salt: str | None = None) -> int:
+        """Bring a saved prefix into the prefix cache, and return its number of tokens. Does not wait.
+
+        Prompts that begin with its tokens start from it, with the same bits as if it were computed. It stays in main
+        memory until a request has used it, whatever ``prefix_cache_bytes`` is; then it can be evicted like any other.
+
+        Args:
+            data: bytes of :meth:`save_prefix`. A checksum detects damage, but not malice: restore only what you saved.
+            cache_salt: the requests for which it is meant, which have the same one.
+
+        Raises:
+            InvalidParameterError: the bytes are damaged, or were saved with another model, other load options (types of
+                the KV cache, RoPE, devices) or another build of pyggml; the prefix is longer than the context; or the
+                engine has no prefix cache.
+            EngineError: the model's file could not be read when the engine started.
+        """
+        view = bytes_view(data)
+        n_tokens, salt = ffi.new("int32_t *"), salt_number(cache_salt)
+        c_calls.call(lib.pyg_engine_restore_prefix, self._handle, ffi.from_buffer(view), len(view), salt, n_tokens)
+        return int(n_tokens[0])
+
     def reset(self) -> None:
         """Clear the prefix cache. Running requests are not affected. Does not wait."""
         c_calls.call(lib.pyg_engine_reset, self._handle)
@@ -311,6 +375,7 @@ class Engine(ClosableOwner):
             waker, tag = waiter.waker, waiter.tag
         options, borrowed = request_options(params, request.stop_token_ids, is_streamed=request.is_streamed)
         options.timeout_s = -1.0 if timeout_s is None else timeout_s
+        options.save_prefix = request.saves_prefix
         if waker is not None:
             options.waker, options.tag = waker.handle, tag
         handle = self._submit(request, options, timeout_s)
@@ -388,6 +453,45 @@ class Engine(ClosableOwner):
                 available,
             )
         return n_tokens
+
+
+def bytes_view(data: bytes | bytearray | memoryview) -> memoryview:
+    """Return the bytes of a saved prefix.
+
+    Raises:
+        InvalidParameterError: it is something else.
+    """
+    if not isinstance(data, (bytes, bytearray, memoryview)) or not memoryview(data).c_contiguous:
+        raise errors.InvalidParameterError(f"a saved prefix is bytes, not {type(data).__name__}")
+    return memoryview(data).cast("B")
+
+
+def _writable_folder(path: str | os.PathLike[str]) -> bytes:
+    """Create a directory if it does not exist, and return its path for the engine.
+
+    Raises:
+        InvalidParameterError: it cannot be created, or not be written to.
+    """
+    try:
+        folder = Path(os.fsdecode(path)).absolute()
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+    except (OSError, TypeError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise errors.InvalidParameterError(f"prefix_cache_dir={path!r} cannot be used: {why}") from None
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise errors.InvalidParameterError(f"prefix_cache_dir={path!r} cannot be used: permission denied")
+    return os.fsencode(folder)
+
+
+def _checked_prefix_cache_bytes(value: int) -> int:
+    n_bytes, available = integer("prefix_cache_bytes", value, 0, UINT64_MAX), memory_limits().usable_bytes
+    if n_bytes > available:
+        raise errors.OutOfMemoryError(
+            f"prefix_cache_bytes={n_bytes}: {bytes_text(n_bytes)} is more than the {bytes_text(available)} available",
+            n_bytes,
+            available,
+        )
+    return n_bytes
 
 
 def _kv_layout(kv_unified: bool | None) -> int:

@@ -43,6 +43,7 @@ class PendingRequest:
         stop_token_ids: all tokens that end the generation, set by :meth:`encode`.
         is_streamed: the reader takes tokens as they come. False: it waits for the end, so tokens may come late.
         waits_for_capacity: if the queue is full, wait instead of raising QueueFullError.
+        saves_prefix: copies the prompt's KV cells; see :meth:`Engine.save_prefix <pyggml.Engine.save_prefix>`.
         submitted_s: time of submission, by :func:`time.monotonic`; None: not submitted yet.
     """
 
@@ -50,12 +51,19 @@ class PendingRequest:
     stop_token_ids: list[int]
 
     def __init__(
-        self, prompt: Prompt, params: SamplingParams, *, is_streamed: bool = True, waits_for_capacity: bool = False
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        is_streamed: bool = True,
+        waits_for_capacity: bool = False,
+        saves_prefix: bool = False,
     ) -> None:
         self.params = params
         self.json_schema = params.json_schema
         self.is_streamed = is_streamed
         self.waits_for_capacity = waits_for_capacity
+        self.saves_prefix = saves_prefix
         self.submitted_s: float | None = None
         self._prompt = prompt
         self._is_encoded = False

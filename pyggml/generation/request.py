@@ -233,6 +233,16 @@ class Request(Owner):
         token_ids = self._prompt[1 : 1 + self._state.n_prompt_logprobs].tolist()
         return [None, *logprobs.read(self._handle, token_ids, 0, self._n_prompt_logprobs, of_prompt=True)]
 
+    def saved_prefix(self) -> bytes:
+        """The prompt's KV cells, after the end of a request that saves them.
+
+        Raises:
+            InvalidParameterError: it has not ended, or saves none.
+        """
+        data, size = ffi.new("const void **"), ffi.new("size_t *")
+        c_calls.call(lib.pyg_request_saved_prefix, self._handle, data, size)
+        return bytes(ffi.buffer(data[0], size[0]))
+
     @property
     def timings(self) -> Timings:
         """Duration of each phase, as of the last read."""

@@ -34,8 +34,9 @@ def request_options(
     options = ffi.new("pyg_request_options *")
     options.max_tokens, options.prefer_throughput = params.max_tokens, not is_streamed
     options.repetition_guard = bool(params.repetition_guard)
+    options.shifts, options.n_keep = params.overflow == "shift", params.n_keep
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
-    options.cache_salt = _salt_number(params.cache_salt)
+    options.cache_salt = salt_number(params.cache_salt)
     options.processed_logprobs = params.logprobs_mode == "processed_logprobs"
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)
@@ -66,7 +67,8 @@ def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
     return [*borrowed, *_fill_grammar(sampling, Grammar(grammar) if isinstance(grammar, str) else grammar)]
 
 
-def _salt_number(salt: str | None) -> int:
+def salt_number(salt: str | None) -> int:
+    """Return a ``cache_salt`` as the engine's number; 0 without one."""
     if salt is None:
         return 0
     from hashlib import blake2b

@@ -12,16 +12,19 @@ import numpy.typing as npt
 from pyggml._core.c_values import int32_array
 from pyggml._core.checks import flag
 from pyggml.errors import EngineError
-from pyggml.generation.engine import Engine
+from pyggml.generation.engine import Engine, bytes_view
 from pyggml.generation.pending_request import PendingRequest, TokenIds
 from pyggml.isolation import protocol
-from pyggml.types import EngineStats
+from pyggml.types import EngineStats, Slot
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
     from pyggml.generation.waker import Waker
     from pyggml.isolation.process import EngineProcess
     from pyggml.isolation.supervisor import Isolated
+
+# Size of a saved prefix that is taken from the engine's process: more than any has.
+_MAX_SAVED_BYTES = 1 << 40
 
 # Counters of this process; the others are of the engine's process.
 _LOCAL_COUNTERS = ("not_batch_invariant", "n_restarts")
@@ -32,7 +35,7 @@ class IsolatedEngine(Engine):
     """Proxy of an engine in a separate process, with these differences from :class:`pyggml.Engine`.
 
     A request is validated here and queued there, without waiting for a reply. If the process has exited, the next
-    request starts another. Prompts for :meth:`logits` do not count towards ``max_queue``.
+    request starts another. Prompts for :meth:`logits` and :meth:`save_prefix` do not count towards ``max_queue``.
     """
 
     def __init__(self, isolated: Isolated, n_parallel: int, stop_token_ids: Iterable[int]) -> None:
@@ -60,6 +63,24 @@ class IsolatedEngine(Engine):
         _, data = self._isolated.process().call(protocol.encode_request("logits"), prompt, n_bytes)
         return decode_matrix(data, len(prompt), self.n_vocab)
 
+    def save_prefix(
+        self, token_ids: TokenIds, *, cache_salt: str | None = None, timeout_s: float | None = None
+    ) -> bytes:
+        """See the base class."""
+        prompt = int32_array("the prompt", token_ids)
+        request = protocol.encode_request("save_prefix", cache_salt=cache_salt, timeout_s=timeout_s)
+        _, data = self._isolated.process().call(request, prompt, _MAX_SAVED_BYTES)
+        return bytes(data)
+
+    def restore_prefix(self, data: bytes | bytearray | memoryview, *, cache_salt: str | None = None) -> int:
+        """See the base class."""
+        view = bytes_view(data)
+        numbers = np.zeros(-(-len(view) // 4), np.int32)  # what a request carries
+        numbers.view(np.uint8)[: len(view)] = view
+        request = protocol.encode_request("restore_prefix", size=len(view), cache_salt=cache_salt)
+        fields, _ = self._isolated.process().call(request, numbers)
+        return int(fields["n_tokens"])
+
     def reset(self) -> None:
         """See the base class."""
         self._isolated.process().call(protocol.encode_request("reset"))
@@ -72,6 +93,23 @@ class IsolatedEngine(Engine):
         }
         local = {name: getattr(self._isolated, name) for name in _LOCAL_COUNTERS}
         return EngineStats(**values | local | {"n_parallel": self.n_parallel})
+
+    def slots(self) -> list[Slot]:
+        """See the base class."""
+        fields, _ = self._isolated.process().call(protocol.encode_request("slots"))
+        return [Slot(*slot) for slot in fields["slots"]]
+
+    def slot_tokens(self, index: int, *, cache_salt: str | None = None) -> list[int]:
+        """See the base class."""
+        request = protocol.encode_request("slot_tokens", index=index, cache_salt=cache_salt)
+        fields, _ = self._isolated.process().call(request)
+        return list(fields["token_ids"])
+
+    def erase_slot(self, index: int, *, cache_salt: str | None = None) -> int:
+        """See the base class."""
+        request = protocol.encode_request("erase_slot", index=index, cache_salt=cache_salt)
+        fields, _ = self._isolated.process().call(request)
+        return int(fields["n_tokens"])
 
     def close(self) -> None:
         """End the process and all requests, whose readers get ClosedError. Safe to call again."""

@@ -11,7 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -98,7 +98,7 @@ class _Worker:
             work = partial(self._loaded().submit, call_id, token_ids, request)
         else:
             method, arguments = protocol.decode_request(data)
-            is_slow = method in ("logits", "embed")
+            is_slow = method in ("logits", "embed", "save_prefix", "restore_prefix")
             work = partial(self._call, call_id, method, token_ids, arguments)
         if is_slow:
             self._slow.submit(_exit_on_error, work)
@@ -165,8 +165,26 @@ class _LoadedModel:
         self._require_engine().reset()
         return ({},)
 
+    def slots(self, _: _Ids) -> tuple[dict[str, object]]:
+        return ({"slots": [astuple(slot) for slot in self._require_engine().slots()]},)
+
+    def slot_tokens(self, _: _Ids, index: int, cache_salt: str | None) -> tuple[dict[str, object]]:
+        return ({"token_ids": self._require_engine().slot_tokens(index, cache_salt=cache_salt)},)
+
+    def erase_slot(self, _: _Ids, index: int, cache_salt: str | None) -> tuple[dict[str, object]]:
+        return ({"n_tokens": self._require_engine().erase_slot(index, cache_salt=cache_salt)},)
+
     def logits(self, prompt: _Ids) -> tuple[dict[str, object], memoryview]:
         return {}, _bytes_of(self._require_engine().logits(prompt))
+
+    def save_prefix(
+        self, prompt: _Ids, cache_salt: str | None, timeout_s: float | None
+    ) -> tuple[dict[str, object], bytes]:
+        return {}, self._require_engine().save_prefix(prompt, cache_salt=cache_salt, timeout_s=timeout_s)
+
+    def restore_prefix(self, numbers: _Ids, size: int, cache_salt: str | None) -> tuple[dict[str, object]]:
+        data = memoryview(numbers).cast("B")[:size]
+        return ({"n_tokens": self._require_engine().restore_prefix(data, cache_salt=cache_salt)},)
 
     def embed(self, token_ids: _Ids, parts: list[dict[str, Any]]) -> tuple[dict[str, object], memoryview]:
         texts = decode_parts(parts, token_ids)

@@ -76,10 +76,20 @@ class MemoryOptions(RopeOptions, SizeOptions):
     """The options for memory, and those for longer contexts than a model was trained with."""
 
 
-def require_prefix_cache(prefix_cache: bool, n_bytes: int) -> None:
-    """Reject a size of checkpoints without the prefix cache that uses them."""
-    if n_bytes and not prefix_cache:
-        raise invalid(f"prefix_cache_bytes={n_bytes} has no effect with prefix_cache=False: leave one of them out")
+def require_prefix_cache(
+    prefix_cache: bool, n_bytes: int | None, folder: object = None, n_disk_bytes: int | None = None
+) -> None:
+    """Reject tiers of the prefix cache without the tiers above."""
+    given = {"prefix_cache_bytes": n_bytes, "prefix_cache_dir": folder, "prefix_cache_disk_bytes": n_disk_bytes}
+    for name, value in given.items():
+        if value and not prefix_cache:
+            raise invalid(f"{name}={value} has no effect with prefix_cache=False: leave one of them out")
+    if folder is not None and n_bytes == 0:
+        raise invalid("prefix_cache_dir needs main memory to copy through: leave prefix_cache_bytes=0 out")
+    if folder is None and n_disk_bytes is not None:
+        raise invalid(
+            f"prefix_cache_disk_bytes={n_disk_bytes} has no effect without prefix_cache_dir: name a directory"
+        )
 
 
 @option_class
@@ -92,7 +102,10 @@ class LoadOptions(MemoryOptions):
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one. None: the model's own.
         n_threads: number of compute threads. None: the engine measures its speed and adapts.
         prefix_cache: keep the KV cache of finished requests for prompts with the same beginning.
-        prefix_cache_bytes: most bytes of main memory for checkpoints of prompts; 0: none. None: at most 1 GiB.
+        prefix_cache_bytes: most bytes of main memory for evicted KV cells and for checkpoints; 0: none. None: at most
+            1 GiB.
+        prefix_cache_dir: directory for evicted KV cells as files, which outlive the process and which others share.
+        prefix_cache_disk_bytes: most bytes of these files; the oldest are removed. None: 10 GiB.
         deterministic: refuse to load unless every request gets the same bits in a batch as alone.
         kv_unified: share the KV cache: a lone request can use all of n_ctx. False: divide it among n_parallel requests,
             while none needs more than its part. None: divide it on GPUs if at least four requests run.
@@ -113,6 +126,8 @@ class LoadOptions(MemoryOptions):
     n_threads: Threads = None
     prefix_cache: Annotated[bool, Field(hidden=True)] = True
     prefix_cache_bytes: Annotated[int | None, Field(0, UINT64_MAX, hidden=True)] = None
+    prefix_cache_dir: "str | os.PathLike[str] | None" = None
+    prefix_cache_disk_bytes: Annotated[int | None, Field(1, UINT64_MAX)] = None
     deterministic: bool = False
     kv_unified: Annotated[bool | None, Field(hidden=True)] = None
     backend_sampling: Annotated[bool, Field(letter="bs")] = False
@@ -125,7 +140,9 @@ class LoadOptions(MemoryOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_prefix_cache(self.prefix_cache, self.prefix_cache_bytes or 0)
+        require_prefix_cache(
+            self.prefix_cache, self.prefix_cache_bytes, self.prefix_cache_dir, self.prefix_cache_disk_bytes
+        )
 
 
 @option_class

@@ -16,6 +16,8 @@ BESIDE_MIROSTAT = ("penalties", "dry", "temperature")
 
 #: The distributions that ``logprobs`` can report, by vLLM's names.
 LOGPROBS_MODES = ("raw_logprobs", "processed_logprobs")
+#: What happens when the context is full.
+OVERFLOWS = ("stop", "shift")
 #: The parameters that set the format of the output; at most one may be given.
 FORMATS = ("grammar", "json_schema", "choices", "regex")
 
@@ -83,6 +85,12 @@ class SamplingParams:
         repetition_guard: end a generation that repeats a block of tokens endlessly, with the stop reason "repetition".
             The block must occur four times in a row, with at least 1,024 tokens together. None: on in chats and in the
             server, unless the caller sets ``ignore_eos``; off elsewhere.
+        overflow: what happens when the context is full. "stop": the generation ends, with the finish reason "length",
+            and longer prompts are refused. "shift": a chat leaves its oldest turns out of the prompt, so that
+            ``max_tokens`` fit behind it, or half of the context if that is less; other generations drop the older half
+            of their tokens, the prompt's included, and compute the others again.
+        n_keep: number of the prompt's first tokens that ``overflow="shift"`` never drops, at most half of the context.
+            -1: the whole prompt. Chats keep their system messages instead.
         min_tokens: number of tokens before the first stop token or stop string. A grammar that allows nothing but the
             end still ends the output.
         bad_words: texts to keep out of the output, as vLLM defines it: the last token of a text's own token sequence,
@@ -149,6 +157,8 @@ class SamplingParams:
     stop: str | Sequence[str] | None = ()
     stop_token_ids: Sequence[int] = ()
     repetition_guard: bool | None = None
+    overflow: Annotated[str, Field(choices=OVERFLOWS)] = "stop"
+    n_keep: Annotated[int, Field(-1, INT32_MAX)] = 4
     min_tokens: Annotated[int, _COUNT] = 0
     bad_words: Sequence[str | Sequence[int]] = ()
     allowed_token_ids: Sequence[int] | None = None

@@ -46,6 +46,9 @@ class Worker:
             raise InvalidParameterError(
                 'prefix_cache_scope="key" has no effect without API keys: set api_keys or api_key_file, or leave it out'
             )
+        if settings.slot_save_path is not None and not settings.slot_save_path.is_dir():
+            message = f"slot_save_path must be a directory that exists, not {settings.slot_save_path}"
+            raise InvalidParameterError(message)
         self.running_requests: set[ServerRequest] = set()
         self.jobs: dict[str, ServerRequest] = {}
         self.is_draining = False

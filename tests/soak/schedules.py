@@ -55,7 +55,8 @@ LONGEST = 150  # tokens of a prompt
 LONG = 400  # enough for checkpoints, where the memory cannot be rewound
 ALONE: dict[str, Any] = {"n_parallel": 1, "n_threads": 1, "prefix_cache": False}
 
-Kind = Literal["generate", "stream", "cancel", "batch", "n", "logits", "reset"]
+Kind = Literal["generate", "stream", "cancel", "batch", "n", "logits", "reset", "save"]
+SAVED: dict[str, Any] = {"max_tokens": 5, "ignore_eos": True, "logprobs": 1}  # after a prefix was restored
 KINDS: dict[Kind, float] = {"generate": 4, "stream": 3, "cancel": 2, "batch": 1, "n": 1, "logits": 1, "reset": 0.5}
 
 
@@ -131,7 +132,23 @@ def schedule_of(seed: int, number: int, models: Sequence[tuple[str, str]] = MODE
         options |= {"n_ctx": 1024, "prefix_cache_bytes": of_long.choice((None, None, 100_000, 0))}
     stems = [_ids(rng, rng.randrange(1, longest)) for _ in range(rng.randrange(1, 4))]
     asks = tuple(_ask(rng, stems, longest) for _ in range(rng.randrange(3, 14)))
+    options, asks = _with_tiers(random.Random(f"{seed} {number} tiers"), options, asks)
     return Schedule(rng.choice(models), options, asks)
+
+
+def _with_tiers(
+    rng: random.Random, options: dict[str, Any], asks: tuple[Ask, ...]
+) -> tuple[dict[str, Any], tuple[Ask, ...]]:
+    """Often memory for a few snapshots only, and prompts whose cells are saved and restored."""
+    if not options["prefix_cache"]:
+        return {name: value for name, value in options.items() if name != "prefix_cache_bytes"}, asks
+    if rng.random() < 0.4:
+        options = options | {"prefix_cache_bytes": rng.choice((0, 30_000, 300_000, 3_000_000))}
+    if rng.random() < 0.4:
+        prompts = [ask.prompts for ask in asks]
+        saves = (Ask("save", rng.uniform(0, 0.2), rng.choice(prompts), {}) for _ in range(rng.randrange(1, 4)))
+        asks = (*asks, *saves)
+    return options, asks
 
 
 def _ids(rng: random.Random, n: int) -> tuple[int, ...]:
@@ -165,6 +182,11 @@ def answer(llm: LLM, ask: Ask) -> list[Told]:
     if ask.kind == "reset":
         llm.reset()
         return []
+    if ask.kind == "save":
+        saved = llm._engine.save_prefix(prompt)
+        llm.reset()
+        llm._engine.restore_prefix(saved)
+        return [_told(llm.generate(prompt, **SAVED))]
     if ask.kind == "logits":
         return [Told(rows=tuple(row.tobytes() for row in llm.logits(prompt)))]
     if ask.kind == "n":
@@ -224,10 +246,13 @@ def run(schedule: Schedule, shelf: device_kinds.Shelf, tally: Tally) -> None:
     tally.counts.update(
         preempted=stats.n_preemptions, reused=stats.n_cached_tokens, steps=stats.n_decode_steps, schedules=1
     )
+    tally.counts.update(snapshots=stats.n_snapshot_hits)
     alike = {name: schedule.options[name] for name in ("n_ctx", "cache_type")}
     with pyggml.load(path, **alike, **ALONE) as alone:
         for ask, told in zip(schedule.asks, answers, strict=True):
             whole = dataclasses.replace(ask, kind="generate") if ask.kind == "cancel" else ask
+            if ask.kind == "save":
+                whole = dataclasses.replace(ask, kind="generate", params=SAVED)
             tally.counts.update({ask.kind: 1})
             if isinstance(told, Exception):
                 tally.faults.append(f"{ask}: {type(told).__name__}: {told}")

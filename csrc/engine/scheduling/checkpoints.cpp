@@ -41,58 +41,62 @@ size_t Checkpoints::n() const {
     return n;
 }
 
-void Checkpoints::add(int32_t seq_id, uint32_t n, std::vector<uint8_t> state) {
-    auto &     checkpoints = of_[static_cast<size_t>(seq_id)];
-    const bool is_saved    = std::any_of(checkpoints.begin(), checkpoints.end(),
-                                         [&](const Checkpoint & checkpoint) { return checkpoint.n == n; });
-    if (is_saved || state.empty() || state.size() > max_bytes_) {
-        return;
-    }
-    while (n_bytes_ + state.size() > max_bytes_) {
-        drop_least_recently_used();
-    }
-    const size_t n_bytes = state.size();
-    const auto   longer  = std::find_if(checkpoints.begin(), checkpoints.end(),
-                                        [&](const Checkpoint & checkpoint) { return checkpoint.n > n; });
-    checkpoints.insert(longer, Checkpoint{n, std::move(state), ++n_uses_});
+bool Checkpoints::contains(int32_t seq_id, uint32_t n) const {
+    return std::any_of(of(seq_id).begin(), of(seq_id).end(),
+                       [&](const Checkpoint & checkpoint) { return checkpoint.n == n; });
+}
+
+void Checkpoints::add(int32_t seq_id, Checkpoint checkpoint) {
+    auto &       checkpoints = of_[static_cast<size_t>(seq_id)];
+    const size_t n_bytes     = checkpoint.state->size();
+    const auto   longer      = std::find_if(checkpoints.begin(), checkpoints.end(),
+                                            [&](const Checkpoint & each) { return each.n > checkpoint.n; });
+    checkpoints.insert(longer, std::move(checkpoint));
     n_bytes_ += n_bytes;
 }
 
-const Checkpoint * Checkpoints::longest(int32_t seq_id, uint32_t n) const {
-    const auto & checkpoints = of_[static_cast<size_t>(seq_id)];
-    const auto   found       = std::find_if(checkpoints.rbegin(), checkpoints.rend(),
-                                            [&](const Checkpoint & checkpoint) { return checkpoint.n <= n; });
-    return found == checkpoints.rend() ? nullptr : &*found;
-}
-
-void Checkpoints::used(int32_t seq_id, uint32_t n) {
+void Checkpoints::used(int32_t seq_id, uint32_t n, uint64_t now) {
     for (Checkpoint & checkpoint : of_[static_cast<size_t>(seq_id)]) {
         if (checkpoint.n == n) {
-            checkpoint.last_used = ++n_uses_;
+            checkpoint.last_used = now;
         }
     }
 }
 
 void Checkpoints::truncate(int32_t seq_id, uint32_t n) {
     for (auto & checkpoints = of_[static_cast<size_t>(seq_id)]; !checkpoints.empty() && checkpoints.back().n > n;) {
-        n_bytes_ -= checkpoints.back().state.size();
+        n_bytes_ -= checkpoints.back().state->size();
         checkpoints.pop_back();
     }
 }
 
-void Checkpoints::drop_least_recently_used() {
-    std::vector<Checkpoint> * owner  = nullptr;
-    size_t                    oldest = 0;
-    for (auto & checkpoints : of_) {
-        for (size_t i = 0; i < checkpoints.size(); i++) {
-            if (!owner || checkpoints[i].last_used < (*owner)[oldest].last_used) {
-                owner  = &checkpoints;
-                oldest = i;
-            }
+uint64_t Checkpoints::oldest() const {
+    uint64_t oldest = UINT64_MAX;
+    for (const auto & checkpoints : of_) {
+        for (const Checkpoint & checkpoint : checkpoints) {
+            oldest = std::min(oldest, checkpoint.last_used);
         }
     }
-    n_bytes_ -= (*owner)[oldest].state.size();
-    owner->erase(owner->begin() + static_cast<std::ptrdiff_t>(oldest));
+    return oldest;
+}
+
+void Checkpoints::drop_oldest() {
+    const uint64_t when = oldest();
+    for (auto & checkpoints : of_) {
+        const auto found = std::find_if(checkpoints.begin(), checkpoints.end(),
+                                        [&](const Checkpoint & checkpoint) { return checkpoint.last_used == when; });
+        if (found != checkpoints.end()) {
+            n_bytes_ -= found->state->size();
+            checkpoints.erase(found);
+            return;
+        }
+    }
+}
+
+const Checkpoint * longest_checkpoint(const std::vector<Checkpoint> & checkpoints, uint32_t n) {
+    const auto found = std::find_if(checkpoints.rbegin(), checkpoints.rend(),
+                                    [&](const Checkpoint & checkpoint) { return checkpoint.n <= n; });
+    return found == checkpoints.rend() ? nullptr : &*found;
 }
 
 std::vector<uint32_t> checkpoint_lengths(const std::vector<int32_t> &         prompt,

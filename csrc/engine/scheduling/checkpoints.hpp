@@ -5,45 +5,49 @@
 // cells that can be rewound stay where they are. Bookkeeping only: see KvCache::save and KvCache::restore.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include "engine/scheduling/state_bytes.hpp"
+
 #include <functional>
 #include <vector>
 
 namespace pyg {
 
 struct Checkpoint {
-    uint32_t             n;          // tokens of the sequence
-    std::vector<uint8_t> state;      // as KvCache::save returned it
-    uint64_t             last_used;  // when it was saved or restored, as a count of both
+    uint32_t                          n;          // tokens of the sequence
+    std::shared_ptr<const StateBytes> state;      // as KvCache::save returned it; snapshots share it
+    uint64_t                          last_used;  // when it was saved or restored, as a count of uses
 };
 
-// The checkpoints of all sequences, in a limited number of bytes: the least recently used are evicted for new ones.
+// The checkpoints of all sequences.
 class Checkpoints {
   public:
-    Checkpoints(int32_t n_seq, size_t max_bytes) : max_bytes_(max_bytes), of_(static_cast<size_t>(n_seq)) {}
+    explicit Checkpoints(int32_t n_seq) : of_(static_cast<size_t>(n_seq)) {}
 
-    bool   enabled() const { return max_bytes_ > 0; }
     size_t n() const;
     size_t n_bytes() const { return n_bytes_; }
 
-    // A state that is too large is dropped. May throw std::bad_alloc, with nothing added.
-    void add(int32_t seq_id, uint32_t n, std::vector<uint8_t> state);
+    // Those of a sequence, shortest first.
+    const std::vector<Checkpoint> & of(int32_t seq_id) const { return of_[static_cast<size_t>(seq_id)]; }
 
-    // Return the longest checkpoint of a sequence with at most `n` tokens, or null. Valid until the next change.
-    const Checkpoint * longest(int32_t seq_id, uint32_t n) const;
+    bool contains(int32_t seq_id, uint32_t n) const;
 
-    void used(int32_t seq_id, uint32_t n);      // that one was restored
-    void truncate(int32_t seq_id, uint32_t n);  // drops those with more tokens
+    // There must be none of the same length. May throw std::bad_alloc, with nothing added.
+    void add(int32_t seq_id, Checkpoint checkpoint);
+
+    void used(int32_t seq_id, uint32_t n, uint64_t now);  // that one was restored
+    void truncate(int32_t seq_id, uint32_t n);            // drops those with more tokens
+
+    // When the least recently used one was used; UINT64_MAX if there is none.
+    uint64_t oldest() const;
+    void     drop_oldest();
 
   private:
-    void drop_least_recently_used();
-
-    const size_t                         max_bytes_;
     std::vector<std::vector<Checkpoint>> of_;  // by sequence, shortest first
     size_t                               n_bytes_ = 0;
-    uint64_t                             n_uses_  = 0;
 };
+
+// Return the longest checkpoint with at most `n` tokens, or null. Valid until the next change.
+const Checkpoint * longest_checkpoint(const std::vector<Checkpoint> & checkpoints, uint32_t n);
 
 // Return the lengths of a prompt at which checkpoints are worth their bytes, shortest first: where a later prompt is
 // likely to differ. In a chat, these are the ends of the system prompt and of the last message, before the tokens that

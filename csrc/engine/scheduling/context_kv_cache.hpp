@@ -3,6 +3,8 @@
 
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
+#include "context/forward.hpp"
+#include "engine/scheduling/released_lock.hpp"
 #include "engine/scheduling/scheduler.hpp"
 
 #include <algorithm>
@@ -11,10 +13,11 @@ namespace pyg {
 
 class ContextKvCache : public KvCache {
   public:
-    explicit ContextKvCache(const Context & context)
-        : context_(context), n_swa_(llama_model_n_swa(context.model->raw)),
+    // `lock` is released while whole sequences are copied; if it is not null, callers hold it then.
+    explicit ContextKvCache(const Context & context, std::mutex * lock = nullptr)
+        : context_(context), lock_(lock), n_swa_(llama_model_n_swa(context.model->raw)),
           is_recurrent_(llama_model_is_recurrent(context.model->raw) || llama_model_is_hybrid(context.model->raw)),
-          rewinds_(n_swa_ == 0 && !is_recurrent_) {}
+          rewinds_(n_swa_ == 0 && !is_recurrent_), is_on_device_(device_use_of(context.raw).any_on_device) {}
 
     bool can_truncate_to(int32_t seq_id, uint32_t n) const override {
         if (rewinds_) {
@@ -45,23 +48,46 @@ class ContextKvCache : public KvCache {
     }
 
     // Only what cannot be rewound: the states of recurrent layers, the cells of layers with a sliding window.
-    std::vector<uint8_t> save(int32_t seq_id) const override {
-        constexpr llama_state_seq_flags PARTIAL = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
-        std::vector<uint8_t>            state(llama_state_seq_get_size_ext(context_.raw, seq_id, PARTIAL));
-        state.resize(llama_state_seq_get_data_ext(context_.raw, state.data(), state.size(), seq_id, PARTIAL));
-        return state;
-    }
+    StateBytes save(int32_t seq_id) const override { return copied(seq_id, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY); }
 
-    bool restore(int32_t seq_id, uint32_t n, const std::vector<uint8_t> & state) override {
+    bool restore(int32_t seq_id, uint32_t n, const StateBytes & state) override {
         LogBuffer  log;  // upstream logs an error if there are too few cells
-        const bool restored = llama_state_seq_set_data_ext(context_.raw, state.data(), state.size(), seq_id,
-                                                           LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) == state.size() &&
+        const bool restored = set(seq_id, state, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) &&
                               llama_memory_seq_rm(memory(), seq_id, static_cast<llama_pos>(n), -1) &&
                               can_truncate_to(seq_id, n);
         if (!restored) {
             log.drop();
         }
         return restored;
+    }
+
+    // A device copies each run of consecutive cells by itself, for each layer: with many of them that takes longer than
+    // computing the tokens again.
+    size_t snapshot_size(int32_t seq_id) const override {
+        constexpr uint32_t MAX_RUNS_ON_DEVICE = 16;
+        if (is_on_device_ && n_cell_runs(context_.raw, seq_id) > MAX_RUNS_ON_DEVICE) {
+            return 0;
+        }
+        return llama_state_seq_get_size_ext(context_.raw, seq_id, LLAMA_STATE_SEQ_FLAGS_NONE);
+    }
+
+    StateBytes take_snapshot(int32_t seq_id) override {
+        const ReleasedLock released(lock_);
+        finish_shares();
+        return copied(seq_id, LLAMA_STATE_SEQ_FLAGS_NONE);
+    }
+
+    bool load_snapshot(int32_t seq_id, uint32_t n, const StateBytes & state) override {
+        const ReleasedLock released(lock_);
+        LogBuffer          log;  // as in restore
+        finish_shares();
+        const bool loaded = set(seq_id, state, LLAMA_STATE_SEQ_FLAGS_NONE) &&
+                            llama_memory_seq_pos_max(memory(), seq_id) + 1 == static_cast<llama_pos>(n) &&
+                            can_truncate_to(seq_id, n);
+        if (!loaded) {
+            log.drop();
+        }
+        return loaded;
     }
 
     void clear() { llama_memory_clear(memory(), /*data=*/false); }
@@ -72,10 +98,30 @@ class ContextKvCache : public KvCache {
   private:
     llama_memory_t memory() const { return llama_get_memory(context_.raw); }
 
+    // Return the state of a sequence; empty if upstream fails, or the host of a device is lost.
+    StateBytes copied(int32_t seq_id, llama_state_seq_flags flags) const {
+        StateBytes   state(llama_state_seq_get_size_ext(context_.raw, seq_id, flags));
+        const size_t n = llama_state_seq_get_data_ext(context_.raw, state.data(), state.size(), seq_id, flags);
+        return n == state.size() && !any_lost(context_.model->hosts) ? std::move(state) : StateBytes();
+    }
+
+    bool set(int32_t seq_id, const StateBytes & state, llama_state_seq_flags flags) const {
+        return llama_state_seq_set_data_ext(context_.raw, state.data(), state.size(), seq_id, flags) == state.size();
+    }
+
+    // Copies between streams are carried out by the next decode, which is too late if a stream is read or overwritten.
+    void finish_shares() const {
+        if (!context_.shares_cells()) {
+            finish_stream_copies(context_.raw);
+        }
+    }
+
     const Context & context_;
+    std::mutex *    lock_;
     int32_t         n_swa_;
     bool            is_recurrent_;  // fully or partly
     bool            rewinds_;
+    bool            is_on_device_;  // any of its cells may be
 };
 
 }  // namespace pyg

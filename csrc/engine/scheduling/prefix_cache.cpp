@@ -1,8 +1,10 @@
-// The prefix cache of the scheduler: cached prefixes of new tasks, and checkpoints of KV caches that cannot be rewound.
+// The prefix cache of the scheduler: cached prefixes of new tasks, checkpoints of KV caches that cannot be rewound, and
+// snapshots of what was evicted.
 #include "engine/scheduling/scheduler.hpp"
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace pyg {
 
@@ -11,15 +13,33 @@ namespace {
 // Fewest common tokens for which a task waits until another task has prefilled them.
 constexpr uint32_t MIN_SHARED_PREFIX = 32;
 
+// Fewest tokens that are worth a snapshot, and that one must save.
+constexpr uint32_t MIN_SNAPSHOT = 32;
+
+// Every admission looks at all snapshots.
+constexpr size_t MAX_SNAPSHOTS = 1024;
+
 uint32_t common_prefix(const std::vector<int32_t> & a, uint32_t n_a, const std::vector<int32_t> & b, uint32_t n_b) {
-    const auto n = static_cast<std::ptrdiff_t>(std::min(n_a, n_b));
-    return static_cast<uint32_t>(std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
+    return pyg::common_prefix(a.data(), n_a, b.data(), n_b);
 }
 
 }  // namespace
 
-// Return the longest cached prefix of a task's tokens. The last token is always decoded again for its logits.
-Scheduler::Prefix Scheduler::longest_cached_prefix(const Task & task) const {
+// Return the longest cached prefix of a task's tokens. The last token is always decoded again for its logits. A
+// snapshot has to be clearly longer than what the slots have, because it is copied.
+Scheduler::Prefix Scheduler::longest_prefix(const Task & task) const {
+    Prefix best = longest_in_slots(task);
+    if (!limits_.prefix_cache || task.needs_all_logits || snapshots_.n() == 0) {
+        return best;
+    }
+    const Snapshots::Prefix found = snapshots_.longest(lookup_of(task));
+    if (found.n >= best.n + MIN_SNAPSHOT) {
+        best = {-1, found.n, nullptr, found.snapshot};
+    }
+    return best;
+}
+
+Scheduler::Prefix Scheduler::longest_in_slots(const Task & task) const {
     Prefix best;
     if (!limits_.prefix_cache || task.needs_all_logits) {
         return best;
@@ -38,23 +58,42 @@ Scheduler::Prefix Scheduler::longest_cached_prefix(const Task & task) const {
     return best;
 }
 
+// Fetch a snapshot from the store if it is clearly longer than the `n` tokens that are in memory. Return true then.
+bool Scheduler::fetch(const Task & task, uint32_t n) {
+    if (!store_ || !limits_.prefix_cache || task.needs_all_logits ||
+        store_->longest(lookup_of(task)) < n + MIN_SNAPSHOT) {
+        return false;
+    }
+    const auto snapshot = store_->load(lookup_of(task));
+    if (!snapshot) {
+        return false;
+    }
+    const bool fits = reserve(snapshot->n_bytes());
+    snapshots_.add(snapshot, ++n_uses_, /*is_pinned=*/!fits);
+    fetched_ = snapshot.get();
+    return true;
+}
+
 // Return the longest prefix of the first `n` tokens of a slot to which it can be truncated.
 Scheduler::Prefix Scheduler::usable_prefix(int32_t seq_id, uint32_t n) const {
     if (cache_.can_truncate_to(seq_id, n)) {
-        return {seq_id, n};
+        return {seq_id, n, nullptr, nullptr};
     }
-    const Checkpoint * checkpoint = checkpoints_.longest(seq_id, n);
-    return checkpoint ? Prefix{seq_id, checkpoint->n, checkpoint} : Prefix{};
+    const Checkpoint * const checkpoint = longest_checkpoint(checkpoints_.of(seq_id), n);
+    return checkpoint ? Prefix{seq_id, checkpoint->n, checkpoint->state, nullptr} : Prefix{};
 }
 
-// Truncate a cached slot to a prefix. Return false if its checkpoint cannot be restored: the slot is evicted then.
+// Truncate a cached slot to a prefix. Return false if its checkpoint cannot be restored: the slot is dropped then.
 bool Scheduler::rewind(const Prefix & prefix) {
+    if (2 * prefix.n < cells_.n_used(prefix.seq_id)) {
+        save_snapshot(prefix.seq_id);  // most of it would be lost
+    }
     if (prefix.checkpoint) {
-        if (!cache_.restore(prefix.seq_id, prefix.n, prefix.checkpoint->state)) {
-            evict(prefix.seq_id);
+        if (!cache_.restore(prefix.seq_id, prefix.n, *prefix.checkpoint)) {
+            drop(prefix.seq_id);
             return false;
         }
-        checkpoints_.used(prefix.seq_id, prefix.n);
+        checkpoints_.used(prefix.seq_id, prefix.n, ++n_uses_);
     }
     truncate(prefix.seq_id, prefix.n);
     return true;
@@ -63,17 +102,20 @@ bool Scheduler::rewind(const Prefix & prefix) {
 // Return how many of a task's tokens may be prefilled before its next checkpoint.
 uint32_t Scheduler::n_to_checkpoint(const Task & task) const {
     const auto next = std::upper_bound(task.checkpoint_at.begin(), task.checkpoint_at.end(), task.n_past);
-    const bool none = !checkpoints_.enabled() || next == task.checkpoint_at.end();
+    const bool none = !saves_states() || next == task.checkpoint_at.end();
     return none ? task.n_pending() : std::min(task.n_pending(), *next - task.n_past);
 }
 
 void Scheduler::save_checkpoint(const Task & task) {
-    if (!checkpoints_.enabled() || !task.is_running() ||
+    if (!saves_states() || !task.is_running() || checkpoints_.contains(task.seq_id, task.n_past) ||
         !std::binary_search(task.checkpoint_at.begin(), task.checkpoint_at.end(), task.n_past)) {
         return;
     }
     try {
-        checkpoints_.add(task.seq_id, task.n_past, cache_.save(task.seq_id));
+        auto state = std::make_shared<const StateBytes>(cache_.save(task.seq_id));
+        if (!state->empty() && reserve(state->size())) {
+            checkpoints_.add(task.seq_id, {task.n_past, std::move(state), ++n_uses_});
+        }
     } catch (const std::bad_alloc &) {  // the task goes on without it
     }
 }
@@ -89,6 +131,141 @@ bool Scheduler::will_be_cached_soon(const Task & task, uint32_t n) const {
         return other->cache_salt == task.cache_salt && other->arrival < task.arrival && other->n_past < common &&
                common >= n + MIN_SHARED_PREFIX;
     });
+}
+
+// Drop the least recently used checkpoints and snapshots until `n_bytes` more fit. Return false if they never will.
+bool Scheduler::reserve(size_t n_bytes) {
+    if (n_bytes > max_saved_bytes()) {
+        return false;
+    }
+    while (checkpoints_.n_bytes() + snapshots_.n_bytes() > max_saved_bytes() - n_bytes) {
+        if (checkpoints_.oldest() < snapshots_.oldest()) {
+            checkpoints_.drop_oldest();
+        } else {
+            snapshots_.drop_oldest();
+        }
+    }
+    return true;
+}
+
+Lookup Scheduler::lookup(uint64_t cache_salt, const std::vector<int32_t> & tokens, uint32_t n) const {
+    return {cache_salt, n_per_stream() > 0, cache_.can_share_cells(), cells_.n_per_sequence(), tokens.data(), n};
+}
+
+// The last token of a task is always decoded again.
+Lookup Scheduler::lookup_of(const Task & task) const {
+    return lookup(task.cache_salt, task.tokens, task.n_tokens() - 1);
+}
+
+// Copy a cached slot to main memory, because its cells are about to be dropped.
+void Scheduler::save_snapshot(int32_t seq_id) {
+    const Slot & slot = slots_[seq_id];
+    save_snapshot(seq_id, slot.cache_salt, slot.tokens, static_cast<uint32_t>(slot.tokens.size()));
+}
+
+// Copy the sequence of these `n` tokens, if it is worth it.
+void Scheduler::save_snapshot(int32_t seq_id, uint64_t cache_salt, const std::vector<int32_t> & tokens, uint32_t n) {
+    if (!saves_states() || n < MIN_SNAPSHOT || !cache_.can_truncate_to(seq_id, n)) {
+        return;
+    }
+    const Lookup of = lookup(cache_salt, tokens, n);
+    if (snapshots_.refresh(of, ++n_uses_)) {
+        return;
+    }
+    const size_t n_bytes = cache_.snapshot_size(seq_id);
+    if (n_bytes == 0 || n_bytes > max_saved_bytes()) {
+        return;
+    }
+    if (of.rewinds) {
+        snapshots_.remove_prefixes_of(of);
+    }
+    if (snapshots_.n() >= MAX_SNAPSHOTS && snapshots_.oldest() != UINT64_MAX) {
+        snapshots_.drop_oldest();
+    }
+    try {
+        auto snapshot        = std::make_shared<Snapshot>();
+        snapshot->cache_salt = cache_salt;
+        snapshot->is_divided = of.is_divided;
+        snapshot->tokens.assign(tokens.begin(), tokens.begin() + n);
+        snapshot->checkpoints = checkpoints_.of(seq_id);
+        if (!reserve(n_bytes + snapshot->n_bytes())) {
+            return;
+        }
+        snapshot->state = cache_.take_snapshot(seq_id);
+        if (snapshot->state.empty()) {
+            return;
+        }
+        snapshots_.add(snapshot, n_uses_);
+        if (store_) {
+            store_->store(std::move(snapshot));
+        }
+    } catch (const std::bad_alloc &) {  // the cells are lost, as without snapshots
+    }
+}
+
+Snapshot Scheduler::snapshot_of(const Task & task) {
+    Snapshot snapshot;
+    snapshot.cache_salt = task.cache_salt;
+    snapshot.is_divided = n_per_stream() > 0;
+    snapshot.tokens.assign(task.tokens.begin(), task.tokens.begin() + task.n_past);
+    snapshot.checkpoints = checkpoints_.of(task.seq_id);
+    snapshot.state       = cache_.take_snapshot(task.seq_id);
+    return snapshot;
+}
+
+void Scheduler::add_snapshot(std::shared_ptr<const Snapshot> snapshot) {
+    snapshots_.add(std::move(snapshot), ++n_uses_, /*is_pinned=*/true);
+}
+
+bool Scheduler::assign_slot_from_snapshot(const std::shared_ptr<Task> & task, const Snapshot & snapshot) {
+    const bool is_loaded = load_snapshot(*task, snapshot);
+    if (!assign_slot(task, longest_in_slots(*task))) {
+        return false;
+    }
+    if (is_loaded) {
+        const bool is_fetched = std::exchange(fetched_, nullptr) == &snapshot;
+        (is_fetched ? n_store_hits_ : n_snapshot_hits_)++;
+        (is_fetched ? n_cached_in_store_ : n_cached_in_snapshots_) += task->n_past;
+    }
+    return true;
+}
+
+void Scheduler::store_cached_slots() {
+    for (int32_t seq_id = 0; store_ && seq_id < limits_.n_seq; seq_id++) {
+        if (is_cached(seq_id)) {
+            save_snapshot(seq_id);
+        }
+    }
+}
+
+// Copy a snapshot into a slot, which is cached then. Return false if there are too few cells for it and the task.
+bool Scheduler::load_snapshot(const Task & task, const Snapshot & snapshot) {
+    const auto     n          = static_cast<uint32_t>(snapshot.tokens.size());
+    const uint32_t n_required = std::max(n, task.n_tokens() + (running_.empty() ? 0 : headroom()));
+    if (!evict_until_free(std::min(n_required, cells_.n_cells()))) {
+        return false;
+    }
+    const int32_t           seq_id      = available_slot(-1);
+    std::vector<int32_t>    tokens      = snapshot.tokens;
+    std::vector<Checkpoint> checkpoints = snapshot.checkpoints;
+    evict(seq_id);
+    cells_.allocate(seq_id, n);
+    if (!cache_.load_snapshot(seq_id, n, snapshot.state)) {
+        drop(seq_id);
+        snapshots_.remove(snapshot);
+        return false;
+    }
+    Slot & slot     = slots_[seq_id];
+    slot.tokens     = std::move(tokens);
+    slot.cache_salt = snapshot.cache_salt;
+    slot.last_used  = ++n_ended_;
+    snapshots_.used(snapshot, ++n_uses_);
+    for (Checkpoint & checkpoint : checkpoints) {
+        checkpoint.last_used = n_uses_;
+        checkpoints_.add(seq_id, std::move(checkpoint));
+    }
+    reserve(0);
+    return true;
 }
 
 }  // namespace pyg

@@ -47,9 +47,8 @@ bool try_copy(const std::vector<int32_t> & from, std::vector<int32_t> & to) {
 
 }  // namespace
 
-Scheduler::Scheduler(const Limits & limits, KvCache & cache)
-    : limits_(limits), cache_(cache), cells_(limits.n_cells, limits.n_seq),
-      checkpoints_(limits.n_seq, limits.prefix_cache ? limits.checkpoint_bytes : 0),
+Scheduler::Scheduler(const Limits & limits, KvCache & cache, SnapshotStore * store)
+    : limits_(limits), cache_(cache), store_(store), cells_(limits.n_cells, limits.n_seq), checkpoints_(limits.n_seq),
       slots_(static_cast<size_t>(limits.n_seq)) {
     running_.reserve(slots_.size());
 }
@@ -165,6 +164,18 @@ void Scheduler::rewind_to(const std::shared_ptr<Task> & task, uint32_t n) {
     }
 }
 
+void Scheduler::drop_tokens(const std::shared_ptr<Task> & task, uint32_t first, uint32_t n) {
+    rewind_to(task, first);
+    if (task->is_running()) {
+        cells_.truncate(task->seq_id, first);
+        checkpoints_.truncate(task->seq_id, first);
+    }
+    const auto begin = task->tokens.begin() + first;
+    task->tokens.erase(begin, begin + n);
+    task->checkpoint_at.clear();
+    task->n_dropped += n;
+}
+
 bool Scheduler::end(Task & task, bool evict_cells) {
     if (!task.is_running()) {
         return remove(waiting_, task);
@@ -180,9 +191,26 @@ bool Scheduler::end(Task & task, bool evict_cells) {
     return true;
 }
 
+void Scheduler::clear_prefix_cache() {
+    evict_all();
+    snapshots_.clear();
+}
+
 void Scheduler::evict_all() {
     while (const auto seq_id = least_recently_used()) {
-        evict(*seq_id);
+        drop(*seq_id);
+    }
+}
+
+const std::vector<int32_t> & Scheduler::cached_tokens(int32_t seq_id, uint64_t cache_salt) const {
+    static const std::vector<int32_t> NONE;
+    const Slot &                      slot = slots_[seq_id];
+    return !slot.task && slot.key.cache_salt == cache_salt ? slot.tokens : NONE;
+}
+
+void Scheduler::erase(int32_t seq_id) {
+    if (is_cached(seq_id)) {
+        drop(seq_id);
     }
 }
 
@@ -236,7 +264,9 @@ void Scheduler::allocate_decode_cells() {
         const auto     task      = running_[i];
         const uint32_t n_missing = task->n_tokens() - cells_.n_used(task->seq_id);
         while (task->is_running() && !evict_until_free(n_missing)) {
-            preempt(running_.back());
+            const auto & youngest = running_.back();
+            save_snapshot(youngest->seq_id, youngest->cache_salt, youngest->tokens, youngest->n_past);
+            preempt(youngest);
         }
         if (task->is_running()) {
             cells_.allocate(task->seq_id, n_missing);
@@ -245,17 +275,19 @@ void Scheduler::allocate_decode_cells() {
 }
 
 void Scheduler::admit() {
-    uint32_t n_passed_over = 0;
-    for (auto each = waiting_.begin(); each != waiting_.end() && running_.size() < slots_.size();) {
-        const auto   task   = *each;
-        const Prefix prefix = longest_cached_prefix(*task);
+    size_t n_passed_over = 0;  // an iterator would not survive an add() meanwhile
+    while (n_passed_over < waiting_.size() && running_.size() < slots_.size()) {
+        const auto task   = waiting_[n_passed_over];
+        Prefix     prefix = longest_prefix(*task);
+        if (fetch(*task, prefix.n)) {
+            prefix = longest_prefix(*task);
+        }
         if (will_be_cached_soon(*task, prefix.n)) {
             if (++n_passed_over == MAX_SKIPPED) {
                 return;
             }
-            ++each;
         } else if (assign_slot(task, prefix)) {
-            each = waiting_.erase(each);
+            waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(n_passed_over));
         } else {
             return;  // first come, first served: no task overtakes one that waits for cells
         }
@@ -271,6 +303,9 @@ bool Scheduler::assign_slot(const std::shared_ptr<Task> & task, const Prefix & p
     if (task->n_tokens() > cells_.n_per_sequence()) {
         return false;  // it waits for a unified KV cache
     }
+    if (prefix.snapshot) {
+        return assign_slot_from_snapshot(task, *prefix.snapshot);
+    }
     const uint32_t n_new       = task->n_tokens() - prefix.n;
     const uint32_t n_required  = n_new + (running_.empty() ? 0 : headroom());
     const bool     is_reusable = prefix.n > 0 && is_cached(prefix.seq_id);
@@ -279,13 +314,14 @@ bool Scheduler::assign_slot(const std::shared_ptr<Task> & task, const Prefix & p
     bool in_place = is_reusable && (2 * prefix.n >= cells_.n_used(prefix.seq_id) || !cache_.can_share_cells() ||
                                     available_slot(prefix.seq_id) < 0);
     if (in_place && !rewind(prefix)) {
-        return assign_slot(task, longest_cached_prefix(*task));
+        return assign_slot(task, longest_in_slots(*task));
     }
     if (!evict_until_free(n_required, prefix.seq_id)) {
         if (!is_reusable || in_place) {
             return false;
         }
         in_place = true;
+        save_snapshot(prefix.seq_id);
         truncate(prefix.seq_id, prefix.n);
         if (cells_.n_free() < n_required) {
             return false;
@@ -356,7 +392,7 @@ void Scheduler::preempt(std::shared_ptr<Task> task) {
     task->n_preemptions++;
     n_preemptions_++;
     remove(running_, *task);
-    evict(seq_id);
+    drop(seq_id);
 }
 
 void Scheduler::truncate(int32_t seq_id, uint32_t n) {
@@ -366,6 +402,12 @@ void Scheduler::truncate(int32_t seq_id, uint32_t n) {
     cache_.truncate(seq_id, n);
 }
 
-void Scheduler::evict(int32_t seq_id) { truncate(seq_id, 0); }
+// Evict a cached slot, and keep a copy of it in main memory.
+void Scheduler::evict(int32_t seq_id) {
+    save_snapshot(seq_id);
+    drop(seq_id);
+}
+
+void Scheduler::drop(int32_t seq_id) { truncate(seq_id, 0); }
 
 }  // namespace pyg

@@ -35,7 +35,7 @@ struct Setting {
     int32_t  n_seq        = 4;
     bool     prefix_cache = true;
     uint32_t n_ubatch     = UINT32_MAX;
-    size_t   checkpoints  = 0;  // bytes
+    size_t   saved_bytes  = 0;  // of checkpoints and snapshots
 };
 
 // A scheduler with a simulated engine that generates until a task is ended.
@@ -46,7 +46,7 @@ struct Engine {
     explicit Engine(const Setting & setting = {})
         : cache(setting.kind, setting.n_cells, setting.n_seq),
           scheduler({setting.n_seq, setting.n_cells, /*n_batch=*/100, /*n_rows=*/16, setting.prefix_cache,
-                     setting.n_ubatch, setting.checkpoints},
+                     setting.n_ubatch, setting.saved_bytes},
                     cache) {}
 
     TaskPtr add(const Tokens & prompt) {
@@ -337,10 +337,10 @@ void test_prefixes_are_shared_only_with_the_same_salt() {
 
 // --- checkpoints ---
 
-Setting with_checkpoints(Kind kind, size_t n_bytes = 1000) {
+Setting with_checkpoints(Kind kind, size_t n_bytes = 100000) {
     Setting setting;
     setting.kind        = kind;
-    setting.checkpoints = n_bytes;
+    setting.saved_bytes = n_bytes;
     return setting;
 }
 
@@ -410,6 +410,175 @@ void test_where_checkpoints_are_worth_it() {
     CHECK((lengths(turn + text(1, 400) + turn + turn + text(2, 500) + turn + text(3, 3)) == Lengths{401, 903}));
     CHECK((lengths(turn + text(1, 400) + turn + text(2, 100) + turn + text(3, 3)) == Lengths{502}));
     CHECK((lengths(turn + text(1, 20) + turn + text(2, 900) + turn + text(3, 3)) == Lengths{922}));
+}
+
+// --- snapshots ---
+
+Setting with_snapshots(Kind kind, uint32_t n_cells, int32_t n_seq, size_t n_bytes = 100000) {
+    Setting setting{kind, n_cells, n_seq};
+    setting.saved_bytes = n_bytes;
+    return setting;
+}
+
+void test_evicted_slots_come_back_from_snapshots() {
+    for (const Kind kind : {Kind::PLAIN, Kind::WINDOW, Kind::RECURRENT}) {
+        Engine engine(with_snapshots(kind, 300, 2));
+        Tokens chats[5];
+        for (int32_t turn = 0; turn < 4; turn++) {
+            for (int32_t i = 0; i < 5; i++) {
+                const auto n_before = static_cast<uint32_t>(chats[i].size());
+                const auto task     = engine.complete(chats[i] + text(10 * i + turn, 40), 2);
+                CHECK(task->n_cached == (turn == 0 ? 0 : n_before - 1));  // its last token was not computed
+                chats[i] = task->tokens;
+            }
+        }
+        CHECK(engine.scheduler.n_snapshot_hits() == 15);
+        CHECK(engine.scheduler.snapshots().n_bytes() <= 100000);
+    }
+}
+
+void test_a_snapshot_that_was_loaded_is_not_taken_again() {
+    Engine engine(with_snapshots(Kind::PLAIN, 200, 1));
+    engine.complete(text(1, 100));
+    engine.complete(text(2, 100));
+    CHECK(engine.cache.n_snapshots_taken() == 1);
+    for (int i = 0; i < 3; i++) {
+        CHECK(engine.complete(text(1, 100))->n_cached == 99);
+        CHECK(engine.complete(text(2, 100))->n_cached == 99);
+    }
+    CHECK(engine.cache.n_snapshots_taken() == 2 && engine.scheduler.snapshots().n() == 2);
+}
+
+void test_a_longer_snapshot_replaces_its_prefix() {
+    Engine engine(with_snapshots(Kind::PLAIN, 300, 1));
+    engine.complete(text(1, 100));
+    engine.complete(text(2, 50));
+    CHECK(engine.complete(text(1, 140))->n_cached == 100);
+    engine.complete(text(3, 50));
+    CHECK(engine.scheduler.snapshots().n() == 2);  // of the first and the second
+    CHECK(engine.complete(text(1, 140))->n_cached == 139);
+}
+
+// Part of a snapshot is enough where the rest can be truncated.
+void test_part_of_a_snapshot() {
+    for (const Kind kind : {Kind::PLAIN, Kind::RECURRENT}) {
+        Engine engine(with_snapshots(kind, 300, 1));
+        complete(engine, text(1, 100), {60});
+        engine.complete(text(2, 50));
+        CHECK(engine.complete(text(1, 80) + text(3, 20))->n_cached == (kind == Kind::PLAIN ? 80 : 60));
+    }
+}
+
+void test_few_tokens_are_not_worth_a_snapshot() {
+    Engine engine(with_snapshots(Kind::PLAIN, 100, 1));
+    engine.complete(text(1, 30));
+    engine.complete(text(2, 30));
+    CHECK(engine.cache.n_snapshots_taken() == 0);
+    engine.complete(text(1, 60));
+    engine.complete(text(2, 60));
+    CHECK(engine.cache.n_snapshots_taken() == 1);
+    CHECK(engine.complete(text(1, 25) + text(2, 20))->n_cached == 0);  // nor to load one
+}
+
+void test_snapshots_stay_within_their_bytes() {
+    constexpr size_t ONE = 16 + 100 * (sizeof(History) + sizeof(int32_t));
+    Engine           engine(with_snapshots(Kind::PLAIN, 150, 1, 2 * ONE));
+    for (const int32_t topic : {1, 2, 3, 4}) {
+        engine.complete(text(topic, 100));
+        CHECK(engine.scheduler.snapshots().n_bytes() <= 2 * ONE);
+    }
+    CHECK(engine.scheduler.snapshots().n() == 2);  // of the second and the third
+    CHECK(engine.complete(text(2, 100))->n_cached == 99);
+    CHECK(engine.complete(text(1, 100))->n_cached == 0);
+    Engine none(with_snapshots(Kind::PLAIN, 150, 1, ONE - 1));
+    none.complete(text(1, 100));
+    none.complete(text(2, 100));
+    CHECK(none.scheduler.snapshots().n() == 0 && none.complete(text(1, 100))->n_cached == 0);
+}
+
+void test_a_preempted_task_continues_from_its_snapshot() {
+    Engine     engine(with_snapshots(Kind::PLAIN, 200, 4));
+    const auto a = engine.add(text(1, 50)), b = engine.add(text(2, 50));
+    engine.run_to(a, 120);
+    CHECK(!b->is_running() && b->n_preemptions == 1);
+    const uint32_t n_before = b->n_tokens();
+    engine.scheduler.end(*a, /*evict_cells=*/true);
+    engine.step();
+    CHECK(b->is_running() && b->n_past == n_before && engine.scheduler.n_snapshot_hits() == 1);
+    engine.run_to(b, 150);
+}
+
+void test_most_of_a_slot_is_saved_before_it_is_truncated() {
+    Engine engine(with_snapshots(Kind::PLAIN, 300, 1));
+    engine.complete(text(1, 200));
+    CHECK(engine.complete(text(1, 40) + text(2, 50))->n_cached == 40);
+    CHECK(engine.complete(text(1, 200))->n_cached == 199);
+}
+
+void test_a_snapshot_that_cannot_be_loaded() {
+    Engine engine(with_snapshots(Kind::PLAIN, 200, 1));
+    engine.complete(text(1, 100));
+    engine.complete(text(2, 100));
+    engine.cache.fail_restores(1);
+    CHECK(engine.complete(text(1, 100))->n_cached == 0);
+    CHECK(engine.scheduler.snapshots().n() == 1 && engine.scheduler.n_snapshot_hits() == 0);  // the second's
+    engine.cache.fail_snapshots(true);
+    engine.complete(text(3, 100));
+    CHECK(engine.complete(text(1, 100))->n_cached == 0);
+}
+
+void test_snapshots_belong_to_their_salt() {
+    Engine     engine(with_snapshots(Kind::PLAIN, 200, 1));
+    const auto complete = [&](uint64_t salt, int32_t topic) {
+        const auto task  = engine.add(text(topic, 100));
+        task->cache_salt = salt;
+        engine.run_to(task, 101);
+        engine.scheduler.end(*task);
+        return task->n_cached;
+    };
+    complete(7, 1);
+    complete(7, 2);
+    CHECK(complete(8, 1) == 0 && complete(7, 1) == 99 && complete(0, 1) == 0);
+}
+
+void test_an_added_snapshot_stays_until_it_is_used() {
+    Engine     engine(with_snapshots(Kind::PLAIN, 300, 1, 0));
+    const auto task = engine.add(text(1, 100));
+    engine.step();
+    const auto snapshot = std::make_shared<pyg::Snapshot>(engine.scheduler.snapshot_of(*task));
+    CHECK(snapshot->tokens == text(1, 100));
+    engine.scheduler.end(*task, /*evict_cells=*/true);
+    engine.scheduler.add_snapshot(snapshot);
+    engine.complete(text(2, 100));
+    CHECK(engine.scheduler.snapshots().n() == 1);
+    CHECK(engine.complete(text(1, 120))->n_cached == 100);
+    CHECK(engine.scheduler.snapshots().n() == 0);
+}
+
+void test_snapshots_of_another_layout_are_not_loaded() {
+    Engine engine(with_snapshots(Kind::PLAIN, 300, 2));
+    engine.complete(text(1, 100));
+    engine.complete(text(2, 100));
+    engine.complete(text(3, 100));
+    CHECK(engine.scheduler.snapshots().n() == 1);
+    const auto change = [&](uint32_t n_per_stream) {
+        engine.scheduler.preempt_all();
+        engine.cache.replace(n_per_stream);
+        engine.scheduler.set_layout(n_per_stream);
+    };
+    change(150);
+    CHECK(engine.complete(text(1, 100))->n_cached == 0);
+    change(0);
+    CHECK(engine.complete(text(1, 100))->n_cached == 99);
+}
+
+void test_clear_prefix_cache() {
+    Engine engine(with_snapshots(Kind::PLAIN, 200, 1));
+    engine.complete(text(1, 100));
+    engine.complete(text(2, 100));
+    engine.scheduler.clear_prefix_cache();
+    CHECK(engine.scheduler.snapshots().n() == 0 && engine.scheduler.snapshots().n_bytes() == 0);
+    CHECK(engine.complete(text(1, 100))->n_cached == 0 && engine.complete(text(2, 100))->n_cached == 0);
 }
 
 // --- eviction and preemption ---
@@ -536,6 +705,41 @@ void test_an_interrupted_step_is_rolled_back() {
 }
 
 // Tasks may end or be preempted between the planning of a step and its result.
+// What is computed, and cached for others, is what the remaining tokens are alone.
+void test_dropped_tokens() {
+    const auto history_of = [](const Tokens & tokens, size_t n) {
+        return std::accumulate(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n), NO_HISTORY, grown);
+    };
+    for (const Kind kind : {Kind::PLAIN, Kind::WINDOW, Kind::RECURRENT}) {
+        for (const uint32_t n_keep : {0u, 3u, 20u}) {
+            Setting setting;
+            setting.kind    = kind;
+            setting.n_cells = 100;
+            Engine     engine(setting);
+            const auto task = engine.add(text(1, 30));
+            engine.run_to(task, 40);
+            const auto other = engine.add(text(1, 25) + text(2, 10));  // shares cells, if it can
+            engine.run_to(other, 36);
+
+            const Tokens before = task->tokens;
+            engine.scheduler.drop_tokens(task, n_keep, 10);
+            Tokens after = before;
+            after.erase(after.begin() + n_keep, after.begin() + n_keep + 10);
+            CHECK(task->tokens == after && task->n_dropped == 10 && task->n_past <= n_keep);
+            engine.run_to(task, static_cast<uint32_t>(after.size()) + 5);
+            CHECK(engine.cache.history(task->seq_id) == history_of(task->tokens, task->n_past));
+            CHECK(task->tokens[after.size()] == next_token(history_of(after, after.size())));
+            CHECK(engine.cache.history(other->seq_id) == history_of(other->tokens, other->n_past));
+
+            const Tokens dropped = task->tokens;
+            engine.scheduler.end(*task);
+            const auto next = engine.add(dropped + text(3, 2));
+            engine.step();
+            CHECK(next->n_cached == dropped.size() - 1);
+        }
+    }
+}
+
 void test_tasks_that_end_during_a_step() {
     for (const bool rollback : {false, true}) {
         Engine     engine;
@@ -657,6 +861,19 @@ int main() {
     test_checkpoints_stay_within_their_bytes();
     test_a_checkpoint_that_cannot_be_restored();
     test_where_checkpoints_are_worth_it();
+    test_evicted_slots_come_back_from_snapshots();
+    test_a_snapshot_that_was_loaded_is_not_taken_again();
+    test_a_longer_snapshot_replaces_its_prefix();
+    test_part_of_a_snapshot();
+    test_few_tokens_are_not_worth_a_snapshot();
+    test_snapshots_stay_within_their_bytes();
+    test_a_preempted_task_continues_from_its_snapshot();
+    test_most_of_a_slot_is_saved_before_it_is_truncated();
+    test_a_snapshot_that_cannot_be_loaded();
+    test_snapshots_belong_to_their_salt();
+    test_an_added_snapshot_stays_until_it_is_used();
+    test_snapshots_of_another_layout_are_not_loaded();
+    test_clear_prefix_cache();
     test_a_chat_grows_in_its_slot();
     test_a_long_sequence_is_not_truncated_for_a_short_prefix();
     test_prefixes_are_shared_with_running_tasks();
@@ -674,6 +891,7 @@ int main() {
     test_free_cells_when_the_cache_is_full();
     test_evict_all_leaves_running_tasks();
     test_an_interrupted_step_is_rolled_back();
+    test_dropped_tokens();
     test_tasks_that_end_during_a_step();
     test_ending();
     test_cells_are_counted_once();

@@ -49,8 +49,10 @@ struct Work {
     std::vector<TaskPtr> all        = tasks();
     long                 n_failures = 0;
 
-    explicit Work(Kind kind)
-        : cache(kind, N_CELLS, N_SEQ), scheduler({N_SEQ, N_CELLS, /*n_batch=*/100, /*n_rows=*/16, true}, cache) {
+    explicit Work(Kind kind, size_t prefix_cache_bytes = 0)
+        : cache(kind, N_CELLS, N_SEQ), scheduler({N_SEQ, N_CELLS, /*n_batch=*/100, /*n_rows=*/16, true,
+                                                  /*n_ubatch=*/UINT32_MAX, prefix_cache_bytes},
+                                                 cache) {
         for (const TaskPtr & task : all) {
             scheduler.add(task);
         }
@@ -83,8 +85,8 @@ struct Work {
     }
 };
 
-void test_answers_are_those_with_memory(Kind kind) {
-    Work                work(kind);
+void test_answers_are_those_with_memory(Kind kind, size_t prefix_cache_bytes) {
+    Work                work(kind, prefix_cache_bytes);
     std::vector<Tokens> expected;
     for (const TaskPtr & task : work.all) {
         expected.push_back(alone(task->tokens));
@@ -106,10 +108,10 @@ void test_answers_are_those_with_memory(Kind kind) {
 }
 
 // After a failure, tasks are ended instead.
-void test_all_can_be_given_up(Kind kind) {
+void test_all_can_be_given_up(Kind kind, size_t prefix_cache_bytes) {
     long n_failures = 0;
     for (long n = 0; n < 200; n++) {
-        Work work(kind);
+        Work work(kind, prefix_cache_bytes);
         for (int i = 0; i < 8; i++) {
             work.compute(work.next());
         }
@@ -135,8 +137,11 @@ void test_all_can_be_given_up(Kind kind) {
 
 int main() {
     for (const Kind kind : {Kind::PLAIN, Kind::WINDOW, Kind::RECURRENT}) {
-        test_answers_are_those_with_memory(kind);
-        test_all_can_be_given_up(kind);
+        for (const size_t prefix_cache_bytes : {0, 1500, 20000}) {
+            test_answers_are_those_with_memory(kind, prefix_cache_bytes);
+        }
+        test_all_can_be_given_up(kind, 0);
+        test_all_can_be_given_up(kind, 20000);
     }
     return 0;
 }

@@ -68,6 +68,7 @@ class Simulation {
 
   private:
     static Scheduler::Limits draw_limits(Random & random);
+    static Scheduler::Limits with_snapshots(Scheduler::Limits limits, Random & random);
 
     void                  draw_requests();
     Tokens                draw_prompt(size_t n_drawn, uint32_t longest);
@@ -97,6 +98,7 @@ class Simulation {
     void     check_end();
 
     Random                  random_;
+    Random                  tiers_;  // the other draws stay what they were
     const Kind              kind_;
     const Scheduler::Limits limits_;
     SimulatedCache          cache_;
@@ -117,22 +119,37 @@ class Simulation {
 };
 
 Simulation::Simulation(uint32_t seed)
-    : random_(seed), kind_(random_.percent(60)   ? Kind::PLAIN
-                           : random_.percent(50) ? Kind::WINDOW
-                                                 : Kind::RECURRENT),
-      limits_(draw_limits(random_)), cache_(kind_, limits_.n_cells, limits_.n_seq), scheduler_(limits_, cache_),
-      layouts_(~seed), divides_(kind_ == Kind::PLAIN && layouts_.percent(40)) {
+    : random_(seed), tiers_(seed + 1000000007u), kind_(random_.percent(60)   ? Kind::PLAIN
+                                                       : random_.percent(50) ? Kind::WINDOW
+                                                                             : Kind::RECURRENT),
+      limits_(with_snapshots(draw_limits(random_), tiers_)), cache_(kind_, limits_.n_cells, limits_.n_seq),
+      scheduler_(limits_, cache_), layouts_(~seed), divides_(kind_ == Kind::PLAIN && layouts_.percent(40)) {
     draw_requests();
+    cache_.meanwhile = [this] {
+        if (n_submitted_ < requests_.size() && tiers_.percent(10)) {
+            submit();
+        }
+    };
+}
+
+uint64_t n_snapshot_hits = 0;  // of all simulations
+
+// Snapshots take more bytes than checkpoints.
+Scheduler::Limits Simulation::with_snapshots(Scheduler::Limits limits, Random & random) {
+    if (random.percent(60)) {
+        limits.prefix_cache_bytes = random.below(random.percent(50) ? 2000 : 20000);
+    }
+    return limits;
 }
 
 Scheduler::Limits Simulation::draw_limits(Random & random) {
     Scheduler::Limits limits;
-    limits.n_seq            = static_cast<int32_t>(random.between(1, 6));
-    limits.n_cells          = random.percent(20) ? random.between(8, 100) : random.between(100, 500);
-    limits.n_batch          = static_cast<uint32_t>(limits.n_seq) + random.below(random.percent(50) ? 8 : 100);
-    limits.n_rows           = random.between(1, std::min(16u, limits.n_batch));
-    limits.prefix_cache     = random.percent(85);
-    limits.checkpoint_bytes = random.percent(50) ? 0 : 16 * random.between(1, 12);
+    limits.n_seq              = static_cast<int32_t>(random.between(1, 6));
+    limits.n_cells            = random.percent(20) ? random.between(8, 100) : random.between(100, 500);
+    limits.n_batch            = static_cast<uint32_t>(limits.n_seq) + random.below(random.percent(50) ? 8 : 100);
+    limits.n_rows             = random.between(1, std::min(16u, limits.n_batch));
+    limits.prefix_cache       = random.percent(85);
+    limits.prefix_cache_bytes = random.percent(50) ? 0 : 16 * random.between(1, 12);
     return limits;
 }
 
@@ -176,7 +193,7 @@ std::vector<uint32_t> Simulation::draw_checkpoints(uint32_t n_prompt) {
 uint32_t Simulation::n_until_checkpoint(const Task & task) const {
     uint32_t n = task.n_pending();
     for (const uint32_t length : task.checkpoint_at) {
-        if (limits_.prefix_cache && limits_.checkpoint_bytes > 0 && length > task.n_past) {
+        if (limits_.prefix_cache && limits_.prefix_cache_bytes > 0 && length > task.n_past) {
             n = std::min(n, length - task.n_past);
         }
     }
@@ -452,7 +469,7 @@ void Simulation::check_admitted(std::map<const Task *, uint32_t> on_offer) {
             CHECK(task->n_cached == task->n_past && task->n_past < request.n_prompt);
         }
         if (const auto offer = on_offer.find(task.get()); offer != on_offer.end()) {
-            CHECK(task->n_past == offer->second || (limits_.checkpoint_bytes > 0 && task->n_past > offer->second) ||
+            CHECK(task->n_past == offer->second || (limits_.prefix_cache_bytes > 0 && task->n_past > offer->second) ||
                   (salted_ && task->n_past < offer->second));
             if (!cache_.can_share_cells()) {
                 on_offer.clear();  // it may have taken over the slot of the next one's prefix
@@ -540,6 +557,9 @@ void Simulation::check_end() {
         n_preemptions += static_cast<uint64_t>(request.task->n_preemptions);
     }
     CHECK(scheduler_.n_preemptions() == n_preemptions);
+    n_snapshot_hits += scheduler_.n_snapshot_hits();
+    const size_t n_saved = scheduler_.checkpoints().n_bytes() + scheduler_.snapshots().n_bytes();
+    CHECK(n_saved <= limits_.prefix_cache_bytes);
     CHECK(limits_.prefix_cache || scheduler_.n_cached() == 0);
     CHECK(limits_.prefix_cache || cache_.n_used() == 0);
     scheduler_.evict_all();
@@ -565,5 +585,6 @@ int main(int argc, char ** argv) {
     for (seed = first; seed - first < n_seeds; seed++) {
         Simulation(seed).run();
     }
+    CHECK(n_seeds < 100 || n_snapshot_hits > 0);
     done = true;
 }

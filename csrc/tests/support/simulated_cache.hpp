@@ -5,6 +5,7 @@
 #include "tests/support/testing.hpp"
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -79,17 +80,17 @@ class SimulatedCache : public pyg::KvCache {
     }
 
     // The length, what cannot be rewound, and the history, to find out whether a state belongs to its sequence.
-    std::vector<uint8_t> save(int32_t seq_id) const override {
+    pyg::StateBytes save(int32_t seq_id) const override {
         if (kind_ == Kind::PLAIN) {
             return {};
         }
-        const Saved          saved = {n_used(seq_id), of(seq_id).n_forgotten, history(seq_id)};
-        std::vector<uint8_t> state(sizeof(saved));
+        const Saved     saved = {n_used(seq_id), of(seq_id).n_forgotten, history(seq_id)};
+        pyg::StateBytes state(sizeof(saved));
         std::memcpy(state.data(), &saved, sizeof(saved));
         return state;
     }
 
-    bool restore(int32_t seq_id, uint32_t n, const std::vector<uint8_t> & state) override {
+    bool restore(int32_t seq_id, uint32_t n, const pyg::StateBytes & state) override {
         Saved saved;
         CHECK(state.size() == sizeof(saved));
         std::memcpy(&saved, state.data(), sizeof(saved));
@@ -106,6 +107,56 @@ class SimulatedCache : public pyg::KvCache {
         sequence.cells.resize(n);
         return true;
     }
+
+    // The history after each token, and what cannot be rewound. As in real caches, a window is all that a snapshot has.
+    size_t snapshot_size(int32_t seq_id) const override {
+        return snapshots_fail_ ? 0 : sizeof(Saved) + n_used(seq_id) * sizeof(History);
+    }
+
+    pyg::StateBytes take_snapshot(int32_t seq_id) override {
+        const uint32_t n = n_used(seq_id);
+        CHECK(!of(seq_id).damaged && n > 0);
+        Saved saved = {n, of(seq_id).n_forgotten, history(seq_id)};
+        if (kind_ == Kind::WINDOW && n > WINDOW) {
+            saved.n_forgotten = n - WINDOW;
+        }
+        pyg::StateBytes state(sizeof(saved) + n * sizeof(History));
+        std::memcpy(state.data(), &saved, sizeof(saved));
+        for (uint32_t i = 0; i < n; i++) {
+            const History each = history(seq_id, i + 1);
+            std::memcpy(state.data() + sizeof(saved) + i * sizeof(each), &each, sizeof(each));
+        }
+        n_snapshots_taken_++;
+        meanwhile();
+        return state;
+    }
+
+    bool load_snapshot(int32_t seq_id, uint32_t n, const pyg::StateBytes & state) override {
+        Saved saved;
+        std::memcpy(&saved, state.data(), sizeof(saved));
+        meanwhile();
+        CHECK(saved.n == n && n_used(seq_id) == 0 && state.size() == sizeof(saved) + n * sizeof(History));
+        Sequence & sequence = of(seq_id);
+        for (uint32_t i = 0; i < n; i++) {
+            History each;
+            std::memcpy(&each, state.data() + sizeof(saved) + i * sizeof(each), sizeof(each));
+            sequence.cells.push_back(std::make_shared<Cell>(each, n_used_));
+        }
+        CHECK(n_used_ <= n_cells_ && (n_per_stream_ == 0 || n <= n_per_stream_));
+        sequence.n_forgotten = saved.n_forgotten;
+        if (restores_fail_ > 0) {
+            restores_fail_--;
+            sequence.damaged = true;
+            return false;
+        }
+        return true;
+    }
+
+    // Called while a snapshot is taken or loaded.
+    std::function<void()> meanwhile = [] {};
+
+    void     fail_snapshots(bool fail) { snapshots_fail_ = fail; }
+    uint32_t n_snapshots_taken() const { return n_snapshots_taken_; }
 
     void fail_restores(uint32_t n) { restores_fail_ = n; }
 
@@ -179,7 +230,9 @@ class SimulatedCache : public pyg::KvCache {
     uint32_t              n_per_stream_ = 0;  // 0: sequences share all cells
     uint32_t              n_used_       = 0;  // outlives the cells, which count themselves
     std::vector<Sequence> sequences_;
-    uint64_t              n_dropped_     = 0;
-    uint32_t              restores_fail_ = 0;
-    mutable uint64_t      n_counts_      = 0;
+    uint64_t              n_dropped_         = 0;
+    uint32_t              restores_fail_     = 0;
+    bool                  snapshots_fail_    = false;
+    uint32_t              n_snapshots_taken_ = 0;
+    mutable uint64_t      n_counts_          = 0;
 };

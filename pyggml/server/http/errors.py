@@ -88,6 +88,8 @@ _STATUSES: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (pyggml.InvalidParameterError, 400, "invalid", ""),
     (pyggml.EmptyPromptError, 400, "invalid", "empty_prompt"),
     (pyggml.TokenizerError, 400, "invalid", "tokenizer"),
+    (pyggml.SavedStateNotFoundError, 404, "not_found", "saved_state"),
+    (pyggml.SavedStateError, 400, "invalid", "saved_state"),
 )
 
 

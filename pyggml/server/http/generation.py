@@ -65,7 +65,8 @@ async def submit_chat(
     settings = request.worker.settings
     _require_at_most("messages", len(chat.messages), settings.max_messages)
     if request.has_long_body:
-        texts, options = _texts(chat.messages), {**chat.sampling, **chat.options}
+        is_cut = chat.sampling.get("overflow") == "shift"
+        texts, options = [] if is_cut else _texts(chat.messages), {**chat.sampling, **chat.options}
         await request.run_in_thread(require_tractable, model.llm.n_ctx, texts, options)
     _require_at_most("choices", chat.n, _max_choices(model, settings))
 
@@ -101,12 +102,17 @@ async def submit_prompts(
     return await _submit(request, model, make_streams)
 
 
-def _with_salt(request: ServerRequest, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the API key to the request's ``cache_salt`` if each key has a prefix cache of its own."""
+def cache_salt(request: ServerRequest, own: str | None = None) -> str | None:
+    """Return a request's ``cache_salt``, with its API key if each key has a prefix cache of its own."""
     if request.worker.settings.prefix_cache_scope == "all":
-        return sampling
+        return own
     key = sha256(api_key(request.http.headers).encode("utf-8", "surrogateescape")).hexdigest()
-    return {**sampling, "cache_salt": f"{key} {sampling.get('cache_salt') or ''}"}
+    return f"{key} {own or ''}"
+
+
+def _with_salt(request: ServerRequest, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+    salt = cache_salt(request, sampling.get("cache_salt"))
+    return sampling if salt is None else {**sampling, "cache_salt": salt}
 
 
 async def _submit(

@@ -104,6 +104,9 @@ class Body(BaseModel):
     #: Terms in messages of the library, such as names of arguments, and what requests have instead.
     terms: ClassVar[Mapping[str, str]] = {}
 
+    #: A request without a body has one without fields.
+    may_be_empty: ClassVar[bool] = False
+
     def require_supported(self) -> None:
         """Refuse unsupported fields.
 
@@ -199,6 +202,8 @@ async def read_and_validate(request: Request, model: type[Body], settings: Setti
         message = f"Content-Encoding {coding!r:.80} is not supported: send the body uncompressed"
         raise RequestError(Failure(415, "invalid", message, "unsupported_encoding"))
     raw = await read_bytes(request, settings)
+    if not raw and model.may_be_empty:
+        raw = b"{}"
     if len(raw) < LONG_BYTES:
         return _parse(model, raw), False
     return await asyncio.to_thread(_parse_long, model, raw), True

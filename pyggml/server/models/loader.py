@@ -6,13 +6,14 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pyggml
 from pyggml.server.models.eviction import Evictor
 from pyggml.server.models.model_state import LoadedModel, ModelState, max_requests
+from pyggml.server.models.warm_up import Prefix, warm
 from pyggml.server.observability.observer import Observer
 
 T = TypeVar("T")
@@ -24,10 +25,11 @@ class Loader:
     A loader works in one event loop.
     """
 
-    def __init__(self, observer: Observer, evictor: Evictor) -> None:
-        """Set up the loader; ``observer`` is notified of loaded models."""
+    def __init__(self, observer: Observer, evictor: Evictor, prefixes: Sequence[Prefix] = ()) -> None:
+        """Set up the loader; ``observer`` is notified of loaded models, which compute ``prefixes`` first."""
         self._observer = observer
         self._evictor = evictor
+        self._prefixes = prefixes
         self._lock = asyncio.Lock()
 
     async def load(self, model: ModelState, *, may_evict: bool = True) -> Exception | None:
@@ -77,6 +79,8 @@ class Loader:
             model.cancelled.set()
             raise
         try:
+            if self._prefixes:
+                await _run_in_own_thread(warm, llm, model.entry.name, self._prefixes, model.cancelled)
             model.loaded = LoadedModel.create(
                 model.entry.name, llm, model.sampling, max_requests(model.options), memory
             )

@@ -15,6 +15,7 @@ from pyggml.server.models.eviction import Evictor
 from pyggml.server.models.loader import Loader
 from pyggml.server.models.model_info import HeaderInfo, ModelInfo
 from pyggml.server.models.model_state import LoadedModel, ModelState
+from pyggml.server.models.warm_up import read_prefixes
 from pyggml.server.observability.observer import Observer
 from pyggml.server.settings.options import Settings
 
@@ -36,6 +37,12 @@ class ModelPool:
         self._states = {entry: ModelState.create(entry, settings) for entry in self._catalogue}
         self._headers = {entry: HeaderInfo() for entry in self._catalogue}
         self._observer = observer
+        self._prefixes = read_prefixes(settings.warm) if settings.warm is not None else ()
+        if self._prefixes and settings.prefix_cache_scope == "key":
+            raise pyggml.InvalidParameterError(
+                'warm has no effect with prefix_cache_scope="key", where each API key has a prefix cache of its own: '
+                "leave one of them out"
+            )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._enter_loop(None)
         self._discarding: set[asyncio.Task[None]] = set()
@@ -197,7 +204,7 @@ class ModelPool:
         """Start working in another event loop; the tasks of the previous one have ended with it."""
         self._loop = loop
         self._evictor = Evictor(self._settings, self._observer, list(self._states.values()))
-        self._loader = Loader(self._observer, self._evictor)
+        self._loader = Loader(self._observer, self._evictor, self._prefixes)
         for state in self._states.values():
             state.loading, state.stage, state.is_evicting = None, "", False
 

@@ -81,6 +81,38 @@ _METRICS = (
     ),
     _EngineMetric(_GAUGE, "checkpoints", "Checkpoints from which prompts can continue.", "n_checkpoints"),
     _EngineMetric(_GAUGE, "checkpoint_bytes", "Main memory of the checkpoints.", "checkpoint_bytes"),
+    _EngineMetric(
+        _COUNTER,
+        "prefix_cache_tokens",
+        "Tokens found in the prefix cache: in KV cells, and in snapshots of evicted cells in main memory and on disk.",
+        lambda _, stats: {
+            ("cells",): stats.n_cached_tokens - stats.n_snapshot_tokens - stats.n_disk_tokens,
+            ("memory",): stats.n_snapshot_tokens,
+            ("disk",): stats.n_disk_tokens,
+        },
+        ("tier",),
+    ),
+    _EngineMetric(
+        _COUNTER,
+        "snapshot_hits",
+        "Generations that started from a snapshot.",
+        lambda _, stats: {("memory",): stats.n_snapshot_hits, ("disk",): stats.n_disk_hits},
+        ("tier",),
+    ),
+    _EngineMetric(
+        _GAUGE,
+        "snapshots",
+        "Snapshots of evicted sequences.",
+        lambda _, stats: {("memory",): stats.n_snapshots, ("disk",): stats.n_disk_snapshots},
+        ("tier",),
+    ),
+    _EngineMetric(
+        _GAUGE,
+        "snapshot_bytes",
+        "Size of the snapshots.",
+        lambda _, stats: {("memory",): stats.snapshot_bytes, ("disk",): stats.disk_snapshot_bytes},
+        ("tier",),
+    ),
     _EngineMetric(_COUNTER, "engine_grammars", "Grammars and schemas compiled.", "n_grammars"),
 )
 

@@ -21,6 +21,7 @@ from pyggml.server.models.pool import DEFAULT
 from pyggml.server.protocols.chat_options import TEMPLATE_TERMS, TemplateVariables
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
+from pyggml.server.protocols.slots import SlotList, SlotResult, act_on_slot, slots
 
 
 class Tokenize(Body):
@@ -238,6 +239,8 @@ LLAMA_SERVER = Protocol(
     "text",
     (
         Endpoint("GET", "/props", props, Props),
+        Endpoint("GET", "/slots", slots, SlotList, other_statuses=(503,), is_probe=True),
+        Endpoint("POST", "/slots/{id_slot}", act_on_slot, SlotResult),
         Endpoint("POST", "/tokenize", tokenize, Tokens),
         Endpoint("POST", "/detokenize", detokenize, Content),
         Endpoint("GET", "/tokenizer_info", tokenizer_info, TokenizerInfo),

@@ -90,6 +90,10 @@ class Settings:
         api_key_file: file of accepted API keys, one per line.
         prefix_cache_scope: all: requests share one prefix cache; key: only requests with the same API key do, so that
             response times reveal nothing about the prompts of other keys.
+        warm: file of prefixes to compute into the prefix cache when a model is loaded, before requests: the text of a
+            system message, or JSON with messages, tools or prompts.
+        slot_save_path: directory for the files of ``POST /slots/{id}?action=save``. None: there are no actions on
+            slots.
         request_timeout: seconds after which generation stops and the text so far is returned; none: never.
         header_timeout: timeout in seconds for reading a request's headers.
         body_timeout: timeout in seconds for reading a request's body, in addition to its size at 10 kB/s.
@@ -131,6 +135,8 @@ class Settings:
     api_keys: Annotated[tuple[str, ...], Field(hidden=True)] = field(default=(), repr=False)
     api_key_file: Path | None = None
     prefix_cache_scope: PrefixCacheScope = "all"
+    warm: Path | None = None
+    slot_save_path: Path | None = None
     request_timeout: Annotated[float | None, _SECONDS_OR_NEVER] = 3600.0
     header_timeout: Annotated[float, _SECONDS] = 10.0
     body_timeout: Annotated[float, _SECONDS] = 30.0
@@ -162,8 +168,9 @@ class Settings:
         _check_host(self.host)
         _set(self, models=_sequence("models", self.models, ModelSpec, "such as [ModelSpec('a.gguf')]"))
         _set(self, root_path=_root_path(self.root_path))
-        if self.api_key_file is not None:
-            _set(self, api_key_file=Path(self.api_key_file))
+        for name in ("api_key_file", "warm", "slot_save_path"):
+            if (path := getattr(self, name)) is not None:
+                _set(self, **{name: Path(path)})
         for key in self.api_keys:
             check_key(key, "api_keys")
         for model in self.models or (ModelSpec(),):

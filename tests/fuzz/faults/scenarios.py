@@ -78,6 +78,19 @@ def load_unmapped(world: World, _folder: Path) -> Any:
         return llm.generate("abc", max_tokens=3, ignore_eos=True).token_ids
 
 
+def snapshots(world: World, _folder: Path) -> Any:
+    """Evicted cells that come back from main memory, and a prefix that is saved and restored."""
+    with pyggml.load(world.tiny, **LOAD | {"n_parallel": 1}) as llm:
+        prompts = [[1 + (seed * 7 + i * i) % 200 for i in range(60)] for seed in range(3)]
+        done = [llm.generate(prompts[i], max_tokens=3, ignore_eos=True).token_ids for i in (0, 1, 2, 0, 1)]
+        assert done[3:] == done[:2]
+        saved = llm._engine.save_prefix(prompts[2])
+        llm.reset()
+        assert llm._engine.restore_prefix(saved) == 60
+        assert llm.generate(prompts[2], max_tokens=3, ignore_eos=True).token_ids == done[2]
+        return done
+
+
 def context(world: World, _folder: Path) -> Any:
     with pyggml.Model(world.tiny) as model, pyggml.Context(model, n_ctx=256, n_threads=2) as ctx:
         ctx.decode([1, 2, 3])
@@ -221,7 +234,8 @@ def batch(world: World, folder: Path) -> Any:
 SCENARIOS: dict[str, Callable[[World, Path], Any]] = {
     each.__name__: each
     for each in (
-        load, divided, load_unmapped, context, generate, sampled, stream, chat, tools, schema, grammar, embed, tasks,
-        tokenizers, inspect, quantize, convert, convert_again, directory, write_and_read, batch, isolated, served,
+        load, divided, load_unmapped, snapshots, context, generate, sampled, stream, chat, tools, schema, grammar,
+        embed, tasks, tokenizers, inspect, quantize, convert, convert_again, directory, write_and_read, batch, isolated,
+        served,
     )
 }  # fmt: skip

@@ -54,6 +54,7 @@ VALUES: Json = {
     "cache_salt": "a user",
     "logprobs_mode": "processed_logprobs",
     "adaptive_decay": 0.5,
+    "overflow": "shift",
 }
 SENT = {
     name: VALUES.get(name, True if bool in field.types else 1)
@@ -107,3 +108,16 @@ def test_a_protocols_own_fields_take_precedence() -> None:
     assert READERS["anthropic"]({"output_config": form, "json_schema": {}})["json_schema"] == {"type": "string"}
     assert READERS["anthropic"]({"stop_sequences": ["a"], "stop": "b"})["stop"] == ["a"]
     assert READERS["chat"]({"regex": "a", "structured_outputs": {"regex": "b"}})["regex"] == "a"
+
+
+def test_other_fields_for_a_full_context() -> None:
+    def of_ollama(sent: Json) -> Mapping[str, Any]:
+        return ollama.GenerateRequest.model_validate({"model": "m", **sent}).sampling()
+
+    for read, field, on, off in (
+        (READERS["responses"], "truncation", "auto", "disabled"),
+        (of_ollama, "truncate", True, False),
+        (of_ollama, "shift", True, False),
+    ):
+        assert read({field: on})["overflow"] == "shift"
+        assert "overflow" not in {*read({}), *read({field: off})}

@@ -55,6 +55,8 @@ class GenerationRequest(Body):
         logprobs: return the log probability of each token.
         top_logprobs: return the log probabilities of this many most likely tokens at each position.
         keep_alive: ignored: models stay loaded until their memory is needed.
+        truncate: leave out the oldest turns of a conversation that is too long; None: refuse it.
+        shift: when the context is full, go on without the oldest turns or tokens; the same as ``truncate``.
     """
 
     terms: ClassVar[Mapping[str, str]] = {"max_tokens": "num_predict", "json_schema": "format"}
@@ -67,6 +69,8 @@ class GenerationRequest(Body):
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
     keep_alive: KeepAlive = None
+    truncate: bool | None = None
+    shift: bool | None = None
 
     def sampling(self) -> Mapping[str, Any]:
         """Return the fields of SamplingParams that the request sets."""
@@ -76,6 +80,7 @@ class GenerationRequest(Body):
             max_tokens=options.num_predict,
             json_schema={"type": "object"} if self.format == "json" else self.format or None,
             logprobs=max(1, self.top_logprobs) if self.logprobs else None,
+            overflow="shift" if self.truncate or self.shift else None,
         )
 
     def thinking(self) -> Json:

@@ -154,7 +154,7 @@ class _ResponseWriter:
             "tool_choice": "auto" if body.tool_choice is None else body.tool_choice,
             "tools": body.tools or [],
             "top_p": body.top_p,
-            "truncation": "disabled",
+            "truncation": body.truncation or "disabled",
             "usage": usage,
             "metadata": body.metadata or {},
             **({"skipped_tools": body.skipped_tools} if body.skipped_tools else {}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field as BodyField
 
@@ -62,6 +62,7 @@ class CreateResponse(Sampling):
         include: additional output: "message.output_text.logprobs".
         top_logprobs: number of most likely tokens at each position to return, with their log probabilities.
         metadata: returned unchanged.
+        truncation: "auto": leave out the oldest turns of a conversation that is too long; "disabled": refuse it.
     """
 
     unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -90,6 +91,7 @@ class CreateResponse(Sampling):
     include: list[str] | None = None
     top_logprobs: Annotated[int, BodyField(ge=0, le=20)] | None = None
     metadata: dict[str, Any] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
 
     @property
     def format(self) -> Item:
@@ -112,6 +114,7 @@ class CreateResponse(Sampling):
             max_tokens=self.max_output_tokens,
             response_format=None if self.format.get("type") == "text" else self.format,
             logprobs=(self.top_logprobs or 1) if self.wants_logprobs else None,
+            overflow="shift" if self.truncation == "auto" else None,
         )
         instructions = [{"role": "system", "content": self.instructions}] if self.instructions else []
         said = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else _messages(self.input)

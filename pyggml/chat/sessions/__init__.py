@@ -1,0 +1,1 @@
+"""Sessions, and prefixes that are computed in advance or saved in files."""
