@@ -47,6 +47,8 @@ test: build ## run the C++ tests, and all Python tests except the slow ones
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
 test-all: test ## run all tests: the same, and then the slow ones, except those of ray-test and test-real
+	$(call editable,test) --config-settings=cmake.define.PYGGML_TEST_ALL_INSTRUCTION_SETS=ON
+	$(BIN)/ctest --test-dir build/cp310-abi3-* --no-tests=error --output-on-failure --tests-regex test_qgemm
 	$(BIN)/python -m pytest -m "slow and not ray and not real" $(PYTEST_ARGS)
 
 test-real: build ## fetch three published models into the user's cache (415 MB, once), and run the tests on them
@@ -180,9 +182,10 @@ vulkan-test: ## run the GPU tests on Mesa's software driver for Vulkan, without 
 		--config-settings=cmake.define.GGML_CPU_ALL_VARIANTS=OFF
 	GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_FUSION=1 build/vulkan-venv/bin/pytest -m "not slow" tests/devices/test_results_on_devices.py -k vulkan
 
-compare: build ## compare imported models with transformers and compressed-tensors; TRANSFORMERS_PYTHON must have both
+compare: build ## compare imported models and adapters with transformers, compressed-tensors and peft, which TRANSFORMERS_PYTHON must have
 	$(BIN)/python tools/compare_with_transformers.py --python $(TRANSFORMERS_PYTHON)
 	$(BIN)/python tools/compare_with_compressed_tensors.py --python $(TRANSFORMERS_PYTHON)
+	$(BIN)/python tools/compare_with_peft.py --python $(TRANSFORMERS_PYTHON)
 
 outputs: build ## update the outputs in README, docs and examples, after a change to the demonstration model
 	$(BIN)/python tools/update_outputs.py

@@ -41,6 +41,7 @@ from pyggml.diagnostics import (
     TensorShare,
     VocabularyReport,
     inspect,
+    inspect_adapter,
 )
 from pyggml.errors import (
     ArchitectureMismatchError,
@@ -76,6 +77,7 @@ from pyggml.generation.engine import Engine
 from pyggml.generation.request import Request
 from pyggml.generation.stream import Stream
 from pyggml.importer import Conversion, convert
+from pyggml.importer.adapter import AdapterReport, AdapterTarget, is_adapter
 from pyggml.inference import NAMES, Inference
 from pyggml.llm import LLM
 from pyggml.loading import load
@@ -106,6 +108,8 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "SHIPPED_MODEL",
+    "AdapterReport",
+    "AdapterTarget",
     "ArchitectureMismatchError",
     "AsyncChatStream",
     "AsyncStream",
@@ -200,6 +204,8 @@ __all__ = [
     "find_device",
     "grammar_of",
     "inspect",
+    "inspect_adapter",
+    "is_adapter",
     "lib",
     "load",
     "open_tokenizer",

@@ -10,9 +10,10 @@ from pyggml._core.fields import fields_of
 from pyggml._native.model import Model
 from pyggml._native.placement import Placement, resolve_placement
 from pyggml.chat.template_selection import require_template_file
-from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
+from pyggml.errors import InferError, InvalidParameterError, ModelLoadError, TokenizerNotFoundError
 from pyggml.files.model_files import gguf_at
 from pyggml.hub import is_reference
+from pyggml.importer.adapter import is_adapter
 from pyggml.importer.cache import imported
 from pyggml.importer.convert import Accept
 from pyggml.importer.encoding import require_outtype
@@ -59,7 +60,7 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     with connected(options.rpc, options.rpc_key) as devices_of_hosts:
         placement = resolve_placement(options, devices_of_hosts)
         path = model_file(source, progress_function(options.progress), tokenizer, accept, options.outtype)
-        n_ctx, placement = _plan(path, options, placement)
+        n_ctx, placement = _plan_or_explain(path, options, placement)
         model = Model(path, placement=placement, progress=progress_function(options.progress))
         return Opened(model, tokenizer, n_ctx)
 
@@ -139,6 +140,18 @@ def _find_tokenizer(path: str | os.PathLike[str], source: Source) -> Path:
         if not is_reference(source):
             identify(source)  # if the model is missing too, its error is more important
         raise
+
+
+def _plan_or_explain(path: Path, options: LoadOptions, placement: Placement) -> tuple[int, Placement]:
+    try:
+        return _plan(path, options, placement)
+    except InferError:
+        if not is_adapter(path):
+            raise
+        raise ModelLoadError(
+            f"{path} is a LoRA adapter, not a model: load the model that it was made for, then "
+            f"llm.load_adapter({str(path)!r})"
+        ) from None
 
 
 def _plan(path: Path, options: LoadOptions, placement: Placement) -> tuple[int, Placement]:

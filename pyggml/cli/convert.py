@@ -27,6 +27,14 @@ from pyggml.options.file_types import OUTTYPES
     metavar="TYPE",
     help="The same as TYPE: type of the weights in OUT; auto keeps their precision.  [default: auto]",
 )
+@click.option("--lora", is_flag=True, help="DIRECTORY must be that of a LoRA adapter, as peft saves it.")
+@click.option(
+    "--base",
+    type=click.Path(),
+    metavar="MODEL",
+    help="Model that the adapter was made for: a GGUF file, a directory or a reference. Only its headers are read."
+    "  [default: the one that adapter_config.json names]",
+)
 @imatrix_option
 @type_override_options
 @threads_option("Threads that quantise weights.")
@@ -38,6 +46,7 @@ def command(
     out: str,
     type: str | None,
     outtype: str | None,
+    lora: bool,
     imatrix: str | None,
     force: bool,
     dry_run: bool,
@@ -46,11 +55,14 @@ def command(
 ) -> None:
     """Convert the model in a Hugging Face DIRECTORY to the GGUF file OUT.
 
-    DIRECTORY contains config.json, safetensors and a tokenizer, or is a reference to the hub: hf:org/repo. OUT appears
-    only when it is complete: an interrupted command leaves no file.
+    DIRECTORY contains config.json, safetensors and a tokenizer, or is a reference to the hub: hf:org/repo. With
+    adapter_config.json and adapter_model.safetensors it is a LoRA adapter. OUT appears only when it is complete: an
+    interrupted command leaves no file.
     """
     if type is not None and outtype is not None:
         raise click.UsageError("TYPE and --outtype were both given: choose one")
+    if lora and not directory.startswith("hf:") and not pyggml.is_adapter(directory):
+        raise click.UsageError(f"{directory} is not a LoRA adapter: it has no adapter_config.json")
     name = type or outtype or "auto"
     target = output_file(out, directory, imatrix, force=force or dry_run)
     write_with_progress(

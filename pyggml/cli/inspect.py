@@ -18,6 +18,12 @@ from pyggml.cli.show.terminal import console, json_option, print_json, progress
 @click.command("inspect", cls=Command, epilog=TYPES_EPILOG)
 @click.argument("source", metavar="[MODEL]", required=False, type=click.Path())
 @model_option
+@click.option(
+    "--base",
+    type=click.Path(),
+    metavar="MODEL",
+    help="For a LoRA adapter: check it against the model that it is for.",
+)
 @click.option("--estimate", is_flag=True, help="Also estimate the memory it needs. Implied by the options below.")
 @estimate_options
 @json_option
@@ -27,6 +33,7 @@ def command(
     /,
     source: str | None,
     model: str | None,
+    base: str | None,
     estimate: bool,
     outtype: tuple[str, ...],
     as_json: bool,
@@ -37,9 +44,16 @@ def command(
     MODEL is a .gguf file or a Hugging Face directory, of which only the metadata is read, or a reference to the hub
     (hf:org/repo), which is downloaded first. The default is the small model that ships with pyggml. The exit code is
     1 if the model cannot be loaded.
+
+    MODEL may also be a LoRA adapter, a GGUF file or a PEFT directory, all of which is read.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
     model = single_model(source, model)
+    if model is not None and pyggml.is_adapter(model):
+        _inspect_adapter(model, base, as_json=as_json)
+        return
+    if base is not None:
+        raise click.UsageError("--base is for LoRA adapters, and MODEL is not one")
     print_default_model_notice(model, "MODEL")
     with progress("downloading") if str(model).startswith("hf:") else nullcontext() as show:
         report = pyggml.inspect(model, show)
@@ -56,3 +70,13 @@ def command(
         for each in estimates:
             print_estimate(each, terminal)
     ctx.exit(0 if report.ok and report.plan.loads else 1)
+
+
+def _inspect_adapter(adapter: str, base: str | None, *, as_json: bool) -> None:
+    report = pyggml.inspect_adapter(adapter, base)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        from pyggml.cli.show.model_report import print_adapter
+
+        print_adapter(report, console())

@@ -43,6 +43,7 @@ COMMANDS = {
 
 # Phrases in messages of the library and of click -> the same with options of the command line.
 _OPTION_NAMES = {
+    "pass base=, a": "pass --base, a",
     "pass requantize=True": "pass --requantize",
     "give an importance matrix": "give an importance matrix (--imatrix FILE)",
     "a chunk of n_ctx=": "a chunk of --n-ctx ",

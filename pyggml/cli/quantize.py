@@ -29,6 +29,20 @@ _TYPE = FileType(FILE_TYPES)
 @imatrix_option
 @type_override_options
 @click.option("--requantize", is_flag=True, help="Accept a SOURCE that is already quantised, which loses accuracy.")
+@click.option(
+    "--merge",
+    multiple=True,
+    type=click.Path(),
+    metavar="ADAPTER",
+    help="LoRA adapter to merge into the weights: a GGUF file, a PEFT directory or a reference. May be repeated.",
+)
+@click.option(
+    "--merge-scaled",
+    multiple=True,
+    type=(click.Path(), float),
+    metavar="ADAPTER FACTOR",
+    help="The same, with a factor of its change. May be repeated.",
+)
 @threads_option("Threads that quantise weights.")
 @force_option
 @dry_run_option
@@ -40,6 +54,8 @@ def command(
     *,
     outtype: str | None,
     imatrix: str | None,
+    merge: tuple[str, ...],
+    merge_scaled: tuple[tuple[str, float], ...],
     force: bool,
     dry_run: bool,
     as_json: bool,
@@ -56,8 +72,9 @@ def command(
     if dry_run and type is None and out is not None:  # OUT is optional: nothing is written
         out, type = f"{Path(source).stem}-{out.lower()}.gguf", out
     out, type = _out_and_type(source, out, type)
-    target = output_file(out, source, imatrix, force=force or dry_run)
-    settings |= {"imatrix": imatrix, "dry_run": dry_run}
+    adapters = [*((adapter, 1.0) for adapter in merge), *merge_scaled]
+    target = output_file(out, source, imatrix, *(adapter for adapter, _ in adapters), force=force or dry_run)
+    settings |= {"imatrix": imatrix, "merge": _scales(adapters), "dry_run": dry_run}
     write_with_progress(
         "quantising",
         _source_bytes(Path(source)),
@@ -65,6 +82,13 @@ def command(
         as_json=as_json,
         dry_run=dry_run,
     )
+
+
+def _scales(adapters: list[tuple[str, float]]) -> dict[str, float] | None:
+    scales = dict(adapters)
+    if len(scales) < len(adapters):
+        raise click.UsageError("an adapter was given twice: --merge-scaled ADAPTER 2 merges it with twice its strength")
+    return scales or None
 
 
 def _out_and_type(source: str, out: str | None, type: str | None) -> tuple[str, str]:

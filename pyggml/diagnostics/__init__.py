@@ -1,5 +1,6 @@
 """Reports on models and memory estimates, without reading the weights."""
 
+from pyggml.diagnostics.adapter import inspect_adapter
 from pyggml.diagnostics.inspection import inspect
 from pyggml.diagnostics.report import (
     FileReport,
@@ -35,4 +36,5 @@ __all__ = [
     "VocabularyReport",
     "estimate",
     "inspect",
+    "inspect_adapter",
 ]

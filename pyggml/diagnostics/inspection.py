@@ -13,6 +13,7 @@ from pyggml.diagnostics._hugging_face import read_hugging_face
 from pyggml.diagnostics._sizes import ModelSizes, sizes_of
 from pyggml.diagnostics._template import template_of
 from pyggml.diagnostics._weights import by_layer, by_part, by_type, main_type
+from pyggml.diagnostics.adapter import require_model
 from pyggml.diagnostics.report import (
     LoadPlan,
     ModelReport,
@@ -50,12 +51,13 @@ def inspect(source: Source = None, progress: ProgressOption = None) -> ModelRepo
     Raises:
         ModelNotFoundError: there is no model.
         ModelLoadError: neither the header nor the ``config.json`` can be read.
-        InvalidParameterError: not a path.
+        InvalidParameterError: not a path, or a LoRA adapter, for which there is :func:`~pyggml.inspect_adapter`.
         OutOfMemoryError: there is not enough memory for the inspection.
         EngineError: no thread can be started to check the chat template.
         DownloadError, DiskFullError, MissingPackageError: as for :func:`~pyggml.load`, with a reference.
     """
     files = identify(source, progress_function(progress))
+    require_model(files)
     facts = read_hugging_face(files) if files.format == "huggingface" else read_gguf(files)
     try:
         return _report(facts)

@@ -146,7 +146,7 @@ class Config:
                 self.ignored.append(f"{self.where}{key}")
             else:
                 raise UnsupportedArchitectureError(
-                    f"{self.path}: pyggml does not know what {self.where}{key} = {value!r:.80} does to this model. "
+                    f"{self.path}: pyggml does not know what {self.where}{key:.80} = {value!r:.80} does to this model. "
                     "If it does not change what the model computes, remove it from a copy of the file"
                 )
 

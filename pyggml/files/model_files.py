@@ -31,7 +31,10 @@ GENERATION_CONFIG = "generation_config.json"
 #: The files that define a tokenizer, the preferred one first.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 
-# Files of a LoRA or another adapter.
+#: The files of a PEFT adapter.
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+# Those, and weights in other formats.
 _ADAPTER = re.compile(r"adapter_(config\.json|model\..*)")
 
 #: The ``quantization_config`` of older checkpoints of NVIDIA.
@@ -150,6 +153,12 @@ def main_weights(names: Collection[str]) -> str | None:
     return next((name for name in _WEIGHTS if name in names), None)
 
 
+def is_adapter_among(names: Collection[str]) -> bool:
+    """Check whether a directory of these files holds a PEFT adapter and no model."""
+    has_model = main_weights(names) is not None or any(name.endswith(".gguf") for name in names)
+    return not has_model and any(map(_ADAPTER.fullmatch, names))
+
+
 def companion_files(names: Collection[str]) -> list[str]:
     """Return the files of a checkpoint that an import reads in addition to the weights."""
     wanted = {*_COMPANIONS, PARAMS} if main_weights(names) == CONSOLIDATED else _COMPANIONS
@@ -192,8 +201,9 @@ def explain_missing_weights(place: str, names: Collection[str]) -> str | None:
     """Explain why :func:`main_weights` finds nothing among names; None if they give no clue."""
     if any(map(_ADAPTER.fullmatch, names)):
         return (
-            f"{place} is an adapter (adapter_config.json), not a model: merge it into the model that it was made for, "
-            "with peft's merge_and_unload(), and save that as safetensors"
+            f"{place} is an adapter ({ADAPTER_CONFIG}), not a model: load the model that it was made for, then "
+            f"llm.load_adapter({place!r}); or write a file with both: "
+            f"pyggml.quantize(model, out, outtype, merge={place!r})"
         )
     strays = sorted(name for name in names if name.endswith(".safetensors") and "/" not in name)
     if len(strays) == 1:
@@ -211,7 +221,7 @@ def explain_missing_weights(place: str, names: Collection[str]) -> str | None:
 
 def _checkpoint(directory: Path, names: Collection[str]) -> ModelFiles:
     main = main_weights(names)
-    if main is None and any(map(_ADAPTER.fullmatch, names)) and not any(name.endswith(".gguf") for name in names):
+    if is_adapter_among(names):
         raise ModelLoadError(explain_missing_weights(str(directory), names))
     # Mistral's repositories have both configurations, each with its own tensor names.
     configs = (PARAMS, CONFIG) if main == CONSOLIDATED else (CONFIG, PARAMS)

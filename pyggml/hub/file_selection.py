@@ -10,10 +10,13 @@ from typing import Protocol
 
 from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.files.model_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
     INDEX,
     SINGLE,
     companion_files,
     explain_missing_weights,
+    is_adapter_among,
     main_weights,
     shards,
     split_set,
@@ -60,6 +63,8 @@ def choose(reference: Reference, files: Files) -> Choice:
     if main is not None:
         parts = _shards(reference, files) if main == INDEX else []
         return Choice((*companion_files(files.names), main, *parts), None)
+    if is_adapter_among(files.names) and {ADAPTER_CONFIG, ADAPTER_WEIGHTS} <= set(files.names):
+        return Choice((ADAPTER_CONFIG, ADAPTER_WEIGHTS), None)
     return _complete(reference, _only(reference, files.names))
 
 

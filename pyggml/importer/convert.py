@@ -31,6 +31,7 @@ from pyggml.files.disk import require_disk_space, target_path
 from pyggml.files.model_files import ModelFiles, checkpoint_at, model_at
 from pyggml.gguf import GGUFReader, GGUFWriter, ValueType
 from pyggml.importer import encoding
+from pyggml.importer.adapter import ADAPTER_TYPES, Base, convert_adapter, is_peft
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.notes import conversion_notes
 from pyggml.importer.plan import ImportPlan, PlannedTensor, as_stored, read_plan
@@ -123,18 +124,20 @@ def convert(
     keep: Iterable[str] = (),
     n_threads: int | None = None,
     dry_run: bool = False,
+    base: Base | None = None,
 ) -> Conversion:
-    """Convert a Hugging Face directory to a GGUF file, without PyTorch.
+    """Convert a Hugging Face directory, or that of a PEFT adapter, to a GGUF file, without PyTorch.
 
     Only a few tensors are in memory at a time. The file is written under a temporary name in the same folder; it gets
     its final name, replacing any existing file, once it is complete. If anything fails, the temporary file is removed.
 
     Args:
-        source: a directory with ``config.json``, safetensors and a tokenizer, or a reference to such a repository,
-            ``hf:org/repo``.
+        source: a directory with ``config.json``, safetensors and a tokenizer; a directory with ``adapter_config.json``
+            and ``adapter_model.safetensors``, a LoRA adapter; or a reference to such a repository, ``hf:org/repo``.
         out: the file to write.
         outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any type that the engine's
-            quantiser supports ("q8_0", "q4_0", "q4_k_m" ...), quantised in the same pass.
+            quantiser supports ("q8_0", "q4_0", "q4_k_m" ...), quantised in the same pass. An adapter
+            has one of the first four.
         progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor;
             returning False stops. None: a bar in a notebook; False: no bar.
         imatrix: importances of the weights, for quantised types: from :func:`pyggml.compute_imatrix`, or a file's path.
@@ -144,11 +147,14 @@ def convert(
         keep: regular expressions; tensors with a matching name keep the type that the checkpoint stores.
         n_threads: number of encoding threads; None: one per core.
         dry_run: validate and return the result without writing the file.
+        base: for an adapter, the model that it was made for: a GGUF file, a directory or a reference, of which only
+            headers are read. None: the directory that ``adapter_config.json`` names.
 
     Raises:
         ModelNotFoundError: the directory, a file or a tensor is missing.
         ModelLoadError: a file is broken, or two contradict each other; the message names file and tensor.
         UnsupportedArchitectureError: the engine cannot run this model correctly.
+        ArchitectureMismatchError: an adapter was made for another model than ``base``.
         TokenizerError: the tokenizer is missing or broken.
         DiskFullError: the file does not fit, and names the largest type that would; the unfinished file is removed.
         DownloadError, MissingPackageError: for a reference, as in :func:`~pyggml.load`.
@@ -158,7 +164,13 @@ def convert(
     threads, dry_run = checked_threads(n_threads), flag("dry_run", dry_run)
     target, overrides = target_path("out", out), TypeOverrides(tensor_types, keep)
     progress = progress_function(progress)
-    files = _directory_at(locate(source, progress))
+    path = locate(source, progress)
+    if is_peft(path):
+        _require_plain_types(outtype, imatrix, overrides)
+        return _convert_adapter(path, target, base, progress, outtype, dry_run)
+    if base is not None:
+        raise InvalidParameterError(f"base is for LoRA adapters, and {path} is not the directory of one")
+    files = _directory_at(path)
     contents = read_contents(files, outtype, open_imatrix(imatrix), overrides or None)
     check_vocabulary(contents, target.name)
     if dry_run:
@@ -166,6 +178,28 @@ def convert(
             _write_header(writer, contents)
             return _report(target, contents, writer.n_bytes)
     return write_model(contents, target, progress, threads)
+
+
+def _require_plain_types(outtype: str, imatrix: object, overrides: TypeOverrides) -> None:
+    if outtype not in ADAPTER_TYPES:
+        raise InvalidParameterError(f"outtype is {outtype!r}; an adapter's types are {', '.join(ADAPTER_TYPES)}")
+    if imatrix is not None or overrides:
+        raise InvalidParameterError("imatrix, tensor_types and keep are for models: an adapter is not quantised")
+
+
+def _convert_adapter(
+    directory: Path, target: Path, base: Base | None, progress: Progress | None, outtype: str, dry_run: bool
+) -> Conversion:
+    done = convert_adapter(directory, target, base, progress, outtype=outtype, dry_run=dry_run)
+    return Conversion(
+        path=target,
+        architecture=done.architecture,
+        types=dict(sorted(Counter(type for each in done.targets for type in (each.type_a, each.type_b)).items())),
+        n_params=done.n_params,
+        n_bytes=done.n_bytes,
+        bits_per_weight=bits_per_weight(done.n_data_bytes, done.n_params),
+        notes=done.notes,
+    )
 
 
 def _directory_at(path: Path) -> ModelFiles:

@@ -30,7 +30,7 @@ class Tensors:
         self._scheme = scheme
         self._stored_names: dict[str, str] = {}
         for name in checkpoint:
-            renamed = _renamed(name, layout)
+            renamed = layout_name(name, layout)
             # A second tensor of the same name stays unused, and is reported.
             self._stored_names[name if renamed in self._stored_names else renamed] = name
         self._stored_modules = {
@@ -142,7 +142,8 @@ def _bits(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> np.ndarra
     return array.reshape(-1).view(np.uint8)  # as bytes, NaN equals itself, and nothing is copied
 
 
-def _renamed(name: str, layout: Layout) -> str:
+def layout_name(name: str, layout: Layout) -> str:
+    """Return a tensor's name in a checkpoint as the layout has it."""
     for old, new in layout.suffixes.items():
         if name.endswith(old):
             name = name[: -len(old)] + new

@@ -183,7 +183,7 @@ class _LoadedModel:
         return {}, self._require_engine().save_prefix(prompt, cache_salt=cache_salt, timeout_s=timeout_s)
 
     def restore_prefix(self, numbers: _Ids, size: int, cache_salt: str | None) -> tuple[dict[str, object]]:
-        data = memoryview(numbers).cast("B")[:size]
+        data = numbers.data.cast("B")[:size]
         return ({"n_tokens": self._require_engine().restore_prefix(data, cache_salt=cache_salt)},)
 
     def embed(self, token_ids: _Ids, parts: list[dict[str, Any]]) -> tuple[dict[str, object], memoryview]:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from pyggml import quant
 from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.files.model_files import ModelFiles
-from pyggml.files.weights import Floats, Rows, Weight
-from pyggml.gguf import GGUFReader, MetadataValue, TensorInfo, ValueType
+from pyggml.gguf import GGUFReader, MetadataValue, ValueType
+from pyggml.importer.gguf_weight import GGUFWeight
 from pyggml.importer.plan import PlannedTensor
 
 # Keys of a file's layout, which the writer sets itself.
@@ -63,33 +58,6 @@ class GGUFSource(contextlib.AbstractContextManager["GGUFSource"]):
         self._open.close()
 
 
-class StoredTensor(Weight):
-    """A tensor of a file as one matrix: leading dimensions are merged into the rows."""
-
-    def __init__(self, path: Path, info: TensorInfo) -> None:
-        """Store its location. Rows are read on demand, so that few are in memory at a time."""
-        self.n_rows, self.n_cols = math.prod(info.shape[:-1]), info.shape[-1]
-        self.type = info.type
-        self._path, self._offset = path, info.offset
-        self._row_bytes = quant.nbytes(info.type, info.shape[-1:])
-
-    def floats(self, rows: Rows) -> Floats:
-        """See :class:`Weight`."""
-        raw = self.stored(rows)
-        return quant.dequantize(raw, self.type, (len(raw), self.n_cols))
-
-    def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
-        """Read rows as stored in the file: uint8, (n, bytes per row)."""
-        if not isinstance(rows, slice):
-            raise TypeError("rows of a file must be read with a slice")
-        start, stop, _ = rows.indices(self.n_rows)
-        n_bytes = (stop - start) * self._row_bytes
-        raw = np.fromfile(self._path, np.uint8, n_bytes, offset=self._offset + start * self._row_bytes)
-        if len(raw) != n_bytes:
-            raise ModelLoadError(f"{self._path} became shorter while it was read")
-        return raw.reshape(stop - start, self._row_bytes)
-
-
 def _other_splits(first: GGUFReader, files: ModelFiles) -> tuple[Path, ...]:
     n_splits = _integer(first.metadata, _SPLIT_COUNT)
     if not 2 <= n_splits <= _MAX_SPLITS:
@@ -123,7 +91,7 @@ def _tensors(readers: list[GGUFReader]) -> Iterator[PlannedTensor]:
             if info.name in seen:
                 raise ModelLoadError(f"tensor {info.name!r} is in both {seen[info.name]} and {reader.path}")
             seen[info.name] = reader.path
-            yield PlannedTensor(info.name, info.shape, StoredTensor(reader.path, info), is_float=False)
+            yield PlannedTensor(info.name, info.shape, GGUFWeight(reader.path, info), is_float=False)
 
 
 def _sort_key(tensor: PlannedTensor) -> tuple[int, bytes]:

@@ -29,6 +29,7 @@ from pyggml.options.file_types import file_type
 from pyggml.progress import Progress, ProgressOption, progress_function, shows_progress
 from pyggml.quant import GGMLType
 from pyggml.quantization.gguf_source import GGUFSource
+from pyggml.quantization.merging import Merge, Merged, merged, scales_of
 from pyggml.source import locate
 from pyggml.units import bytes_text, counted
 
@@ -44,6 +45,7 @@ def quantize(
     tensor_types: Mapping[str, str] | None = None,
     keep: Iterable[str] = (),
     requantize: bool = False,
+    merge: Merge | None = None,
     progress: ProgressOption = None,
     n_threads: int | None = None,
     dry_run: bool = False,
@@ -62,6 +64,8 @@ def quantize(
             An expression matches anywhere in a tensor's name, and the first match wins. Vectors are never quantised.
         keep: regular expressions; tensors with a matching name keep their type.
         requantize: allow sources that are already quantised, although the losses add up.
+        merge: a LoRA adapter to add to the weights, or a list of several, each a GGUF file, a PEFT directory or a
+            reference; or a dict of adapter -> factor of its change.
         progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor. It
             returns False to stop. None: a bar in a notebook; False: no bar.
         n_threads: number of encoding threads; None: one per core.
@@ -70,7 +74,8 @@ def quantize(
     Raises:
         ModelNotFoundError: there is no such file, or one of a split set is missing.
         ModelLoadError: the file is broken, or ``progress`` stopped it.
-        UnsupportedArchitectureError: the engine does not support the architecture.
+        UnsupportedArchitectureError: the engine does not support the architecture, or an adapter cannot be merged.
+        ArchitectureMismatchError: an adapter was made for another model.
         DiskFullError: the file does not fit; the unfinished file is removed.
         DownloadError, MissingPackageError: for a reference, as in :func:`~pyggml.load`.
         InvalidParameterError: an argument is invalid, the mix needs importances that were not given, or the source is
@@ -81,15 +86,17 @@ def quantize(
     target, dry_run = target_path("out", out), flag("dry_run", dry_run)
     overrides = TypeOverrides(tensor_types, keep)
     matrix = open_imatrix(imatrix)
+    adapters = scales_of(merge)
     progress = progress_function(progress)
     path = locate(source, progress)
     if path.is_dir():
         raise ModelLoadError(
             f"{path} is a directory; a .gguf file was expected: convert takes directories, to any type"
         )
-    with GGUFSource(gguf_at(path)) as model:
+    with GGUFSource(gguf_at(path)) as model, merged(model.path, model.tensors, adapters) as (tensors, notes):
         if target.exists() and any(target.samefile(path) for path in model.paths):
             raise InvalidParameterError(f"{target} is the source model; write to another file")
+        model.tensors = tensors
         choices = _choose(model, name, overrides, matrix)
         types = [choice.type for choice in choices]
         _require_matching_imatrix(matrix, model)
@@ -98,13 +105,13 @@ def quantize(
         if dry_run:
             with closing(GGUFWriter(target)) as writer:
                 _write_header(writer, model, types, name, matrix)
-                return _report(target, model, choices, matrix, writer.n_bytes)
+                return _report(target, model, choices, matrix, writer.n_bytes, notes)
         with GGUFWriter(target) as writer:
             _write_header(writer, model, types, name, matrix)
             with require_disk_space(target, writer.n_bytes):
                 _write_data(writer, model, types, matrix, threads, progress)
                 writer.finish()
-        return _report(target, model, choices, matrix, target.stat().st_size)
+        return _report(target, model, choices, matrix, target.stat().st_size, notes)
 
 
 def _choose(source: GGUFSource, name: str, overrides: TypeOverrides, matrix: ImportanceMatrix | None) -> list[Choice]:
@@ -125,16 +132,17 @@ def _require_matching_imatrix(matrix: ImportanceMatrix | None, source: GGUFSourc
 
 def _require_encodable(source: GGUFSource, types: Sequence[GGMLType], requantize: bool) -> None:
     for tensor, type in zip(source.tensors, types, strict=True):
-        stored = tensor.weight.type
-        if type == stored:
+        stored, is_merged = tensor.weight.type, isinstance(tensor.weight, Merged)
+        if type == stored and not is_merged:
             continue
         if not stored.is_convertible:
             raise InvalidParameterError(
                 f"{source.path}: tensor {tensor.name!r} is of type {stored.name}, which cannot become {type.name}"
             )
         if stored.is_quantized and type.is_quantized and not requantize:
+            work = "merging into it and writing it as" if is_merged else "converting it to"
             raise InvalidParameterError(
-                f"{source.path} is already quantised: tensor {tensor.name!r} is {stored.name}, and converting it to "
+                f"{source.path} is already quantised: tensor {tensor.name!r} is {stored.name}, and {work} "
                 f"{type.name} would lose precision again. Start from an unquantised file, or pass requantize=True"
             )
 
@@ -175,10 +183,20 @@ def _write_data(
 
 
 def _report(
-    target: Path, source: GGUFSource, choices: Sequence[Choice], matrix: ImportanceMatrix | None, n_bytes: int
+    target: Path,
+    source: GGUFSource,
+    choices: Sequence[Choice],
+    matrix: ImportanceMatrix | None,
+    n_bytes: int,
+    merged_notes: Sequence[str],
 ) -> Conversion:
     types = [choice.type for choice in choices]
-    notes = [*_fallback_notes(source, choices), *_size_notes(source, n_bytes), *_imatrix_notes(source, types, matrix)]
+    notes = [
+        *merged_notes,
+        *_fallback_notes(source, choices),
+        *_size_notes(source, n_bytes),
+        *_imatrix_notes(source, types, matrix),
+    ]
     return Conversion.of(target, source.architecture, source.tensors, types, n_bytes, notes)
 
 

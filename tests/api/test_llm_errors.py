@@ -44,7 +44,7 @@ def test_directory_names_what_it_holds(tmp_path: Path) -> None:
     with pytest.raises(pyggml.ModelLoadError, match="directory"):
         pyggml.load(tmp_path)
     (tmp_path / "adapter_config.json").write_bytes(b"{}")
-    with pytest.raises(pyggml.ModelLoadError, match=r"is an adapter .* merge it into the model"):
+    with pytest.raises(pyggml.ModelLoadError, match=r"is an adapter .* load the model that it was made for"):
         pyggml.load(tmp_path)
     (tmp_path / "a.gguf").write_bytes(b"")
     with pytest.raises(pyggml.ModelLoadError, match=r"a\.gguf"):

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from huggingface_hub import constants, file_download
 from huggingface_hub.utils import _http
+from support.checkpoints import adapters
 from support.checkpoints.hf_llama import HFLlama
 from support.servers.hub_server import HubServer, hub_at
 
@@ -159,6 +160,25 @@ def test_convert_takes_references(gguf: HubServer, tmp_path: Path) -> None:
     assert told[-1] == 1
     with pytest.raises(InvalidParameterError, match="is a GGUF file: quantize changes its type"):
         pyggml.convert("hf:tiny/stories", tmp_path / "out.gguf")
+
+
+def test_adapters_by_reference(gguf: HubServer, tmp_path: Path) -> None:
+    """As peft saves them, and as GGUF files."""
+    llama = HFLlama()
+    base = llama.write(tmp_path / "llama")
+    tensors = adapters.matrices(adapters.modules_of(llama))
+    local = adapters.write_peft(tmp_path / "adapter", tensors)
+    gguf.add("tiny/adapter", local)
+    pyggml.convert("hf:tiny/adapter", tmp_path / "from_hub.gguf", base=base)
+    pyggml.convert(local, tmp_path / "from_disk.gguf", base=base)
+    assert (tmp_path / "from_hub.gguf").read_bytes() == (tmp_path / "from_disk.gguf").read_bytes()
+    gguf.add("tiny/converted", {"adapter.gguf": (tmp_path / "from_hub.gguf").read_bytes(), "README.md": b""})
+    pyggml.convert(base, tmp_path / "base.gguf", "f32")
+    for name, adapter in (("a", "hf:tiny/adapter"), ("b", "hf:tiny/converted"), ("c", local)):
+        pyggml.quantize(tmp_path / "base.gguf", tmp_path / f"{name}.gguf", "f32", merge=adapter)
+    assert len({(tmp_path / f"{name}.gguf").read_bytes() for name in "abc"}) == 1
+    with pytest.raises(ModelLoadError, match="is an adapter"):
+        pyggml.load("hf:tiny/adapter")
 
 
 def test_metas_own_names(hub: HubServer) -> None:

@@ -244,6 +244,7 @@ def test_numbers_that_are_no_types(number: int) -> None:
         dequantize(np.zeros(4, np.uint8), number, (1,))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow_except("Q4_0", "Q4_K", "Q8_0", "IQ4_NL", "MXFP4", "NVFP4")
 @pytest.mark.parametrize("type", QUANTIZED, ids=lambda type: type.name)
 def test_refused_values(type: GGMLType) -> None:
     limit = {GGMLType.MXFP4: np.inf, GGMLType.NVFP4: 2688.0}.get(type, 32768.0)

@@ -123,6 +123,14 @@ def test_accept_stops_at_the_first_token_that_is_not_allowed(model: pyggml.Model
     assert matcher.accept_tokens([]) == 0
 
 
+@pytest.mark.parametrize("number", ["0", "-12.5", "01", "-00.5", "1.255", "1e5"])
+def test_a_limit_of_decimals(model: pyggml.Model, number: str) -> None:
+    matcher = pyggml.Grammar.compile({"type": "number", "decimalPlaces": 2}, model).matcher()
+    ids = pieces_of(model, number)
+    is_allowed = matcher.accept_tokens(ids) == len(ids) and matcher.is_complete
+    assert is_allowed == (number in ("0", "-12.5"))
+
+
 def test_rollback_restores_masks(bpe: pyggml.Model) -> None:
     matcher = pyggml.Grammar.compile(PERSON, bpe).matcher()
     ids = [*pieces_of(bpe, TEXT), bpe.vocab.eog_ids[0]]

@@ -19,22 +19,29 @@ Language at_place(const Schema & schema, const char * keyword, Build && build) {
     }
 }
 
+// JSON numbers without an exponent, with at most so many decimals.
+Language plain_numbers(Languages & languages, uint32_t most_decimals) {
+    const Language digit = languages.chars(CharSet{{{'0', '9'}}});
+    const Language whole =
+        languages.any_of({languages.text("0"), languages.concat(languages.chars(CharSet{{{'1', '9'}}}),
+                                                                languages.repeat(digit, 0, UNBOUNDED))});
+    const Language fraction =
+        most_decimals == 0 ? Languages::NOTHING
+                           : languages.concat(languages.text("."), languages.repeat(digit, 1, most_decimals));
+    return languages.concat(languages.repeat(languages.text("-"), 0, 1),
+                            languages.concat(whole, languages.repeat(fraction, 0, 1)));
+}
+
 }  // namespace
 
 ScalarSets::ScalarSets(Terms & terms, Languages & languages, const SchemaOptions & options,
                        std::vector<std::string> & notes)
     : terms_(terms), languages_(languages), options_(options), notes_(notes) {
-    const Language digit = languages.chars(CharSet{{{'0', '9'}}});
-    const Language whole =
-        languages.any_of({languages.text("0"), languages.concat(languages.chars(CharSet{{{'1', '9'}}}),
-                                                                languages.repeat(digit, 0, UNBOUNDED))});
-    const Language fraction = languages.concat(languages.text("."), languages.repeat(digit, 1, UNBOUNDED));
-    plain_                  = languages.concat(languages.repeat(languages.text("-"), 0, 1),
-                                               languages.concat(whole, languages.repeat(fraction, 0, 1)));
-    with_exponent_          = languages.without(json_numbers(languages), plain_);
-    integers_               = json_integers(languages, true);
-    spelled_integers_       = json_integers(languages, false);
-    all_                    = {true, true, true, Languages::ANYTHING, Languages::ANYTHING, plain_, Exponents::ALL};
+    plain_            = plain_numbers(languages, UNBOUNDED);
+    with_exponent_    = languages.without(json_numbers(languages), plain_);
+    integers_         = json_integers(languages, true);
+    spelled_integers_ = json_integers(languages, false);
+    all_              = {true, true, true, Languages::ANYTHING, Languages::ANYTHING, plain_, Exponents::ALL};
 }
 
 // --- sets -----------------------------------------------------------------------------------------------------------
@@ -333,15 +340,7 @@ void ScalarSets::restrict_numbers(const Schema & schema, Scalars & scalars) {
            [&](const std::string & n) { return numbers_to(languages_, n, true); });
     number(schema.multiple_of, "/multipleOf", 4, [&](const std::string & n) { return multiples_of(languages_, n); });
     if (schema.decimal_places != UNBOUNDED) {
-        const Language digit = languages_.chars(CharSet{{{'0', '9'}}});
-        const Language fraction =
-            schema.decimal_places == 0
-                ? Languages::NOTHING
-                : languages_.concat(languages_.text("."), languages_.repeat(digit, 1, schema.decimal_places));
-        const Language places = languages_.concat(
-            languages_.concat(languages_.repeat(languages_.text("-"), 0, 1), languages_.repeat(digit, 1, UNBOUNDED)),
-            languages_.repeat(fraction, 0, 1));
-        restrict_to(places);
+        restrict_to(plain_numbers(languages_, schema.decimal_places));
     }
 }
 

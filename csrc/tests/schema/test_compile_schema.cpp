@@ -72,7 +72,8 @@ const std::vector<Example> EXAMPLES = {
     {R"({"properties": {"a/b~c": {"type": "null"}}, "items": {"$ref": "#/properties/a~1b~0c"}})",
      {"[null]", R"({"a/b~c": null})"},
      {"[1]"}},
-    {R"({"type": "number", "decimalPlaces": 2})", {"1.25", "3"}, {"1.255"}},
+    {R"({"type": "number", "decimalPlaces": 2})", {"1.25", "3", "-0.5"}, {"1.255", "1e5"}},
+    {R"({"decimalPlaces": 0})", {"0", "-10", "null"}, {"1.5"}},
     // What violates a format of which only a part is generated.
     {R"({"not": {"format": "hostname"}})", {"\"a_b\""}, {"3", "\"a.b\"", "\"xn--nxasmq6b\""}},
     {R"({"propertyNames": {"not": {"format": "regex"}}})", {"{}", "[]"}, {R"({"a": 1})", "{\"[\": 1, \"(?=a)b\": 1}"}},

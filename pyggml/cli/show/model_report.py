@@ -14,7 +14,7 @@ from pyggml.cli.show.tables import bars, columns, facts, print_all
 from pyggml.units import counted
 
 if TYPE_CHECKING:
-    from pyggml import MemoryEstimate, ModelReport, ReportSection
+    from pyggml import AdapterReport, MemoryEstimate, ModelReport, ReportSection
 
 _STYLES = {"error": "bold red", "warning": "yellow", "No problems found.": "green"}
 
@@ -24,6 +24,12 @@ def print_report(report: ModelReport, console: Console) -> None:
     colours = itertools.cycle(("cyan", "magenta"))
     _, *parts = [part for each in report.sections() for part in ("", *_section(each, colours))]
     print_all(console, parts)
+
+
+def print_adapter(report: AdapterReport, console: Console) -> None:
+    """Print the report on an adapter."""
+    rows = facts((Text(name, "dim"), Text(text)) for name, text in report.facts)
+    print_all(console, [Text(report.title, "bold"), rows])
 
 
 def _section(section: ReportSection, colours: Iterator[str]) -> Iterator[RenderableType]:

@@ -1,0 +1,295 @@
+"""Compare imported LoRA adapters with peft's own: weights with the adapter merged into them, and logits.
+
+For each case, transformers makes a tiny checkpoint with random weights, and peft an adapter for it. peft computes
+logits with the adapter and merges it; pyggml imports both, merges the adapter into the imported model, and computes
+with that. There are two interpreters, because peft needs PyTorch and pyggml does not: this one has pyggml, and
+``--python`` names one with peft::
+
+    make compare TRANSFORMERS_PYTHON=/path/to/python
+
+The table shows, per case: the largest difference of a merged weight in units of the deviation of the changes, with the
+adapter converted for the directory and for the GGUF file of the base model; and the largest difference of logits in
+units of their deviation. A case fails if a weight is off by more than 1e-4, or a logit by more than 2e-2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import compare_with_transformers as bases  # noqa: E402
+from reference_cases import CASES as BASES  # noqa: E402
+from reference_cases import N_VOCAB  # noqa: E402
+from reference_cases import Case as BaseCase  # noqa: E402
+from support.checkpoints import checkpoints  # noqa: E402
+
+#: What the tests compare with, without peft.
+RECORD = ROOT / "tests" / "data" / "peft.npz"
+
+MAX_WEIGHT, MAX_LOGIT = 1e-4, 2e-2
+N_POSITIONS = 24
+
+
+@dataclass(frozen=True)
+class Case:
+    """An adapter to make: the base model is a case of reference_cases.py, and the settings are those of LoraConfig."""
+
+    name: str
+    base: str
+    config: dict[str, Any]
+
+
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+LINEAR = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
+EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+
+CASES = (
+    Case("llama", "llama", {"r": 4, "lora_alpha": 6, "target_modules": [*LINEAR, "lm_head"]}),
+    Case("llama, wide heads", "llama, wide heads", {"r": 3, "lora_alpha": 1, "target_modules": LINEAR}),
+    Case("llama, rslora", "llama", {"r": 8, "lora_alpha": 2, "target_modules": LINEAR, "use_rslora": True}),
+    Case(
+        "llama, patterns",
+        "llama",
+        {
+            "r": 4,
+            "lora_alpha": 4,
+            "target_modules": LINEAR,
+            "rank_pattern": {"q_proj": 2, "model.layers.1.mlp.down_proj": 7},
+            "alpha_pattern": {"layers.1.*_proj": 9, "up_proj": 1.5},
+        },
+    ),
+    Case(
+        "llama, rslora, patterns",
+        "llama",
+        {
+            "r": 4,
+            "lora_alpha": 2,
+            "target_modules": ATTENTION,
+            "use_rslora": True,
+            "rank_pattern": {"v_proj": 9},
+            "alpha_pattern": {"k_proj": 3},
+        },
+    ),
+    Case("llama, some layers", "llama", {"r": 2, "target_modules": ATTENTION, "layers_to_transform": [1, 2]}),
+    Case("llama, embedding", "llama", {"r": 4, "lora_alpha": 3, "target_modules": ["embed_tokens", "q_proj"]}),
+    Case("qwen2", "qwen2", {"r": 4, "lora_alpha": 4, "target_modules": LINEAR}),
+    Case("qwen3", "qwen3", {"r": 4, "lora_alpha": 4, "target_modules": LINEAR}),
+    Case("gemma 3", "gemma 3", {"r": 4, "lora_alpha": 4, "target_modules": LINEAR}),
+    Case(
+        "gemma 3 that sees",
+        "gemma 3 that sees",
+        {"r": 4, "lora_alpha": 4, "target_modules": r".*language_model.*\.(q_proj|v_proj|up_proj)"},
+    ),
+    Case(
+        "phi-3",
+        "phi-3",
+        {"r": 4, "lora_alpha": 4, "target_modules": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]},
+    ),
+    Case("glm 4", "glm 4 (2025)", {"r": 4, "target_modules": [*ATTENTION, "gate_up_proj", "down_proj"]}),
+    Case("falcon", "falcon 40b", {"r": 4, "target_modules": ["query_key_value", "dense", "dense_h_to_4h"]}),
+    Case("mixtral", "mixtral", {"r": 4, "lora_alpha": 4, "target_modules": ATTENTION, "target_parameters": EXPERTS}),
+    Case("mixtral, one parameter", "mixtral", {"r": 4, "target_modules": ["q_proj"], "target_parameters": EXPERTS[1:]}),
+    Case(
+        "mixtral, router",
+        "mixtral",
+        {"r": 2, "target_modules": ["v_proj"], "target_parameters": ["mlp.gate.weight", EXPERTS[0]]},
+    ),
+    Case(
+        "qwen3 moe", "qwen3 moe", {"r": 4, "lora_alpha": 4, "target_modules": ATTENTION, "target_parameters": EXPERTS}
+    ),
+    Case("qwen3-next", "qwen3-next", {"r": 4, "target_modules": ["in_proj_qkvz", "out_proj", "q_proj"]}),
+    Case("gpt-oss", "gpt-oss", {"r": 4, "target_modules": ATTENTION, "target_parameters": EXPERTS}),
+)
+
+
+def case_of(name: str) -> BaseCase:
+    return next(case for case in BASES if case.name == name)
+
+
+# --- with peft ------------------------------------------------------------------------------------------------------
+
+
+def make(directory: Path, names: set[str]) -> None:
+    """Write base models, adapters, and what peft makes of them."""
+    for number, case in enumerate(CASES):
+        if not names or case.name in names:
+            make_case(directory / f"{number:02}", case, number)
+
+
+def make_case(directory: Path, case: Case, seed: int) -> None:
+    import peft
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    directory.mkdir()
+    base_case = case_of(case.base)
+    bases.make_case(directory / "base", replace(base_case, n_positions=8, n_greedy=1), seed)
+    kind = getattr(
+        transformers, f"{base_case.kind}For{'CausalLM' if base_case.around is None else 'ConditionalGeneration'}"
+    )
+    model = kind.from_pretrained(directory / "base", dtype=torch.float32).eval()
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **case.config))
+    adapted.save_pretrained(directory / "adapter")
+    shapes = draw_adapter(directory / "adapter")
+    model = kind.from_pretrained(directory / "base", dtype=torch.float32).eval()
+    adapted = peft.PeftModel.from_pretrained(model, directory / "adapter").eval()
+    prompt = np.random.default_rng(seed).integers(0, N_VOCAB, N_POSITIONS)
+    with torch.no_grad():
+        logits = adapted(input_ids=torch.tensor(prompt)[None]).logits[0].numpy()
+    adapted.merge_and_unload().save_pretrained(directory / "merged", save_original_format=not base_case.is_stacked)
+    bases.write_tokenizer(directory / "merged")
+    np.savez(directory / "expected.npz", prompt=prompt, logits=logits)
+    (directory / "shapes.json").write_text(json.dumps(shapes))
+
+
+def draw_adapter(directory: Path) -> dict[str, tuple[int, ...]]:
+    """Replace an adapter's weights by others that follow from their names, and return these with their shapes."""
+    import safetensors
+
+    path = directory / "adapter_model.safetensors"
+    with safetensors.safe_open(path, "np") as file:
+        stored = {name: file.get_tensor(name) for name in sorted(file.keys())}
+    tensors = {
+        name: checkpoints.drawn(name, tensor.shape) if "lora_" in name else tensor for name, tensor in stored.items()
+    }
+    checkpoints.write(path, tensors)
+    config = json.loads((directory / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = "made/base"
+    (directory / "adapter_config.json").write_text(json.dumps(config))
+    return {name: tensor.shape for name, tensor in stored.items()}
+
+
+# --- with pyggml ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Result:
+    weight: float
+    weight_by_gguf: float
+    logit: float
+
+    @property
+    def is_good(self) -> bool:
+        return max(self.weight, self.weight_by_gguf) <= MAX_WEIGHT and self.logit <= MAX_LOGIT
+
+
+def compare(directory: Path) -> Result:
+    import pyggml
+
+    base, adapter = directory / "base.gguf", directory / "adapter"
+    pyggml.convert(directory / "base", base, "f32")
+    pyggml.convert(directory / "merged", directory / "theirs.gguf", "f32")
+    largest = []
+    for kind, model in (("directory", directory / "base"), ("gguf", base)):
+        try:
+            pyggml.convert(adapter, directory / f"{kind}.gguf", base=model)
+        except pyggml.UnsupportedArchitectureError as error:
+            if kind == "directory":
+                raise
+            print(f"  from the GGUF file: {error}")
+            continue
+        pyggml.quantize(base, directory / "ours.gguf", "f32", merge=directory / f"{kind}.gguf")
+        largest.append(largest_difference(base, directory / "ours.gguf", directory / "theirs.gguf"))
+    expected = np.load(directory / "expected.npz")
+    found = logits_of(directory / "ours.gguf", expected["prompt"].tolist())
+    logit = float(abs(found - expected["logits"]).max() / expected["logits"].std())
+    return Result(largest[0], largest[-1], logit)
+
+
+def largest_difference(base: Path, ours: Path, theirs: Path) -> float:
+    """Compare the changes of all weights: the largest difference in units of a change's deviation."""
+    from pyggml.gguf import GGUFReader
+
+    largest, n_changed = 0.0, 0
+    with GGUFReader(base) as before, GGUFReader(ours) as a, GGUFReader(theirs) as b:
+        assert set(a.tensors) == set(b.tensors) == set(before.tensors)
+        for name in a.tensors:
+            start, one, other = (each.dequantized(name).astype(np.float64) for each in (before, a, b))
+            deviation = (other - start).std()
+            n_changed += bool(deviation)
+            assert deviation or (one == start).all(), name
+            largest = max(largest, float(abs(one - other).max() / (deviation or 1)))
+    assert n_changed
+    return largest
+
+
+def logits_of(path: Path, prompt: list[int]) -> Any:
+    import pyggml
+
+    with (
+        pyggml.Model(path, device="cpu") as model,
+        pyggml.Context(model, n_ctx=256, n_batch=256, flash_attn="off", cache_type="f32", n_threads=1) as context,
+    ):
+        context.decode(prompt, output="all")
+        return context.logits()
+
+
+def record(directory: Path, names: set[str]) -> None:
+    """Save configurations, shapes, prompts and the logits after their last tokens: what tests cannot make alone.
+
+    If only some cases were made, the others stay unchanged.
+    """
+    kept: dict[str, Any] = dict(np.load(RECORD)) if names else {}
+    for folder, case in chosen(directory, names):
+        expected = np.load(folder / "expected.npz")
+        about = {
+            "base": case.base,
+            "config": json.loads((folder / "adapter" / "adapter_config.json").read_text()),
+            "shapes": json.loads((folder / "shapes.json").read_text()),
+        }
+        kept[f"{case.name}/adapter"] = json.dumps(about)
+        kept[f"{case.name}/prompt"] = expected["prompt"].astype(np.int32)
+        kept[f"{case.name}/logits"] = expected["logits"][-2:].astype(np.float32)
+    np.savez_compressed(RECORD, **kept)
+
+
+def chosen(directory: Path, names: set[str]) -> Iterator[tuple[Path, Case]]:
+    for number, case in enumerate(CASES):
+        if not names or case.name in names:
+            yield directory / f"{number:02}", case
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--python", help="an interpreter with transformers, peft and PyTorch")
+    parser.add_argument("--make", type=Path, help="only write the files, with the current interpreter")
+    parser.add_argument("--record", action="store_true", help=f"save what the tests need in {RECORD.name}")
+    parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
+    args = parser.parse_args()
+    names = set(args.cases)
+    if args.make:
+        make(args.make, names)
+        return
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([args.python or sys.executable, __file__, "--make", folder, *args.cases], check=True)
+        if args.record:
+            record(Path(folder), names)
+        print(f"{'case':26} {'weights':>9} {'by GGUF':>9} {'logits':>9}")
+        for directory, case in chosen(Path(folder), names):
+            result = compare(directory)
+            failed += not result.is_good
+            print(
+                f"{case.name:26} {result.weight:9.1e} {result.weight_by_gguf:9.1e} {result.logit:9.1e}"
+                f"{'' if result.is_good else '  DIFFERS'}",
+                flush=True,
+            )
+    if failed:
+        sys.exit(f"{failed} comparisons failed")
+
+
+if __name__ == "__main__":
+    main()
