@@ -205,7 +205,7 @@ void Scheduler::evict_all() {
 const std::vector<int32_t> & Scheduler::cached_tokens(int32_t seq_id, uint64_t cache_salt) const {
     static const std::vector<int32_t> NONE;
     const Slot &                      slot = slots_[seq_id];
-    return !slot.task && slot.key.cache_salt == cache_salt ? slot.tokens : NONE;
+    return !slot.task && slot.cache_salt == cache_salt ? slot.tokens : NONE;
 }
 
 void Scheduler::erase(int32_t seq_id) {
