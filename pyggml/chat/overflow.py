@@ -53,7 +53,7 @@ def fitted(
     if fits(turns[0]):
         return conversation
     for starts in (_stable_starts(turns, sizes, n_ctx), turns):
-        index = bisect_left(starts, True, key=fits)  # type: ignore[call-overload]  # of bools, False before True
+        index = bisect_left(starts, True, key=fits)
         if index < len(starts):
             return cut(starts[index])
     return cut(turns[-1])

@@ -40,7 +40,7 @@ class SlotMethods:
         tokens, n_out = ffi.new("int32_t[]", self.n_ctx), ffi.new("int32_t *")
         slot, salt = integer("index", index, 0, UINT32_MAX), salt_number(cache_salt)
         c_calls.call(lib.pyg_engine_slot_tokens, self._handle, slot, salt, tokens, self.n_ctx, n_out)
-        return ffi.unpack(tokens, min(n_out[0], self.n_ctx))
+        return list(tokens[0 : min(n_out[0], self.n_ctx)])
 
     def erase_slot(self, index: int, *, cache_salt: str | None = None) -> int:
         """Evict what an idle slot has cached, before the next request starts, and return its number of tokens.

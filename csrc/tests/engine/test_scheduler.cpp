@@ -704,7 +704,6 @@ void test_an_interrupted_step_is_rolled_back() {
     }
 }
 
-// Tasks may end or be preempted between the planning of a step and its result.
 // What is computed, and cached for others, is what the remaining tokens are alone.
 void test_dropped_tokens() {
     const auto history_of = [](const Tokens & tokens, size_t n) {
@@ -714,7 +713,7 @@ void test_dropped_tokens() {
         for (const uint32_t n_keep : {0u, 3u, 20u}) {
             Setting setting;
             setting.kind    = kind;
-            setting.n_cells = 100;
+            setting.n_cells = 200;
             Engine     engine(setting);
             const auto task = engine.add(text(1, 30));
             engine.run_to(task, 40);
@@ -740,6 +739,7 @@ void test_dropped_tokens() {
     }
 }
 
+// Tasks may end or be preempted between the planning of a step and its result.
 void test_tasks_that_end_during_a_step() {
     for (const bool rollback : {false, true}) {
         Engine     engine;

@@ -177,7 +177,7 @@ class Session(Owner):
     def _request(self, turn: Turn, options: Mapping[str, Any]) -> ChatRequest:
         """Check a turn, which is added to the messages when its answer has ended."""
         with self._lock:
-            stream = self._stream and self._stream()
+            stream = None if self._stream is None else self._stream()
             if stream is not None and stream._request is not None and not stream._builder.ended:
                 raise InvalidParameterError(
                     "another turn of this session is still running: take all its chunks or cancel it first, or fork() "

@@ -14,7 +14,7 @@ from support.servers import servers
 from pyggml.server import ModelSpec, Settings, create_app
 
 PROMPT = "Once upon a time there was a dog who lived in a small house with a boy. " * 3
-LOAD = {"n_ctx": 2048, "n_parallel": 2, "n_threads": 1}
+LOAD = {"n_ctx": 16384, "n_parallel": 2, "n_threads": 1}
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def used_slot(http: httpx.Client) -> int:
 
 
 def test_slots_are_listed(http: httpx.Client) -> None:
-    empty = {"n_ctx": 2048, "speculative": False, "is_processing": False, "n_tokens": 0}
+    empty = {"n_ctx": 16384, "speculative": False, "is_processing": False, "n_tokens": 0}
     assert http.get("/slots").json() == [{"id": 0, **empty}, {"id": 1, **empty}]
     complete(http)
     (slot,) = (slot for slot in http.get("/slots", params={"model": "demo"}).json() if slot["n_tokens"])
@@ -62,7 +62,8 @@ def test_no_slot_is_free(http: httpx.Client) -> None:
         endless = {"max_tokens": 10**6, "overflow": "shift", "ignore_eos": True}
         body = {"prompt": PROMPT, "stream": True, **endless}
         with http.stream("POST", "/v1/completions", json=body) as answer:
-            next(answer.iter_lines())
+            lines = answer.iter_lines()  # dropping it would close the stream
+            next(lines)
             both_run.wait()
             both_run.wait()
 
