@@ -34,14 +34,18 @@ void Engine::add_guesses(Step & step) {
     const auto decodes = [](const Slice & slice) {
         return slice.n == 1 && slice.reaches_end() && !request_of(slice.task).in_prefill();
     };
-    const auto       n_decodes = static_cast<uint32_t>(std::count_if(step.slices.begin(), step.slices.end(), decodes));
+    const auto n_slices_that = [&](const auto & condition) {
+        return static_cast<uint32_t>(std::count_if(step.slices.begin(), step.slices.end(), condition));
+    };
+    uint32_t         n_rows    = n_slices_that([](const Slice & slice) { return slice.reaches_end(); });
+    const uint32_t   n_decodes = n_slices_that(decodes);
     Speculator::Load load      = {n_decodes, static_cast<double>(n_decodes)};
     for (const Slice & slice : step.slices) {
         Request & request = request_of(slice.task);
-        if (!decodes(slice) || !request.speculator() || load.n_columns >= n_rows_max_) {
+        if (!decodes(slice) || !request.speculator() || n_rows >= n_rows_max_) {
             continue;
         }
-        const size_t n_max = std::min<size_t>(most_guesses(request), n_rows_max_ - load.n_columns);
+        const size_t n_max = std::min<size_t>(most_guesses(request), n_rows_max_ - n_rows);
         pyg_error    error;
         if (guard(&error, [&] {
                 request.speculator()->choose(request.tokens, n_max, column_costs_, load, guesses_);
@@ -52,6 +56,7 @@ void Engine::add_guesses(Step & step) {
         if (!guesses_.empty()) {
             std::lock_guard<std::mutex> lock(mutex_);
             scheduler_.add_guesses(step, request, guesses_);
+            n_rows += static_cast<uint32_t>(request.guesses.size());
         }
     }
 }

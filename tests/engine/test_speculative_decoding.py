@@ -177,6 +177,17 @@ def test_random_requests_to_a_trained_model(plain: LLM, llm: LLM) -> None:
     assert stats.n_accepted_forced > 0
 
 
+def test_rows_of_prompts_count(shelf: device_kinds.Shelf) -> None:
+    """Prompts that end in the same step have rows of logits as well, of which a step has a limited number."""
+    prompts = [[5 + i, 6, 7] * 4 for i in range(60)]
+    params: dict[str, Any] = {"ignore_eos": True, "logit_bias": {9: 100.0}, "num_speculative_tokens": 15}
+    each = [{"max_tokens": 5 + 7 * i % 40} | params for i in range(60)]
+    with pyggml.load(shelf("llama", "f32"), n_ctx=4096, n_parallel=24, n_threads=1) as llm:
+        streams = [llm.stream(prompt, **given) for prompt, given in zip(prompts, each, strict=True)]
+        assert [len(stream.finish().token_ids) for stream in streams] == [given["max_tokens"] for given in each]
+        assert llm.stats().n_accepted_lookup > 0
+
+
 def test_too_few_cells(shelf: device_kinds.Shelf) -> None:
     """Requests are preempted, and guesses get what is left."""
     path, rng = shelf("llama", "q4_k_m"), random.Random(8)
