@@ -59,7 +59,7 @@ def among(n_callers: int, prompts: list[Prompt], ask: Callable[[int, Prompt], ob
 
 @contextlib.contextmanager
 def pyggml_threads(model: Path) -> Iterator[Side]:
-    with pyggml.load(model, n_ctx=N_CTX, n_parallel=MOST, prefix_cache=False) as llm:
+    with pyggml.load(model, n_ctx=N_CTX, n_parallel=MOST, prefix_cache=False, speculative="off") as llm:
 
         def ask(_caller: int, prompt: Prompt) -> None:
             assert len(llm.generate(prompt, max_tokens=N_TOKENS, ignore_eos=True).token_ids) == N_TOKENS

@@ -25,6 +25,7 @@ PATHS = (
     "internal/cpu_contention.py",
     "internal/prefix_cache.py",
     "internal/alternating_conversations.py",
+    "internal/speculative_decoding.py",
     "internal/prefill_stall.py",
     "internal/cancel_latency.py",
     "internal/grammar_overhead.py",

@@ -83,7 +83,7 @@ def compare(name: str, rounds: int) -> list[harness.Claim]:
     threads = {f"llama-bench -t {n}": n for n in range(1, harness.n_cpus() + 1)}
     print(f"{name}: {CASE.n_tokens} tokens of one stream")
     # One stream, and nothing kept of earlier ones: attention would pass over that, too.
-    with pyggml.load(model, n_ctx=512, n_parallel=1) as llm:
+    with pyggml.load(model, n_ctx=512, n_parallel=1, speculative="off") as llm:
         sides: dict[str, Callable[[int], float]] = {"pyggml": lambda seed: decode(llm, seed)}
         sides |= {side: llama_bench(model, n) for side, n in threads.items()}
         figures = harness.interleaved(sides, rounds, "tokens/s")
@@ -104,7 +104,7 @@ def main() -> int:
     chosen = harness.options(__doc__, rounds=5, models=list(SHAPES))
     claims = [claim for name in chosen.model for claim in compare(name, chosen.rounds)]
     status = harness.verdict(claims)
-    with pyggml.load(model_file(chosen.model[0]), n_ctx=512, n_threads=1) as llm:
+    with pyggml.load(model_file(chosen.model[0]), n_ctx=512, n_threads=1, speculative="off") as llm:
         share = statistics.median(python_speed_during(llm, 2.0) for _ in range(3))
     print(f"a Python thread keeps {share:.0%} of its speed during a generation on one compute thread")
     return status

@@ -23,6 +23,7 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
 
@@ -85,9 +86,10 @@ class Here:
     """pyggml in this process: an engine for one stream and an engine for many, on one model."""
 
     def __init__(self, path: Path, n_threads: int) -> None:
-        self._one = pyggml.load(path, n_ctx=PROMPT.n_cells, n_parallel=1, n_threads=n_threads)
+        plain: dict[str, Any] = {"n_threads": n_threads, "speculative": "off"}
+        self._one = pyggml.load(path, n_ctx=PROMPT.n_cells, n_parallel=1, **plain)
         n_parallel = max(case.n_parallel for case in STREAMS)
-        self._many = pyggml.LLM(self._one.model, n_ctx=N_CTX, n_parallel=n_parallel, n_threads=n_threads)
+        self._many = pyggml.LLM(self._one.model, n_ctx=N_CTX, n_parallel=n_parallel, **plain)
 
     def prompt(self, n: int) -> dict[str, float]:
         return {"prompt": self._speed(self._one, PROMPT, n)}

@@ -45,7 +45,7 @@ Side = Callable[[Prompts], float]  # prompts -> seconds
 @contextlib.contextmanager
 def pyggml_threads(model: Path, n_threads: int | None = None) -> Iterator[Side]:
     """One LLM that eight threads call; it chooses the number of its compute threads itself unless one is given."""
-    with pyggml.load(model, n_ctx=N_CTX, n_parallel=N_CALLERS, n_threads=n_threads) as llm:
+    with pyggml.load(model, n_ctx=N_CTX, n_parallel=N_CALLERS, n_threads=n_threads, speculative="off") as llm:
 
         def run(prompts: Prompts) -> float:
             def generate(index: int) -> None:

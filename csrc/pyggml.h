@@ -911,6 +911,24 @@ typedef enum pyg_kv_layout {
     PYG_KV_STREAMS = 2,  // a stream of cells for each sequence; unified while a request is longer than its stream
 } pyg_kv_layout;
 
+// Guessed tokens of a request: computed together with its last token, several in one forward pass, and kept if they
+// equal what is sampled. The tokens and logprobs are those without guesses, bit for bit.
+typedef enum pyg_speculative {
+    PYG_SPECULATIVE_DEFAULT = 0,  // as the engine's option; of the engine: PYG_SPECULATIVE_AUTO
+    PYG_SPECULATIVE_AUTO    = 1,  // all below, where guesses can be checked exactly and dropped; else none
+    PYG_SPECULATIVE_FORCED  = 2,  // text that the grammar forces. PYG_ERR_INVALID_PARAMETER if that is not so
+    PYG_SPECULATIVE_LOOKUP  = 3,  // how prompt and output went on after the same tokens. PYG_ERR_INVALID_PARAMETER, too
+    PYG_SPECULATIVE_OFF     = 4,
+} pyg_speculative;
+
+// Guessed tokens that were computed, and those of them that were kept, by what proposed them.
+typedef struct pyg_guess_counts {
+    uint64_t n_drafted_forced;
+    uint64_t n_accepted_forced;
+    uint64_t n_drafted_lookup;
+    uint64_t n_accepted_lookup;
+} pyg_guess_counts;
+
 typedef struct pyg_engine_options {
     uint32_t n_ctx;          // KV cells that requests share; 0: all of the context (upstream rounds cells up)
     uint32_t max_queue;      // most requests waiting in the queue; 0: no limit
@@ -925,6 +943,8 @@ typedef struct pyg_engine_options {
     // Directory for snapshots as files, which processes share and which outlive them, or NULL; and most bytes of them.
     const char * prefix_cache_dir;
     uint64_t     prefix_cache_disk_bytes;
+    int32_t      speculative;      // pyg_speculative, of requests with PYG_SPECULATIVE_DEFAULT
+    bool         batch_invariant;  // pyg_context_not_batch_invariant named no operation: guesses can be checked exactly
 } pyg_engine_options;
 
 pyg_engine_options pyg_engine_default_options(void);
@@ -1029,6 +1049,10 @@ typedef struct pyg_request_options {
     // PYG_ERR_INVALID_PARAMETER without a limit of max_tokens.
     bool    shifts;
     int32_t n_keep;
+    // Guessed tokens: pyg_speculative, and their number in each step, at most 15, whether they pay or not. 0: as many as
+    // pay, by the engine's measurements.
+    int32_t speculative;
+    int32_t n_guesses;
 } pyg_request_options;
 
 // Greedy, up to 256 tokens; every sampler off, with default parameters for when it is switched on.
@@ -1085,6 +1109,7 @@ typedef struct pyg_request_state {
     double  decode_s;       // from the first token to the last
     // Prompt tokens, from the second on, that have logprobs so far.
     int32_t n_prompt_logprobs;
+    pyg_guess_counts guesses;
 } pyg_request_state;
 
 // Wait until there are at least `min_tokens` unread tokens, the request has ended, or `timeout_s` has passed (0: does
@@ -1146,6 +1171,7 @@ typedef struct pyg_engine_stats {
     double   decode_s;       // in forward passes without prompt tokens
     double   sample_s;       // choosing tokens and publishing them
     double   schedule_s;     // choosing the requests of a step and building its batch
+    pyg_guess_counts guesses;
 } pyg_engine_stats;
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err);

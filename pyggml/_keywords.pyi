@@ -41,6 +41,7 @@ class LoadKeywords(TypedDict, total=False):
     deterministic: bool
     kv_unified: bool | None
     backend_sampling: bool
+    speculative: str
     max_queue: int | None
     queue_full: QueueFull
     progress: ProgressOption
@@ -124,6 +125,8 @@ class SamplingOverrides(TypedDict, total=False):
     logprobs: int
     logprobs_mode: str
     prompt_logprobs: int
+    speculative: str | None
+    num_speculative_tokens: int | None
     response_format: Mapping[str, Any] | type | None
 
 class ChatKeywords(SamplingOverrides, total=False):

@@ -40,6 +40,7 @@ def start_engine(
             adapt_threads=options.n_threads is None and _may_adapt(context, options),
             kv_unified=options.kv_unified,
             backend_sampling=options.backend_sampling,
+            speculative=options.speculative,
             stop_token_ids=stop_token_ids,
         )
     except BaseException:

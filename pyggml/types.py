@@ -35,6 +35,10 @@ class Timings(JSONReady):
         computed_tokens: prompt tokens computed, without those from the cache; counted again after each preemption.
         generated_tokens: tokens generated; with a stop string, a few more than were needed to complete it.
         n_preemptions: number of times that the request was preempted, and computed again.
+        n_drafted_forced: tokens computed as guesses of the text that the grammar forces (``speculative``).
+        n_accepted_forced: those of them that were right, and part of the output.
+        n_drafted_lookup: tokens computed as guesses of prompt lookup.
+        n_accepted_lookup: those of them that were right, and part of the output.
     """
 
     queue_s: float = 0.0
@@ -44,6 +48,10 @@ class Timings(JSONReady):
     computed_tokens: int = 0
     generated_tokens: int = 0
     n_preemptions: int = 0
+    n_drafted_forced: int = 0
+    n_accepted_forced: int = 0
+    n_drafted_lookup: int = 0
+    n_accepted_lookup: int = 0
 
     _derived = ("ttft_s", "itl_s", "tokens_per_s")
 
@@ -302,6 +310,10 @@ class EngineStats(JSONReady):
         decode_s: seconds in forward passes that do not.
         sample_s: seconds spent sampling, and passing the tokens to their readers.
         schedule_s: seconds spent choosing the requests of each step and building its batch.
+        n_drafted_forced: tokens computed as guesses of text that grammars force (``speculative``).
+        n_accepted_forced: those of them that were right.
+        n_drafted_lookup: tokens computed as guesses of prompt lookup.
+        n_accepted_lookup: those of them that were right.
         not_batch_invariant: names of the operations that may give a request other bits in a batch than alone; see
             :meth:`pyggml.Context.not_batch_invariant`. (): each request gets the same bits in any batch as alone.
         n_restarts: number of restarts of the engine's process (``isolate``). The counters are those of the current
@@ -340,6 +352,10 @@ class EngineStats(JSONReady):
     decode_s: float
     sample_s: float
     schedule_s: float
+    n_drafted_forced: int
+    n_accepted_forced: int
+    n_drafted_lookup: int
+    n_accepted_lookup: int
     not_batch_invariant: tuple[str, ...] = ()
     n_restarts: int = 0
 

@@ -24,6 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 VOCABULARIES = (ROOT / "vendor" / "llama.cpp" / "models", ROOT / "build" / "upstream" / "carried" / "models")
 SCRATCH = ROOT / "build" / "models"
 
+#: Tokens in a block of :func:`counting_model_file`.
+COUNT = 256
+
 _ROWS_AT_ONCE = 8192
 
 
@@ -76,6 +79,22 @@ def model_file(name: str, ftype: str = "q4_k_m") -> Path:
     return path
 
 
+def counting_model_file(name: str) -> Path:
+    """Path of one of SHAPES, not tied, in Q4_K_M, whose layers add nothing and whose next token is known.
+
+    The token after t is t + 1, and after the last one of a block of COUNT tokens its first. Its logit is about 20,
+    the others' are about 0.
+    """
+    path = SCRATCH / f"{name}-counting-q4_k_m.gguf"
+    if not path.exists():
+        SCRATCH.mkdir(parents=True, exist_ok=True)
+        full = SCRATCH / f"{name}-counting-f16.gguf"
+        _write(full, SHAPES[name], counts=True)
+        _quantize(full, path, "q4_k_m")
+        full.unlink()
+    return path
+
+
 def checkpoint_settings(shape: Shape) -> dict[str, object]:
     """The ``config.json`` of the same shape, for a peer that makes up the weights itself."""
     return {
@@ -112,7 +131,7 @@ def n_vocab(shape: Shape) -> int:
         return len(tokens)
 
 
-def _write(path: Path, shape: Shape) -> None:
+def _write(path: Path, shape: Shape, *, counts: bool = False) -> None:
     with (
         GGUFReader(vocabulary_file(shape)) as vocabulary,
         GGUFWriter(path) as writer,
@@ -124,8 +143,19 @@ def _write(path: Path, shape: Shape) -> None:
         tensors = tensor_shapes(shape, len(tokens))
         for name, dims in tensors.items():
             writer.add_tensor(name, dims, GGMLType.F32 if len(dims) == 1 else GGMLType.F16)
+        embeddings = np.empty(0)
         for name, dims in tensors.items():
-            writer.write_tensor(name, np.ones(dims, np.float32) if len(dims) == 1 else random_weights(rng, dims))
+            weights = np.ones(dims, np.float32) if len(dims) == 1 else random_weights(rng, dims)
+            if name == "token_embd.weight":
+                embeddings = weights
+            if counts and name.endswith(("attn_output.weight", "ffn_down.weight")):
+                weights[:] = 0
+            if counts and name == "output.weight":
+                ids = np.arange(dims[0])
+                following = ids - ids % COUNT + (ids + 1) % COUNT
+                known = following < dims[0]
+                weights[following[known]] = embeddings[ids[known]] / 2
+            writer.write_tensor(name, weights)
 
 
 def random_weights(rng: np.random.Generator, dims: tuple[int, ...]) -> npt.NDArray[np.float16]:

@@ -111,6 +111,10 @@ void Engine::add_slice(const Slice & slice) {
         n_rows_ += has_output;
     }
     rows_.push_back(batch_.n_tokens() - 1);
+    for (size_t i = 0; i < task.guesses.size(); i++) {
+        batch_.add(task.guesses[i], static_cast<llama_pos>(last + 1 + i), &task.seq_id, true);
+    }
+    n_rows_ += task.guesses.size();
 }
 
 // Add a token after those that are cached in a slot; remove_fillers drops its cell.

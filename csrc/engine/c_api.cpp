@@ -2,6 +2,7 @@
 #include "engine/engine.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 using pyg::fail;
 using pyg::Request;
@@ -48,6 +49,37 @@ void require_layout(const pyg::Context & context, const pyg_engine_options & opt
     }
 }
 
+void require_mode(int32_t mode) {
+    if (mode < PYG_SPECULATIVE_DEFAULT || mode > PYG_SPECULATIVE_OFF) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "speculative is %d, which is none of pyg_speculative", mode);
+    }
+}
+
+// Refuse a mode that insists on guesses if there can be none.
+void require_speculation(pyg::Engine::Speculation speculation) {
+    const bool is_forced = speculation.mode == PYG_SPECULATIVE_FORCED;
+    if (speculation.obstacle && (is_forced || speculation.mode == PYG_SPECULATIVE_LOOKUP)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "speculative=\"%s\" is not possible here: %s; use \"auto\" or \"off\"",
+                   is_forced ? "forced" : "lookup", speculation.obstacle);
+    }
+}
+
+void start_guessing(Request & request, pyg::Engine::Speculation speculation, const pyg_request_options & options) {
+    require_mode(options.speculative);
+    if (options.n_guesses < 0 || options.n_guesses > static_cast<int32_t>(pyg::MAX_GUESSES)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "n_guesses must be 0 to %zu, not %d", pyg::MAX_GUESSES,
+                   options.n_guesses);
+    }
+    if (options.speculative != PYG_SPECULATIVE_DEFAULT) {
+        speculation.mode = options.speculative;
+    }
+    require_speculation(speculation);
+    if (!speculation.obstacle && speculation.mode != PYG_SPECULATIVE_OFF) {
+        request.start_guessing(speculation.mode, static_cast<size_t>(options.n_guesses));
+    }
+}
+void start_guessing(Request &, pyg::Engine::Speculation, const float *) {}  // a request for logits
+
 pyg_engine_options checked(const pyg::Context & context, pyg_engine_options options) {
     const uint32_t all = usable_cells(context);
     if (options.n_ctx > all) {
@@ -61,6 +93,8 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
     }
     options.n_ctx = options.n_ctx ? options.n_ctx : all;
     require_layout(context, options);
+    require_mode(options.speculative);
+    require_speculation(pyg::Engine::speculation_of(context, options));
     const uint32_t n_ubatch = llama_n_ubatch(context.raw), n_seq = llama_n_seq_max(context.raw);
     if (pyg::Engine::steps_are_micro_batches(context) && n_ubatch < n_seq) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
@@ -75,9 +109,11 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
 // once for the whole call.
 template <class Options>
 std::shared_ptr<Request> submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options && options) {
-    const auto [model, n_ctx] =
-        pyg::with_lock(engine, [](const pyg::Engine & self) { return std::pair(self.model(), self.n_ctx()); });
+    const auto [model, n_ctx, speculation] = pyg::with_lock(engine, [](const pyg::Engine & self) {
+        return std::tuple(self.model(), self.n_ctx(), self.speculation());
+    });
     const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options);
+    start_guessing(*request, speculation, options);
     pyg::with_lock(engine, [&](pyg::Engine & self) { self.submit(request); });
     return request;
 }

@@ -62,6 +62,7 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
       n_ctx_(std::min(options.n_ctx, static_cast<uint32_t>(n_positions(*model_)))), n_vocab_(model_->n_vocab()),
       n_parallel_(llama_n_seq_max(context_->raw)), n_cells_(llama_n_ctx(context_->raw)), max_queue_(options.max_queue),
       prefix_cache_(options.prefix_cache), is_reproducible_(n_parallel_ == 1 && !options.prefix_cache),
+      n_rows_max_(limits_of(*context_, options).n_rows), speculation_(speculation_of(*context_, options)),
       device_use_(device_use_of(context_->raw)), cache_(*context_, &mutex_), fingerprint_(cells_fingerprint(*context_)),
       files_(open_files(options)), layout_(layout_for(*context_, options)),
       device_sampler_(*context_, options.backend_sampling && may_sample_on_device(*context_),
@@ -237,6 +238,7 @@ void Engine::run_step() {
     step_started_ = Clock::now();
     choose_layout();
     step_ = next_step();
+    add_guesses(step_);
     if (step_.empty()) {
         only_decode_ = false;  // those requests have ended
         return;

@@ -10,6 +10,7 @@
 #include "engine/scheduling/context_kv_cache.hpp"
 #include "engine/scheduling/kv_layout.hpp"
 #include "engine/scheduling/snapshot_files.hpp"
+#include "engine/speculation/column_costs.hpp"
 #include "engine/threads/helper_threads.hpp"
 #include "engine/threads/thread_tuner.hpp"
 #include "sampling/device_sampler.hpp"
@@ -54,6 +55,15 @@ class Engine : NonCopyable {
     std::shared_ptr<Model> model() const { return model_; }
     uint32_t               n_ctx() const { return n_ctx_; }
 
+    // Guessed tokens: of requests that leave it open, one of pyg_speculative; and the reason why there are none, static,
+    // or null. Requests that insist on them are refused then.
+    struct Speculation {
+        int32_t      mode;
+        const char * obstacle;
+    };
+    static Speculation speculation_of(const Context & context, const pyg_engine_options & options);
+    Speculation        speculation() const { return speculation_; }
+
   private:
     // How a request ended. With PYG_FINISH_ERROR, the request has the error already: it takes kilobytes, which must not
     // be copied for every token.
@@ -64,13 +74,14 @@ class Engine : NonCopyable {
     using Ended = std::pair<Request *, End>;
     enum class StepResult { COMPUTED, INTERRUPTED, NO_CELLS };
 
-    // The next token of a request, while it is sampled.
+    // The next tokens of a request, while they are sampled.
     struct Sample {
         Request * request;
-        int32_t   row;                 // row of the step's logits
+        int32_t   row;                 // row of the step's logits; those of its guesses follow
         float *   logits   = nullptr;  // null if they are on the device
         DeviceRow found    = {};       // by the device
-        int32_t   token_id = -1;       // -1: takes the logits
+        size_t    n_right  = 0;        // guesses that equal the first tokens
+        int32_t   token_id = -1;       // the token after them; -1: takes the logits
         double    seconds  = 0;        // spent on sampling
         bool      failed   = false;
 
@@ -89,6 +100,10 @@ class Engine : NonCopyable {
     KvLayout::Load     layout_load() const;
     void               change_layout(uint32_t n_per_stream);
     Step               next_step();
+    void               add_guesses(Step & step);
+    size_t             most_guesses(const Request & request) const;
+    void               learn_from_samples(const Step & step);
+    void               settle_guesses(const Step & step);
     llama_batch        batch_of(const Step & step);
     void               add_slice(const Slice & slice);
     void               add_filler(int32_t & seq_id);
@@ -101,12 +116,14 @@ class Engine : NonCopyable {
     void               sample_all();
     void               sample_each();
     void               sample(Sample & sample);
+    void               sample_rows(Sample & sample) const;
     void               sample_on_device(Sample & sample) const;
     void               fetch_rows();
     void               decode_again(const Step & step);
     void               shift_contexts(const Step & step);
     uint64_t           publish_all();
     std::optional<End> publish(const Sample & sample, Clock::time_point now);
+    std::optional<End> publish(Request & request, int32_t token_id, Clock::time_point now);
     template <class Body>
     void run_guarded(Request & request, Body && body);
 
@@ -149,6 +166,8 @@ class Engine : NonCopyable {
     const uint32_t               max_queue_;
     const bool                   prefix_cache_;
     const bool                   is_reproducible_;
+    const uint32_t               n_rows_max_;  // of logits of a step with guesses
+    const Speculation            speculation_;
     const DeviceUse              device_use_;
     ContextKvCache               cache_;
 
@@ -161,6 +180,8 @@ class Engine : NonCopyable {
     BatchArrays                batch_;
     std::vector<int32_t>       rows_;     // by slice of the step: the batch index of its last token
     std::vector<int32_t>       fillers_;  // sequences with a token in the batch that belongs to no request
+    ColumnCosts                column_costs_;
+    std::vector<int32_t>       guesses_;  // scratch buffer
     Step                       step_;
     std::vector<Sample>        samples_;              // of the current step
     std::vector<Sample *>      unsampled_;            // of these, without a token yet

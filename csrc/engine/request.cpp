@@ -1,6 +1,9 @@
 #include "engine/request.hpp"
 
+#include "engine/proposers/forced_text.hpp"
+#include "engine/proposers/prompt_lookup.hpp"
 #include "engine/repetition.hpp"
+#include "engine/speculation/guess_counts.hpp"
 
 #include <algorithm>
 
@@ -107,6 +110,24 @@ bool Request::start() {
 void Request::prefilled(uint32_t n_tokens) {
     std::lock_guard<std::mutex> lock(mutex_);
     n_prefilled_ += n_tokens;
+}
+
+void Request::start_guessing(int32_t mode, size_t n_fixed) {
+    if (max_tokens == 0 || max_tokens == 1 || !sampler_) {
+        return;
+    }
+    speculator_.emplace(n_fixed);
+    if (mode != PYG_SPECULATIVE_LOOKUP && sampler_->has_grammar()) {
+        speculator_->add(FORCED_TEXT, std::make_unique<ForcedText>(*sampler_));
+    }
+    if (mode != PYG_SPECULATIVE_FORCED) {
+        speculator_->add(PROMPT_LOOKUP, std::make_unique<PromptLookup>(tokens));
+    }
+}
+
+void Request::count_guesses(ProposerKind kind, uint32_t n_drafted, uint32_t n_accepted) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    count(guess_counts_, kind, n_drafted, n_accepted);
 }
 
 void Request::record_logprobs(const float * row, int32_t n_vocab, int32_t token_id) {
@@ -255,6 +276,7 @@ void Request::mirror(const pyg_request_state & state, const std::vector<int32_t>
     n_cached_seen_      = static_cast<uint32_t>(state.n_cached);
     n_prefilled_        = static_cast<uint32_t>(state.n_prefilled);
     n_preemptions_seen_ = state.n_preemptions;
+    guess_counts_       = state.guesses;
     started_            = later(submitted_, state.queue_s);
     first_token_        = later(started_, state.prefill_s);
     last_token_         = later(first_token_, state.decode_s);
@@ -352,6 +374,7 @@ pyg_request_state Request::state_locked() const {
     state.n_read            = static_cast<int32_t>(n_read_);
     state.n_preemptions     = n_preemptions_seen_;
     state.n_prompt_logprobs = static_cast<int32_t>(prompt_logprobs_.size());
+    state.guesses           = guess_counts_;
     state.queue_s           = seconds_between(submitted_, has_started ? started_ : now);
     state.prefill_s         = has_started ? seconds_between(started_, has_tokens ? first_token_ : now) : 0;
     state.decode_s          = has_tokens ? seconds_between(first_token_, last_token_) : 0;

@@ -3,6 +3,7 @@
 
 #include "engine/deadline.hpp"
 #include "engine/scheduling/scheduler.hpp"
+#include "engine/speculation/speculator.hpp"
 #include "engine/waker.hpp"
 #include "sampling/logprobs.hpp"
 #include "sampling/token_sampler.hpp"
@@ -51,6 +52,13 @@ class Request : public Task {
     bool     repeats_itself() const;  // and must end, therefore
     bool     in_prefill() const { return n_past < n_prompt && n_dropped == 0; }
 
+    // Guess tokens from now on, by some of the proposers: one of pyg_speculative, AUTO, FORCED or LOOKUP. Any thread,
+    // before the request is shared. `n_fixed`: as Speculator.
+    void         start_guessing(int32_t mode, size_t n_fixed);
+    void         stop_guessing() { speculator_.reset(); }
+    Speculator * speculator() { return speculator_ ? &*speculator_ : nullptr; }
+    void         count_guesses(ProposerKind kind, uint32_t n_drafted, uint32_t n_accepted);
+
     // Return why the request should stop now, if it should. Cheap: called between the nodes of a graph.
     std::optional<pyg_finish> interruption(Clock::time_point now) const;
 
@@ -93,6 +101,7 @@ class Request : public Task {
     pyg_request_state state_locked() const;
 
     std::optional<TokenSampler>            sampler_;
+    std::optional<Speculator>              speculator_;
     std::vector<int32_t>                   stop_token_ids_;  // sorted
     const bool                             repetition_guard_ = false;
     const Clock::time_point                submitted_;
@@ -121,6 +130,7 @@ class Request : public Task {
     uint32_t                n_cached_seen_      = 0;
     int32_t                 n_preemptions_seen_ = 0;
     uint32_t                n_prefilled_        = 0;
+    pyg_guess_counts        guess_counts_       = {};
     Clock::time_point       started_, first_token_, last_token_;
 };
 

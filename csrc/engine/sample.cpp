@@ -75,17 +75,32 @@ void Engine::sample(Sample & sample) {
             sample_on_device(sample);
             return;
         }
-        sample.token_id =
-            request.sampler()->sample(sample.logits, n_vocab_, request.n_logprobs(), request.processed_logprobs());
-        if (request.wants_logprobs() && !request.is_stop(sample.token_id)) {
-            request.record_logprobs(sample.logits, n_vocab_, sample.token_id);
-        }
+        sample_rows(sample);
     });
     if (status != PYG_OK) {
         sample.failed = true;
         request.set_error(error);
     }
     sample.seconds = seconds_since(start);
+}
+
+// Sample from the rows of a request in order, for as long as its guesses are right.
+void Engine::sample_rows(Sample & sample) const {
+    Request &    request = *sample.request;
+    const auto & guesses = request.guesses;
+    for (float * row = sample.logits;; row += n_vocab_) {
+        const int32_t token_id =
+            request.sampler()->sample(row, n_vocab_, request.n_logprobs(), request.processed_logprobs());
+        const bool is_stop = request.is_stop(token_id);
+        if (request.wants_logprobs() && !is_stop) {
+            request.record_logprobs(row, n_vocab_, token_id);
+        }
+        if (is_stop || sample.n_right == guesses.size() || token_id != guesses[sample.n_right]) {
+            sample.token_id = token_id;
+            return;
+        }
+        sample.n_right++;
+    }
 }
 
 // Sample from what the device found. Leaves the sample without a token if that takes the row.

@@ -131,9 +131,9 @@ void Engine::stop_tuning() {
 // requests repeat their tokens in the next step, which requires a KV cache that can be rewound.
 const Request * Engine::interruptible_request(const Step & step) const {
     const auto largest   = std::max_element(step.slices.begin(), step.slices.end(),
-                                            [](const Slice & a, const Slice & b) { return a.n < b.n; });
+                                            [](const Slice & a, const Slice & b) { return a.n_columns() < b.n_columns(); });
     const bool alone     = step.slices.size() == 1;
-    const bool for_it    = 2 * largest->n > step.n_tokens;
+    const bool for_it    = 2 * largest->n_columns() > step.n_tokens;
     const bool no_regret = cache_.rewinds() && !interrupted_before_;
     return for_it && (alone || no_regret) ? &request_of(largest->task) : nullptr;
 }
@@ -158,6 +158,9 @@ void Engine::update_stats(const Step & step, double seconds) {
         const double measured = seconds / step.n_tokens;
         s_per_prompt_token_   = s_per_prompt_token_ == 0 ? measured : (s_per_prompt_token_ + measured) / 2;
     }
+    if (n_prompt == 0) {
+        column_costs_.measured(step.n_tokens, seconds);
+    }
     std::lock_guard<std::mutex> lock(mutex_);
     if (tuner_) {
         stats_.n_threads       = tuner_->n_threads();
@@ -175,8 +178,10 @@ void Engine::sample_and_publish(const Step & step) {
     ended_.clear();
     collect_samples(step);
     sample_all();
-    const uint64_t              n_generated = publish_all();
+    const uint64_t n_generated = publish_all();
+    learn_from_samples(step);
     std::lock_guard<std::mutex> lock(mutex_);
+    settle_guesses(step);
     stats_.n_generated_tokens += n_generated;
     stats_.n_sampled_on_device = device_sampler_.n_sampled();
     stats_.schedule_s += seconds_between(step_started_, start) - compute_s_;
@@ -196,9 +201,12 @@ void Engine::sample_and_publish(const Step & step) {
 // engines move cells, this costs about one prefilled token for each generated one.
 void Engine::shift_contexts(const Step & step) {
     for (const Slice & slice : step.slices) {
-        const Request & request = request_of(slice.task);
+        Request & request = request_of(slice.task);
         if (request.is_running() && request.n_tokens() > n_ctx_) {
             scheduler_.drop_tokens(slice.task, request.n_keep, (request.n_tokens() - request.n_keep + 1) / 2);
+            if (request.speculator()) {
+                request.speculator()->restart();
+            }
         }
     }
 }
@@ -258,18 +266,25 @@ uint64_t Engine::publish_all() {
     return n_generated;
 }
 
-// Publish a sampled token. Return how the request ends, if it does.
+// Publish the guesses that were right, and the token that was sampled after them. Return how the request ends, if it
+// does.
 std::optional<Engine::End> Engine::publish(const Sample & sample, Clock::time_point now) {
-    if (sample.failed) {
-        return End{PYG_FINISH_ERROR};
-    }
     Request & request = *sample.request;
-    if (request.is_stop(sample.token_id)) {
-        return End{PYG_FINISH_STOP, sample.token_id};
+    for (size_t i = 0; i < sample.n_right; i++) {
+        if (const auto how = publish(request, request.guesses[i], now)) {
+            return how;
+        }
+    }
+    return sample.failed ? End{PYG_FINISH_ERROR} : publish(request, sample.token_id, now);
+}
+
+std::optional<Engine::End> Engine::publish(Request & request, int32_t token_id, Clock::time_point now) {
+    if (request.is_stop(token_id)) {
+        return End{PYG_FINISH_STOP, token_id};
     }
     const bool no_cell_left = request.n_tokens() == n_ctx_;
-    request.tokens.push_back(sample.token_id);
-    request.publish(sample.token_id, now);
+    request.tokens.push_back(token_id);
+    request.publish(token_id, now);
     if (request.is_full() || (no_cell_left && !request.shifts)) {
         return End{PYG_FINISH_LENGTH};
     }

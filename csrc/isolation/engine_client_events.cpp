@@ -57,6 +57,10 @@ void require_valid(const pyg_request_state & state) {
             throw malformed("counts");
         }
     }
+    const pyg_guess_counts & guesses = state.guesses;
+    if (guesses.n_accepted_forced > guesses.n_drafted_forced || guesses.n_accepted_lookup > guesses.n_drafted_lookup) {
+        throw malformed("counts");
+    }
     if (state.finish < PYG_FINISH_NONE || state.finish > PYG_FINISH_ERROR) {
         throw malformed("an unknown finish reason");
     }

@@ -38,6 +38,10 @@ class TokenSampler {
 
     LogitsNeed need() const;
 
+    bool has_grammar() const { return grammar_ != nullptr; }
+    // The first tokens of a text that the grammar forces next, at most `n_max`.
+    std::vector<int32_t> forced_tokens(size_t n_max) { return grammar_->forced_tokens(n_max); }
+
     // Feed the prompt to the penalties.
     void accept_prompt(const std::vector<int32_t> & prompt);
 

@@ -22,17 +22,18 @@ import numpy.typing as npt
 from pyggml import errors, families
 from pyggml._core import c_calls
 from pyggml._core.c_values import int32_array, pointer
-from pyggml._core.checks import UINT32_MAX, UINT64_MAX, flag, integer, items
+from pyggml._core.checks import UINT32_MAX, UINT64_MAX, choice, flag, integer, items
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.context import Context
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import PendingRequest, TokenIds, time_left
 from pyggml.generation.request import Request
-from pyggml.generation.request_options import request_options, salt_number
+from pyggml.generation.request_options import SPECULATIVE, request_options, salt_number
 from pyggml.generation.slots import SlotMethods
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
 from pyggml.options.load import require_prefix_cache
+from pyggml.options.sampling_values import SPECULATIVE_MODES
 from pyggml.system import memory_limits
 from pyggml.types import EngineStats, SamplingParams
 from pyggml.units import bytes_text
@@ -46,7 +47,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name not in ("not_batch_invariant", "n_restarts")]
+_GUESS_COUNTERS = [name for name, _ in ffi.typeof("pyg_guess_counts").fields]
+_COUNTERS = [
+    name
+    for name in EngineStats.__dataclass_fields__
+    if name not in ("not_batch_invariant", "n_restarts", *_GUESS_COUNTERS)
+]
 
 # Default of prefix_cache_disk_bytes.
 _DISK_BYTES = 10 << 30
@@ -84,6 +90,7 @@ class Engine(SlotMethods, ClosableOwner):
         adapt_threads: bool = False,
         kv_unified: bool | None = None,
         backend_sampling: bool = False,
+        speculative: str = "auto",
         stop_token_ids: Iterable[int] | None = None,
     ) -> None:
         """Take over the context, which is closed for other users, and start the thread, which sleeps when idle.
@@ -107,6 +114,7 @@ class Engine(SlotMethods, ClosableOwner):
                 the running requests are computed again. None: divide them if devices compute the whole model and at
                 least four requests run. ``n_kv_streams`` of the statistics is the number of parts.
             backend_sampling: find the likeliest tokens on the device that computes the logits, if it can.
+            speculative: how requests guess their next tokens, unless their parameters say so; see SamplingParams.
             stop_token_ids: tokens that end every generation. None: those of the model's files and its family, as
                 ``llm.stop_tokens``. (): only a request's own.
 
@@ -115,7 +123,8 @@ class Engine(SlotMethods, ClosableOwner):
             InvalidParameterError: not a context, one that is in use, or with sequences that do not share their cells;
                 the model has sliding windows, and the context an n_ubatch of less than its n_seq_max; n_ctx is more
                 than it has; or another argument is out of range; ``kv_unified=False`` with fewer than 256 cells for
-                each request, or with a model whose KV cache has sliding windows or recurrent states.
+                each request, or with a model whose KV cache has sliding windows or recurrent states;
+                ``speculative="forced"`` or "lookup" where guesses could not be exact.
             OutOfMemoryError: ``prefix_cache_bytes`` is more than the available memory.
             TokenizerError: the model has no token to stop at, and ``stop_token_ids`` is None.
             ClosedError: the context was closed.
@@ -143,6 +152,8 @@ class Engine(SlotMethods, ClosableOwner):
         options.backend_sampling = flag("backend_sampling", backend_sampling)
         self.stop_token_ids = self._checked_stop_ids(stop_token_ids)
         self._not_invariant = context.not_batch_invariant()
+        choice("speculative", speculative, SPECULATIVE_MODES)
+        options.speculative, options.batch_invariant = SPECULATIVE[speculative], not self._not_invariant
         self._handle = c_calls.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)
         context.close()
         _open_engines.add(self)
@@ -291,7 +302,9 @@ class Engine(SlotMethods, ClosableOwner):
         """The engine's counters. Never waits for a forward pass."""
         out = ffi.new("pyg_engine_stats *")
         c_calls.call(lib.pyg_engine_get_stats, self._handle, out)
-        return EngineStats(**{name: getattr(out, name) for name in _COUNTERS}, not_batch_invariant=self._not_invariant)
+        counters = {name: getattr(out, name) for name in _COUNTERS}
+        guesses = {name: getattr(out.guesses, name) for name in _GUESS_COUNTERS}
+        return EngineStats(**counters, **guesses, not_batch_invariant=self._not_invariant)
 
     def close(self) -> None:
         """End every request (their readers get ClosedError), stop the thread and free the context.

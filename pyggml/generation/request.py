@@ -255,6 +255,10 @@ class Request(Owner):
             computed_tokens=state.n_prefilled,
             generated_tokens=state.n_generated,
             n_preemptions=state.n_preemptions,
+            n_drafted_forced=state.guesses.n_drafted_forced,
+            n_accepted_forced=state.guesses.n_accepted_forced,
+            n_drafted_lookup=state.guesses.n_drafted_lookup,
+            n_accepted_lookup=state.guesses.n_accepted_lookup,
         )
 
     def __repr__(self) -> str:

@@ -6,11 +6,20 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyggml._core.ffi import ffi
+from pyggml._core.ffi import ffi, lib
 from pyggml.types import Grammar, SamplingParams
 
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
+
+#: ``speculative`` of requests and engines -> pyg_speculative.
+SPECULATIVE = {
+    None: lib.PYG_SPECULATIVE_DEFAULT,
+    "auto": lib.PYG_SPECULATIVE_AUTO,
+    "forced": lib.PYG_SPECULATIVE_FORCED,
+    "lookup": lib.PYG_SPECULATIVE_LOOKUP,
+    "off": lib.PYG_SPECULATIVE_OFF,
+}
 
 # The sampling parameters that are copied: numbers whose fields in C have the same name.
 _SAMPLING_NUMBERS = [
@@ -38,6 +47,7 @@ def request_options(
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
     options.cache_salt = salt_number(params.cache_salt)
     options.processed_logprobs = params.logprobs_mode == "processed_logprobs"
+    options.speculative, options.n_guesses = SPECULATIVE[params.speculative], params.num_speculative_tokens or 0
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)
     return options, [stop, *_fill_sampling(options.sampling, params)]

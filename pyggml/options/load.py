@@ -15,6 +15,7 @@ from pyggml._core.fields import CACHE_TYPE_NUMBERS, CACHE_TYPES, CacheType, Fiel
 from pyggml._core.hints import hints
 from pyggml._native.placement_options import Auto, PlacementOptions
 from pyggml._native.rope_options import RopeOptions
+from pyggml.options.sampling_values import SPECULATIVE_MODES
 
 if TYPE_CHECKING:
     import os
@@ -110,6 +111,8 @@ class LoadOptions(MemoryOptions):
         kv_unified: share the KV cache: a lone request can use all of n_ctx. False: divide it among n_parallel requests,
             while none needs more than its part. None: divide it on GPUs if at least four requests run.
         backend_sampling: find the likeliest tokens on the GPU (experimental).
+        speculative: how requests that do not say so guess their next tokens: "auto", "forced", "lookup" or "off". See
+            SamplingParams.
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
         progress: called with 0..1 while loading. None: a bar in a notebook; False: no bar.
@@ -131,6 +134,7 @@ class LoadOptions(MemoryOptions):
     deterministic: bool = False
     kv_unified: Annotated[bool | None, Field(hidden=True)] = None
     backend_sampling: Annotated[bool, Field(letter="bs")] = False
+    speculative: Annotated[str, Field(choices=SPECULATIVE_MODES)] = "auto"
     max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None
     queue_full: Annotated[QueueFull, Field(hidden=True)] = "raise"
     progress: Annotated["ProgressOption", Field(hidden=True)] = None

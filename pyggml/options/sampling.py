@@ -9,7 +9,7 @@ from pyggml._core.fields import Field, check, fields_of, option_class
 from pyggml._core.hints import hints
 from pyggml.options import sampling_values as values
 from pyggml.options.grammar import Grammar, checked_schema_options
-from pyggml.options.sampling_values import DEFAULT_SAMPLERS
+from pyggml.options.sampling_values import DEFAULT_SAMPLERS, SPECULATIVE_MODES
 
 #: The samplers that work together with Mirostat.
 BESIDE_MIROSTAT = ("penalties", "dry", "temperature")
@@ -118,6 +118,12 @@ class SamplingParams:
             was drawn, after all of these; alternatives are the tokens that are left.
         prompt_logprobs: the same for the tokens of the prompt. This computes the whole prompt, a few rows at a time,
             even if a prefix of it is cached.
+        speculative: how the next tokens are guessed, so that one forward pass computes several. Guesses are kept only if
+            they equal what is sampled: text and logprobs are the same bits as without. "forced": text that the grammar
+            or schema forces. "lookup": how prompt and output went on after the same tokens. "auto": both, as many
+            guesses as the engine measures to pay, and none where they could not be exact. "off": none. None: as the
+            model was loaded.
+        num_speculative_tokens: number of guesses in each step, whether they pay or not. None: as many as pay.
     """
 
     HINTS: ClassVar[Mapping[str, str]] = hints("sampling")
@@ -174,6 +180,8 @@ class SamplingParams:
     logprobs: Annotated[int, _LOGPROBS] = 0
     logprobs_mode: Annotated[str, Field(choices=LOGPROBS_MODES, hidden=True)] = "raw_logprobs"
     prompt_logprobs: Annotated[int, _LOGPROBS] = 0
+    speculative: Annotated[str | None, Field(choices=SPECULATIVE_MODES, hidden=True)] = None
+    num_speculative_tokens: Annotated[int | None, Field(1, 15, hidden=True)] = None
     response_format: InitVar[Mapping[str, Any] | type | None] = None
 
     def __post_init__(self, response_format: Mapping[str, Any] | type | None) -> None:

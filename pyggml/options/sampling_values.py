@@ -21,6 +21,9 @@ DEFAULT_SAMPLERS = (
     "temperature",
 )
 
+#: What may guess a request's next tokens; see ``speculative`` of SamplingParams.
+SPECULATIVE_MODES = ("auto", "forced", "lookup", "off")
+
 _MAX_BREAKER_BYTES = 40  # upstream truncates longer ones
 
 

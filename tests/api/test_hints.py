@@ -110,7 +110,7 @@ def test_what_is_no_params(llm: Any, params: Any, answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(fields_of(LoadOptions).keys() - {"source", "tokenizer", "progress", "chat_template"})
+    "name", sorted(fields_of(LoadOptions).keys() - {"source", "tokenizer", "progress", "chat_template", "speculative"})
 )
 def test_an_option_of_load_is_not_one_of_a_call(llm: Any, name: str) -> None:
     with pytest.raises(pyggml.UnknownParameterError, match=rf"no parameter '{name}': it is set when .* option of load"):

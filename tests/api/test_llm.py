@@ -436,7 +436,7 @@ def test_a_recurrent_model_generates(mamba_path: Path) -> None:
 
 def test_stats_count(own_llm: pyggml.LLM) -> None:
     assert own_llm.stats().n_requests == 0
-    completion = own_llm.generate(STORY, max_tokens=10)
+    completion = own_llm.generate(STORY, max_tokens=10, speculative="off")
     stats = own_llm.stats()
     assert stats.n_requests == 1
     assert stats.n_prompt_tokens == completion.prompt_tokens

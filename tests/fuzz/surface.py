@@ -83,7 +83,18 @@ RECORDS = [
     "Vocab",
 ]
 # They read or write files, or load models.
-SLOW = {"load", "LLM", "convert", "quantize", "perplexity", "compute_imatrix", "inspect", "estimate", "Inference"}
+SLOW = {
+    "load",
+    "LLM",
+    "convert",
+    "quantize",
+    "perplexity",
+    "compute_imatrix",
+    "inspect",
+    "inspect_adapter",
+    "estimate",
+    "Inference",
+}
 
 USUAL: dict[str, list[str]] = {
     "prompt": ["'Once'", "[1,2,3]", "'x'*600"],

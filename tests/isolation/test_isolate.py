@@ -125,7 +125,8 @@ ASKED: dict[str, dict[str, Any]] = {
 
 def untimed(completion: pyggml.Completion) -> pyggml.Completion:
     """Without what differs from run to run; how many tokens come after a stop string is one of these."""
-    timings = replace(completion.timings, queue_s=0, prefill_s=0, decode_s=0)
+    timings = replace(completion.timings, queue_s=0, prefill_s=0, decode_s=0, n_drafted_forced=0, n_drafted_lookup=0)
+    timings = replace(timings, n_accepted_forced=0, n_accepted_lookup=0)
     if isinstance(completion.stop_reason, str):
         timings = replace(timings, generated_tokens=0)
     return replace(completion, timings=timings)

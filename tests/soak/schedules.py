@@ -53,7 +53,7 @@ MODELS = (
 N_IDS = 256  # those of bytes, which every model here has
 LONGEST = 150  # tokens of a prompt
 LONG = 400  # enough for checkpoints, where the memory cannot be rewound
-ALONE: dict[str, Any] = {"n_parallel": 1, "n_threads": 1, "prefix_cache": False}
+ALONE: dict[str, Any] = {"n_parallel": 1, "n_threads": 1, "prefix_cache": False, "speculative": "off"}
 
 Kind = Literal["generate", "stream", "cancel", "batch", "n", "logits", "reset", "save"]
 SAVED: dict[str, Any] = {"max_tokens": 5, "ignore_eos": True, "logprobs": 1}  # after a prefix was restored
@@ -82,6 +82,15 @@ class Schedule:
     model: tuple[str, str]
     options: dict[str, Any]
     asks: tuple[Ask, ...]
+    n_guesses: tuple[int | None, ...]  # of each ask in each step; None: as many as pay
+
+    @property
+    def guessing_asks(self) -> tuple[Ask, ...]:
+        """The asks, with the number of guesses among their parameters."""
+        return tuple(
+            dataclasses.replace(ask, params=ask.params | {"num_speculative_tokens": n}) if ask.params else ask
+            for ask, n in zip(self.asks, self.n_guesses, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,13 @@ def schedule_of(seed: int, number: int, models: Sequence[tuple[str, str]] = MODE
     stems = [_ids(rng, rng.randrange(1, longest)) for _ in range(rng.randrange(1, 4))]
     asks = tuple(_ask(rng, stems, longest) for _ in range(rng.randrange(3, 14)))
     options, asks = _with_tiers(random.Random(f"{seed} {number} tiers"), options, asks)
-    return Schedule(rng.choice(models), options, asks)
+    return Schedule(rng.choice(models), options, asks, _numbers_of_guesses(seed, number, len(asks)))
+
+
+def _numbers_of_guesses(seed: int, number: int, n_asks: int) -> tuple[int | None, ...]:
+    rng = random.Random(f"{seed} {number} guesses")
+    most = rng.choice((None, 3, 15))
+    return tuple(None if most is None else rng.choice((None, rng.randrange(1, most + 1))) for _ in range(n_asks))
 
 
 def _with_tiers(
@@ -241,12 +256,13 @@ def run(schedule: Schedule, shelf: device_kinds.Shelf, tally: Tally) -> None:
     """Runs a schedule, and compares."""
     path = shelf(*schedule.model)
     with pyggml.load(path, **schedule.options) as llm:
-        answers = together(llm, schedule.asks)
+        answers = together(llm, schedule.guessing_asks)
         stats = llm.stats()
     tally.counts.update(
         preempted=stats.n_preemptions, reused=stats.n_cached_tokens, steps=stats.n_decode_steps, schedules=1
     )
     tally.counts.update(snapshots=stats.n_snapshot_hits)
+    tally.counts.update(guessed=stats.n_drafted_lookup, right=stats.n_accepted_lookup)
     alike = {name: schedule.options[name] for name in ("n_ctx", "cache_type")}
     with pyggml.load(path, **alike, **ALONE) as alone:
         for ask, told in zip(schedule.asks, answers, strict=True):

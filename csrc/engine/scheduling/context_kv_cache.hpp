@@ -6,6 +6,7 @@
 #include "context/forward.hpp"
 #include "engine/scheduling/released_lock.hpp"
 #include "engine/scheduling/scheduler.hpp"
+#include "llama-model.h"
 
 #include <algorithm>
 
@@ -17,6 +18,7 @@ class ContextKvCache : public KvCache {
     explicit ContextKvCache(const Context & context, std::mutex * lock = nullptr)
         : context_(context), lock_(lock), n_swa_(llama_model_n_swa(context.model->raw)),
           is_recurrent_(llama_model_is_recurrent(context.model->raw) || llama_model_is_hybrid(context.model->raw)),
+          is_chunked_(context.model->raw->hparams.swa_type == LLAMA_SWA_TYPE_CHUNKED),
           rewinds_(n_swa_ == 0 && !is_recurrent_), is_on_device_(device_use_of(context.raw).any_on_device) {}
 
     bool can_truncate_to(int32_t seq_id, uint32_t n) const override {
@@ -94,6 +96,10 @@ class ContextKvCache : public KvCache {
 
     // True if a sequence can be truncated to any length.
     bool rewinds() const { return rewinds_; }
+    // True if the last cells of the last step can be dropped. In a sliding window, the cells that a step takes over are
+    // those that its first position no longer sees, so the others do not need them either. At the end of a chunk of
+    // attention, all earlier cells may go.
+    bool can_drop_last_cells() const { return !is_recurrent_ && !is_chunked_; }
 
   private:
     llama_memory_t memory() const { return llama_get_memory(context_.raw); }
@@ -120,6 +126,7 @@ class ContextKvCache : public KvCache {
     std::mutex *    lock_;
     int32_t         n_swa_;
     bool            is_recurrent_;  // fully or partly
+    bool            is_chunked_;    // attention
     bool            rewinds_;
     bool            is_on_device_;  // any of its cells may be
 };

@@ -153,9 +153,11 @@ void Scheduler::decode_again(const std::shared_ptr<Task> & task) { rewind_to(tas
 
 // Discard a running task's results after the first `n` tokens.
 void Scheduler::rewind_to(const std::shared_ptr<Task> & task, uint32_t n) {
+    task->guesses.clear();
     if (!task->is_running()) {
         return;
     }
+    cells_.truncate(task->seq_id, task->n_tokens());
     if (n == 0 || cache_.can_truncate_to(task->seq_id, n)) {
         cache_.truncate(task->seq_id, n);
         task->n_past = n;
@@ -177,6 +179,7 @@ void Scheduler::drop_tokens(const std::shared_ptr<Task> & task, uint32_t first, 
 }
 
 bool Scheduler::end(Task & task, bool evict_cells) {
+    task.guesses.clear();
     if (!task.is_running()) {
         return remove(waiting_, task);
     }
@@ -389,6 +392,7 @@ void Scheduler::preempt(std::shared_ptr<Task> task) {
     const int32_t seq_id = std::exchange(task->seq_id, -1);
     slots_[seq_id].task  = nullptr;
     task->n_past         = 0;
+    task->guesses.clear();
     task->n_preemptions++;
     n_preemptions_++;
     remove(running_, *task);

@@ -66,6 +66,9 @@ struct Task {
     // Lengths at which the KV cache is saved during the prefill, shortest first.
     std::vector<uint32_t> checkpoint_at;
 
+    // Guesses for the tokens after these, computed with the last one in the current step.
+    std::vector<int32_t> guesses;
+
     // Maintained by the scheduler.
     uint64_t arrival       = 0;
     int32_t  seq_id        = -1;  // its slot while it runs
@@ -87,6 +90,8 @@ struct Slice {
 
     // Return true if the chunk includes the task's last token, so that the next one can be sampled.
     bool reaches_end() const { return first + n == task->n_tokens() && !task->needs_all_logits; }
+    // Tokens in the batch.
+    uint32_t n_columns() const { return n + static_cast<uint32_t>(task->guesses.size()); }
 };
 
 // The batch of one forward pass.
@@ -128,6 +133,13 @@ class Scheduler {
 
     // Return the next step: one token for each decoding task, then prefill chunks. Empty when no task is left.
     Step next(const PrefillBudget & budget);
+
+    // Add guesses to a decoding task's token in a planned step: the first ones, as many as there are cells and the batch
+    // may have tokens. Evicts cached slots, preempts no task.
+    void add_guesses(Step & step, Task & task, const std::vector<int32_t> & guesses);
+    // After the step was committed and its tokens were sampled: keep the guesses that equal them, and discard the others.
+    // Return the number that was kept.
+    uint32_t keep_right_guesses(const Slice & slice);
 
     // Call commit or rollback after each step that was started. Its tasks may have ended meanwhile.
     void commit(const Step & step);

@@ -5,11 +5,11 @@
 
 namespace {
 
+using pyg::CompiledGrammar;
 using pyg::GrammarMatcher;
-using pyg::GrammarOfModel;
 using pyg::TokenTrie;
 
-constexpr size_t MAX_FORCED_BYTES = 1 << 16;
+constexpr size_t MAX_FORCED_BYTES = 1 << 16, BYTES_PER_TOKEN = 8;
 
 std::vector<int32_t> tokenized(const llama_vocab * vocab, const std::string & text) {
     std::vector<int32_t> token_ids(text.size() + 2);
@@ -36,9 +36,9 @@ std::vector<int32_t> tail_that_spells(const TokenTrie & trie, const std::vector<
 
 // The vocabulary's tokens of `text`, which continues another text; empty if it has none that spell it exactly. Some
 // vocabularies put a space before every text: a line end in front takes it, and both are dropped.
-std::vector<int32_t> tokens_inside(const GrammarOfModel & grammar, const std::string & text) {
-    const llama_vocab *  vocab = grammar.model->vocab;
-    const TokenTrie &    trie  = grammar.grammar->trie();
+std::vector<int32_t> tokens_inside(const CompiledGrammar & grammar, const std::string & text) {
+    const llama_vocab *  vocab = grammar.vocab();
+    const TokenTrie &    trie  = grammar.trie();
     std::vector<int32_t> found = tail_that_spells(trie, tokenized(vocab, text), "", text);
     for (const char * skipped : {"\n", " \n"}) {
         if (found.empty()) {
@@ -73,16 +73,17 @@ void drop_open(const TokenTrie & trie, std::vector<int32_t> & token_ids, size_t 
     }
 }
 
-// The tokens of the text that is forced at a position.
-std::vector<int32_t> tokens_of_forced_text(const GrammarOfModel & grammar, GrammarMatcher position) {
-    const TokenTrie & trie = grammar.grammar->trie();
-    const std::string text = position.forced_text(MAX_FORCED_BYTES);
+// The tokens of the text that is forced at a position, at most so many bytes.
+std::vector<int32_t> tokens_of_forced_text(const CompiledGrammar & grammar, GrammarMatcher & position, size_t n_bytes) {
+    const TokenTrie & trie = grammar.trie();
+    const std::string text = position.forced_text(n_bytes);
     if (text.empty()) {
         return {};
     }
     std::vector<int32_t> token_ids = tokens_inside(grammar, text);
-    position.accept_text(text);
-    drop_open(trie, token_ids, n_open_bytes(trie, position, text, n_bytes_after_special(trie, token_ids)));
+    GrammarMatcher       end       = position;
+    end.accept_text(text);
+    drop_open(trie, token_ids, n_open_bytes(trie, end, text, n_bytes_after_special(trie, token_ids)));
     return token_ids;
 }
 
@@ -93,7 +94,7 @@ namespace pyg {
 std::vector<int32_t> forced_tokens(const GrammarOfModel & grammar, GrammarMatcher position, size_t n_max) {
     std::vector<int32_t> result;
     while (result.size() < n_max && !position.is_complete()) {
-        std::vector<int32_t> next = tokens_of_forced_text(grammar, position);
+        std::vector<int32_t> next = tokens_of_forced_text(*grammar.grammar, position, MAX_FORCED_BYTES);
         if (next.empty()) {
             next.push_back(position.mask()->only());  // one that the grammar names, or that no other spelling replaces
         }
@@ -105,6 +106,12 @@ std::vector<int32_t> forced_tokens(const GrammarOfModel & grammar, GrammarMatche
         }
     }
     return result;
+}
+
+std::vector<int32_t> forced_text_tokens(const CompiledGrammar & grammar, GrammarMatcher & position, size_t n_max) {
+    std::vector<int32_t> token_ids = tokens_of_forced_text(grammar, position, BYTES_PER_TOKEN * n_max);
+    token_ids.resize(std::min(token_ids.size(), n_max));
+    return token_ids;
 }
 
 }  // namespace pyg

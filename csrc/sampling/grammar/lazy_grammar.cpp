@@ -1,5 +1,7 @@
 #include "sampling/grammar/lazy_grammar.hpp"
 
+#include "sampling/grammar/forced_tokens.hpp"
+
 #include <algorithm>
 #include <cctype>
 #include <cstring>
@@ -55,6 +57,10 @@ GrammarConstraint::GrammarConstraint(const Model & model, const pyg_sampling & o
 
 bool GrammarConstraint::allows(int32_t token_id) {
     return is_end(token_id) ? matcher_.is_complete() : matcher_.allows(token_id);
+}
+
+std::vector<int32_t> GrammarConstraint::forced_tokens(size_t n_max) {
+    return waiting_ ? std::vector<int32_t>() : forced_text_tokens(*grammar_, matcher_, n_max);
 }
 
 void GrammarConstraint::accept(int32_t token_id) {

@@ -42,6 +42,9 @@ class GrammarConstraint {
         }
     }
 
+    // The first tokens of a text that must follow, at most `n_max`; none while a lazy grammar waits.
+    std::vector<int32_t> forced_tokens(size_t n_max);
+
     // Advance by a sampled token. PYG_ERR_GRAMMAR when a lazy grammar does not match the text that triggered it.
     void accept(int32_t token_id);
 

@@ -23,8 +23,9 @@ class CompiledGrammar {
     CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const VocabTries> tries, const std::string & text,
                     const std::string & root, std::shared_ptr<std::atomic<size_t>> n_bytes);
 
-    const TokenTrie & trie() const;
-    size_t            n_bytes() const { return *n_bytes_; }
+    const llama_vocab * vocab() const { return vocab_; }
+    const TokenTrie &   trie() const;
+    size_t              n_bytes() const { return *n_bytes_; }
 
   private:
     friend class GrammarMatcher;

@@ -79,9 +79,11 @@ class Simulation {
     void submit();
     void change_layout();
     Step plan();
+    void guess(Step & step);
     void compute(const Step & step);
     void interrupt(const Step & step);
     void sample(const Step & step);
+    void settle(const Slice & slice);
     void end(Request & request, bool cancelled);
     void cancel_some(uint32_t percent);
 
@@ -116,6 +118,9 @@ class Simulation {
     Random                            layouts_;
     bool                              divides_;        // the KV cache into streams, now and then
     uint32_t                          n_layouts_ = 0;  // changes of its layout
+    Random                            guesses_;
+    uint32_t                          percent_guessing_;  // of decoding tasks in a step
+    uint32_t                          percent_right_;     // of guesses
 };
 
 Simulation::Simulation(uint32_t seed)
@@ -123,7 +128,9 @@ Simulation::Simulation(uint32_t seed)
                                                        : random_.percent(50) ? Kind::WINDOW
                                                                              : Kind::RECURRENT),
       limits_(with_snapshots(draw_limits(random_), tiers_)), cache_(kind_, limits_.n_cells, limits_.n_seq),
-      scheduler_(limits_, cache_), layouts_(~seed), divides_(kind_ == Kind::PLAIN && layouts_.percent(40)) {
+      scheduler_(limits_, cache_), layouts_(~seed), divides_(kind_ == Kind::PLAIN && layouts_.percent(40)),
+      guesses_(seed ^ 0x5bd1e995u), percent_guessing_(guesses_.percent(50) ? guesses_.below(101) : 0),
+      percent_right_(guesses_.below(101)) {
     draw_requests();
     cache_.meanwhile = [this] {
         if (n_submitted_ < requests_.size() && tiers_.percent(10)) {
@@ -232,10 +239,11 @@ void Simulation::run() {
         if (divides_) {
             change_layout();
         }
-        const Step step = plan();
+        Step step = plan();
         if (step.empty()) {
             continue;
         }
+        guess(step);
         if (n_disturbances_ < MAX_DISTURBANCES && random_.percent(disturbances)) {
             n_disturbances_++;
             cache_.fail_restores(random_.below(3));
@@ -300,10 +308,41 @@ Step Simulation::plan() {
     return step;
 }
 
+// Guess the next tokens of some decoding tasks, as the engine does: fewer than are left, so that one is sampled after them.
+void Simulation::guess(Step & step) {
+    if (kind_ == Kind::RECURRENT || scheduler_.n_per_stream() > 0) {
+        return;
+    }
+    for (const Slice & slice : step.slices) {
+        Task &       task  = *slice.task;
+        const auto & alone = request_of(task).alone;
+        if (slice.n > 1 || !slice.reaches_end() || !guesses_.percent(percent_guessing_) ||
+            n_disturbances_ >= MAX_DISTURBANCES) {
+            continue;
+        }
+        Tokens       guessed;
+        const size_t n_most = std::min<size_t>(guesses_.between(1, 6), alone.size() - task.n_tokens() - 1);
+        while (guessed.size() < n_most) {
+            const int32_t right = alone[task.n_tokens() + guessed.size()];
+            guessed.push_back(guesses_.percent(percent_right_) ? right : static_cast<int32_t>(guesses_.below(3)));
+        }
+        scheduler_.add_guesses(step, task, guessed);
+        CHECK(std::equal(task.guesses.begin(), task.guesses.end(), guessed.begin()));
+    }
+    uint32_t n = 0;
+    for (const Slice & slice : step.slices) {
+        n += slice.n_columns();
+    }
+    CHECK(step.n_tokens == n && n <= limits_.n_batch && scheduler_.n_cells_used() <= scheduler_.n_cells());
+}
+
 void Simulation::compute(const Step & step) {
     for (const Slice & slice : step.slices) {
         for (uint32_t i = slice.first; i < slice.first + slice.n; i++) {
             cache_.compute(slice.task->seq_id, slice.task->tokens[i]);
+        }
+        for (const int32_t guess : slice.task->guesses) {
+            cache_.compute(slice.task->seq_id, guess);
         }
     }
     if (random_.percent(5)) {
@@ -318,6 +357,9 @@ void Simulation::interrupt(const Step & step) {
         const uint32_t n = random_.between(0, slice.n);
         for (uint32_t i = slice.first; i < slice.first + n; i++) {
             cache_.compute(slice.task->seq_id, slice.task->tokens[i]);
+        }
+        for (size_t k = 0; n == slice.n && k < guesses_.below(1 + static_cast<uint32_t>(slice.task->guesses.size())); k++) {
+            cache_.compute(slice.task->seq_id, slice.task->guesses[k]);
         }
         if (n > 0) {
             cache_.damage(slice.task->seq_id);
@@ -348,14 +390,37 @@ void Simulation::sample(const Step & step) {
         if (task.needs_all_logits && task.n_pending() == 0) {
             end(request, false);
         } else if (slice.reaches_end()) {
-            const int32_t token_id = next_token(cache_.history(task.seq_id));
-            CHECK(token_id == request.alone[task.n_tokens()]);
-            if (task.n_tokens() + 1 == request.alone.size()) {
+            const uint32_t n_before = task.n_tokens();
+            bool           is_right = true, ends = false;
+            for (uint32_t i = 0; is_right && i <= task.guesses.size(); i++) {
+                const int32_t token_id = next_token(cache_.history(task.seq_id, n_before + i));
+                CHECK(token_id == request.alone[task.n_tokens()]);
+                is_right = i < task.guesses.size() && token_id == task.guesses[i];
+                ends     = task.n_tokens() + 1 == request.alone.size();
+                if (!ends) {
+                    task.tokens.push_back(token_id);
+                }
+            }
+            settle(slice);
+            if (ends) {
                 end(request, false);
-            } else {
-                task.tokens.push_back(token_id);
             }
         }
+    }
+}
+
+// Keep the guesses that were right.
+void Simulation::settle(const Slice & slice) {
+    Task &         task      = *slice.task;
+    const uint32_t n_guesses = static_cast<uint32_t>(task.guesses.size());
+    const uint32_t n_kept    = scheduler_.keep_right_guesses(slice);
+    CHECK(task.guesses.empty() && n_kept <= n_guesses);
+    if (!task.is_running()) {  // a window has dropped too many cells
+        CHECK(kind_ == Kind::WINDOW && n_kept < n_guesses);
+        n_disturbances_++;
+    } else {
+        CHECK(task.n_past == slice.first + slice.n + n_kept);
+        request_of(task).n_reserved = std::max(request_of(task).n_reserved, task.n_past);
     }
 }
 

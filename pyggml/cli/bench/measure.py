@@ -247,7 +247,9 @@ class _ModelCache:
     def _load(self, llms: dict[Side, pyggml.LLM], side: Side, progress: Callable[[float], None] | None) -> None:
         """Add the engine of a side to those of its model; after an error, close all of them."""
         names = ("n_threads", "cache_type", "n_batch", "n_ubatch")
-        engine: dict[str, Any] = {**{name: getattr(side, name) for name in names}, **self._options}
+        # Guesses would measure how much the text repeats itself.
+        plain = {"speculative": "off"}
+        engine: dict[str, Any] = {**{name: getattr(side, name) for name in names}, **plain, **self._options}
         first = next(iter(llms.values()), None)
         try:
             if first is None:

@@ -32,6 +32,7 @@ _KEYS = Keys(
         "trainable_token_indices": None,
         "arrow_config": None,
         "kasa_config": None,
+        "monteclora_config": None,
         "velora_config": None,
         "invocation_string": None,  # of the first activated LoRAs: text, which depends on a tokenizer
     },
@@ -49,7 +50,6 @@ _KEYS = Keys(
             "lora_ga_config",
             "megatron_config",
             "megatron_core",
-            "monteclora_config",
             "peft_version",
             "qalora_group_size",
             "revision",

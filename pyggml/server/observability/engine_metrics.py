@@ -45,6 +45,14 @@ def _cells(_: LoadedModel, stats: EngineStats) -> Values:
     return {("running",): running, ("cached",): cached, ("free",): stats.n_cells - running - cached}
 
 
+def _speculative_tokens(_: LoadedModel, stats: EngineStats) -> Values:
+    return {
+        (proposer, state): getattr(stats, f"n_{state}_{proposer}")
+        for proposer in ("forced", "lookup")
+        for state in ("drafted", "accepted")
+    }
+
+
 _COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
 
 _METRICS = (
@@ -78,6 +86,13 @@ _METRICS = (
         "engine_preemptions",
         "Generations preempted to free KV cache cells, and recomputed later.",
         "n_preemptions",
+    ),
+    _EngineMetric(
+        _COUNTER,
+        "engine_speculative_tokens",
+        "Guessed tokens: computed, and of these accepted, by proposer.",
+        _speculative_tokens,
+        ("proposer", "state"),
     ),
     _EngineMetric(_GAUGE, "checkpoints", "Checkpoints from which prompts can continue.", "n_checkpoints"),
     _EngineMetric(_GAUGE, "checkpoint_bytes", "Main memory of the checkpoints.", "checkpoint_bytes"),

@@ -55,6 +55,7 @@ VALUES: Json = {
     "logprobs_mode": "processed_logprobs",
     "adaptive_decay": 0.5,
     "overflow": "shift",
+    "speculative": "off",
 }
 SENT = {
     name: VALUES.get(name, True if bool in field.types else 1)

@@ -1,0 +1,203 @@
+"""Speculative decoding: tokens per second with guesses and without, in turns, on one loaded model.
+
+    python benchmarks/internal/speculative_decoding.py [--rounds 5] [--model tinyllama-1.1b] [--published FILE.gguf]
+
+A model in the shape of a real one counts upwards (synthetic_models.py), so that it is known how much of a text repeats
+the prompt: all of it, about nine of ten tokens, or nothing. ``--published`` adds a trained model: rewriting a text with a
+small change, and JSON under schemas, with its own tokens.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
+from synthetic_models import COUNT, counting_model_file
+
+import pyggml
+from pyggml import LLM, Completion
+
+N_TOKENS = 128
+Ask = Callable[[int], tuple[Any, dict[str, Any]]]  # number of the request -> prompt, parameters
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "person": {
+        "type": "object",
+        "properties": {
+            "first_name": {"type": "string", "maxLength": 12},
+            "last_name": {"type": "string", "maxLength": 12},
+            "age_in_years": {"type": "integer", "minimum": 0, "maximum": 120},
+            "is_married": {"type": "boolean"},
+        },
+        "required": ["first_name", "last_name", "age_in_years", "is_married"],
+        "additionalProperties": False,
+    },
+    "weather": {
+        "type": "object",
+        "properties": {
+            "location": {"enum": ["Berlin", "Paris", "London", "New York"]},
+            "temperature_celsius": {"type": "integer", "minimum": -40, "maximum": 50},
+            "conditions": {"enum": ["sunny", "partly cloudy", "raining heavily", "snowing"]},
+            "wind": {
+                "type": "object",
+                "properties": {
+                    "speed_kilometres_per_hour": {"type": "integer", "minimum": 0, "maximum": 200},
+                    "direction": {"enum": ["north", "east", "south", "west"]},
+                },
+                "required": ["speed_kilometres_per_hour", "direction"],
+                "additionalProperties": False,
+            },
+        },
+        "required": ["location", "temperature_celsius", "conditions", "wind"],
+        "additionalProperties": False,
+    },
+    "orders": {
+        "type": "array",
+        "minItems": 3,
+        "maxItems": 3,
+        "items": {
+            "type": "object",
+            "properties": {
+                "product_identifier": {"type": "integer", "minimum": 1, "maximum": 9999},
+                "quantity": {"type": "integer", "minimum": 1, "maximum": 99},
+                "status": {"enum": ["ordered", "shipped", "delivered"]},
+            },
+            "required": ["product_identifier", "quantity", "status"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+STORY = (
+    "Tim went to the park with his small brown dog. The dog saw a red ball under the big tree and ran to it. "
+    "Tim was happy and threw the ball into the air, and the dog caught it. Then they went home for dinner."
+)
+
+
+def repeating(i: int) -> tuple[list[int], dict[str, Any]]:
+    """A prompt of all tokens of a block, which the output repeats."""
+    first = COUNT * (2 + i)
+    block = list(range(first, first + COUNT))
+    return [*block[i % 50 :], *block[: 20 + i % 50]], {"temperature": 0.0}
+
+
+def mostly(i: int) -> tuple[list[int], dict[str, Any]]:
+    """As :func:`repeating`, but one of about ten tokens is another one of the block, from which the text goes on."""
+    rng = random.Random(i)
+    first = COUNT * (2 + i)
+    prompt, _ = repeating(i)
+    allowed = list(range(first, first + COUNT))
+    return prompt, {"temperature": 2.6, "seed": rng.randrange(1 << 30), "allowed_token_ids": allowed}
+
+
+def unlike(i: int) -> tuple[list[int], dict[str, Any]]:
+    """Random text, in which hardly any two tokens follow each other twice."""
+    rng = random.Random(i)
+    return [rng.randrange(300, 30000) for _ in range(300)], {"temperature": 50.0, "seed": rng.randrange(1 << 30)}
+
+
+def measure(llm: LLM, ask: Ask, n_streams: int, rounds: int) -> tuple[harness.Figures, list[Completion]]:
+    """Tokens per second of the decoding of ``n_streams`` requests together, with and without guesses."""
+    done: list[Completion] = []
+
+    def side(speculative: str) -> Callable[[int], float]:
+        def run(number: int) -> float:
+            found: dict[int, Completion] = {}
+
+            def one(i: int) -> None:
+                prompt, params = ask(i)
+                params = {"max_tokens": N_TOKENS} | params
+                if "json_schema" not in params:
+                    params["ignore_eos"] = True
+                found[i] = llm.generate(prompt, **params, speculative=speculative)
+
+            harness.together(one, n_streams)
+            if speculative == "off":
+                expected[number] = [found[i].token_ids for i in range(n_streams)]
+            elif number in expected:
+                same = expected[number] == [found[i].token_ids for i in range(n_streams)]
+                assert same, "guesses changed the output"
+            if speculative != "off" and number:
+                done.extend(found.values())
+            n_tokens = sum(each.timings.generated_tokens for each in found.values())
+            seconds = sum(each.timings.decode_s for each in found.values()) / n_streams
+            return n_tokens / seconds
+
+        return run
+
+    expected: dict[int, list[list[int]]] = {}
+    return harness.interleaved({"auto": side("auto"), "off": side("off")}, rounds, "tokens/s"), done
+
+
+def report(name: str, done: list[Completion]) -> None:
+    """Print how many guesses were computed and right."""
+    totals: Mapping[str, int] = {
+        field: sum(getattr(each.timings, field) for each in done)
+        for field in ("generated_tokens", "n_drafted_lookup", "n_accepted_lookup", "n_drafted_forced", "n_accepted_forced")
+    }
+    print(f"  {name}: " + ", ".join(f"{field} {value}" for field, value in totals.items()), flush=True)
+
+
+def compare(llm: LLM, name: str, cases: Mapping[str, tuple[Ask, int, float]], rounds: int) -> list[harness.Claim]:
+    """Measure each case: its requests, how many at once, and the least speed relative to that without guesses."""
+    claims = []
+    for case, (ask, n_streams, least) in cases.items():
+        what = f"{name}, {case}, {n_streams} at once"
+        print(what)
+        figures, done = measure(llm, ask, n_streams, rounds)
+        report(case, done)
+        claims.append(harness.at_least(what, harness.ratio(figures, "auto", "off"), least, "x"))
+    return claims
+
+
+def json_case(schema: dict[str, Any]) -> Ask:
+    def ask(i: int) -> tuple[str, dict[str, Any]]:
+        return f"JSON about example {i}:\n", {"json_schema": schema}
+
+    return ask
+
+
+def rewrite(i: int) -> tuple[str, dict[str, Any]]:
+    names = ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Greta", "Henry", "Ida", "Jonas")
+    name = names[i % len(names)]
+    return (
+        f"<|im_start|>user\nRepeat this text, but call Tim {name}:\n{STORY}<|im_end|>\n<|im_start|>assistant\n",
+        {"temperature": 0.0, "max_tokens": 60},
+    )
+
+
+def main() -> int:
+    """Measure, and print the verdict."""
+    published = []
+    if "--published" in sys.argv:
+        at = sys.argv.index("--published")
+        published = [sys.argv[at + 1]]
+        del sys.argv[at : at + 2]
+    chosen = harness.options(__doc__, rounds=5, models=["tinyllama-1.1b"])
+    claims = []
+    for name in chosen.model:
+        with pyggml.load(counting_model_file(name), n_ctx=8192, n_parallel=8) as llm:
+            cases = {
+                "all repeats the prompt": (repeating, 1, 2.8),
+                "nine tenths repeat": (mostly, 1, 1.3),
+                "nothing repeats": (unlike, 1, 0.97),
+                "all of eight repeat": (repeating, 8, 1.2),
+                "nothing of eight repeats": (unlike, 8, 0.98),
+            }
+            claims += compare(llm, name, cases, chosen.rounds)
+    for path in published:
+        with pyggml.load(path, n_ctx=4096, n_parallel=8) as llm:
+            trained: dict[str, tuple[Ask, int, float]] = {f"JSON {each}": (json_case(SCHEMAS[each]), 1, 1.0) for each in SCHEMAS}
+            trained |= {"rewriting": (rewrite, 1, 1.0), "rewriting, eight": (rewrite, 8, 0.98)}
+            claims += compare(llm, Path(path).stem, trained, chosen.rounds)
+    return harness.verdict(claims)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

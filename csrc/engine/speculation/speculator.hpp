@@ -1,0 +1,71 @@
+// Guessed tokens of one request: chooses how many of which proposer are worth their columns in the next step, and learns
+// from what is sampled.
+//
+// A guess costs a column of the step, whose price ColumnCosts knows, and earns a token if it and those before it are
+// right. How often that is so is measured for each level of evidence of each proposer; also while no guess is computed,
+// because a proposal can be compared with the tokens that are sampled anyway. So nothing has to be tried at a loss, and
+// where guesses are wrong, only the look-ups cost time.
+#pragma once
+
+#include "engine/proposers/proposer.hpp"
+#include "engine/speculation/column_costs.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace pyg {
+
+// One thread at a time. What it chooses may depend on timings: the tokens of a request don't depend on its guesses.
+class Speculator {
+  public:
+    // What a step costs and earns without the guesses that are still to be chosen.
+    struct Load {
+        uint32_t n_columns;  // of tokens to decode, and of guesses
+        double   n_tokens;   // expected
+    };
+
+    // `n_fixed`: guesses of every step, whether they pay or not; 0: as many as pay.
+    explicit Speculator(size_t n_fixed = 0) : n_fixed_(n_fixed) {}
+
+    // Proposers that are added first are preferred.
+    void add(ProposerKind kind, std::unique_ptr<Proposer> proposer);
+
+    // Choose at most `n_max` guesses for what follows `tokens`, and add them to the load.
+    void choose(const std::vector<int32_t> & tokens, size_t n_max, const ColumnCosts & costs, Load & load,
+                std::vector<int32_t> & guesses);
+
+    // Tokens were dropped: the context has shifted.
+    void restart();
+
+    // Learn from the tokens that were sampled since.
+    void learn(const int32_t * sampled, size_t n);
+
+    // Proposer of the guesses that were chosen last.
+    ProposerKind kind() const { return sources_[chosen_].kind; }
+
+  private:
+    struct Source {
+        ProposerKind              kind;
+        std::unique_ptr<Proposer> proposer;
+        ByEvidence                probability;   // that a guess is right if those before it are
+        Proposal                  proposal;      // for the next step
+        uint32_t                  pause   = 0;   // steps without a proposal after a wrong one
+        uint32_t                  n_skips = 0;   // of these, still to come
+    };
+    struct Choice {
+        size_t n_guesses  = 0;
+        double n_expected = 0;  // of them, right
+        double value      = 0;
+    };
+
+    static void propose(Source & source, const std::vector<int32_t> & tokens, size_t n_max);
+    Choice      fixed(const Source & source) const;
+    static Choice worthwhile(const Source & source, const ColumnCosts & costs, const Load & load);
+    void          learn(Source & source, const int32_t * sampled, size_t n) const;
+
+    const size_t        n_fixed_;
+    std::vector<Source> sources_;
+    size_t              chosen_ = 0;
+};
+
+}  // namespace pyg

@@ -1,0 +1,232 @@
+// Prompt lookup against a search through all tokens, the measured cost of columns, and the choice of guesses.
+#include "engine/proposers/prompt_lookup.hpp"
+#include "engine/speculation/speculator.hpp"
+#include "tests/support/testing.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <vector>
+
+namespace {
+
+using pyg::ColumnCosts;
+using pyg::NgramIndex;
+using pyg::Speculator;
+using Tokens = std::vector<int32_t>;
+
+// --- look-ups -------------------------------------------------------------------------------------------------------
+
+// The latest earlier occurrence of the last 8, 4 or 2 tokens, by comparing everything.
+NgramIndex::Match slow_find(const Tokens & tokens) {
+    for (const size_t length : {8, 4, 2}) {
+        for (size_t next = tokens.size() - 1; next >= length && tokens.size() >= length; next--) {
+            uint32_t common = 0;
+            while (common < std::min<size_t>(next, NgramIndex::MAX_LENGTH) &&
+                   tokens[next - common - 1] == tokens[tokens.size() - common - 1]) {
+                common++;
+            }
+            if (common >= length) {
+                return {static_cast<uint32_t>(next), common};
+            }
+        }
+    }
+    return {};
+}
+
+void test_find() {
+    std::mt19937 random(1);
+    for (uint32_t n_vocab = 1; n_vocab < 40; n_vocab += 3) {
+        NgramIndex index;
+        Tokens     tokens;
+        while (tokens.size() < 300) {
+            for (uint32_t n = random() % 4; n > 0; n--) {
+                tokens.push_back(static_cast<int32_t>(random() % n_vocab));
+            }
+            index.extend(tokens);
+            if (!tokens.empty()) {
+                const auto found = index.find(tokens), expected = slow_find(tokens);
+                CHECK(found.next == expected.next && found.length == expected.length);
+            }
+        }
+    }
+}
+
+void test_proposals() {
+    Tokens tokens = {1, 2, 3, 4, 5, 6, 1, 2};
+    for (const size_t n_max : {0, 1, 3, 15}) {
+        pyg::Proposal     proposal;
+        pyg::PromptLookup lookup(tokens);
+        lookup.propose(tokens, n_max, proposal);
+        CHECK(proposal.size() == n_max);
+        for (size_t i = 0; i < n_max; i++) {
+            CHECK(proposal[i].token_id == static_cast<int32_t>((2 + i) % 6 + 1));
+            CHECK(proposal[i].evidence == (i < 2 ? 0 : i < 6 ? 1 : i < 14 ? 2 : 3));
+        }
+    }
+    pyg::Proposal     proposal;
+    pyg::PromptLookup lookup({});
+    lookup.propose({7}, 5, proposal);
+    lookup.propose({7, 8, 9}, 5, proposal);
+    CHECK(proposal.empty());
+    lookup.propose({7, 8, 9, 7, 8}, 2, proposal);
+    CHECK(proposal.size() == 2 && proposal[0].token_id == 9 && proposal[1].token_id == 7);
+    proposal.clear();
+    lookup.restart();
+    lookup.propose({8, 9, 8}, 2, proposal);
+    CHECK(proposal.empty());
+    lookup.propose({8, 9, 8, 9}, 1, proposal);
+    CHECK(proposal.size() == 1 && proposal[0].token_id == 8);
+}
+
+// A hundred thousand tokens, of which the last are those before: linear time, or this would take minutes.
+void test_long_prompt() {
+    std::mt19937 random(2);
+    Tokens       tokens;
+    while (tokens.size() < 100000) {
+        tokens.push_back(static_cast<int32_t>(random() % 1000));
+    }
+    tokens.insert(tokens.end(), tokens.begin() + 5000, tokens.begin() + 5100);
+    NgramIndex index;
+    index.extend(tokens);
+    CHECK(index.find(tokens).next == 5100 && index.find(tokens).length == NgramIndex::MAX_LENGTH);
+}
+
+// --- costs ----------------------------------------------------------------------------------------------------------
+
+double true_cost(uint32_t n_columns) { return n_columns <= 8 ? 1 + 0.04 * (n_columns - 1) : 2 + 0.1 * (n_columns - 8); }
+
+void test_costs() {
+    ColumnCosts  costs;
+    std::mt19937 random(3);
+    CHECK(costs.of(1) == 1 && costs.of(9) > costs.of(8) && std::abs(costs.of(128) / costs.of(64) - 2) < 1e-9);
+    double seconds = 0.01;
+    for (int i = 0; i < 3000; i++) {
+        const auto   n     = std::vector<uint32_t>{1, 4, 8, 12, 16}[random() % 5];
+        const double noise = 1 + 0.02 * (random() % 100) / 100.0 + (random() % 50 == 0 ? 3 : 0);
+        costs.measured(n, seconds * true_cost(n) * noise);
+        seconds *= 1.0002;  // contexts grow
+    }
+    for (const uint32_t n : {1u, 4u, 8u, 12u, 16u}) {
+        CHECK(std::abs(costs.of(n) / true_cost(n) - 1) < 0.15);
+    }
+    costs.measured(0, 1);
+    costs.measured(4, 0);
+    costs.measured(1000, 1);
+    CHECK(std::isfinite(costs.of(4)));
+}
+
+// --- choices --------------------------------------------------------------------------------------------------------
+
+// Proposes the tokens that will be sampled, with some of them changed.
+class Prophet : public pyg::Proposer {
+  public:
+    Prophet(const Tokens & future, double right, bool is_costly, int & n_calls)
+        : future_(future), right_(right), is_costly_(is_costly), n_calls_(n_calls) {}
+
+    void propose(const Tokens & tokens, size_t n_max, pyg::Proposal & proposal) override {
+        n_calls_++;
+        for (size_t i = tokens.size(); i < std::min(tokens.size() + n_max, future_.size()); i++) {
+            const bool is_right = std::uniform_real_distribution<>()(random_) < right_;
+            proposal.push_back({is_right ? future_[i] : -1, 1});
+        }
+    }
+    void            restart() override {}
+    pyg::ByEvidence prior() const override { return {0.5, 0.5, 0.5, 0.5}; }
+    bool            is_costly() const override { return is_costly_; }
+
+  private:
+    const Tokens & future_;
+    double         right_;
+    bool           is_costly_;
+    int &          n_calls_;
+    std::mt19937   random_{4};
+};
+
+struct Outcome {
+    double n_steps   = 0;
+    double n_guesses = 0;
+    double cost      = 0;  // in steps of a single column
+    int    n_calls   = 0;  // of the proposer
+};
+
+// Decode 2,000 tokens with `n_others` other requests in each step.
+Outcome decode(double right, bool is_costly, uint32_t n_others, size_t n_fixed = 0, size_t n_max = 15) {
+    Tokens future(2000);
+    for (size_t i = 0; i < future.size(); i++) {
+        future[i] = static_cast<int32_t>(i);
+    }
+    Outcome     outcome;
+    Speculator  speculator(n_fixed);
+    ColumnCosts costs;
+    speculator.add(pyg::PROMPT_LOOKUP, std::make_unique<Prophet>(future, right, is_costly, outcome.n_calls));
+    Tokens tokens = {future[0]}, guesses;
+    while (tokens.size() < future.size()) {
+        Speculator::Load load = {1 + n_others, 1.0 + n_others};
+        speculator.choose(tokens, std::min(n_max, future.size() - tokens.size() - 1), costs, load, guesses);
+        CHECK(load.n_columns == 1 + n_others + guesses.size() && guesses.size() <= std::min<size_t>(n_max, 15));
+        const size_t n_before = tokens.size();
+        for (size_t i = 0; i <= guesses.size(); i++) {
+            tokens.push_back(future[n_before + i]);
+            if (i == guesses.size() || guesses[i] != tokens.back()) {
+                break;
+            }
+        }
+        speculator.learn(&tokens[n_before], tokens.size() - n_before);
+        costs.measured(load.n_columns, true_cost(load.n_columns));
+        outcome.n_steps++;
+        outcome.n_guesses += static_cast<double>(guesses.size());
+        outcome.cost += true_cost(load.n_columns);
+    }
+    return outcome;
+}
+
+void test_choices() {
+    CHECK(decode(1, false, 0).cost < 2000 / 5.5);
+    CHECK(decode(0.8, false, 0).cost < 2000 / 2.5);
+    CHECK(decode(0, false, 0).cost < 2000 * 1.01);  // nothing is ever right
+    CHECK(decode(0, false, 0).n_guesses < 40);
+    CHECK(decode(0.5, false, 0).n_guesses > 500);
+    CHECK(decode(0, false, 0, 3).n_guesses > 3 * 1990);  // asked for
+    CHECK(decode(1, false, 0, 3).n_steps < 510);
+    CHECK(decode(1, false, 0, 0, 0).n_guesses == 0);
+    // With seven others, a ninth column costs more than a guess of a coin earns.
+    const double alone = 2000 * true_cost(8);
+    CHECK(decode(0.5, false, 7).cost < 1.01 * alone && decode(0, false, 7).cost < 1.01 * alone);
+    CHECK(decode(1, false, 7).cost < alone);
+}
+
+void test_pauses() {
+    CHECK(decode(0, false, 0).n_calls > 1900);
+    CHECK(decode(0, true, 0).n_calls < 100);
+    CHECK(decode(1, true, 0).n_calls > 100);
+}
+
+void test_several_proposers() {
+    const Tokens future = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    int          n_calls = 0;
+    Speculator   speculator;
+    speculator.add(pyg::FORCED_TEXT, std::make_unique<Prophet>(future, 0, false, n_calls));
+    speculator.add(pyg::PROMPT_LOOKUP, std::make_unique<Prophet>(future, 1, false, n_calls));
+    const ColumnCosts costs;
+    Tokens            guesses;
+    for (int i = 0; i < 100; i++) {
+        Speculator::Load load = {1, 1};
+        speculator.choose({0}, 4, costs, load, guesses);
+        speculator.learn(&future[1], 5);
+    }
+    CHECK(speculator.kind() == pyg::PROMPT_LOOKUP && guesses == Tokens({1, 2, 3, 4}));
+}
+
+}  // namespace
+
+int main() {
+    test_find();
+    test_proposals();
+    test_long_prompt();
+    test_costs();
+    test_choices();
+    test_pauses();
+    test_several_proposers();
+}
