@@ -77,18 +77,18 @@ def test_arguments(llm: pyggml.LLM) -> None:
 
 
 def test_tokens_after_the_context_was_full() -> None:
-    """Older ones are dropped. The arguments begin with the prompt and end with the last tokens nevertheless."""
+    """Older ones are dropped from the arguments, too."""
+    lengths: list[int] = []
+
+    def counting(ids: Ids, _logits: Logits) -> int:
+        n = min(len(lengths), 100)
+        assert ids[len(ids) - n :].tolist() == [10 + each % 100 for each in range(len(lengths) - n, len(lengths))]
+        lengths.append(len(ids))
+        return 10 + (len(lengths) - 1) % 100
+
     with pyggml.load(n_ctx=256, n_parallel=1, n_threads=1) as llm:
-        prompt, lengths = llm.tokenize(PROMPT), []
-
-        def counting(ids: Ids, _logits: Logits) -> int:
-            assert ids[: len(prompt)].tolist() == prompt
-            assert len(ids) == len(prompt) or ids[-1] == 10 + (len(lengths) - 1) % 100
-            lengths.append(len(ids))
-            return 10 + (len(lengths) - 1) % 100
-
         options: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True, "overflow": "shift"}
-        done = llm.generate(prompt, logits_processor=counting, **options)
+        done = llm.generate(PROMPT, logits_processor=counting, **options)
     assert done.token_ids == [10 + n % 100 for n in range(400)]
     assert max(lengths) <= 256
 

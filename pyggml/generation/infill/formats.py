@@ -14,7 +14,7 @@ from pyggml.errors import InvalidParameterError
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How files of a repository precede the one to fill.
+    """Format of the files of a repository, which precede the one to fill.
 
     Attributes:
         file: text before each file. "{path}" stands for its path, here and below; texts of tokens are those tokens.
