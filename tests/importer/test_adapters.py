@@ -114,7 +114,7 @@ def test_the_file_is_as_upstream_writes_it(base: Path, tmp_path: Path) -> None:
         ),
         ({"alpha_pattern": {"proj": 5}}, lambda _module, r: 8 / r),  # the last part of a name, not its end
     ],
-    ids=str,
+    ids=["alpha", "rslora", "pattern", "regex and pattern", "pattern and rslora", "part of a name"],
 )
 def test_scales(base_gguf: Path, tmp_path: Path, settings: dict[str, Any], scale: Any) -> None:
     """One alpha for the file, and what it cannot say is in the matrices; with ranks that differ, too."""

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from pyggml import SavedStateError
 from pyggml.server.http import errors
-from pyggml.server.http.errors import Failure, RequestError, strip_folders
+from pyggml.server.http.errors import Failure, RequestError, error_response, strip_folders
 from pyggml.server.http.generation import cache_salt
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
@@ -97,7 +97,8 @@ async def slots(request: ServerRequest) -> Response:
         for slot in llm.slots()
     ]
     if query.get("fail_on_no_slot") and all(slot.is_processing for slot in found):
-        raise RequestError(Failure(503, "unavailable", "no slot is free: all of them run requests", "no_slot"))
+        failure = Failure(503, "unavailable", "no slot is free: all of them run requests", "no_slot")
+        return error_response(request.protocol, failure)  # what a probe asks for, and no error of the server
     return JSONResponse(SlotList(found).model_dump())
 
 
