@@ -87,7 +87,7 @@ def test_tokens_after_the_context_was_full() -> None:
         return 10 + (len(lengths) - 1) % 100
 
     with pyggml.load(n_ctx=256, n_parallel=1, n_threads=1) as llm:
-        options: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True, "overflow": "shift"}
+        options: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True, "overflow": "shift", "n_keep": -1}
         done = llm.generate(PROMPT, logits_processor=counting, **options)
     assert done.token_ids == [10 + n % 100 for n in range(400)]
     assert max(lengths) <= 256
