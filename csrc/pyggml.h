@@ -627,6 +627,11 @@ pyg_status pyg_context_embeddings(pyg_context * ctx, int32_t first, int32_t n_ro
 pyg_status pyg_context_logprobs(pyg_context * ctx, int32_t first, int32_t n_rows, const int32_t * token_ids,
                                 float * dst, pyg_error * err);
 
+// The same for tokens of any of these rows, which may repeat, and whether each is the likeliest of its row (of equal
+// ones the first). All: (n,).
+pyg_status pyg_context_scores(pyg_context * ctx, int32_t n, const int32_t * rows, const int32_t * token_ids,
+                              float * logprobs, bool * is_likeliest, pyg_error * err);
+
 // Pooled embedding of a sequence of the last batch. dst: (n_embd_out,), or (n_cls_out,) for rank pooling.
 pyg_status pyg_context_embeddings_seq(pyg_context * ctx, int32_t seq_id, float * dst, int32_t n, pyg_error * err);
 
@@ -1007,6 +1012,16 @@ typedef struct pyg_sampling {
     const int32_t *      trigger_token_ids;  // (n_trigger_tokens,) or NULL
     int32_t              n_trigger_patterns;
     int32_t              n_trigger_tokens;
+    // Most tokens of reasoning; then `reasoning_forced` follows, as far as the grammar allows. Negative: no limit.
+    int32_t         reasoning_budget;
+    bool            reasoning_begun;        // by the prompt
+    const int32_t * reasoning_start;        // (n_reasoning_start,): tokens that begin it
+    const int32_t * reasoning_end_ids;      // token sequences that end it, one after the other
+    const int32_t * reasoning_end_lengths;  // (n_reasoning_ends,) their lengths
+    const int32_t * reasoning_forced;       // (n_reasoning_forced,): tokens that end with one of these sequences
+    int32_t         n_reasoning_start;
+    int32_t         n_reasoning_ends;
+    int32_t         n_reasoning_forced;
 } pyg_sampling;
 
 // Range of a numeric parameter of pyg_sampling, both ends included.
@@ -1020,6 +1035,23 @@ typedef struct pyg_sampling_range {
 bool pyg_sampling_range_get(int32_t index, pyg_sampling_range * out);
 // The samplers in their default order, by index; static. NULL past the end.
 const char * pyg_sampler_order(int32_t index);
+
+// The logits of one request's next token, for a pyg_logits_callback.
+typedef struct pyg_logits_row {
+    uint64_t        processor;  // pyg_request_options.processor
+    const int32_t * token_ids;  // (n_tokens,): prompt and output so far
+    int32_t         n_tokens;
+    int32_t         n_vocab;
+    const float *   logits;     // (n_vocab,): the model's
+    float *         processed;  // (n_vocab,): to write; the token is sampled from these
+    int32_t         token_id;   // to write: the token, which is not sampled then; else -1
+    bool            is_done;    // to write: true; otherwise the request ends with PYG_ERR_INVALID_PARAMETER
+} pyg_logits_row;
+
+// Called once per step, with the rows of all requests that have it. It runs on the engine's thread, which holds no lock
+// and waits for it. It must not throw. Calls that would wait for this thread fail with PYG_ERR_INVALID_PARAMETER:
+// pyg_engine_submit, pyg_engine_close, pyg_request_wait.
+typedef void (*pyg_logits_callback)(pyg_logits_row * rows, int32_t n_rows);
 
 typedef struct pyg_request_options {
     pyg_sampling    sampling;
@@ -1053,6 +1085,10 @@ typedef struct pyg_request_options {
     // pay, by the engine's measurements.
     int32_t speculative;
     int32_t n_guesses;
+    // Changes the logits before each token is sampled, or chooses the token; or NULL. Logprobs without
+    // processed_logprobs are of the model's own logits.
+    pyg_logits_callback logits_callback;
+    uint64_t            processor;  // passed to it
 } pyg_request_options;
 
 // Greedy, up to 256 tokens; every sampler off, with default parameters for when it is switched on.

@@ -74,7 +74,10 @@ from pyggml.errors import (
 )
 from pyggml.families import Family
 from pyggml.generation.engine import Engine
+from pyggml.generation.infill.prompt import InfillPrompt
+from pyggml.generation.logits_processing import BatchedLogitsProcessor
 from pyggml.generation.request import Request
+from pyggml.generation.scoring.scorer import Scorer
 from pyggml.generation.stream import Stream
 from pyggml.importer import Conversion, convert
 from pyggml.importer.adapter import AdapterReport, AdapterTarget, is_adapter
@@ -94,6 +97,7 @@ from pyggml.types import (
     EngineStats,
     Grammar,
     SamplingParams,
+    Score,
     Slot,
     Timings,
     TokenLogprob,
@@ -114,6 +118,7 @@ __all__ = [
     "AsyncChatStream",
     "AsyncStream",
     "Backend",
+    "BatchedLogitsProcessor",
     "ChatAbilities",
     "ChatChunk",
     "ChatCompletion",
@@ -150,6 +155,7 @@ __all__ = [
     "ImportanceMatrix",
     "InferError",
     "Inference",
+    "InfillPrompt",
     "InvalidParameterError",
     "LayerReport",
     "LoadPlan",
@@ -175,6 +181,8 @@ __all__ = [
     "SamplingParams",
     "SavedStateError",
     "SavedStateNotFoundError",
+    "Score",
+    "Scorer",
     "Session",
     "Slot",
     "SpecialToken",

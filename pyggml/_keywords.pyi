@@ -1,7 +1,7 @@
 # Keyword arguments that set fields of an options class. Written by tools/make_keywords.py.
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from pyggml.chat.request import ChatTemplate
@@ -120,6 +120,9 @@ class SamplingOverrides(TypedDict, total=False):
     json_schema_options: Mapping[str, Any] | None
     choices: Sequence[str] | None
     regex: str | None
+    logits_processor: Callable[..., Any] | Sequence[Callable[..., Any]] | None
+    reasoning_budget: int | None
+    reasoning_budget_message: str | None
     cache_salt: str | None
     timeout_s: float | None
     logprobs: int

@@ -2323,6 +2323,17 @@ class Lib:
     def pyg_context_logprobs(
         self, ctx: CData, first: int, n_rows: int, token_ids: _Array, dst: CData, err: CData, /
     ) -> int: ...
+    def pyg_context_scores(
+        self,
+        ctx: CData,
+        n: int,
+        rows: _Array,
+        token_ids: _Array,
+        logprobs: CData,
+        is_likeliest: CData,
+        err: CData,
+        /,
+    ) -> int: ...
     def pyg_context_embeddings_seq(
         self, ctx: CData, seq_id: int, dst: CData, n: int, err: CData, /
     ) -> int: ...
@@ -2644,6 +2655,7 @@ class Lib:
     def pyg_end_with_parent(self, parent: int, /) -> None: ...
     # callbacks.h
     pyg_python_progress: CData
+    pyg_python_process_logits: CData
 
 ffi: FFI
 lib: Lib

@@ -14,11 +14,12 @@ import numpy.typing as npt
 from pyggml import families, model_loader
 from pyggml._core.cached_property import cached_property
 from pyggml._core.checks import flag
-from pyggml._core.fields import takes
+from pyggml._core.fields import shared, takes
 from pyggml._core.hints import Completions, HintedObject, hints, reject_parameters, with_hints
 from pyggml._core.log import logger
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.model import Model
+from pyggml._native.rope_options import RopeOptions
 from pyggml.chat import ChatTemplates
 from pyggml.chat.batches import BatchMethods
 from pyggml.chat.messages import checked_messages
@@ -38,8 +39,11 @@ from pyggml.generation.embedding.encoder import GrowingContext
 from pyggml.generation.embedding.methods import EmbeddingMethods
 from pyggml.generation.embedding.rerank_methods import RerankMethods
 from pyggml.generation.engine import Engine
+from pyggml.generation.infill.methods import InfillMethods
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
+from pyggml.generation.scoring.methods import ScoringMethods, SharedScorer
+from pyggml.generation.scoring.scorer import Scorer
 from pyggml.generation.stream import Stream
 from pyggml.importer.convert import Accept
 from pyggml.isolation import Isolated
@@ -61,7 +65,16 @@ if TYPE_CHECKING:
     from pyggml.generation.async_stream import AsyncStream
 
 
-class LLM(BatchMethods, EmbeddingMethods, RerankMethods, SessionMethods, ClosableOwner, HintedObject):
+class LLM(
+    BatchMethods,
+    EmbeddingMethods,
+    RerankMethods,
+    ScoringMethods,
+    InfillMethods,
+    SessionMethods,
+    ClosableOwner,
+    HintedObject,
+):
     """A loaded model that generates text. Safe to call from any thread or task; requests are computed in batches.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
@@ -140,6 +153,9 @@ class LLM(BatchMethods, EmbeddingMethods, RerankMethods, SessionMethods, Closabl
             rope=options,
         )
         self._embedder = Embedder(model, self.tokenizer, self.n_ctx, isolated.passes if isolated else encoder)
+        caches = {name: getattr(options, name) for name in ("n_threads", "cache_type", "type_k", "type_v")}
+        make_scorer = partial(Scorer, model, **caches, **shared(options, RopeOptions))
+        self._shared_scorer = None if isolated else SharedScorer(make_scorer, self.n_ctx)
         self._own_engine: Engine | None = None
         if generates(model) and isolated:
             self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory
@@ -493,6 +509,8 @@ class LLM(BatchMethods, EmbeddingMethods, RerankMethods, SessionMethods, Closabl
         if self._own_engine is not None:
             self._own_engine.close()
         self._embedder.close()
+        if self._shared_scorer is not None:
+            self._shared_scorer.close()
         if self._isolated is not None:
             self._isolated.close()
         if self._own_templates is not None:

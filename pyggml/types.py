@@ -128,6 +128,23 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Score:
+    """The likelihood of a continuation; see :meth:`LLM.score <pyggml.LLM.score>`.
+
+    Attributes:
+        logprob: sum of the log probabilities of its tokens (natural logarithms).
+        token_ids: its tokens.
+        token_logprobs: the log probability of each, after the prompt and the tokens before it.
+        is_greedy: each token is the likeliest at its position, so that greedy sampling would generate them.
+    """
+
+    logprob: float
+    token_ids: list[int]
+    token_logprobs: list[float]
+    is_greedy: bool
+
+
+@dataclass(frozen=True)
 class Completion(HTMLReady, Result):
     """A finished generation. A notebook shows its text, how it ended, token counts and speed.
 

@@ -27,7 +27,7 @@ HEAD = """\
 # Keyword arguments that set fields of an options class. Written by tools/make_keywords.py.
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from pyggml.chat.request import ChatTemplate

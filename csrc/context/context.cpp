@@ -401,6 +401,21 @@ pyg_status pyg_context_logprobs(pyg_context * ctx, int32_t first, int32_t n_rows
     });
 }
 
+pyg_status pyg_context_scores(pyg_context * ctx, int32_t n, const int32_t * rows, const int32_t * token_ids,
+                              float * logprobs, bool * is_likeliest, pyg_error * err) {
+    return pyg::with(ctx, err, [&](const Context & context) {
+        pyg::Logprobs one;
+        for (int32_t i = 0; i < n; i++) {
+            require_logits(context, rows[i], 1);
+            context.model->require_token(token_ids[i], i);
+            const float * row = llama_get_logits_ith(context.raw, rows[i] - context.n_outputs);
+            pyg::logprobs_of(row, context.model->n_vocab(), token_ids[i], 1, one);
+            logprobs[i]     = one.logprob;
+            is_likeliest[i] = one.top_ids.front() == token_ids[i];
+        }
+    });
+}
+
 pyg_status pyg_context_embeddings(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err) {
     return pyg::with(ctx, err, [&](const Context & context) {
         require_embeddings(context);

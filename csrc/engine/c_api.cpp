@@ -8,10 +8,28 @@ using pyg::fail;
 using pyg::Request;
 
 struct pyg_engine : pyg::PointerHandle<std::unique_ptr<pyg::Engine>, PYG_HANDLE_ENGINE> {
-    using PointerHandle::PointerHandle;
+    const void * const identity;  // of the engine, also after it is freed
+
+    explicit pyg_engine(std::unique_ptr<pyg::Engine> engine)
+        : PointerHandle(std::move(engine)), identity(object.get()) {}
 };
 
 namespace {
+
+// The lock may be held by a thread that closes the engine and waits for its thread, which may be this one.
+template <class Body>
+auto with_engine(pyg_engine * engine, Body && body) {
+    if (engine) {
+        pyg::RunningCallback::require_not_of(engine->identity);
+    }
+    return pyg::with_lock(engine, body);
+}
+
+// The same inside its own guard.
+template <class Body>
+pyg_status guarded(pyg_engine * engine, pyg_error * err, Body && body) noexcept {
+    return pyg::guard(err, [&] { with_engine(engine, body); });
+}
 
 void require_generative(const pyg::Context & context) {
     if (!llama_get_memory(context.raw) || llama_model_has_encoder(context.model->raw)) {
@@ -72,6 +90,11 @@ void start_guessing(Request & request, pyg::Engine::Speculation speculation, con
     }
     if (options.speculative != PYG_SPECULATIVE_DEFAULT) {
         speculation.mode = options.speculative;
+    } else if (options.logits_callback) {
+        speculation.mode = PYG_SPECULATIVE_AUTO;
+    }
+    if (options.logits_callback && !speculation.obstacle) {
+        speculation.obstacle = "a logits processor is called for one token at a time";
     }
     require_speculation(speculation);
     if (!speculation.obstacle && speculation.mode != PYG_SPECULATIVE_OFF) {
@@ -109,12 +132,11 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
 // once for the whole call.
 template <class Options>
 std::shared_ptr<Request> submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options && options) {
-    const auto [model, n_ctx, speculation] = pyg::with_lock(engine, [](const pyg::Engine & self) {
-        return std::tuple(self.model(), self.n_ctx(), self.speculation());
-    });
+    const auto [model, n_ctx, speculation] = with_engine(
+        engine, [](const pyg::Engine & self) { return std::tuple(self.model(), self.n_ctx(), self.speculation()); });
     const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options);
     start_guessing(*request, speculation, options);
-    pyg::with_lock(engine, [&](pyg::Engine & self) { self.submit(request); });
+    with_engine(engine, [&](pyg::Engine & self) { self.submit(request); });
     return request;
 }
 
@@ -151,6 +173,7 @@ pyg_request_options pyg_request_default_options(void) {
     options.sampling.adaptive_target    = -1;
     options.sampling.adaptive_decay     = 0.9f;
     options.sampling.grammar_root       = "root";
+    options.sampling.reasoning_budget   = -1;
     return options;
 }
 
@@ -163,8 +186,18 @@ pyg_status pyg_engine_new(pyg_context * ctx, const pyg_engine_options * options,
     });
 }
 
-pyg_status pyg_engine_close(pyg_engine * engine, pyg_error * err) { return pyg::close(engine, err); }
-void       pyg_engine_free(pyg_engine * engine) { pyg::free_handle(engine); }
+pyg_status pyg_engine_close(pyg_engine * engine, pyg_error * err) {
+    const pyg_status status = pyg::guard(err, [&] {
+        if (engine) {
+            pyg::RunningCallback::require_not_of(engine->identity);
+        }
+    });
+    return status == PYG_OK ? pyg::close(engine, err) : status;
+}
+
+void pyg_engine_free(pyg_engine * engine) {
+    pyg::RunningCallback::run_outside([=] { pyg::free_handle(engine); });
+}
 
 pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
                              const pyg_request_options * options, pyg_request ** out, pyg_error * err) {
@@ -180,16 +213,16 @@ pyg_status pyg_engine_notify_when_queue_has_capacity(pyg_engine * engine, pyg_wa
                                                      pyg_error * err) {
     return pyg::guard(err, [&] {
         const auto shared = pyg::shared_object(waker);
-        pyg::with_lock(engine, [&](pyg::Engine & self) { self.notify_when_queue_has_capacity(shared, tag); });
+        with_engine(engine, [&](pyg::Engine & self) { self.notify_when_queue_has_capacity(shared, tag); });
     });
 }
 
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err) {
-    return pyg::with(engine, err, [&](pyg::Engine & self) { self.reset(); });
+    return guarded(engine, err, [&](pyg::Engine & self) { self.reset(); });
 }
 
 pyg_status pyg_engine_get_slots(pyg_engine * engine, pyg_slot * out, int32_t n_slots, pyg_error * err) {
-    return pyg::with(engine, err, [&](const pyg::Engine & self) {
+    return guarded(engine, err, [&](const pyg::Engine & self) {
         const auto slots = self.slots();
         std::copy_n(slots.begin(), std::min(slots.size(), static_cast<size_t>(std::max(n_slots, 0))), out);
     });
@@ -197,7 +230,7 @@ pyg_status pyg_engine_get_slots(pyg_engine * engine, pyg_slot * out, int32_t n_s
 
 pyg_status pyg_engine_slot_tokens(pyg_engine * engine, uint32_t slot, uint64_t cache_salt, int32_t * token_ids,
                                   int32_t max_tokens, int32_t * n_out, pyg_error * err) {
-    return pyg::with(engine, err, [&](const pyg::Engine & self) {
+    return guarded(engine, err, [&](const pyg::Engine & self) {
         const auto tokens = self.cached_tokens(slot, cache_salt);
         std::copy_n(tokens.begin(), std::min(tokens.size(), static_cast<size_t>(std::max(max_tokens, 0))), token_ids);
         *n_out = static_cast<int32_t>(tokens.size());
@@ -206,17 +239,17 @@ pyg_status pyg_engine_slot_tokens(pyg_engine * engine, uint32_t slot, uint64_t c
 
 pyg_status pyg_engine_erase_slot(pyg_engine * engine, uint32_t slot, uint64_t cache_salt, int32_t * n_out,
                                  pyg_error * err) {
-    return pyg::with(engine, err,
-                     [&](pyg::Engine & self) { *n_out = static_cast<int32_t>(self.erase_slot(slot, cache_salt)); });
+    return guarded(engine, err,
+                   [&](pyg::Engine & self) { *n_out = static_cast<int32_t>(self.erase_slot(slot, cache_salt)); });
 }
 
 pyg_status pyg_engine_restore_prefix(pyg_engine * engine, const void * data, size_t size, uint64_t cache_salt,
                                      int32_t * n_tokens, pyg_error * err) {
-    return pyg::with(engine, err, [&](pyg::Engine & self) {
+    return guarded(engine, err, [&](pyg::Engine & self) {
         *n_tokens = static_cast<int32_t>(self.restore_prefix(data, size, cache_salt));
     });
 }
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err) {
-    return pyg::with(engine, err, [&](const pyg::Engine & self) { *out = self.stats(); });
+    return guarded(engine, err, [&](const pyg::Engine & self) { *out = self.stats(); });
 }

@@ -119,6 +119,7 @@ void Engine::submit(std::shared_ptr<Request> request) {
         if (queue_capacity() == 0) {
             throw queue_full(max_queue_);
         }
+        request->engine = this;
         scheduler_.add(std::move(request));
         stats_.n_requests++;
     }

@@ -55,8 +55,8 @@ class Engine : NonCopyable {
     std::shared_ptr<Model> model() const { return model_; }
     uint32_t               n_ctx() const { return n_ctx_; }
 
-    // Guessed tokens: of requests that leave it open, one of pyg_speculative; and the reason why there are none, static,
-    // or null. Requests that insist on them are refused then.
+    // Guessed tokens: of requests that leave it open, one of pyg_speculative; and the reason why there are none,
+    // static, or null. Requests that insist on them are refused then.
     struct Speculation {
         int32_t      mode;
         const char * obstacle;
@@ -84,6 +84,9 @@ class Engine : NonCopyable {
         int32_t   token_id = -1;       // the token after them; -1: takes the logits
         double    seconds  = 0;        // spent on sampling
         bool      failed   = false;
+
+        bool    is_processed = false;  // the row of the request's logits processor replaces the logits
+        int32_t chosen       = -1;     // by that processor, else -1
 
         bool is_sampled() const { return token_id >= 0 || failed; }
     };
@@ -117,6 +120,8 @@ class Engine : NonCopyable {
     void               sample_each();
     void               sample(Sample & sample);
     void               sample_rows(Sample & sample) const;
+    void               process_logits();
+    int32_t            sample_row(Sample & sample, float * logits) const;
     void               sample_on_device(Sample & sample) const;
     void               fetch_rows();
     void               decode_again(const Step & step);
@@ -185,6 +190,8 @@ class Engine : NonCopyable {
     Step                       step_;
     std::vector<Sample>        samples_;              // of the current step
     std::vector<Sample *>      unsampled_;            // of these, without a token yet
+    std::vector<Sample *>      processed_;            // of these, with a logits processor
+    LogitsRows                 callback_rows_;        // of processed_
     std::vector<Ended>         ended_;                // by the current step
     size_t                     n_rows_      = 0;      // of the current step's logits
     bool                       only_decode_ = false;  // in the next step

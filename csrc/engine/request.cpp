@@ -82,6 +82,10 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
     std::sort(stop_token_ids_.begin(), stop_token_ids_.end());
     sampler_.emplace(model, n_ctx, options.sampling, stop_token_ids_);
     sampler_->accept_prompt(tokens);
+    if (options.logits_callback) {
+        processor_ = LogitsProcessor{options.logits_callback, options.processor,
+                                     std::vector<float>(static_cast<size_t>(model.n_vocab()))};
+    }
 }
 
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits)
@@ -312,6 +316,9 @@ void Request::cancel() {
 pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_ids, int32_t max_tokens, int32_t * n_out,
                          pyg_request_state * state, pyg_error * err) {
     clear(err);
+    if (timeout_s != 0) {
+        RunningCallback::require_not_of(engine);
+    }
     const auto                   deadline = deadline_after(timeout_s);
     std::unique_lock<std::mutex> lock(mutex_);
     n_wanted_ = n_read_ + static_cast<size_t>(std::max(min_tokens, 1));
@@ -421,4 +428,7 @@ void pyg_request_cancel(pyg_request * request) {
     }
 }
 
-void pyg_request_free(pyg_request * request) { pyg::free_handle(request); }
+void pyg_request_free(pyg_request * request) {
+    const bool waits = request && !request->inherited() && request->object->logits;
+    waits ? pyg::RunningCallback::run_outside([=] { pyg::free_handle(request); }) : pyg::free_handle(request);
+}

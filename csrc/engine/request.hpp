@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/deadline.hpp"
+#include "engine/logits_callback.hpp"
 #include "engine/scheduling/scheduler.hpp"
 #include "engine/speculation/speculator.hpp"
 #include "engine/waker.hpp"
@@ -43,6 +44,10 @@ class Request : public Task {
     TokenSampler * sampler() { return sampler_ ? &*sampler_ : nullptr; }
     bool           is_stop(int32_t token_id) const;
     bool           wants_logprobs() const { return logprobs_.wanted(); }
+    // Null if there is none.
+    LogitsProcessor * logits_processor() { return processor_ ? &*processor_ : nullptr; }
+    // True if each token takes its whole row of logits.
+    bool needs_row() const { return wants_logprobs() || processor_; }
     // Where the sampler puts the logprobs of the next token; null if they are computed from the row.
     Logprobs * processed_logprobs() {
         return wants_logprobs() && has_processed_logprobs_ ? &scratch_logprobs_ : nullptr;
@@ -85,6 +90,8 @@ class Request : public Task {
     bool               has_ended() const;
     void               await_end();
 
+    const void * engine = nullptr;  // that computes it, set before it is queued; null for a mirror
+
     const uint32_t n_prompt;
     const int32_t  max_tokens;    // -1: no limit
     const bool     shifts;        // goes on when the context is full, without the older half of the tokens after n_keep
@@ -102,6 +109,7 @@ class Request : public Task {
 
     std::optional<TokenSampler>            sampler_;
     std::optional<Speculator>              speculator_;
+    std::optional<LogitsProcessor>         processor_;
     std::vector<int32_t>                   stop_token_ids_;  // sorted
     const bool                             repetition_guard_ = false;
     const Clock::time_point                submitted_;

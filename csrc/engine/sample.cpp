@@ -23,7 +23,7 @@ LogitsNeed Engine::need_of(const Step & step) {
         if (request.needs_all_logits) {
             return LogitsNeed::ALL;
         }
-        const LogitsNeed need = request.wants_logprobs() ? LogitsNeed::ALL : request.sampler()->need();
+        const LogitsNeed need = request.needs_row() ? LogitsNeed::ALL : request.sampler()->need();
         n_all += need == LogitsNeed::ALL;
         most = std::max(most, need);
     }
@@ -43,10 +43,12 @@ void Engine::sample_all() {
         }
         unsampled_.push_back(&sample);
     }
+    process_logits();
     sample_each();
     if (on_device) {
         device_sampler_.count(samples_.size() - unsampled_.size());
         fetch_rows();
+        process_logits();
         sample_each();
     }
 }
@@ -89,9 +91,8 @@ void Engine::sample_rows(Sample & sample) const {
     Request &    request = *sample.request;
     const auto & guesses = request.guesses;
     for (float * row = sample.logits;; row += n_vocab_) {
-        const int32_t token_id =
-            request.sampler()->sample(row, n_vocab_, request.n_logprobs(), request.processed_logprobs());
-        const bool is_stop = request.is_stop(token_id);
+        const int32_t token_id = sample_row(sample, row);
+        const bool    is_stop  = request.is_stop(token_id);
         if (request.wants_logprobs() && !is_stop) {
             request.record_logprobs(row, n_vocab_, token_id);
         }
@@ -107,7 +108,7 @@ void Engine::sample_rows(Sample & sample) const {
 void Engine::sample_on_device(Sample & sample) const {
     thread_local Shortlist shortlist;
     TokenSampler &         sampler = *sample.request->sampler();
-    if (sample.request->wants_logprobs()) {
+    if (sample.request->needs_row()) {
         return;
     }
     if (sampler.need() == LogitsNeed::LARGEST) {

@@ -57,6 +57,7 @@ const Parameter PARAMETERS[] = {
     {{"adaptive_decay", 0, 0.99f}, value_of<&pyg_sampling::adaptive_decay>},
     {{"min_keep", 0, INT_MAX}, value_of<&pyg_sampling::min_keep>},
     {{"min_tokens", 0, INT_MAX}, value_of<&pyg_sampling::min_tokens>},
+    {{"reasoning_budget", -1, INT_MAX}, value_of<&pyg_sampling::reasoning_budget>},
 };
 
 void require_valid(const pyg_sampling & options) {

@@ -131,6 +131,9 @@ TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampli
     if (options.grammar) {
         grammar_ = std::make_unique<GrammarConstraint>(model, options, stop_token_ids);
     }
+    if (options.reasoning_budget >= 0) {
+        reasoning_.emplace(model, options);
+    }
 }
 
 template <class Body>
@@ -145,6 +148,13 @@ auto TokenSampler::guard_chain(Body && body) {
 }
 
 int32_t TokenSampler::sample(float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
+    if (const std::optional<int32_t> forced = forced_token()) {
+        if (processed) {
+            logprobs_of(row, n_vocab, *forced, n_top, *processed);
+        }
+        accept_unsampled(*forced);
+        return *forced;
+    }
     const Biased  biased(row, biases_, forbidden());
     const int32_t token_id = guard_chain([&] {
         return chain_ ? sample_chain(row, n_vocab, n_top, processed) : sample_greedy(row, n_vocab, n_top, processed);
@@ -154,6 +164,10 @@ int32_t TokenSampler::sample(float * row, int32_t n_vocab, int32_t n_top, Logpro
 }
 
 std::optional<int32_t> TokenSampler::sample(Shortlist & shortlist) {
+    if (const std::optional<int32_t> forced = forced_token()) {
+        accept_unsampled(*forced);
+        return forced;
+    }
     if (need() == LogitsNeed::ALL) {
         return std::nullopt;
     }
@@ -171,6 +185,45 @@ std::optional<int32_t> TokenSampler::sample(Shortlist & shortlist) {
     return token_id;
 }
 
+int32_t TokenSampler::take(int32_t token_id, const float * row, int32_t n_vocab, int32_t n_top, Logprobs * processed) {
+    const int32_t taken = forced_token().value_or(token_id);
+    if (taken == token_id && !is_possible(token_id)) {
+        throw fail(grammar_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
+                   "the logits processor chose token %d, which grammar, allowed_token_ids, bad_words or min_tokens "
+                   "rule out here",
+                   token_id);
+    }
+    if (processed) {
+        logprobs_of(row, n_vocab, taken, n_top, *processed);
+    }
+    accept_unsampled(taken);
+    return taken;
+}
+
+// Return true if grammar and constraints allow a token.
+bool TokenSampler::is_possible(int32_t token_id) {
+    const std::vector<int32_t> & banned = forbidden();
+    return (!is_constrained() || grammar_->allows(token_id)) && constraints_.allows(token_id) &&
+           std::find(banned.begin(), banned.end(), token_id) == banned.end();
+}
+
+// Return the token that ends reasoning at the end of its budget, unless the grammar does not allow it.
+std::optional<int32_t> TokenSampler::forced_token() {
+    const std::optional<int32_t> forced = reasoning_ ? reasoning_->forced() : std::nullopt;
+    if (forced && is_constrained() && !grammar_->allows(*forced)) {
+        reasoning_.reset();
+        return std::nullopt;
+    }
+    return forced;
+}
+
+void TokenSampler::accept_unsampled(int32_t token_id) {
+    if (chain_) {
+        guard_chain([&] { llama_sampler_accept(chain_.get(), token_id); });
+    }
+    accept(token_id);
+}
+
 // A shortlist tells nothing about tokens that a grammar, or the caller, picks, or that a bias raises; and the sum of
 // all probabilities is that without biases.
 LogitsNeed TokenSampler::need() const {
@@ -181,7 +234,8 @@ LogitsNeed TokenSampler::need() const {
         (chain_ && !truncation_.bounds_candidates())) {
         return LogitsNeed::ALL;
     }
-    return !chain_ && !is_biased ? LogitsNeed::LARGEST : LogitsNeed::LIKELIEST;
+    const bool follows = grammar_ || reasoning_;  // and must see each token
+    return !chain_ && !is_biased && !follows ? LogitsNeed::LARGEST : LogitsNeed::LIKELIEST;
 }
 
 const std::vector<int32_t> & TokenSampler::forbidden() {
@@ -193,6 +247,9 @@ void TokenSampler::accept(int32_t token_id) {
         grammar_->accept(token_id);
     }
     constraints_.accept(token_id);
+    if (reasoning_) {
+        reasoning_->accept(token_id);
+    }
 }
 
 // Apply biases and forbid tokens. Return false if the row is needed for that.
@@ -288,8 +345,8 @@ int32_t TokenSampler::accept_selected(const llama_token_data_array & candidates,
 void TokenSampler::fail_no_token() const {
     throw fail(
         grammar_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
-        "grammar, allowed_token_ids, bad_words, logit_bias, penalties and temperature together leave no token to "
-        "choose");
+        "grammar, allowed_token_ids, bad_words, logit_bias, logits_processor, penalties and temperature together leave "
+        "no token to choose");
 }
 
 // Collect the candidate tokens and their logits.

@@ -3,6 +3,7 @@
 
 #include "sampling/grammar/lazy_grammar.hpp"
 #include "sampling/logprobs.hpp"
+#include "sampling/reasoning_budget.hpp"
 #include "sampling/sampler_chain.hpp"
 #include "sampling/shortlist.hpp"
 #include "sampling/token_constraints.hpp"
@@ -36,6 +37,11 @@ class TokenSampler {
     // has changed but the shortlist.
     std::optional<int32_t> sample(Shortlist & shortlist);
 
+    // Take a token that the caller chose instead of sampling one. PYG_ERR_GRAMMAR or PYG_ERR_INVALID_PARAMETER when the
+    // options rule it out. `row`, with the logits that it was chosen from, and the rest are as for sample().
+    int32_t take(int32_t token_id, const float * row, int32_t n_vocab, int32_t n_top = 0,
+                 Logprobs * processed = nullptr);
+
     LogitsNeed need() const;
 
     bool has_grammar() const { return grammar_ != nullptr; }
@@ -50,6 +56,9 @@ class TokenSampler {
     template <class Body>
     auto                         guard_chain(Body && body);
     void                         accept(int32_t token_id);
+    void                         accept_unsampled(int32_t token_id);
+    std::optional<int32_t>       forced_token();
+    bool                         is_possible(int32_t token_id);
     std::optional<int32_t>       choose(Shortlist & shortlist);
     bool                         lower(Shortlist & shortlist);
     const std::vector<int32_t> & forbidden();
@@ -67,6 +76,7 @@ class TokenSampler {
     std::vector<llama_logit_bias>      biases_;
     TokenConstraints                   constraints_;
     std::unique_ptr<GrammarConstraint> grammar_;
+    std::optional<ReasoningBudget>     reasoning_;  // empty: no limit
 };
 
 }  // namespace pyg

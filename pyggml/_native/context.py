@@ -211,6 +211,31 @@ class Context(ClosableOwner):
         c_calls.call(lib.pyg_context_logprobs, self._handle, start, len(ids), native_ids, out)
         return logprobs
 
+    def scores(
+        self, rows: npt.ArrayLike, token_ids: npt.ArrayLike
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        """Return the log probabilities of tokens of any rows of the last batch, and which are the likeliest.
+
+        Args:
+            rows: the row of each token, (n,); a row may occur several times.
+            token_ids: the tokens, (n,).
+
+        Returns:
+            float32, (n,), and bool, (n,): True for the likeliest token of a row, of equal ones the first.
+
+        Raises:
+            EngineError: as :meth:`logits`.
+            InvalidParameterError: as :meth:`logprobs`, or there is not one row for each token.
+        """
+        numbers, ids = int32_array("rows", rows), int32_array("token_ids", token_ids)
+        if len(numbers) != len(ids):
+            raise errors.InvalidParameterError(f"there are {len(numbers)} rows for {len(ids)} token_ids: give one each")
+        logprobs, is_likeliest = np.empty(len(ids), np.float32), np.empty(len(ids), np.bool_)
+        arrays = pointer("int32_t[]", numbers), pointer("int32_t[]", ids)
+        out = pointer("float[]", logprobs), pointer("bool[]", is_likeliest)
+        c_calls.call(lib.pyg_context_scores, self._handle, len(ids), *arrays, *out)
+        return logprobs, is_likeliest
+
     def embeddings(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.float32]:
         """Return token embeddings of the last batch; needs a context with ``embeddings`` and without pooling.
 

@@ -16,6 +16,7 @@ from pyggml.chat.jinja.quoted_text import QuotedText
 from pyggml.chat.messages import Message, checked_messages, with_parsed_arguments
 from pyggml.chat.overflow import fitted
 from pyggml.chat.quoting import SpecialTexts
+from pyggml.chat.reasoning import with_reasoning_tokens
 from pyggml.chat.tools import ToolLike, checked_tools
 from pyggml.chat.types import ChatMessage
 from pyggml.errors import InvalidParameterError
@@ -110,7 +111,9 @@ class ChatRequest(PromptRequest):
             )
             self.n_dropped_messages = len(self.conversation.messages) - len(conversation.messages)
         self.prompt, ids = self._rendered(conversation)
-        return ids, dataclasses.replace(self._sampling(self.prompt), overflow="stop")
+        params = dataclasses.replace(self._sampling(self.prompt), overflow="stop")
+        params, self.reasoning = with_reasoning_tokens(params, self.prompt, conversation, self.tokenizer)
+        return ids, params
 
     def _rendered(self, conversation: Conversation) -> tuple[ChatPrompt, list[int]]:
         special = None
@@ -190,11 +193,14 @@ def chat_request(
         parse_special=flag("parse_special", parse_special),
     )
     engine = llm._engine  # raises for models that do not generate
+    merged = merge(params, overrides, OWN_PARAMETERS, chosen(llm.chat_defaults))
+    if merged.reasoning_budget == 0 and thinking is None:
+        conversation = dataclasses.replace(conversation, thinking=False)
     return ChatRequest(
         conversation,
         functools.partial(llm.chat_templates, chat_template),
         lambda: llm._special_texts,
-        merge(params, overrides, OWN_PARAMETERS, chosen(llm.chat_defaults)),
+        merged,
         llm.tokenizer,
         engine.n_ctx,
         waits_for_capacity=llm._waits_for_capacity,

@@ -12,9 +12,9 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from pyggml._core.checks import UINT32_MAX, UINT64_MAX, choice, flag, integer, i
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.context import Context
+from pyggml.generation.logits_processing import LogitsProcessing, LogitsProcessor
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import PendingRequest, TokenIds, time_left
 from pyggml.generation.request import Request
@@ -386,14 +387,20 @@ class Engine(SlotMethods, ClosableOwner):
         request.submitted_s = time.monotonic()
         if waiter is not None:
             waker, tag = waiter.waker, waiter.tag
-        options, borrowed = request_options(params, request.stop_token_ids, is_streamed=request.is_streamed)
+        options, borrowed = request_options(
+            params, request.stop_token_ids, is_streamed=request.is_streamed, reasoning=request.reasoning
+        )
         options.timeout_s = -1.0 if timeout_s is None else timeout_s
         options.save_prefix = request.saves_prefix
         if waker is not None:
             options.waker, options.tag = waker.handle, tag
+        processors = cast("Sequence[LogitsProcessor]", params.logits_processor)  # checked, and made a tuple
+        processing = LogitsProcessing(processors, self) if processors else None
+        if processing is not None:
+            processing.request_options(options)
         handle = self._submit(request, options, timeout_s)
         del borrowed  # native code has copied it
-        return Request(handle, self, request.token_ids, params, timeout_s, waiter)
+        return Request(handle, self, request.token_ids, params, timeout_s, waiter, processing)
 
     def notify_when_queue_has_capacity(self, waker: Waker, tag: int = 0) -> None:
         """Notify the waker once the queue is not full, possibly at once. Nothing is reserved.

@@ -16,6 +16,7 @@ from pyggml._native.vocab import Vocab
 from pyggml.errors import EmptyPromptError, InvalidParameterError, RequestTimeout
 from pyggml.generation.param_merging import in_token_ids
 from pyggml.generation.request import TOKENS_PER_READ
+from pyggml.generation.request_options import ReasoningTokens
 from pyggml.generation.stream import ChunkBuilder
 from pyggml.options.sampling import FORMATS
 from pyggml.tokenizer import Tokenizer
@@ -41,6 +42,7 @@ class PendingRequest:
         json_schema: the parameter of this name, which the output is parsed with.
         token_ids: the prompt, set by :meth:`encode`.
         stop_token_ids: all tokens that end the generation, set by :meth:`encode`.
+        reasoning: the tokens around reasoning, set by :meth:`encode` of a chat with ``reasoning_budget``.
         is_streamed: the reader takes tokens as they come. False: it waits for the end, so tokens may come late.
         waits_for_capacity: if the queue is full, wait instead of raising QueueFullError.
         saves_prefix: copies the prompt's KV cells; see :meth:`Engine.save_prefix <pyggml.Engine.save_prefix>`.
@@ -49,6 +51,7 @@ class PendingRequest:
 
     token_ids: npt.NDArray[np.int32]
     stop_token_ids: list[int]
+    reasoning: ReasoningTokens | None = None
 
     def __init__(
         self,
@@ -88,6 +91,11 @@ class PendingRequest:
         if not self._is_encoded:
             prompt, params = self._prompt_and_params()
             self.token_ids = int32_array("the prompt", prompt)
+            if params.reasoning_budget is not None and self.reasoning is None:
+                raise InvalidParameterError(
+                    "reasoning_budget needs a chat, whose template says where reasoning begins and ends: use "
+                    "chat(messages, reasoning_budget=...)"
+                )
             if params.bad_words:
                 params = dataclasses.replace(params, bad_words=self._bad_sequences(params.bad_words))
             self.params, self.stop_token_ids = in_token_ids(params, model_stop_ids, vocab)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyggml._core.ffi import CData
     from pyggml.generation.engine import Engine
     from pyggml.generation.event_loops import LoopWaiter
+    from pyggml.generation.logits_processing import LogitsProcessing
 
 #: Maximum number of tokens that one read returns.
 READ_TOKENS = 512
@@ -63,6 +64,7 @@ class Request(Owner):
         params: SamplingParams | None = None,
         timeout_s: float | None = None,
         waiter: LoopWaiter | None = None,
+        processing: LogitsProcessing | None = None,
     ) -> None:
         """Take ownership of a native request, and keep its engine alive; for the engine.
 
@@ -76,6 +78,7 @@ class Request(Owner):
             params: the sampling parameters; needed for logprobs and stop reasons.
             timeout_s: seconds from now after which the request ends; None: no limit.
             waiter: receives the request's notifications if a task reads it.
+            processing: the request's logits processors, which live as long as this.
         """
         params = params or SamplingParams()
         self._handle = handle
@@ -86,6 +89,7 @@ class Request(Owner):
         self._n_prompt_logprobs = min(params.prompt_logprobs, engine.n_vocab)
         self.logprobs: list[TokenLogprobs] | None = [] if params.logprobs else None
         self._waiter = waiter
+        self._processing = processing
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s + _AFTER_DEADLINE_S
         self._reader = threading.Lock()
         self._buffer = ffi.new("int32_t[]", READ_TOKENS)
@@ -105,6 +109,7 @@ class Request(Owner):
 
         Raises:
             InvalidParameterError: another thread or task is reading it now.
+            InvalidParameterError: its ``logits_processor`` raised an exception, which is the cause of this one.
             ClosedError: the engine was closed while the request was running.
             EngineError: the engine failed.
             KeyboardInterrupt: Ctrl-C, within a twentieth of a second.
@@ -278,16 +283,15 @@ class Request(Owner):
 
     def _take(self, min_tokens: int, timeout_s: float) -> list[int]:
         min_tokens = integer("min_tokens", min_tokens, 0, INT32_MAX)
-        c_calls.call(
-            lib.pyg_request_wait,
-            self._handle,
-            min_tokens,
-            timeout_s,
-            self._buffer,
-            READ_TOKENS,
-            self._n_out,
-            self._state,
-        )
+        arguments = min_tokens, timeout_s, self._buffer, READ_TOKENS, self._n_out, self._state
+        try:
+            c_calls.call(lib.pyg_request_wait, self._handle, *arguments)
+        except errors.InvalidParameterError:
+            if self._processing is None or self._processing.error is None:
+                raise
+            error = self._processing.error
+            what = f"logits_processor raised {type(error).__name__}: {error}".removesuffix(": ")
+            raise errors.InvalidParameterError(what) from error
         if self._has_ended:
             self._waiter = None
         if self._state.finish == lib.PYG_FINISH_CLOSED:

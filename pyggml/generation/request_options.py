@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyggml._core.ffi import ffi, lib
 from pyggml.types import Grammar, SamplingParams
@@ -29,13 +29,33 @@ _SAMPLING_NUMBERS = [
 ]
 
 
+class ReasoningTokens(NamedTuple):
+    """The tokens around the reasoning of a model, for ``reasoning_budget``.
+
+    Attributes:
+        begun: the prompt begins the reasoning.
+        start: tokens that begin it.
+        ends: sequences of tokens that end it.
+        forced: tokens that follow at the end of the budget, and end it.
+    """
+
+    begun: bool
+    start: Sequence[int]
+    ends: Sequence[Sequence[int]]
+    forced: Sequence[int]
+
+
 def request_options(
-    params: SamplingParams, stop_token_ids: Sequence[int], *, is_streamed: bool
+    params: SamplingParams,
+    stop_token_ids: Sequence[int],
+    *,
+    is_streamed: bool,
+    reasoning: ReasoningTokens | None = None,
 ) -> tuple[CData, list[CData]]:
-    """Create the ``pyg_request_options`` of a generation, without its timeout and waker.
+    """Create the ``pyg_request_options`` of a generation, without its timeout, waker and logits processors.
 
     ``params`` and ``stop_token_ids`` are as :func:`~pyggml.generation.param_merging.in_token_ids` returns them;
-    ``is_streamed``: a reader takes tokens as they come.
+    ``is_streamed``: a reader takes tokens as they come; ``reasoning`` belongs to ``reasoning_budget``.
 
     Returns:
         The options, and the objects they point to, which must live until the native call has copied them.
@@ -50,11 +70,11 @@ def request_options(
     options.speculative, options.n_guesses = SPECULATIVE[params.speculative], params.num_speculative_tokens or 0
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)
-    return options, [stop, *_fill_sampling(options.sampling, params)]
+    return options, [stop, *_fill_sampling(options.sampling, params), *_fill_reasoning(options.sampling, reasoning)]
 
 
 def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
-    unset = {"adaptive_target": -1.0, "seed": _random_seed()}
+    unset = {"adaptive_target": -1.0, "seed": _random_seed(), "reasoning_budget": -1}
     for name in _SAMPLING_NUMBERS:
         value = getattr(params, name)
         setattr(sampling, name, unset[name] if value is None else value)
@@ -75,6 +95,19 @@ def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
     if grammar is None:
         return borrowed
     return [*borrowed, *_fill_grammar(sampling, Grammar(grammar) if isinstance(grammar, str) else grammar)]
+
+
+def _fill_reasoning(sampling: CData, reasoning: ReasoningTokens | None) -> list[CData]:
+    if reasoning is None:
+        return []
+    start, forced = ffi.new("int32_t[]", list(reasoning.start)), ffi.new("int32_t[]", list(reasoning.forced))
+    ends = ffi.new("int32_t[]", [token_id for end in reasoning.ends for token_id in end])
+    lengths = ffi.new("int32_t[]", list(map(len, reasoning.ends)))
+    sampling.reasoning_begun = reasoning.begun
+    sampling.reasoning_start, sampling.n_reasoning_start = start, len(start)
+    sampling.reasoning_end_ids, sampling.reasoning_end_lengths, sampling.n_reasoning_ends = ends, lengths, len(lengths)
+    sampling.reasoning_forced, sampling.n_reasoning_forced = forced, len(forced)
+    return [start, ends, lengths, forced]
 
 
 def salt_number(salt: str | None) -> int:

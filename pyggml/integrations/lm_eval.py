@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyggml import InvalidParameterError, SamplingParams
+from pyggml import InvalidParameterError, SamplingParams, Scorer
 from pyggml.integrations._frameworks import needs
 from pyggml.integrations._models import ModelLike, model_name, open_llm
-from pyggml.integrations._scoring import Item, Scorer
 
 with needs("lm-eval"):
     from lm_eval.api.instance import Instance
@@ -137,17 +136,17 @@ class PyggmlLM(TemplateLM):
         bar.close()
         return results
 
-    def _item(self, context: list[int], continuation: list[int]) -> Item:
+    def _item(self, context: list[int], continuation: list[int]) -> tuple[list[int], int]:
         """A sequence that fits, without the beginning of a context that is too long."""
         if len(continuation) > self.max_length:
             raise InvalidParameterError(
                 f"a continuation has {len(continuation)} tokens, but max_length is {self.max_length}: raise it"
             )
-        return Item((context + continuation)[-(self.max_length + 1) :], len(continuation))
+        return (context + continuation)[-(self.max_length + 1) :], len(continuation)
 
     def _scores(self) -> Scorer:
         if self._scorer is None:
-            self._scorer = Scorer(self.llm, self.llm.n_ctx, **self._scorer_options)
+            self._scorer = Scorer(self.llm.model, self.llm.n_ctx, **self._scorer_options)
         return self._scorer
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pyggml._core.c_values import int32_array
 from pyggml._core.checks import flag
-from pyggml.errors import EngineError
+from pyggml.errors import EngineError, InvalidParameterError
 from pyggml.generation.engine import Engine, bytes_view
 from pyggml.generation.pending_request import PendingRequest, TokenIds
 from pyggml.isolation import protocol
@@ -127,6 +127,11 @@ class IsolatedEngine(Engine):
             return {}
 
     def _submit(self, request: PendingRequest, options: CData, timeout_s: float | None) -> CData:
+        if request.params.logits_processor:
+            raise InvalidParameterError(
+                "logits_processor does not work with isolate=True: the engine is in another process, and calls of "
+                "Python between its tokens would need this one. Load the model without isolate"
+            )
         message = protocol.encode_generation(request, timeout_s)
         arguments = self.model._handle, self.n_ctx, request.token_ids, options, message
         process = self._isolated.process()

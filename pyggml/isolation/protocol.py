@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyggml import errors
 from pyggml._core.fields import fields_of
 from pyggml.errors import EngineError, InferError
+from pyggml.generation.request_options import ReasoningTokens
 from pyggml.options import LoadOptions
 from pyggml.types import Grammar, SamplingParams
 
@@ -28,7 +29,7 @@ _LOAD_OPTIONS = [
 ]
 # Parameters that are in other fields of a PendingRequest, or concern only texts.
 _FORMATS = ("json_schema", "json_schema_options", "choices", "regex")
-_NOT_SENT = ("stop", "stop_token_ids", "ignore_eos", *_FORMATS, "timeout_s")
+_NOT_SENT = ("stop", "stop_token_ids", "ignore_eos", *_FORMATS, "timeout_s", "logits_processor")
 _PARAMETERS = {name: field for name, field in fields_of(SamplingParams).items() if name not in _NOT_SENT}
 
 #: Attributes of errors besides their message.
@@ -42,6 +43,7 @@ class GenerationRequest(NamedTuple):
     stop_token_ids: list[int]
     timeout_s: float | None
     watched: bool
+    reasoning: ReasoningTokens | None
 
 
 # --- requests ---------------------------------------------------------------------------------------------------
@@ -69,7 +71,7 @@ def encode_generation(request: PendingRequest, timeout_s: float | None) -> bytes
     changed = {name: value for name, field in _PARAMETERS.items() if (value := getattr(params, name)) != field.default}
     if params.logit_bias:
         changed["logit_bias"] = [(int(token_id), float(bias)) for token_id, bias in params.logit_bias.items()]
-    fields = {"params": changed, "stop": request.stop_token_ids, "timeout_s": timeout_s}
+    fields = {"params": changed, "stop": request.stop_token_ids, "timeout_s": timeout_s, "reasoning": request.reasoning}
     return _encode({**fields, "watched": request.is_streamed})
 
 
@@ -81,7 +83,10 @@ def decode_generation(data: bytes) -> GenerationRequest:
         values["logit_bias"] = dict(values["logit_bias"])
     if isinstance(values.get("grammar"), dict):
         values["grammar"] = Grammar(**values["grammar"])
-    return GenerationRequest(SamplingParams(**values), fields["stop"], fields["timeout_s"], fields["watched"])
+    reasoning = fields["reasoning"] and ReasoningTokens(*fields["reasoning"])
+    return GenerationRequest(
+        SamplingParams(**values), fields["stop"], fields["timeout_s"], fields["watched"], reasoning
+    )
 
 
 def _encode(fields: Mapping[str, object]) -> bytes:

@@ -1,6 +1,6 @@
 """Sampling parameters, each declared once with its type, default, range and meaning."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -108,6 +108,16 @@ class SamplingParams:
         choices: the output is one of these texts.
         regex: the output matches this regular expression, in Python's syntax, from start to end. Digits, letters and
             white space of classes are those of ASCII.
+        logits_processor: a function, or several in their order, that changes the logits before each token is sampled.
+            ``f(token_ids, logits)`` gets the tokens of prompt and output, int32, (n,), and the logits, float32,
+            (n_vocab,), which it changes in place; or it returns others, or the id of the token to generate. It runs on
+            the engine's thread, which waits for it, so it must be fast and cannot use the same model. The arrays are
+            those of the next call too: copy what you keep. See :class:`pyggml.BatchedLogitsProcessor`.
+        reasoning_budget: maximum number of tokens that a model reasons before it answers. At the end of the budget its
+            reasoning is closed and the answer begins. 0: no reasoning; ``thinking=False`` in addition, unless a chat
+            sets ``thinking``. None: no limit but ``max_tokens``. Only for chats.
+        reasoning_budget_message: text that ends reasoning at the end of ``reasoning_budget``, such as a sentence that
+            leads to the answer; None: none.
         cache_salt: text that isolates the prefix cache: a request reuses only prefixes of requests with the same salt,
             so that response times reveal nothing about other callers' prompts. None: shared by all requests without.
         timeout_s: seconds after which the generation stops and returns its tokens so far. None: no limit. Counted from
@@ -175,6 +185,9 @@ class SamplingParams:
     json_schema_options: Annotated[Mapping[str, Any] | None, Field(hidden=True)] = None
     choices: Sequence[str] | None = None
     regex: str | None = None
+    logits_processor: Annotated[Callable[..., Any] | Sequence[Callable[..., Any]] | None, Field(hidden=True)] = None
+    reasoning_budget: Annotated[int | None, Field(0, INT32_MAX, hidden=True, without="None is no limit")] = None
+    reasoning_budget_message: Annotated[str | None, Field(hidden=True)] = None
     cache_salt: Annotated[str | None, Field(hidden=True)] = None
     timeout_s: Annotated[float | None, _NOT_NEGATIVE] = None
     logprobs: Annotated[int, _LOGPROBS] = 0
@@ -209,6 +222,12 @@ class SamplingParams:
             raise invalid(
                 f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}: raise max_tokens too"
             )
+        if self.logits_processor is not None:
+            self._set(logits_processor=values.functions("logits_processor", self.logits_processor))
+        if self.reasoning_budget_message is not None:
+            values.require_text("reasoning_budget_message", self.reasoning_budget_message)
+            if self.reasoning_budget is None:
+                raise invalid("reasoning_budget_message is given without reasoning_budget, so nothing would write it")
         if self.cache_salt is not None:
             values.require_text("cache_salt", self.cache_salt)
         if self.logit_bias is not None:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -124,6 +124,15 @@ def breakers(breakers: Sequence[str]) -> tuple[str, ...]:
                 f"dry_sequence_breakers must be 1 to {_MAX_BREAKER_BYTES} bytes long each, not {shown(breaker)}"
             )
     return tuple(breakers)
+
+
+def functions(name: str, given: object) -> tuple[Callable[..., Any], ...]:
+    """Return a function, or a sequence of functions, as a tuple."""
+    if callable(given):
+        return (given,)
+    if not isinstance(given, Sequence) or not all(callable(each) for each in given):
+        raise invalid(f"{name} must be a function or a sequence of functions, not {shown(given)}")
+    return tuple(given)
 
 
 def sampler_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -191,8 +191,9 @@ def test_defaults_in_c_are_the_same() -> None:
     assert requests.timeout_s < 0
     assert pyggml.ffi.string(requests.sampling.grammar_root).decode() == Grammar("x").root
     assert requests.sampling.adaptive_target < 0
+    assert requests.sampling.reasoning_budget < 0
     assert len(request_options._SAMPLING_NUMBERS) > 20
-    for name in {*request_options._SAMPLING_NUMBERS} - {"seed", "adaptive_target"}:
+    for name in {*request_options._SAMPLING_NUMBERS} - {"seed", "adaptive_target", "reasoning_budget"}:
         assert getattr(requests.sampling, name) == pytest.approx(getattr(params, name)), name
     contexts = lib.pyg_context_default_options()
     ours = context_options.native_options(context_options.ContextOptions())

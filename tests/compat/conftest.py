@@ -16,7 +16,7 @@ PATH = str(pyggml.SHIPPED_MODEL)
 def llama() -> Iterator[Llama]:
     with Llama(PATH, n_ctx=1024, n_threads=1, verbose=False) as llama:
         # Contexts are made on first use; not within a test, which is checked for leaks.
-        llama("x", max_tokens=1, logits_processor=[lambda _, scores: scores])
+        llama("x", max_tokens=1, stopping_criteria=lambda _ids, _scores: False)
         llama.eval([1])
         llama.embed("x")
         yield llama

@@ -115,11 +115,13 @@ def test_seeds(llama: Llama) -> None:
     ],
 )
 def test_engine_and_loop_choose_the_same_tokens(llama: Llama, options: dict[str, Any]) -> None:
-    """With a processor, Python's loop samples. Only the engine's penalties consider the prompt."""
+    """With criteria, Python's loop samples. Only the engine's penalties consider the prompt."""
     prompt = "x" if "frequency_penalty" in options else PROMPT
     given = {"max_tokens": 16, "seed": 3, "temperature": 1.0, **options}
-    by_loop = llama(prompt, logits_processor=LogitsProcessorList([lambda _, scores: scores]), **given)
-    assert by_loop["choices"] == llama(prompt, **given)["choices"]
+    expected = llama(prompt, **given)["choices"]
+    assert llama(prompt, stopping_criteria=lambda _ids, _scores: False, **given)["choices"] == expected
+    same = LogitsProcessorList([lambda _, scores: scores])
+    assert llama(prompt, logits_processor=same, **given)["choices"] == expected
 
 
 def test_logits_processors(llama: Llama) -> None:
@@ -146,7 +148,7 @@ def test_stopping_criteria(llama: Llama) -> None:
 
 def test_loop_reports_what_the_engine_reports(llama: Llama) -> None:
     options = {"max_tokens": 30, "temperature": 0, "logprobs": 2, "echo": True, "stop": ["called"]}
-    whole, by_loop = llama(PROMPT, **options), llama(PROMPT, logits_processor=[lambda _, scores: scores], **options)
+    whole, by_loop = llama(PROMPT, **options), llama(PROMPT, stopping_criteria=lambda _ids, _scores: False, **options)
     assert by_loop["usage"] == whole["usage"]
     mine, theirs = by_loop["choices"][0], whole["choices"][0]
     found, expected = mine.pop("logprobs"), theirs.pop("logprobs")
@@ -188,7 +190,7 @@ def test_threads_are_batched(llama: Llama) -> None:
 
 
 def test_interleaved_streams_of_the_loop(llama: Llama) -> None:
-    options: dict[str, Any] = {"stream": True, "logits_processor": [lambda _, scores: scores], **GREEDY}
+    options: dict[str, Any] = {"stream": True, "stopping_criteria": lambda _ids, _scores: False, **GREEDY}
     pairs = list(zip(llama(PROMPT, **options), llama("The cat", **options), strict=True))
     assert text_of(pair[0] for pair in pairs) == llama(PROMPT, **GREEDY)["choices"][0]["text"]
     assert text_of(pair[1] for pair in pairs) == llama("The cat", **GREEDY)["choices"][0]["text"]

@@ -212,6 +212,26 @@ void test_sockets_carry_whole_messages() {
     platform::close_socket(theirs);
 }
 
+// --- files that are written ---
+
+void test_a_new_file_is_written_whole(const std::string & folder) {
+    const std::string path = folder + "/test_platform-new-file", text(100000, 'x');
+    std::remove(path.c_str());
+    CHECK(platform::write_new_file(path.c_str(), text.data(), text.size()));
+    platform::sync_folder(folder.c_str());
+
+    platform::FileInfo about;
+    std::FILE * const  file = platform::open_file(path.c_str(), about);
+    CHECK(file && about.size == text.size());
+    std::string found(text.size(), '\0');
+    CHECK(std::fread(&found[0], 1, found.size(), file) == found.size() && found == text);
+    std::fclose(file);
+
+    CHECK(!platform::write_new_file(path.c_str(), "y", 1) && errno == EEXIST);
+    CHECK(std::remove(path.c_str()) == 0);
+    CHECK(!platform::write_new_file((path + "/none/file").c_str(), "y", 1));
+}
+
 // --- libraries ---
 
 void test_a_library_that_is_missing_has_a_reason() {
@@ -233,6 +253,7 @@ int main(int n_arguments, char ** arguments) {
     test_the_machine_is_described();
     test_bytes_are_found_as_by_string();
     test_files_are_told_apart(n_arguments > 1 ? arguments[1] : ".");
+    test_a_new_file_is_written_whole(n_arguments > 1 ? arguments[1] : ".");
     test_a_wake_descriptor_is_signalled_and_drained();
     test_shared_memory_is_shared();
     test_sockets_carry_whole_messages();

@@ -1,4 +1,4 @@
-"""Generations as chunks: by the engine, or token by token if Python takes part in the choice of tokens."""
+"""Generations as chunks: by the engine, or token by token if Python ends them or guesses tokens."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ def as_output(completion: pyggml.Completion) -> Output:
 
 
 def _in_python(llama: Llama, generation: Generation) -> bool:
-    return bool(generation.processors) or generation.criteria is not None or llama.draft_model is not None
+    return generation.criteria is not None or llama.draft_model is not None
 
 
 def _params(generation: Generation) -> pyggml.SamplingParams:
-    others: dict[str, Any] = {}
+    others: dict[str, Any] = {"logits_processor": generation.processors or None}
     if generation.n_logprobs is not None:
         others["logprobs"] = max(1, generation.n_logprobs)  # 0 would report none
         if generation.scores_prompt:

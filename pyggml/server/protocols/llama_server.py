@@ -21,6 +21,7 @@ from pyggml.server.models.pool import DEFAULT
 from pyggml.server.protocols.chat_options import TEMPLATE_TERMS, TemplateVariables
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
+from pyggml.server.protocols.infilling import INFILL
 from pyggml.server.protocols.slots import SlotList, SlotResult, act_on_slot, slots
 
 
@@ -245,6 +246,7 @@ LLAMA_SERVER = Protocol(
         Endpoint("POST", "/detokenize", detokenize, Content),
         Endpoint("GET", "/tokenizer_info", tokenizer_info, TokenizerInfo),
         Endpoint("POST", "/apply-template", apply_template, Prompt),
+        INFILL,
     ),
     EXECUTE.error_body,
 )

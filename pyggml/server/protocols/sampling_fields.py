@@ -19,8 +19,8 @@ from pyggml import SamplingParams
 from pyggml.options import Field, fields_of
 from pyggml.server.http.request_body import Body
 
-# Each protocol that returns log probabilities has its own fields for them.
-_EXCLUDED = ("logprobs", "prompt_logprobs")
+# Each protocol that returns log probabilities has its own fields for them. Functions stay in Python.
+_EXCLUDED = ("logprobs", "prompt_logprobs", "logits_processor")
 # Other tools' names whose values have another form than the field.
 _OTHER_FORMS = ("format", "guided_decoding", "structured_outputs", "response_model")
 
@@ -46,6 +46,7 @@ _TABLE = fields_of(SamplingParams)
 _MINUS_ONE: Mapping[str, Any] = {
     "top_k": 0,
     "seed": None,
+    "reasoning_budget": None,
     "penalty_last_n": _TABLE["penalty_last_n"].high,  # the whole context
     "dry_penalty_last_n": _TABLE["dry_penalty_last_n"].high,
 }

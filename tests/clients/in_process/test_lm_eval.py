@@ -16,7 +16,6 @@ from support import lm_eval_tasks
 from support.checkpoints import demo_checkpoint
 
 import pyggml
-from pyggml.integrations._scoring import Item, Scorer
 from pyggml.integrations.lm_eval import PyggmlLM
 
 EXACT = 1e-3
@@ -64,25 +63,25 @@ def test_shared_prefixes_change_nothing(llm: pyggml.LLM) -> None:
     for _ in range(90):
         token_ids = [token for word in random.integers(0, 6, size=random.integers(1, 4)) for token in words[word]]
         token_ids = [*token_ids[:150], int(random.integers(10, 2000))]
-        items.append(Item(token_ids, int(random.integers(1, len(token_ids)))))
-    scorer = Scorer(llm, 256, cache_type="f32")
+        items.append((token_ids, int(random.integers(1, len(token_ids)))))
+    scorer = pyggml.Scorer(llm.model, 256, cache_type="f32")
     try:
         scores = dict(scorer.scores(items))
     finally:
         scorer.close()
     assert sorted(scores) == list(range(len(items)))
-    for index, item in enumerate(items):
-        done = llm.generate(list(item.token_ids), max_tokens=0, prompt_logprobs=1)
-        expected: list[Any] = (done.prompt_logprobs or [])[-item.n_scored :]
+    for index, (token_ids, n_scored) in enumerate(items):
+        done = llm.generate(token_ids, max_tokens=0, prompt_logprobs=1)
+        expected: list[Any] = (done.prompt_logprobs or [])[-n_scored:]
         assert scores[index].logprob == pytest.approx(sum(one.logprob for one in expected), abs=EXACT)
         assert scores[index].is_greedy == all(one.top[0].token_id == one.token_id for one in expected)
 
 
 def test_a_sequence_that_is_too_long_is_refused(llm: pyggml.LLM) -> None:
-    scorer = Scorer(llm, 256)
+    scorer = pyggml.Scorer(llm.model, 256)
     try:
         with pytest.raises(pyggml.ContextOverflowError, match="sequence 0 has 300 tokens"):
-            list(scorer.scores([Item([5] * 300, 1)]))
+            list(scorer.scores([([5] * 300, 1)]))
     finally:
         scorer.close()
 

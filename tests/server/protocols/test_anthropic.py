@@ -295,6 +295,18 @@ def test_thinking(thinking_url: str) -> None:
         assert ask(client, SKY, answer.to_param(), HELLO, **options).usage.output_tokens > 0
 
 
+def test_thinking_ends_at_its_budget(thinking_url: str) -> None:
+    letters = [*range(97, 123)]  # so that the random model writes text
+    body = {"model": "default", "max_tokens": 40, "messages": [HELLO], "allowed_token_ids": letters}
+    thinking = {"type": "enabled", "budget_tokens": 4}
+    found = httpx.post(f"{thinking_url}/v1/messages", json={**body, "thinking": thinking}, timeout=60).json()
+    assert [block["type"] for block in found["content"]] == ["thinking", "text"]
+    assert [len(found["content"][0]["thinking"].strip()), len(found["content"][1]["text"])] == [4, 35]
+    refused = {**body, "thinking": {"type": "enabled", "budget_tokens": -5}}
+    answer = httpx.post(f"{thinking_url}/v1/messages", json=refused, timeout=60)
+    assert (answer.status_code, "thinking.budget_tokens" in answer.text) == (400, True)
+
+
 def test_turns_in_the_librarys_form() -> None:
     asked: dict[str, Any] = {
         "model": "m",

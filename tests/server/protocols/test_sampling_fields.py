@@ -51,6 +51,7 @@ VALUES: Json = {
     "json_schema_options": {"any_order": True},
     "choices": ["a", "b"],
     "regex": "[0-9]{3}",
+    "reasoning_budget_message": "Enough.",
     "cache_salt": "a user",
     "logprobs_mode": "processed_logprobs",
     "adaptive_decay": 0.5,
@@ -60,7 +61,7 @@ VALUES: Json = {
 SENT = {
     name: VALUES.get(name, True if bool in field.types else 1)
     for name, field in fields_of(pyggml.SamplingParams).items()
-    if name not in ("logprobs", "prompt_logprobs")
+    if name not in ("logprobs", "prompt_logprobs", "logits_processor")
 }
 
 

@@ -208,7 +208,10 @@ class Conversation(Sampling):
         ),
     }
 
-    terms: ClassVar[Mapping[str, str]] = {"json_schema": "output_config.format"}
+    terms: ClassVar[Mapping[str, str]] = {
+        "json_schema": "output_config.format",
+        "reasoning_budget": "thinking.budget_tokens",
+    }
 
     model: str
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -293,7 +296,11 @@ class CreateMessage(Conversation):
     def to_chat(self) -> ChatInput:
         """Return the request in the library's terms."""
         messages = self.library_messages()
-        sampling = sampling_overrides(self, stop=self.stop_sequences or None, json_schema=self.output_schema)
+        thinking = self.thinking
+        budget = thinking.budget_tokens if thinking is not None and thinking.type == "enabled" else None
+        sampling = sampling_overrides(
+            self, stop=self.stop_sequences or None, json_schema=self.output_schema, reasoning_budget=budget
+        )
         return ChatInput(messages, sampling, self.options(messages))
 
 

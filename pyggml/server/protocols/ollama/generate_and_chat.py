@@ -16,6 +16,7 @@ from pyggml.server.http.generation import ChatInput, Generation, submit_chat, su
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.streaming import stream_lines
 from pyggml.server.models.pool import LoadedModel
+from pyggml.server.protocols.infilling import infill_prompts
 from pyggml.server.protocols.ollama.requests import ChatRequest, GenerateRequest, GenerationRequest, refused
 from pyggml.server.protocols.timestamps import rfc3339
 from pyggml.server.protocols.tool_calls import complete_calls
@@ -75,9 +76,14 @@ async def generate(request: ServerRequest, body: GenerateRequest) -> Response:
     writer = _ResponseWriter(body, model, _generate_fields, started)
     if not body.prompt:
         return JSONResponse(writer.loaded())
-    if body.raw or not _has_template(model):
+    if body.suffix:
+        prompts, sampling = await request.run_in_thread(
+            infill_prompts, model, [body.prompt], body.suffix, body.sampling()
+        )
+        generation: _Generation = await submit_prompts(request, model, prompts, sampling)
+    elif body.raw or not _has_template(model):
         text = "\n\n".join(each for each in (body.system, body.prompt) if each)
-        generation: _Generation = await submit_prompts(request, model, [text], body.sampling())
+        generation = await submit_prompts(request, model, [text], body.sampling())
     else:
         _require_thinking_support(body, model)
         generation = await submit_chat(request, model, ChatInput(body.messages(), body.sampling(), body.thinking()))

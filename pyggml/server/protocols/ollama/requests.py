@@ -100,7 +100,7 @@ class GenerateRequest(GenerationRequest):
         prompt: the user's message of a chat; "": only load the model.
         system: the system message.
         raw: continue the prompt without a chat template.
-        suffix: refused: text after the output; write the model's own tokens for infilling into a raw prompt.
+        suffix: text after the output, for models with tokens for infilling; the prompt is the text before it.
         template: refused: the server chooses templates.
         context: refused: an earlier response in tokens; ``/api/chat`` takes messages instead.
         images: refused: models only read text here.
@@ -109,7 +109,6 @@ class GenerateRequest(GenerationRequest):
     unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {
         name: (f"{name}: {instead}", "unsupported_value")
         for name, instead in {
-            "suffix": "infilling is not supported: write the model's own tokens for it into a raw prompt",
             "template": "choose a template when starting the server, or render the prompt yourself and send it raw",
             "context": "token contexts are not supported: send the messages to /api/chat",
             "images": _TEXT_ONLY,
@@ -129,6 +128,8 @@ class GenerateRequest(GenerationRequest):
         super().require_supported()
         if self.raw and self.system:
             raise refused("system", "it cannot be combined with raw: write it into the prompt")
+        if self.suffix and self.system:
+            raise refused("system", "it cannot be combined with suffix: write it into the prompt")
 
     def messages(self) -> list[Json]:
         """Return the request as messages of a chat."""

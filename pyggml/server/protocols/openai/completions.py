@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator
 from pydantic import Field as BodyField
@@ -18,6 +18,7 @@ from pyggml.server.http.sse import EVENTS, Event
 from pyggml.server.http.streaming import stream_events
 from pyggml.server.models.pool import LoadedModel
 from pyggml.server.protocols.endpoint import Endpoint
+from pyggml.server.protocols.infilling import infill_prompts
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.openai.generation_request import GenerationRequest
 from pyggml.server.protocols.openai.generation_response import (
@@ -60,17 +61,14 @@ class CompletionRequest(GenerationRequest):
 
     Attributes:
         prompt: one text or several, each a string or token IDs.
+        suffix: text after the one to generate, for models with tokens for infilling; each prompt is the text before it.
         echo: start the response with the prompt.
         best_of: generate this many choices and return the ``n`` most likely ones; not for streams.
         logprobs: return the log probabilities of each token and of this many most likely ones at its position.
     """
 
-    refused: ClassVar[Mapping[str, str]] = {
-        **GenerationRequest.refused,
-        "suffix": "infilling is not supported; write the model's own tokens for it into prompt",
-    }
-
     prompt: Texts
+    suffix: str | None = None
     echo: bool | None = None
     best_of: Annotated[int, BodyField(ge=1)] | None = None
     logprobs: Annotated[int, BodyField(ge=0, le=20)] | None = None
@@ -90,6 +88,8 @@ class CompletionRequest(GenerationRequest):
             raise invalid("best_of", f"it is {self.best_of}, and n is {self.n_choices}: it must be at least n")
         if self.stream and self.n_generated > self.n_choices:
             raise invalid("best_of", "it cannot be combined with stream=true")
+        if self.suffix and self.echo:
+            raise invalid("suffix", "it cannot be combined with echo=true")
         if self.stream and self.echo and self.logprobs is not None:
             raise unsupported("echo", "the logprobs of a prompt are not streamed; set stream=false")
         n_logprobs = max(1, self.logprobs or 0)
@@ -111,6 +111,8 @@ async def complete(request: ServerRequest, body: CompletionRequest) -> Response:
     model = await request.lease_model(body.model)
     sampling = await request.run_in_thread_if_long(body.to_sampling, model)
     prompts = as_list(body.prompt)
+    if body.suffix:
+        prompts, sampling = await request.run_in_thread(infill_prompts, model, prompts, body.suffix, sampling)
     echoes = await request.run_in_thread(_echoes, model, prompts) if body.echo else None
     generation = await submit_prompts(request, model, prompts, sampling, body.n_generated)
     if body.stream:

@@ -1,0 +1,1 @@
+"""Infilling: text between a prefix and a suffix, by models with tokens for it (fill in the middle, FIM)."""

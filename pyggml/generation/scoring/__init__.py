@@ -1,0 +1,1 @@
+"""Likelihoods of texts: prompts with many continuations, in which every shared prefix is computed once."""
