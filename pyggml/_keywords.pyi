@@ -46,6 +46,7 @@ class LoadKeywords(TypedDict, total=False):
     queue_full: QueueFull
     progress: ProgressOption
     outtype: str
+    lora: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, float] | None
     chat_template: str | os.PathLike[str] | None
     isolate: bool
 
@@ -121,6 +122,7 @@ class SamplingOverrides(TypedDict, total=False):
     choices: Sequence[str] | None
     regex: str | None
     cache_salt: str | None
+    adapter: str | Mapping[str, float] | None
     timeout_s: float | None
     logprobs: int
     logprobs_mode: str

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "context/forward.hpp"
+#include "engine/adapters.hpp"
 #include "engine/request.hpp"
 #include "engine/scheduling/context_kv_cache.hpp"
 #include "engine/scheduling/kv_layout.hpp"
@@ -100,6 +101,7 @@ class Engine : NonCopyable {
     KvLayout::Load     layout_load() const;
     void               change_layout(uint32_t n_per_stream);
     Step               next_step();
+    void               group_by_adapters(std::unique_lock<std::mutex> & lock);
     void               add_guesses(Step & step);
     size_t             most_guesses(const Request & request) const;
     void               learn_from_samples(const Step & step);
@@ -170,6 +172,7 @@ class Engine : NonCopyable {
     const Speculation            speculation_;
     const DeviceUse              device_use_;
     ContextKvCache               cache_;
+    EngineAdapters               adapters_;
 
     const std::optional<uint64_t>        fingerprint_;  // of the KV cells; empty if the model's file cannot be read
     const std::unique_ptr<SnapshotFiles> files_;        // null without a directory
@@ -203,6 +206,7 @@ class Engine : NonCopyable {
     std::condition_variable work_;
     Scheduler               scheduler_;
     CapacityWaiters         capacity_waiters_;
+    std::vector<std::shared_ptr<Request>> ungrouped_;  // submitted with adapters, without a group yet
     pyg_engine_stats        stats_           = {};
     bool                    evict_requested_ = false;
     std::vector<int32_t>    erased_slots_;                   // by callers, and not evicted yet

@@ -1,6 +1,7 @@
 // State of one request.
 #pragma once
 
+#include "adapters/adapter_set.hpp"
 #include "engine/deadline.hpp"
 #include "engine/scheduling/scheduler.hpp"
 #include "engine/speculation/speculator.hpp"
@@ -26,7 +27,8 @@ class Request : public Task {
     Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
             const pyg_request_options & options);
     // A request for the logits of every prompt position instead of new tokens.
-    Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits);
+    Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
+            const pyg_scaled_adapter * adapters, int32_t n_adapters, float * logits);
 
     // --- the engine's thread, or the helper thread that samples for this request ---
     bool start();  // before its first step; false if it has already ended
@@ -84,6 +86,9 @@ class Request : public Task {
     const StateBytes & saved_prefix() const;
     bool               has_ended() const;
     void               await_end();
+
+    // Null for none. The engine's thread lets go of them when the request has ended.
+    std::shared_ptr<const AdapterSet> adapters;
 
     const uint32_t n_prompt;
     const int32_t  max_tokens;    // -1: no limit

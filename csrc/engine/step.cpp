@@ -66,13 +66,15 @@ Engine::StepResult Engine::compute(const Step & step) {
     interruptible_          = interruptible_request(step);
     apply_thread_tuning(step.n_tokens);
     device_sampler_.prepare(need_of(step));
+    adapters_.begin(step);
     LogBuffer     log;
     const auto    start     = Clock::now();
     const double  own_start = tuner_ ? processor_seconds() : 0;
     const int32_t status    = pyg::compute(*context_, batch, llama_decode);
-    const double  seconds   = seconds_since(start);
-    compute_s_              = seconds;
-    interrupted_before_     = status == ABORTED;
+    adapters_.end();
+    const double seconds = seconds_since(start);
+    compute_s_           = seconds;
+    interrupted_before_  = status == ABORTED;
     remove_fillers();
     if (tuner_ && status == COMPUTED) {
         // A thread that waits for a device uses no CPU time, but does not lack a core.

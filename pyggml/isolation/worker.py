@@ -151,7 +151,7 @@ class _LoadedModel:
         }
 
     def submit(self, call_id: int, prompt: _Ids, request: protocol.GenerationRequest) -> None:
-        options, borrowed = request_options(request.params, request.stop_token_ids, is_streamed=request.watched)
+        options, borrowed = request_options(request.params, request.stop_token_ids, [], is_streamed=request.watched)
         options.timeout_s = -1.0 if request.timeout_s is None else request.timeout_s
         engine = self._require_engine()._handle
         ids = pointer("int32_t[]", prompt)

@@ -21,6 +21,7 @@ from pyggml.server.models.pool import DEFAULT
 from pyggml.server.protocols.chat_options import TEMPLATE_TERMS, TemplateVariables
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
+from pyggml.server.protocols.lora_adapters import AdapterInfos, Success, lora_adapters, set_lora_adapters
 from pyggml.server.protocols.slots import SlotList, SlotResult, act_on_slot, slots
 
 
@@ -245,6 +246,8 @@ LLAMA_SERVER = Protocol(
         Endpoint("POST", "/detokenize", detokenize, Content),
         Endpoint("GET", "/tokenizer_info", tokenizer_info, TokenizerInfo),
         Endpoint("POST", "/apply-template", apply_template, Prompt),
+        Endpoint("GET", "/lora-adapters", lora_adapters, AdapterInfos),
+        Endpoint("POST", "/lora-adapters", set_lora_adapters, Success),
     ),
     EXECUTE.error_body,
 )

@@ -52,6 +52,7 @@ VALUES: Json = {
     "choices": ["a", "b"],
     "regex": "[0-9]{3}",
     "cache_salt": "a user",
+    "adapter": {"law": 0.5},
     "logprobs_mode": "processed_logprobs",
     "adaptive_decay": 0.5,
     "overflow": "shift",
