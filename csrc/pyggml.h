@@ -1083,8 +1083,8 @@ typedef struct pyg_request_options {
     // PYG_ERR_INVALID_PARAMETER without a limit of max_tokens.
     bool    shifts;
     int32_t n_keep;
-    // Guessed tokens: pyg_speculative, and their number in each step, at most 15, whether they pay or not. 0: as many as
-    // pay, by the engine's measurements.
+    // Guessed tokens: pyg_speculative, and their number in each step, at most 15, whether they pay or not. 0: as many
+    // as pay, by the engine's measurements.
     int32_t speculative;
     int32_t n_guesses;
     // The request's adapters. It reuses only prefixes that were computed with the same content and scales.
@@ -1146,7 +1146,7 @@ typedef struct pyg_request_state {
     double  prefill_s;      // from start to the first token
     double  decode_s;       // from the first token to the last
     // Prompt tokens, from the second on, that have logprobs so far.
-    int32_t n_prompt_logprobs;
+    int32_t          n_prompt_logprobs;
     pyg_guess_counts guesses;
 } pyg_request_state;
 
@@ -1177,38 +1177,38 @@ void pyg_request_cancel(pyg_request * request);
 void pyg_request_free(pyg_request * request);
 
 typedef struct pyg_engine_stats {
-    int32_t  n_queued;
-    int32_t  n_running;
-    int32_t  n_parallel;       // slots: requests that can run at once
-    int32_t  n_threads;        // current compute threads, for steps of one token
-    int32_t  n_threads_batch;  // the same for prefill
-    uint32_t n_cells;          // in total
-    uint32_t n_kv_streams;     // parts of the KV cache: 1 if it is unified, else n_parallel
-    uint32_t n_cells_running;  // used by running requests
-    uint32_t n_cells_cached;   // used by cached sequences, evicted when needed
-    uint64_t n_requests;       // submitted so far
-    uint64_t n_finished;       // ended so far, for any reason
-    uint64_t n_prompt_tokens;  // computed
-    uint64_t n_cached_tokens;  // found in the prefix cache
-    uint64_t n_generated_tokens;
-    uint64_t n_sampled_on_device;  // sampled on the device of the logits, stop tokens included
-    uint64_t n_decode_steps;       // forward passes
-    uint64_t n_preemptions;
-    uint64_t n_grammars;     // compiled for the model, by this or another engine
-    uint64_t n_checkpoints;  // kept now
-    uint64_t checkpoint_bytes;
-    uint64_t n_snapshots;  // of evicted sequences, kept now
-    uint64_t snapshot_bytes;
-    uint64_t n_snapshot_hits;    // requests that started from one
-    uint64_t n_snapshot_tokens;  // tokens found in them, of n_cached_tokens
-    uint64_t n_disk_snapshots;   // files that this engine can use, as of the last look
-    uint64_t disk_snapshot_bytes;
-    uint64_t n_disk_hits;    // requests that started from one
-    uint64_t n_disk_tokens;  // tokens found in them, of n_cached_tokens
-    double   prefill_s;      // in forward passes that include prompt tokens
-    double   decode_s;       // in forward passes without prompt tokens
-    double   sample_s;       // choosing tokens and publishing them
-    double   schedule_s;     // choosing the requests of a step and building its batch
+    int32_t          n_queued;
+    int32_t          n_running;
+    int32_t          n_parallel;       // slots: requests that can run at once
+    int32_t          n_threads;        // current compute threads, for steps of one token
+    int32_t          n_threads_batch;  // the same for prefill
+    uint32_t         n_cells;          // in total
+    uint32_t         n_kv_streams;     // parts of the KV cache: 1 if it is unified, else n_parallel
+    uint32_t         n_cells_running;  // used by running requests
+    uint32_t         n_cells_cached;   // used by cached sequences, evicted when needed
+    uint64_t         n_requests;       // submitted so far
+    uint64_t         n_finished;       // ended so far, for any reason
+    uint64_t         n_prompt_tokens;  // computed
+    uint64_t         n_cached_tokens;  // found in the prefix cache
+    uint64_t         n_generated_tokens;
+    uint64_t         n_sampled_on_device;  // sampled on the device of the logits, stop tokens included
+    uint64_t         n_decode_steps;       // forward passes
+    uint64_t         n_preemptions;
+    uint64_t         n_grammars;     // compiled for the model, by this or another engine
+    uint64_t         n_checkpoints;  // kept now
+    uint64_t         checkpoint_bytes;
+    uint64_t         n_snapshots;  // of evicted sequences, kept now
+    uint64_t         snapshot_bytes;
+    uint64_t         n_snapshot_hits;    // requests that started from one
+    uint64_t         n_snapshot_tokens;  // tokens found in them, of n_cached_tokens
+    uint64_t         n_disk_snapshots;   // files that this engine can use, as of the last look
+    uint64_t         disk_snapshot_bytes;
+    uint64_t         n_disk_hits;    // requests that started from one
+    uint64_t         n_disk_tokens;  // tokens found in them, of n_cached_tokens
+    double           prefill_s;      // in forward passes that include prompt tokens
+    double           decode_s;       // in forward passes without prompt tokens
+    double           sample_s;       // choosing tokens and publishing them
+    double           schedule_s;     // choosing the requests of a step and building its batch
     pyg_guess_counts guesses;
 } pyg_engine_stats;
 

@@ -115,9 +115,8 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
 // once for the whole call.
 template <class... Options>
 std::shared_ptr<Request> submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options &&... options) {
-    const auto [model, n_ctx, speculation] = pyg::with_lock(engine, [](const pyg::Engine & self) {
-        return std::tuple(self.model(), self.n_ctx(), self.speculation());
-    });
+    const auto [model, n_ctx, speculation] = pyg::with_lock(
+        engine, [](const pyg::Engine & self) { return std::tuple(self.model(), self.n_ctx(), self.speculation()); });
     const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options...);
     start_guessing(*request, speculation, options...);
     pyg::with_lock(engine, [&](pyg::Engine & self) { self.submit(request); });

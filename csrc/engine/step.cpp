@@ -132,10 +132,11 @@ void Engine::stop_tuning() {
 // Return the request whose cancellation should abort the step, because most of the step's tokens are its own. The other
 // requests repeat their tokens in the next step, which requires a KV cache that can be rewound.
 const Request * Engine::interruptible_request(const Step & step) const {
-    const auto largest   = std::max_element(step.slices.begin(), step.slices.end(),
-                                            [](const Slice & a, const Slice & b) { return a.n_columns() < b.n_columns(); });
-    const bool alone     = step.slices.size() == 1;
-    const bool for_it    = 2 * largest->n_columns() > step.n_tokens;
+    const auto largest = std::max_element(step.slices.begin(), step.slices.end(), [](const Slice & a, const Slice & b) {
+        return a.n_columns() < b.n_columns();
+    });
+    const bool alone   = step.slices.size() == 1;
+    const bool for_it  = 2 * largest->n_columns() > step.n_tokens;
     const bool no_regret = cache_.rewinds() && !interrupted_before_;
     return for_it && (alone || no_regret) ? &request_of(largest->task) : nullptr;
 }

@@ -140,11 +140,11 @@ class Scheduler {
     // Return the next step: one token for each decoding task, then prefill chunks. Empty when no task is left.
     Step next(const PrefillBudget & budget);
 
-    // Add guesses to a decoding task's token in a planned step: the first ones, as many as there are cells and the batch
-    // may have tokens. Evicts cached slots, preempts no task.
+    // Add guesses to a decoding task's token in a planned step: the first ones, as many as there are cells and the
+    // batch may have tokens. Evicts cached slots, preempts no task.
     void add_guesses(Step & step, Task & task, const std::vector<int32_t> & guesses);
-    // After the step was committed and its tokens were sampled: keep the guesses that equal them, and discard the others.
-    // Return the number that was kept.
+    // After the step was committed and its tokens were sampled: keep the guesses that equal them, and discard the
+    // others. Return the number that was kept.
     uint32_t keep_right_guesses(const Slice & slice);
 
     // Call commit or rollback after each step that was started. Its tasks may have ended meanwhile.
