@@ -95,8 +95,7 @@ def served(
     model: Path, n_ctx: int, n_parallel: int, n_threads: int | None = None
 ) -> Iterator[Callable[[], http.client.HTTPConnection]]:
     """llama-server with a model; yields what connects to it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [llama_cpp_programs.llama_server(), "-m", model, "-c", n_ctx, "-np", n_parallel]
     command += ["-t", n_threads or harness.n_cpus()]
     command += ["--host", "127.0.0.1", "--port", port]
@@ -109,14 +108,20 @@ def served(
             return connection
 
         try:
-            _wait_until_ready(port, server, log)
+            wait_until_ready(http.client.HTTPConnection("127.0.0.1", port), server, log)
             yield connect
         finally:
             server.terminate()
 
 
-def _wait_until_ready(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port)
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def wait_until_ready(connection: http.client.HTTPConnection, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until llama-server answers."""
     deadline = time.monotonic() + 120
     while server.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError):

@@ -99,6 +99,7 @@ enum pyg_handle_kind {
     PYG_HANDLE_ENGINE_CLIENT,
     PYG_HANDLE_GRAMMAR,
     PYG_HANDLE_MATCHER,
+    PYG_HANDLE_ADAPTER,
     PYG_HANDLE_KINDS,
 };
 
@@ -694,6 +695,39 @@ pyg_status pyg_imatrix_next(pyg_imatrix * imatrix, const char * after, size_t * 
 pyg_status pyg_imatrix_copy(pyg_imatrix * imatrix, const char * name, float * squares, float * activations,
                             int64_t * counts, pyg_error * err);
 
+// --- Adapters: LoRA, applied to single requests ----------------------------------------------------------
+
+// An adapter of one model. It keeps the model's weights alive, and requests keep the adapter alive.
+typedef struct pyg_adapter pyg_adapter;
+
+typedef struct pyg_scaled_adapter {
+    pyg_adapter * adapter;
+    float         scale;  // factor of its low-rank products; 0: no effect
+} pyg_scaled_adapter;
+
+typedef struct pyg_adapter_info {
+    uint64_t content;    // hash of its tensors and alpha: equal for files with the same content
+    uint64_t n_bytes;    // of its tensors in memory; about twice as many once our kernels have used it
+    float    alpha;      // scale of its products times their rank; 0: the file has none
+    int32_t  rank;       // the largest of its products
+    int32_t  n_targets;  // weights that it changes
+} pyg_adapter_info;
+
+// Read a GGUF file for a model. PYG_ERR_MODEL_NOT_FOUND; PYG_ERR_MODEL_LOAD: it is not a LoRA adapter, is damaged, or
+// has tensors that are not supported; PYG_ERR_ARCH_MISMATCH: it belongs to another model; PYG_ERR_OUT_OF_MEMORY.
+pyg_status pyg_adapter_load(pyg_model * model, const char * path, pyg_adapter ** out, pyg_error * err);
+pyg_status pyg_adapter_info_get(pyg_adapter * adapter, pyg_adapter_info * out, pyg_error * err);
+
+// Refuse new requests with the adapter, wait until none uses it, up to `timeout_s` (negative: no limit), and free its
+// memory. *closed is false after a timeout: call it again. Does not hold the handle's lock while it waits.
+pyg_status pyg_adapter_close(pyg_adapter * adapter, double timeout_s, bool * closed, pyg_error * err);
+// Use adapters for all sequences of a context, from the next decode on, until it is closed or this is called again:
+// what is in the KV cache stays as it was computed. An engine refuses such a context.
+pyg_status pyg_context_set_adapters(pyg_context * ctx, const pyg_scaled_adapter * adapters, int32_t n_adapters,
+                                    pyg_error * err);
+// Does not wait: requests that use the adapter keep it.
+void pyg_adapter_free(pyg_adapter * adapter);
+
 // --- Samplers: chains of upstream's samplers -------------------------------------------------------------
 
 // Create an empty chain. `model` provides the vocabulary that some samplers need, or is NULL.
@@ -1081,14 +1115,17 @@ typedef struct pyg_request_options {
     // PYG_ERR_INVALID_PARAMETER without a limit of max_tokens.
     bool    shifts;
     int32_t n_keep;
-    // Guessed tokens: pyg_speculative, and their number in each step, at most 15, whether they pay or not. 0: as many as
-    // pay, by the engine's measurements.
+    // Guessed tokens: pyg_speculative, and their number in each step, at most 15, whether they pay or not. 0: as many
+    // as pay, by the engine's measurements.
     int32_t speculative;
     int32_t n_guesses;
     // Changes the logits before each token is sampled, or chooses the token; or NULL. Logprobs without
     // processed_logprobs are of the model's own logits.
     pyg_logits_callback logits_callback;
     uint64_t            processor;  // passed to it
+    // The request's adapters. It reuses only prefixes that were computed with the same content and scales.
+    const pyg_scaled_adapter * adapters;  // (n_adapters,) or NULL
+    int32_t                    n_adapters;
 } pyg_request_options;
 
 // Greedy, up to 256 tokens; every sampler off, with default parameters for when it is switched on.
@@ -1100,9 +1137,10 @@ pyg_request_options pyg_request_default_options(void);
 pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
                              const pyg_request_options * options, pyg_request ** out, pyg_error * err);
 
-// Submit a request for the logits at every position of a prompt. dst: (n_prompt, n_vocab). Wait with pyg_request_wait;
-// dst must stay valid until the request has ended.
-pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, float * dst,
+// Submit a request for the logits at every position of a prompt, with `n_adapters` adapters. dst: (n_prompt, n_vocab).
+// Wait with pyg_request_wait; dst must stay valid until the request has ended.
+pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
+                                    const pyg_scaled_adapter * adapters, int32_t n_adapters, float * dst,
                                     pyg_request ** out, pyg_error * err);
 
 // Send `tag` to the waker once the queue has capacity, perhaps at once, or when the engine closes. Nothing is reserved:
@@ -1144,7 +1182,7 @@ typedef struct pyg_request_state {
     double  prefill_s;      // from start to the first token
     double  decode_s;       // from the first token to the last
     // Prompt tokens, from the second on, that have logprobs so far.
-    int32_t n_prompt_logprobs;
+    int32_t          n_prompt_logprobs;
     pyg_guess_counts guesses;
 } pyg_request_state;
 
@@ -1175,38 +1213,38 @@ void pyg_request_cancel(pyg_request * request);
 void pyg_request_free(pyg_request * request);
 
 typedef struct pyg_engine_stats {
-    int32_t  n_queued;
-    int32_t  n_running;
-    int32_t  n_parallel;       // slots: requests that can run at once
-    int32_t  n_threads;        // current compute threads, for steps of one token
-    int32_t  n_threads_batch;  // the same for prefill
-    uint32_t n_cells;          // in total
-    uint32_t n_kv_streams;     // parts of the KV cache: 1 if it is unified, else n_parallel
-    uint32_t n_cells_running;  // used by running requests
-    uint32_t n_cells_cached;   // used by cached sequences, evicted when needed
-    uint64_t n_requests;       // submitted so far
-    uint64_t n_finished;       // ended so far, for any reason
-    uint64_t n_prompt_tokens;  // computed
-    uint64_t n_cached_tokens;  // found in the prefix cache
-    uint64_t n_generated_tokens;
-    uint64_t n_sampled_on_device;  // sampled on the device of the logits, stop tokens included
-    uint64_t n_decode_steps;       // forward passes
-    uint64_t n_preemptions;
-    uint64_t n_grammars;     // compiled for the model, by this or another engine
-    uint64_t n_checkpoints;  // kept now
-    uint64_t checkpoint_bytes;
-    uint64_t n_snapshots;  // of evicted sequences, kept now
-    uint64_t snapshot_bytes;
-    uint64_t n_snapshot_hits;    // requests that started from one
-    uint64_t n_snapshot_tokens;  // tokens found in them, of n_cached_tokens
-    uint64_t n_disk_snapshots;   // files that this engine can use, as of the last look
-    uint64_t disk_snapshot_bytes;
-    uint64_t n_disk_hits;    // requests that started from one
-    uint64_t n_disk_tokens;  // tokens found in them, of n_cached_tokens
-    double   prefill_s;      // in forward passes that include prompt tokens
-    double   decode_s;       // in forward passes without prompt tokens
-    double   sample_s;       // choosing tokens and publishing them
-    double   schedule_s;     // choosing the requests of a step and building its batch
+    int32_t          n_queued;
+    int32_t          n_running;
+    int32_t          n_parallel;       // slots: requests that can run at once
+    int32_t          n_threads;        // current compute threads, for steps of one token
+    int32_t          n_threads_batch;  // the same for prefill
+    uint32_t         n_cells;          // in total
+    uint32_t         n_kv_streams;     // parts of the KV cache: 1 if it is unified, else n_parallel
+    uint32_t         n_cells_running;  // used by running requests
+    uint32_t         n_cells_cached;   // used by cached sequences, evicted when needed
+    uint64_t         n_requests;       // submitted so far
+    uint64_t         n_finished;       // ended so far, for any reason
+    uint64_t         n_prompt_tokens;  // computed
+    uint64_t         n_cached_tokens;  // found in the prefix cache
+    uint64_t         n_generated_tokens;
+    uint64_t         n_sampled_on_device;  // sampled on the device of the logits, stop tokens included
+    uint64_t         n_decode_steps;       // forward passes
+    uint64_t         n_preemptions;
+    uint64_t         n_grammars;     // compiled for the model, by this or another engine
+    uint64_t         n_checkpoints;  // kept now
+    uint64_t         checkpoint_bytes;
+    uint64_t         n_snapshots;  // of evicted sequences, kept now
+    uint64_t         snapshot_bytes;
+    uint64_t         n_snapshot_hits;    // requests that started from one
+    uint64_t         n_snapshot_tokens;  // tokens found in them, of n_cached_tokens
+    uint64_t         n_disk_snapshots;   // files that this engine can use, as of the last look
+    uint64_t         disk_snapshot_bytes;
+    uint64_t         n_disk_hits;    // requests that started from one
+    uint64_t         n_disk_tokens;  // tokens found in them, of n_cached_tokens
+    double           prefill_s;      // in forward passes that include prompt tokens
+    double           decode_s;       // in forward passes without prompt tokens
+    double           sample_s;       // choosing tokens and publishing them
+    double           schedule_s;     // choosing the requests of a step and building its batch
     pyg_guess_counts guesses;
 } pyg_engine_stats;
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyggml._core.ffi import ffi, lib
+from pyggml._native.adapter import Adapter
 from pyggml._native.backend import Backend, Device, device_advice, devices, find_device, unused_gpu
 from pyggml._native.context import Context
 from pyggml._native.grammar import CompiledGrammar, GrammarMatcher
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "SHIPPED_MODEL",
+    "Adapter",
     "AdapterReport",
     "AdapterTarget",
     "ArchitectureMismatchError",

@@ -46,6 +46,7 @@ class LoadKeywords(TypedDict, total=False):
     queue_full: QueueFull
     progress: ProgressOption
     outtype: str
+    lora: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, float] | None
     chat_template: str | os.PathLike[str] | None
     isolate: bool
 
@@ -124,6 +125,7 @@ class SamplingOverrides(TypedDict, total=False):
     reasoning_budget: int | None
     reasoning_budget_message: str | None
     cache_salt: str | None
+    adapter: str | Mapping[str, float] | None
     timeout_s: float | None
     logprobs: int
     logprobs_mode: str

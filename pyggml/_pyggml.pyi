@@ -2118,6 +2118,7 @@ class Lib:
     PYG_HANDLE_ENGINE_CLIENT: int
     PYG_HANDLE_GRAMMAR: int
     PYG_HANDLE_MATCHER: int
+    PYG_HANDLE_ADAPTER: int
     PYG_HANDLE_KINDS: int
     PYG_LOG_DEBUG: int
     PYG_LOG_WARN: int
@@ -2381,6 +2382,13 @@ class Lib:
     def pyg_imatrix_copy(
         self, imatrix: CData, name: _Bytes, squares: CData, activations: CData, counts: CData, err: CData, /
     ) -> int: ...
+    def pyg_adapter_load(self, model: CData, path: _Bytes, out: _Array, err: CData, /) -> int: ...
+    def pyg_adapter_info_get(self, adapter: CData, out: CData, err: CData, /) -> int: ...
+    def pyg_adapter_close(self, adapter: CData, timeout_s: float, closed: CData, err: CData, /) -> int: ...
+    def pyg_context_set_adapters(
+        self, ctx: CData, adapters: CData, n_adapters: int, err: CData, /
+    ) -> int: ...
+    def pyg_adapter_free(self, adapter: CData, /) -> None: ...
     def pyg_sampler_new(self, model: CData, out: _Array, err: CData, /) -> int: ...
     def pyg_sampler_clone(self, sampler: CData, out: _Array, err: CData, /) -> int: ...
     def pyg_sampler_close(self, sampler: CData, err: CData, /) -> int: ...
@@ -2534,7 +2542,16 @@ class Lib:
         self, engine: CData, prompt: _Array, n_prompt: int, options: CData, out: _Array, err: CData, /
     ) -> int: ...
     def pyg_engine_submit_logits(
-        self, engine: CData, prompt: _Array, n_prompt: int, dst: CData, out: _Array, err: CData, /
+        self,
+        engine: CData,
+        prompt: _Array,
+        n_prompt: int,
+        adapters: CData,
+        n_adapters: int,
+        dst: CData,
+        out: _Array,
+        err: CData,
+        /,
     ) -> int: ...
     def pyg_engine_notify_when_queue_has_capacity(
         self, engine: CData, waker: CData, tag: int, err: CData, /

@@ -18,8 +18,10 @@ from pyggml._core.fields import shared, takes
 from pyggml._core.hints import Completions, HintedObject, hints, reject_parameters, with_hints
 from pyggml._core.log import logger
 from pyggml._core.owner import ClosableOwner
+from pyggml._native.adapter import Adapter
 from pyggml._native.model import Model
 from pyggml._native.rope_options import RopeOptions
+from pyggml.adapter_loader import load_adapter
 from pyggml.chat import ChatTemplates
 from pyggml.chat.batches import BatchMethods
 from pyggml.chat.messages import checked_messages
@@ -50,6 +52,7 @@ from pyggml.isolation import Isolated
 from pyggml.memory.llm_context import checked_n_ctx, generates, warn_if_untrained
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import LoadOptions
+from pyggml.options.adapter_choice import AdapterChoice, checked_lora
 from pyggml.options.chat_defaults import chat_defaults, with_defaults
 from pyggml.options.recommended import recommended
 from pyggml.progress import progress_bar, source_name
@@ -161,6 +164,7 @@ class LLM(
             self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory
         elif generates(model):
             self._own_engine, self.memory = start_engine(model, options, self.n_ctx, self.stop_tokens)
+        self._load_adapters(options)
         logger.info("loaded %s", repr(self))  # a record must not keep the model alive
 
     # --- completions --------------------------------------------------------------------------------------
@@ -282,16 +286,60 @@ class LLM(
         result = await self.agenerate(prompt, parse_special=parse_special, max_tokens=sample_len)
         return result if is_whole else result.text
 
-    def logits(self, prompt: Prompt, *, parse_special: bool = True) -> npt.NDArray[np.float32]:
+    def logits(
+        self, prompt: Prompt, *, adapter: AdapterChoice | None = None, parse_special: bool = True
+    ) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.
 
         Errors as :meth:`generate`.
 
         Args:
             prompt: as for :meth:`generate`.
+            adapter: as in SamplingParams.
             parse_special: as for :meth:`generate`.
         """
-        return self._engine.logits(prompt_ids(prompt, self.tokenizer, parse_special), waits=self._waits_for_capacity)
+        ids = prompt_ids(prompt, self.tokenizer, parse_special)
+        return self._engine.logits(ids, adapter=adapter, waits=self._waits_for_capacity)
+
+    # --- adapters -----------------------------------------------------------------------------------------
+
+    def load_adapter(self, source: str | os.PathLike[str], name: str | None = None, scale: float = 1.0) -> Adapter:
+        """Load a LoRA adapter, which requests then name: ``generate(prompt, adapter="name")``.
+
+        Requests may run meanwhile. Any number of adapters may be loaded, and requests with any of them run together
+        (``docs/how-to/use-adapters.md``). :meth:`embed` and :meth:`rerank` compute without adapters.
+
+        Args:
+            source: a GGUF file, a PEFT directory, or a reference to either, as for :func:`pyggml.load`.
+            name: its name in requests. None: the file's or the directory's, without suffix.
+            scale: factor of its low-rank products in requests that give no other.
+
+        Returns:
+            The adapter. Closing it unloads it, after the requests that use it have ended.
+
+        Raises:
+            ModelNotFoundError, ModelLoadError: there is no such file, or it is not an adapter that can be applied.
+            ArchitectureMismatchError: it belongs to another model.
+            OutOfMemoryError: it does not fit.
+            InvalidParameterError: there is already an adapter of that name, an argument is of the wrong kind, or the
+                model was loaded with ``isolate=True``.
+            InferError: as for :func:`pyggml.load`, if the source is a reference.
+        """
+        return load_adapter(self._engine, source, name, scale)
+
+    @property
+    def adapters(self) -> dict[str, Adapter]:
+        """Name -> adapter, in the order in which they were loaded."""
+        return self._engine.adapters
+
+    @property
+    def default_adapters(self) -> Mapping[str, float]:
+        """Name -> scale of the adapters of requests that name none. Assign a name, such a mapping, or None."""
+        return self._engine.default_adapters
+
+    @default_adapters.setter
+    def default_adapters(self, choice: AdapterChoice | None) -> None:
+        self._engine.default_adapters = choice
 
     # --- chat ---------------------------------------------------------------------------------------------
 
@@ -536,6 +584,19 @@ class LLM(
     def _acceptance(self) -> Accept | None:
         """A check that refuses files by their metadata, before the weights load; None: accept any file."""
         return None
+
+    def _load_adapters(self, options: LoadOptions) -> None:
+        """Load the adapters of the option ``lora``, for all requests that name none. 0 only loads one."""
+        scales = checked_lora(options.lora)
+        try:
+            loaded = {self.load_adapter(source, scale=scale or 1.0).name: scale for source, scale in scales.items()}
+            if loaded:
+                self.default_adapters = loaded
+        except BaseException:
+            if self._own_engine is not None:
+                self._own_engine.close()
+            self._embedder.close()
+            raise
 
     def _family(self) -> Family:
         return families.of_model(self.model).family

@@ -63,6 +63,9 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             while the weights load. Returning False stops it.
         outtype: ... Weights are quantised while they are imported, in one pass, so that the disk need not hold them in
             their own precision. Not for a GGUF file, which :func:`pyggml.quantize` converts.
+        lora: ... Separate several with commas; a list, or a dict of files and scales, works too. Each is loaded as by
+            :meth:`LLM.load_adapter`, and applied to every request that names no adapter. With a scale of 0, only
+            requests that name it apply it, with a scale of 1.
         chat_template: ... See :meth:`LLM.chat_templates`. A call may name another.
         isolate: ... Requests in flight raise EngineError, and the next call starts another process.
             ``llm.stats().n_restarts`` counts. ``docs/explanation/process-isolation.md`` lists the costs.

@@ -6,6 +6,7 @@
 #include "ggml-backend.h"
 #include "kernels/backend/c_api.h"
 #include "kernels/backend/compute_threads.h"
+#include "kernels/lora/row_adapters.h"
 #include "platform/platform.hpp"
 
 #include <algorithm>
@@ -36,6 +37,7 @@ bool              g_gpus_loaded                              = false;
 const char *      g_no_kernels                               = nullptr;  // reason, if our kernels are not in use
 bool (*g_has_batch_invariant_kernel)(const ggml_tensor * op) = nullptr;
 void (*g_set_kernels_dry_run)(bool is_dry_run)               = nullptr;
+void (*g_set_row_adapters)(const pyg_row_adapters *)         = nullptr;
 bool (*g_compute_thread_may_throw)()                         = nullptr;
 fs::path               g_module_dir;
 std::vector<fs::path>  g_search_path;
@@ -138,12 +140,14 @@ void register_kernels([[maybe_unused]] const Library & library) {
     const auto exist  = FROM_BACKEND(pyg_kernels_exist);
     const auto covers = FROM_BACKEND(pyg_kernels_cover);
     const auto tries  = FROM_BACKEND(pyg_kernels_try);
-    if (HAS_MODULES && (!add || !exist || !covers || !tries)) {
+    const auto adapts = FROM_BACKEND(pyg_kernels_set_row_adapters);
+    if (HAS_MODULES && (!add || !exist || !covers || !tries || !adapts)) {
         return;
     }
     add();
     g_has_batch_invariant_kernel = covers;
     g_set_kernels_dry_run        = tries;
+    g_set_row_adapters           = adapts;
     if (exist()) {
         g_no_kernels = nullptr;
     }
@@ -337,6 +341,12 @@ void set_kernels_dry_run(bool is_dry_run) {
 }
 
 bool compute_thread_may_throw() { return g_compute_thread_may_throw && g_compute_thread_may_throw(); }
+
+void set_row_adapters(const pyg_row_adapters * adapters) {
+    if (g_set_row_adapters) {
+        g_set_row_adapters(adapters);
+    }
+}
 
 const char * no_kernels() { return g_no_kernels; }
 

@@ -8,6 +8,8 @@
 #include <shared_mutex>
 #include <string>
 
+struct pyg_row_adapters;
+
 namespace pyg {
 
 // Load the best variant of each backend that computes on the CPU, for pyg_init. PYG_ERR_DEVICE if there is none.
@@ -19,6 +21,10 @@ bool has_batch_invariant_kernel(const ggml_tensor * op);
 
 // Make our kernels skip products of weights on this thread (kernels/backend/c_api.h). Does nothing without kernels.
 void set_kernels_dry_run(bool is_dry_run);
+
+// The adapters of the rows of graphs that this thread computes, or null (kernels/lora/row_adapters.h). Does nothing
+// without kernels.
+void set_row_adapters(const pyg_row_adapters * adapters);
 
 // True on a compute thread whose graph was started under a guard (kernels/backend/compute_threads.h).
 bool compute_thread_may_throw();

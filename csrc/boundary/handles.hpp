@@ -21,6 +21,8 @@
 
 namespace pyg {
 
+class AdapterSet;  // adapters/adapter_set.hpp
+
 // A model without weights and vocabulary, for planning memory.
 struct Shape : NonCopyable {
     std::string   path;
@@ -51,6 +53,9 @@ struct Model : NonCopyable {
     mutable SamplerCache samplers;
     mutable DryRunRecord dry_runs;
 
+    // Guards upstream's list of adapters, which it reads when it plans the graphs of any context.
+    mutable std::mutex adapters_mutex;
+
     Model() = default;
     ~Model();
 
@@ -76,6 +81,7 @@ struct Context : NonCopyable {
     bool                   has_logits    = false;  // whether those rows are logits
     std::atomic<bool>      cancelled{false};       // read by the abort callback
 
+    std::shared_ptr<const AdapterSet> adapters;   // of all sequences, or null; an engine has its own
     std::shared_ptr<ImatrixCollector> imatrix;    // or null
     std::vector<pyg_positions>        positions;  // of its KV caches, read by attention; must live as long as `raw`
 

@@ -39,6 +39,11 @@ int are_in_order(const void * cache, int64_t stream, const int32_t * listed, int
     return 1;
 }
 
+int32_t sequence_of(const void * cache, int64_t cell) {
+    const int64_t n_per_stream = static_cast<const llama_kv_cache *>(cache)->get_size();
+    return cells_of(cache, cell / n_per_stream).seq_get(static_cast<uint32_t>(cell % n_per_stream));
+}
+
 std::vector<const llama_kv_cache *> caches_of(llama_memory_t memory) {
     if (const auto * const hybrid = dynamic_cast<const llama_memory_hybrid *>(memory)) {
         return {hybrid->get_mem_attn()};
@@ -82,7 +87,7 @@ std::vector<pyg_positions> pyg::attach_cell_positions(llama_context * context) {
     std::vector<pyg_positions>                positions;
     positions.reserve(caches.size());  // tensors point into it
     for (const llama_kv_cache * const cache : caches) {
-        positions.push_back({PYG_POSITIONS_MAGIC, write_keys, are_in_order, cache});
+        positions.push_back({PYG_POSITIONS_MAGIC, write_keys, are_in_order, cache, sequence_of});
         for (const uint32_t layer : cache->get_layer_ids()) {
             ggml_tensor * const keys = cache->get_k_storage(static_cast<int32_t>(layer));
             if (is_on_cpu(keys)) {

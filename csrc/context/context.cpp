@@ -259,7 +259,10 @@ void Context::require_seq(int32_t seq_id) const {
 bool Context::shares_cells() const { return llama_n_ctx_seq(raw) == llama_n_ctx(raw); }
 
 void Context::open(const llama_context_params & params) {
-    raw = create_context(model->raw, params);
+    {
+        const std::lock_guard<std::mutex> lock(model->adapters_mutex);
+        raw = create_context(model->raw, params);
+    }
     require_hosts(model->hosts);
     if (!raw) {
         throw context_failure();

@@ -101,7 +101,9 @@ void start_guessing(Request & request, pyg::Engine::Speculation speculation, con
         request.start_guessing(speculation.mode, static_cast<size_t>(options.n_guesses));
     }
 }
-void start_guessing(Request &, pyg::Engine::Speculation, const float *) {}  // a request for logits
+
+// A request for logits.
+void start_guessing(Request &, pyg::Engine::Speculation, const pyg_scaled_adapter *, int32_t, const float *) {}
 
 pyg_engine_options checked(const pyg::Context & context, pyg_engine_options options) {
     const uint32_t all = usable_cells(context);
@@ -113,6 +115,10 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
     if (llama_n_seq_max(context.raw) > 1 && !context.shares_cells()) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "the engine shares KV cells between sequences: create the context with "
                                               "kv_unified");
+    }
+    if (context.adapters) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "the context has adapters, and an engine's requests name their own: make another context");
     }
     options.n_ctx = options.n_ctx ? options.n_ctx : all;
     require_layout(context, options);
@@ -130,12 +136,12 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
 
 // Creating a request can take long (it may compile a grammar), so the engine's lock is taken twice briefly instead of
 // once for the whole call.
-template <class Options>
-std::shared_ptr<Request> submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options && options) {
+template <class... Options>
+std::shared_ptr<Request> submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options &&... options) {
     const auto [model, n_ctx, speculation] = with_engine(
         engine, [](const pyg::Engine & self) { return std::tuple(self.model(), self.n_ctx(), self.speculation()); });
-    const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options);
-    start_guessing(*request, speculation, options);
+    const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options...);
+    start_guessing(*request, speculation, options...);
     with_engine(engine, [&](pyg::Engine & self) { self.submit(request); });
     return request;
 }
@@ -204,9 +210,11 @@ pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_
     return pyg::guard(err, [&] { *out = new pyg_request(submit(engine, prompt, n_prompt, *options)); });
 }
 
-pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, float * dst,
+pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
+                                    const pyg_scaled_adapter * adapters, int32_t n_adapters, float * dst,
                                     pyg_request ** out, pyg_error * err) {
-    return pyg::guard(err, [&] { *out = new pyg_request(submit(engine, prompt, n_prompt, dst)); });
+    return pyg::guard(err,
+                      [&] { *out = new pyg_request(submit(engine, prompt, n_prompt, adapters, n_adapters, dst)); });
 }
 
 pyg_status pyg_engine_notify_when_queue_has_capacity(pyg_engine * engine, pyg_waker * waker, uint64_t tag,

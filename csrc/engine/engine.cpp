@@ -63,8 +63,8 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
       n_parallel_(llama_n_seq_max(context_->raw)), n_cells_(llama_n_ctx(context_->raw)), max_queue_(options.max_queue),
       prefix_cache_(options.prefix_cache), is_reproducible_(n_parallel_ == 1 && !options.prefix_cache),
       n_rows_max_(limits_of(*context_, options).n_rows), speculation_(speculation_of(*context_, options)),
-      device_use_(device_use_of(context_->raw)), cache_(*context_, &mutex_), fingerprint_(cells_fingerprint(*context_)),
-      files_(open_files(options)), layout_(layout_for(*context_, options)),
+      device_use_(device_use_of(context_->raw)), cache_(*context_, &mutex_), adapters_(*context_),
+      fingerprint_(cells_fingerprint(*context_)), files_(open_files(options)), layout_(layout_for(*context_, options)),
       device_sampler_(*context_, options.backend_sampling && may_sample_on_device(*context_),
                       cache_.rewinds() || steps_are_micro_batches(*context_)),
       helpers_(*context_,
@@ -120,6 +120,9 @@ void Engine::submit(std::shared_ptr<Request> request) {
             throw queue_full(max_queue_);
         }
         request->engine = this;
+        if (request->adapters) {
+            ungrouped_.push_back(request);
+        }
         scheduler_.add(std::move(request));
         stats_.n_requests++;
     }
@@ -199,11 +202,15 @@ void Engine::run() {
         step_ = {};  // an idle engine must not keep requests alive
     }
     store_cached_slots();
+    adapters_.clear();
     std::lock_guard<std::mutex> lock(mutex_);
+    ungrouped_.clear();
     for (const auto & task : scheduler_.running()) {
+        request_of(task).adapters.reset();
         request_of(task).end(PYG_FINISH_CLOSED);
     }
     for (const auto & task : scheduler_.waiting()) {
+        request_of(task).adapters.reset();
         request_of(task).end(PYG_FINISH_CLOSED);
     }
     notify_capacity_waiters();
@@ -214,6 +221,9 @@ bool Engine::has_work() const { return !broken_ && (evict_requested_ || !erased_
 // Sleep while there is nothing to do. Return false when the engine is closing.
 bool Engine::wait_for_work() {
     std::unique_lock<std::mutex> lock(mutex_);
+    if (scheduler_.idle() && !broken_) {
+        adapters_.clear();  // whoever closes one waits for this
+    }
     work_.wait(lock, [&] { return closing_ || has_work(); });
     if (scheduler_.running().empty() && n_parallel_ > 1) {
         work_.wait_for(lock, batching_delay(), [&] { return closing_ || scheduler_.waiting().size() >= n_parallel_; });
@@ -257,8 +267,23 @@ void Engine::run_step() {
     }
 }
 
+// Find the groups of requests with adapters, without the lock, which callers need.
+void Engine::group_by_adapters(std::unique_lock<std::mutex> & lock) {
+    while (!ungrouped_.empty()) {
+        const auto requests = std::exchange(ungrouped_, {});
+        lock.unlock();
+        for (const auto & request : requests) {
+            if (request->adapters) {
+                request->adapter_group = adapters_.group_of(*request->adapters);
+            }
+        }
+        lock.lock();
+    }
+}
+
 Step Engine::next_step() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
+    group_by_adapters(lock);
     if (std::exchange(evict_requested_, false)) {
         scheduler_.clear_prefix_cache();
         count_saved_states();
@@ -278,6 +303,7 @@ Step Engine::next_step() {
             notify_capacity_waiters();
             return step;
         }
+        request_of(dead->task).adapters.reset();
         stats_.n_finished += scheduler_.end(*dead->task);  // cancelled since the sweep
     }
 }
@@ -333,7 +359,10 @@ void Engine::sweep() {
 // Ends the request in the scheduler first, so that its slot is free when the caller sees the end, and notifies the
 // caller even if the scheduler throws.
 void Engine::end(Request & request, const End & end, bool evict_cells) {
-    const auto notify = [&] { request.end(end.finish, end.stop_token_id); };
+    const auto notify = [&] {
+        request.adapters.reset();
+        request.end(end.finish, end.stop_token_id);
+    };
     try {
         stats_.n_finished += scheduler_.end(request, evict_cells);
     } catch (...) {
@@ -380,18 +409,22 @@ void Engine::end_with_error(Request & request, const pyg_error & error) {
 
 void Engine::fail_all_requests(const pyg_error & error) {
     std::lock_guard<std::mutex> lock(mutex_);
-    broken_ = true;
+    broken_            = true;
+    const auto end_all = [](const auto & tasks, const pyg_error & reason) {
+        for (const auto & task : tasks) {
+            request_of(task).adapters.reset();
+            request_of(task).end(reason);
+        }
+    };
     for (const Slice & slice : step_.slices) {
         request_of(slice.task).end(error);
     }
     pyg_error others;
     report(&others, PYG_ERR_ENGINE_LOST, BROKEN);  // allocates nothing: memory may have run out
-    for (const auto & task : scheduler_.running()) {
-        request_of(task).end(others);
-    }
-    for (const auto & task : scheduler_.waiting()) {
-        request_of(task).end(others);
-    }
+    end_all(scheduler_.running(), others);
+    end_all(scheduler_.waiting(), others);
+    ungrouped_.clear();
+    adapters_.clear();
     stats_.n_finished = stats_.n_requests;
     notify_capacity_waiters();
 }

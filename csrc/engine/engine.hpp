@@ -6,6 +6,7 @@
 #pragma once
 
 #include "context/forward.hpp"
+#include "engine/adapters.hpp"
 #include "engine/request.hpp"
 #include "engine/scheduling/context_kv_cache.hpp"
 #include "engine/scheduling/kv_layout.hpp"
@@ -103,6 +104,7 @@ class Engine : NonCopyable {
     KvLayout::Load     layout_load() const;
     void               change_layout(uint32_t n_per_stream);
     Step               next_step();
+    void               group_by_adapters(std::unique_lock<std::mutex> & lock);
     void               add_guesses(Step & step);
     size_t             most_guesses(const Request & request) const;
     void               learn_from_samples(const Step & step);
@@ -175,6 +177,7 @@ class Engine : NonCopyable {
     const Speculation            speculation_;
     const DeviceUse              device_use_;
     ContextKvCache               cache_;
+    EngineAdapters               adapters_;
 
     const std::optional<uint64_t>        fingerprint_;  // of the KV cells; empty if the model's file cannot be read
     const std::unique_ptr<SnapshotFiles> files_;        // null without a directory
@@ -206,16 +209,17 @@ class Engine : NonCopyable {
     double                     s_per_prompt_token_ = 0;  // 0: not measured yet
     Clock::time_point          swept_;
 
-    mutable std::mutex      mutex_;
-    std::condition_variable work_;
-    Scheduler               scheduler_;
-    CapacityWaiters         capacity_waiters_;
-    pyg_engine_stats        stats_           = {};
-    bool                    evict_requested_ = false;
-    std::vector<int32_t>    erased_slots_;                   // by callers, and not evicted yet
-    bool                    may_have_leaked_cells_ = false;  // after std::bad_alloc in the KV cache
-    bool                    broken_                = false;  // the state of the context is unknown
-    std::atomic<bool>       closing_{false};
+    mutable std::mutex                    mutex_;
+    std::condition_variable               work_;
+    Scheduler                             scheduler_;
+    CapacityWaiters                       capacity_waiters_;
+    std::vector<std::shared_ptr<Request>> ungrouped_;  // submitted with adapters, without a group yet
+    pyg_engine_stats                      stats_           = {};
+    bool                                  evict_requested_ = false;
+    std::vector<int32_t>                  erased_slots_;                   // by callers, and not evicted yet
+    bool                                  may_have_leaked_cells_ = false;  // after std::bad_alloc in the KV cache
+    bool                                  broken_                = false;  // the state of the context is unknown
+    std::atomic<bool>                     closing_{false};
 
     std::vector<std::shared_ptr<const Snapshot>> restored_;  // to be added to the prefix cache by the next step
 

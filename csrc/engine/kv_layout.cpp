@@ -64,6 +64,7 @@ KvLayout::Load Engine::layout_load() const {
 void Engine::change_layout(uint32_t n_per_stream) {
     const bool unified = n_per_stream == 0;
     device_sampler_.detach();
+    adapters_.clear();
     try {
         context_->replace_kv_cache(unified, unified ? n_cells_ : n_per_stream * n_parallel_);
     } catch (const Failure &) {

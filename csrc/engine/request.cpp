@@ -57,7 +57,8 @@ namespace pyg {
 
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
                  const pyg_request_options & options)
-    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), shifts(options.shifts),
+    : adapters(adapters_of_request(model, options.adapters, options.n_adapters)),
+      n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), shifts(options.shifts),
       n_keep(checked_n_keep(n_ctx, n_prompt, options)), logits(nullptr), saves_prefix(options.save_prefix),
       stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop),
       repetition_guard_(options.repetition_guard), submitted_(Clock::now()),
@@ -68,7 +69,7 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
     tokens            = checked_prompt(model, n_ctx, prompt, n_prompt);
     needs_all_logits  = prompt_logprobs_.wanted();
     prefer_throughput = options.prefer_throughput;
-    cache_salt        = options.cache_salt;
+    cache_salt        = salted(options.cache_salt, adapters.get());
     if (max_tokens < -1) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "max_tokens must be 0 or more, or -1 for no limit, not %d", max_tokens);
     }
@@ -88,10 +89,12 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
     }
 }
 
-Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits)
-    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(0), shifts(false), n_keep(0), logits(logits),
-      saves_prefix(false), submitted_(Clock::now()) {
+Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
+                 const pyg_scaled_adapter * adapters, int32_t n_adapters, float * logits)
+    : adapters(adapters_of_request(model, adapters, n_adapters)), n_prompt(static_cast<uint32_t>(n_prompt)),
+      max_tokens(0), shifts(false), n_keep(0), logits(logits), saves_prefix(false), submitted_(Clock::now()) {
     tokens           = checked_prompt(model, n_ctx, prompt, n_prompt);
+    cache_salt       = salted(0, this->adapters.get());  // its cells stay cached
     needs_all_logits = true;
 }
 

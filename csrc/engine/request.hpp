@@ -1,6 +1,7 @@
 // State of one request.
 #pragma once
 
+#include "adapters/adapter_set.hpp"
 #include "engine/deadline.hpp"
 #include "engine/logits_callback.hpp"
 #include "engine/scheduling/scheduler.hpp"
@@ -27,7 +28,8 @@ class Request : public Task {
     Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
             const pyg_request_options & options);
     // A request for the logits of every prompt position instead of new tokens.
-    Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits);
+    Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
+            const pyg_scaled_adapter * adapters, int32_t n_adapters, float * logits);
 
     // --- the engine's thread, or the helper thread that samples for this request ---
     bool start();  // before its first step; false if it has already ended
@@ -91,6 +93,8 @@ class Request : public Task {
     void               await_end();
 
     const void * engine = nullptr;  // that computes it, set before it is queued; null for a mirror
+    // Null for none. The engine's thread lets go of them when the request has ended.
+    std::shared_ptr<const AdapterSet> adapters;
 
     const uint32_t n_prompt;
     const int32_t  max_tokens;    // -1: no limit

@@ -66,13 +66,15 @@ Engine::StepResult Engine::compute(const Step & step) {
     interruptible_          = interruptible_request(step);
     apply_thread_tuning(step.n_tokens);
     device_sampler_.prepare(need_of(step));
+    adapters_.begin(step);
     LogBuffer     log;
     const auto    start     = Clock::now();
     const double  own_start = tuner_ ? processor_seconds() : 0;
     const int32_t status    = pyg::compute(*context_, batch, llama_decode);
-    const double  seconds   = seconds_since(start);
-    compute_s_              = seconds;
-    interrupted_before_     = status == ABORTED;
+    adapters_.end();
+    const double seconds = seconds_since(start);
+    compute_s_           = seconds;
+    interrupted_before_  = status == ABORTED;
     remove_fillers();
     if (tuner_ && status == COMPUTED) {
         // A thread that waits for a device uses no CPU time, but does not lack a core.
@@ -130,10 +132,11 @@ void Engine::stop_tuning() {
 // Return the request whose cancellation should abort the step, because most of the step's tokens are its own. The other
 // requests repeat their tokens in the next step, which requires a KV cache that can be rewound.
 const Request * Engine::interruptible_request(const Step & step) const {
-    const auto largest   = std::max_element(step.slices.begin(), step.slices.end(),
-                                            [](const Slice & a, const Slice & b) { return a.n_columns() < b.n_columns(); });
-    const bool alone     = step.slices.size() == 1;
-    const bool for_it    = 2 * largest->n_columns() > step.n_tokens;
+    const auto largest = std::max_element(step.slices.begin(), step.slices.end(), [](const Slice & a, const Slice & b) {
+        return a.n_columns() < b.n_columns();
+    });
+    const bool alone   = step.slices.size() == 1;
+    const bool for_it  = 2 * largest->n_columns() > step.n_tokens;
     const bool no_regret = cache_.rewinds() && !interrupted_before_;
     return for_it && (alone || no_regret) ? &request_of(largest->task) : nullptr;
 }

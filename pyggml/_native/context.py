@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
@@ -13,10 +13,11 @@ import numpy.typing as npt
 from pyggml import errors
 from pyggml._core import c_calls, log
 from pyggml._core.c_values import int32_array, pointer
-from pyggml._core.checks import INT32_MAX, flag, integer
+from pyggml._core.checks import INT32_MAX, flag, integer, real
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.fields import takes
 from pyggml._core.owner import ClosableOwner
+from pyggml._native.adapter import Adapter
 from pyggml._native.batch import Batch, Output, seq_number
 from pyggml._native.context_options import POOLING_NAMES, ContextOptions, native_options
 from pyggml._native.model import Model
@@ -259,6 +260,23 @@ class Context(ClosableOwner):
         row = np.empty(n, np.float32)
         c_calls.call(lib.pyg_context_embeddings_seq, self._handle, seq_number(seq_id), pointer("float[]", row), n)
         return row
+
+    # --- adapters -------------------------------------------------------------------------------------------
+
+    def set_adapters(self, adapters: Mapping[Adapter, float]) -> None:
+        """Use LoRA adapters for all sequences from the next batch on; cells in the KV cache stay as they were computed.
+
+        They stay in use until the context is closed or this is called again.
+
+        Args:
+            adapters: adapter -> factor of its low-rank products; {}: none.
+
+        Raises:
+            InvalidParameterError: an adapter belongs to another model, or a factor is not a finite number.
+        """
+        scaled = [(each._handle, real("a scale", scale)) for each, scale in adapters.items()]
+        array = ffi.new("pyg_scaled_adapter[]", scaled)
+        c_calls.call(lib.pyg_context_set_adapters, self._handle, array, len(scaled))
 
     # --- memory ---------------------------------------------------------------------------------------------
     # Ranges of positions are half-open, [p0, p1); a negative bound is open. All raise InvalidParameterError for a

@@ -25,14 +25,17 @@ from pyggml._core.c_values import int32_array, pointer
 from pyggml._core.checks import UINT32_MAX, UINT64_MAX, choice, flag, integer, items
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
+from pyggml._native.adapter import Adapter
 from pyggml._native.context import Context
+from pyggml.generation.adapters import Adapters
 from pyggml.generation.logits_processing import LogitsProcessing, LogitsProcessor
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import PendingRequest, TokenIds, time_left
 from pyggml.generation.request import Request
-from pyggml.generation.request_options import SPECULATIVE, request_options, salt_number
+from pyggml.generation.request_options import SPECULATIVE, request_options, salt_number, scaled_adapters
 from pyggml.generation.slots import SlotMethods
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
+from pyggml.options.adapter_choice import AdapterChoice, checked_choice
 from pyggml.options.load import require_prefix_cache
 from pyggml.options.sampling_values import SPECULATIVE_MODES
 from pyggml.system import memory_limits
@@ -157,6 +160,7 @@ class Engine(SlotMethods, ClosableOwner):
         options.speculative, options.batch_invariant = SPECULATIVE[speculative], not self._not_invariant
         self._handle = c_calls.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)
         context.close()
+        self._adapters = Adapters(self.model)
         _open_engines.add(self)
 
     def submit(
@@ -212,13 +216,47 @@ class Engine(SlotMethods, ClosableOwner):
             while not waker.take(SIGNAL_CHECK_S):
                 time_left(deadline)
 
-    def logits(self, token_ids: TokenIds, *, waits: bool = False) -> npt.NDArray[np.float32]:
+    def load_adapter(self, path: str | os.PathLike[str], name: str | None = None, scale: float = 1.0) -> Adapter:
+        """Load a LoRA adapter, which requests then name (``adapter="name"``), while others run.
+
+        Args:
+            path: its GGUF file.
+            name: its name in requests. None: the file's, without suffix.
+            scale: factor of its low-rank products in requests that give no other.
+
+        Returns:
+            The adapter. Closing it unloads it.
+
+        Raises:
+            InvalidParameterError: there is already an adapter of that name, or an argument is of the wrong kind.
+            InferError: as :class:`pyggml.Adapter`.
+        """
+        return self._adapters.load(path, name, scale)
+
+    @property
+    def adapters(self) -> dict[str, Adapter]:
+        """Name -> adapter, in the order in which they were loaded."""
+        return self._adapters.by_name()
+
+    @property
+    def default_adapters(self) -> Mapping[str, float]:
+        """Name -> scale of the adapters of requests that name none. Assign a name, such a mapping, or None."""
+        return self._adapters.defaults
+
+    @default_adapters.setter
+    def default_adapters(self, choice: AdapterChoice | None) -> None:
+        self._adapters.set_defaults(choice)
+
+    def logits(
+        self, token_ids: TokenIds, *, adapter: AdapterChoice | None = None, waits: bool = False
+    ) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.
 
         Waits without the GIL until they are computed, together with other requests.
 
         Args:
             token_ids: the prompt.
+            adapter: as in SamplingParams.
             waits: if the queue is full, wait instead of raising QueueFullError.
 
         Raises:
@@ -233,6 +271,8 @@ class Engine(SlotMethods, ClosableOwner):
         # Waits until the engine has released the array, which it keeps alive. A Python function could be interrupted.
         free = functools.partial(lib.pyg_request_free)
         free.array = logits  # type: ignore[attr-defined]
+        adapters = self._adapters.resolve(None if adapter is None else checked_choice(adapter))
+        array, n_adapters = scaled_adapters(adapters)
 
         def submit() -> CData:
             return c_calls.create(
@@ -242,6 +282,8 @@ class Engine(SlotMethods, ClosableOwner):
                 self._handle,
                 pointer("int32_t[]", prompt),
                 len(prompt),
+                array,
+                n_adapters,
                 pointer("float[]", logits.reshape(-1)),
             )
 
@@ -310,11 +352,13 @@ class Engine(SlotMethods, ClosableOwner):
     def close(self) -> None:
         """End every request (their readers get ClosedError), stop the thread and free the context.
 
-        Waits for the thread to end, which takes at most one step of a forward pass. Safe to call again.
+        Waits for the thread to end, which takes at most one step of a forward pass. Closes its adapters. Safe to call
+        again.
         """
         c_calls.call(lib.pyg_engine_close, self._handle)
         self._is_closed = True
         _open_engines.discard(self)
+        self._adapters.close()
 
     def __repr__(self) -> str:
         return f"Engine(n_ctx={self.n_ctx}, n_parallel={self.n_parallel}, {self.model!r}{', closed' * self._is_closed})"
@@ -387,8 +431,9 @@ class Engine(SlotMethods, ClosableOwner):
         request.submitted_s = time.monotonic()
         if waiter is not None:
             waker, tag = waiter.waker, waiter.tag
+        adapters = self._adapters.resolve(params.adapter)
         options, borrowed = request_options(
-            params, request.stop_token_ids, is_streamed=request.is_streamed, reasoning=request.reasoning
+            params, request.stop_token_ids, adapters, is_streamed=request.is_streamed, reasoning=request.reasoning
         )
         options.timeout_s = -1.0 if timeout_s is None else timeout_s
         options.save_prefix = request.saves_prefix
@@ -399,7 +444,7 @@ class Engine(SlotMethods, ClosableOwner):
         if processing is not None:
             processing.request_options(options)
         handle = self._submit(request, options, timeout_s)
-        del borrowed  # native code has copied it
+        del borrowed, adapters  # native code has copied it
         return Request(handle, self, request.token_ids, params, timeout_s, waiter, processing)
 
     def notify_when_queue_has_capacity(self, waker: Waker, tag: int = 0) -> None:

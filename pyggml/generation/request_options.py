@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyggml._core.ffi import ffi, lib
+from pyggml.generation.adapters import ScaledAdapters
 from pyggml.types import Grammar, SamplingParams
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class ReasoningTokens(NamedTuple):
 def request_options(
     params: SamplingParams,
     stop_token_ids: Sequence[int],
+    adapters: ScaledAdapters,
     *,
     is_streamed: bool,
     reasoning: ReasoningTokens | None = None,
@@ -55,7 +57,8 @@ def request_options(
     """Create the ``pyg_request_options`` of a generation, without its timeout, waker and logits processors.
 
     ``params`` and ``stop_token_ids`` are as :func:`~pyggml.generation.param_merging.in_token_ids` returns them;
-    ``is_streamed``: a reader takes tokens as they come; ``reasoning`` belongs to ``reasoning_budget``.
+    ``adapters``: those of the request; ``is_streamed``: a reader takes tokens as they come; ``reasoning`` belongs to
+    ``reasoning_budget``.
 
     Returns:
         The options, and the objects they point to, which must live until the native call has copied them.
@@ -70,7 +73,14 @@ def request_options(
     options.speculative, options.n_guesses = SPECULATIVE[params.speculative], params.num_speculative_tokens or 0
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)
-    return options, [stop, *_fill_sampling(options.sampling, params), *_fill_reasoning(options.sampling, reasoning)]
+    options.adapters, options.n_adapters = scaled = scaled_adapters(adapters)
+    sampling = options.sampling
+    return options, [stop, scaled[0], *_fill_sampling(sampling, params), *_fill_reasoning(sampling, reasoning)]
+
+
+def scaled_adapters(adapters: ScaledAdapters) -> tuple[CData, int]:
+    """Return adapters as an array of ``pyg_scaled_adapter``, which the caller keeps alive, and their number."""
+    return ffi.new("pyg_scaled_adapter[]", [(each._handle, scale) for each, scale in adapters]), len(adapters)
 
 
 def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,13 @@ import numpy.typing as npt
 
 from pyggml._core.c_values import int32_array
 from pyggml._core.checks import flag
+from pyggml._native.adapter import Adapter
 from pyggml.errors import EngineError, InvalidParameterError
+from pyggml.generation.adapters import Adapters
 from pyggml.generation.engine import Engine, bytes_view
 from pyggml.generation.pending_request import PendingRequest, TokenIds
 from pyggml.isolation import protocol
+from pyggml.options.adapter_choice import AdapterChoice, checked_choice
 from pyggml.types import EngineStats, Slot
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ class IsolatedEngine(Engine):
         self.n_vocab = isolated.model.vocab.n_tokens
         self.stop_token_ids = self._checked_stop_ids(stop_token_ids)
         self._isolated = isolated
+        self._adapters = Adapters(self.model)
 
     @property
     def is_starting(self) -> bool:
@@ -55,8 +60,17 @@ class IsolatedEngine(Engine):
         """See the base class."""
         self._isolated.process().notify_when_queue_has_capacity(waker, tag)
 
-    def logits(self, token_ids: TokenIds, *, waits: bool = False) -> npt.NDArray[np.float32]:
+    def load_adapter(self, path: str | os.PathLike[str], name: str | None = None, scale: float = 1.0) -> Adapter:  # noqa: ARG002
+        """Raise InvalidParameterError: an engine in a separate process has no adapters."""
+        raise InvalidParameterError(
+            "adapters do not work with isolate=True: load the model without it, or merge the adapter into its model"
+        )
+
+    def logits(
+        self, token_ids: TokenIds, *, adapter: AdapterChoice | None = None, waits: bool = False
+    ) -> npt.NDArray[np.float32]:
         """See the base class."""
+        self._adapters.resolve(None if adapter is None else checked_choice(adapter))  # there are none
         flag("waits", waits)
         prompt = int32_array("the prompt", token_ids)
         n_bytes = self._n_logit_rows(len(prompt)) * self.n_vocab * 4

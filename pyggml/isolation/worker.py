@@ -152,7 +152,7 @@ class _LoadedModel:
 
     def submit(self, call_id: int, prompt: _Ids, request: protocol.GenerationRequest) -> None:
         options, borrowed = request_options(
-            request.params, request.stop_token_ids, is_streamed=request.watched, reasoning=request.reasoning
+            request.params, request.stop_token_ids, [], is_streamed=request.watched, reasoning=request.reasoning
         )
         options.timeout_s = -1.0 if request.timeout_s is None else request.timeout_s
         engine = self._require_engine()._handle

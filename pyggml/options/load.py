@@ -15,6 +15,7 @@ from pyggml._core.fields import CACHE_TYPE_NUMBERS, CACHE_TYPES, CacheType, Fiel
 from pyggml._core.hints import hints
 from pyggml._native.placement_options import Auto, PlacementOptions
 from pyggml._native.rope_options import RopeOptions
+from pyggml.options.adapter_choice import checked_lora
 from pyggml.options.sampling_values import SPECULATIVE_MODES
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class LoadOptions(MemoryOptions):
         queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
         progress: called with 0..1 while loading. None: a bar in a notebook; False: no bar.
         outtype: type of the weights that a directory is imported with, such as q4_k_m. "auto": the checkpoint's own.
+        lora: LoRA adapters to apply, as FILE or FILE:SCALE. None: no adapter.
         chat_template: chat template to use: a name such as chatml, a file, or Jinja text. None: the model's own.
         isolate: run model and engine in a separate process: a crash there does not end this one.
     """
@@ -139,11 +141,14 @@ class LoadOptions(MemoryOptions):
     queue_full: Annotated[QueueFull, Field(hidden=True)] = "raise"
     progress: Annotated["ProgressOption", Field(hidden=True)] = None
     outtype: str = "auto"
+    lora: "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, float] | None" = None
     chat_template: Annotated["str | os.PathLike[str] | None", Field(hidden=True)] = None
     isolate: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if checked_lora(self.lora) and self.isolate:
+            raise invalid("lora does not work with isolate=True: leave one of them out, or merge the adapter")
         require_prefix_cache(
             self.prefix_cache, self.prefix_cache_bytes, self.prefix_cache_dir, self.prefix_cache_disk_bytes
         )

@@ -8,6 +8,7 @@ from pyggml._core.checks import INT32_MAX, UINT32_MAX, invalid, require_content
 from pyggml._core.fields import Field, check, fields_of, option_class
 from pyggml._core.hints import hints
 from pyggml.options import sampling_values as values
+from pyggml.options.adapter_choice import checked_choice
 from pyggml.options.grammar import Grammar, checked_schema_options
 from pyggml.options.sampling_values import DEFAULT_SAMPLERS, SPECULATIVE_MODES
 
@@ -120,6 +121,8 @@ class SamplingParams:
             leads to the answer; None: none.
         cache_salt: text that isolates the prefix cache: a request reuses only prefixes of requests with the same salt,
             so that response times reveal nothing about other callers' prompts. None: shared by all requests without.
+        adapter: name of the adapter that the model computes with, or a dict of names and scales, whose low-rank parts
+            are added up. {}: none. None: those that the model was loaded with (``lora``).
         timeout_s: seconds after which the generation stops and returns its tokens so far. None: no limit. Counted from
             submission, including any wait for a full queue (``queue_full="wait"``).
         logprobs: return the log probability of each generated token and of this many likeliest alternatives; 0: off.
@@ -189,6 +192,7 @@ class SamplingParams:
     reasoning_budget: Annotated[int | None, Field(0, INT32_MAX, hidden=True, without="None is no limit")] = None
     reasoning_budget_message: Annotated[str | None, Field(hidden=True)] = None
     cache_salt: Annotated[str | None, Field(hidden=True)] = None
+    adapter: Annotated[str | Mapping[str, float] | None, Field(hidden=True)] = None
     timeout_s: Annotated[float | None, _NOT_NEGATIVE] = None
     logprobs: Annotated[int, _LOGPROBS] = 0
     logprobs_mode: Annotated[str, Field(choices=LOGPROBS_MODES, hidden=True)] = "raw_logprobs"
@@ -230,6 +234,8 @@ class SamplingParams:
                 raise invalid("reasoning_budget_message is given without reasoning_budget, so nothing would write it")
         if self.cache_salt is not None:
             values.require_text("cache_salt", self.cache_salt)
+        if self.adapter is not None:
+            self._set(adapter=checked_choice(self.adapter))
         if self.logit_bias is not None:
             self._set(logit_bias=values.logit_bias(self.logit_bias))
         self._require_one_form()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.checkpoints import lora_files
 from support.checkpoints.models import VOCABULARIES
 from support.paths import ROOT
 from support.servers.hub_server import hub_at
@@ -32,7 +33,7 @@ from .conftest import PATH
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"lora_path": "adapter.gguf"}, "LoRA adapters are not supported yet"),
+        ({"lora_base": "base.gguf"}, "applied to the model's own weights"),
         ({"kv_overrides": {"tokenizer.ggml.pre": "llama3"}}, "pyggml.gguf"),
         ({"n_ctxt": 256}, r"Llama\(\) has no parameter 'n_ctxt': did you mean 'n_ctx'"),
         ({"type_k": 999}, "known are 0 "),
@@ -204,3 +205,21 @@ def test_download_by_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         for pattern, message in (("*Q2*", "No file found"), ("*.gguf", "Multiple files found")):
             with pytest.raises(ValueError, match=f"{message} in org/small"):
                 Llama.from_pretrained("org/small", pattern)
+
+
+def test_adapter(tmp_path: Path) -> None:
+    file = lora_files.write_adapter(tmp_path / "law.gguf", Path(PATH), size=3.0)
+    with pyggml.load(PATH, n_ctx=512, n_threads=1, device="cpu", lora={str(file): 0.5}) as llm:
+        expected = llm.generate("Once", max_tokens=8).text
+        assert expected != llm.generate("Once", max_tokens=8, adapter={}).text
+    with Llama(PATH, n_ctx=512, n_threads=1, lora_path=str(file), lora_scale=0.5, verbose=False) as llama:
+        assert llama("Once", max_tokens=8, temperature=0)["choices"][0]["text"] == expected  # type: ignore[index]
+        ids = llama.tokenize(b"Once")
+        stepwise = []
+        for token in llama.generate(ids, temp=0):
+            stepwise.append(token)
+            if len(stepwise) == 4:
+                break
+        assert expected.startswith(llama.detokenize(stepwise).decode())
+    with pytest.raises(pyggml.ModelNotFoundError):
+        Llama(PATH, lora_path=str(tmp_path / "none.gguf"))

@@ -170,7 +170,12 @@ def test_two_thousand_random_requests(shelf: device_kinds.Shelf, model: tuple[st
 
 def test_random_requests_to_a_trained_model(plain: LLM, llm: LLM) -> None:
     """Here grammars and repetitions make guesses right, and sampled texts have likely tokens."""
-    texts = ["Tim had a red ball. Tim had a ", "The cat sat. The dog sat. ", '{"name": "Tim"} {"name": "', "Once upon a time"]
+    texts = [
+        "Tim had a red ball. Tim had a ",
+        "The cat sat. The dog sat. ",
+        '{"name": "Tim"} {"name": "',
+        "Once upon a time",
+    ]
     check(plain, llm, random.Random(3), 40, texts)
     stats = llm.stats()
     assert stats.n_accepted_lookup > 0
@@ -204,7 +209,9 @@ def test_too_few_cells(shelf: device_kinds.Shelf) -> None:
             assert done.token_ids == alone.token_ids
         assert found.stats().n_preemptions > 0
         full = {"ignore_eos": True, "max_tokens": -1}
-        assert facts(found.generate(prompt, **full, num_speculative_tokens=15)) == facts(expected.generate(prompt, **full))
+        assert facts(found.generate(prompt, **full, num_speculative_tokens=15)) == facts(
+            expected.generate(prompt, **full)
+        )
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------
@@ -323,7 +330,9 @@ def test_forced_text(llm: LLM, plain: LLM) -> None:
 
 
 def test_lazy_grammar(llm: LLM, plain: LLM) -> None:
-    grammar = pyggml.Grammar('root ::= "." " Then she went home to the red house."', lazy=True, trigger_patterns=["\\."])
+    grammar = pyggml.Grammar(
+        'root ::= "." " Then she went home to the red house."', lazy=True, trigger_patterns=["\\."]
+    )
     params: dict[str, Any] = {"grammar": grammar, "max_tokens": 60}
     done = llm.generate("Once upon a time", **params, speculative="forced", num_speculative_tokens=8)
     assert facts(done) == facts(plain.generate("Once upon a time", **params))
@@ -362,7 +371,13 @@ def test_states_that_cannot_be_cut_back(shelf: device_kinds.Shelf, name: str) ->
 def test_not_where_a_batch_changes_bits(model_dir: Path) -> None:
     """Attention without our kernels is not batch-invariant, so guesses would change the output."""
     with Model(models.write_llama(model_dir / "speculative.gguf")) as model:
-        options: dict[str, Any] = {"n_ctx": 256, "n_seq_max": 2, "kv_unified": True, "n_threads": 1, "flash_attn": "off"}
+        options: dict[str, Any] = {
+            "n_ctx": 256,
+            "n_seq_max": 2,
+            "kv_unified": True,
+            "n_threads": 1,
+            "flash_attn": "off",
+        }
         with Engine(Context(model, **options), stop_token_ids=()) as engine:
             assert engine.stats().not_batch_invariant
             request = engine.submit(LOOP, max_tokens=20, num_speculative_tokens=8)

@@ -64,16 +64,18 @@ Step Scheduler::next(const PrefillBudget & budget) {
     if (Step step = all_logits_step(); !step.empty()) {
         return step;
     }
-    Step step;
+    Step           step;
+    const uint64_t group     = next_group();
+    const auto     is_chosen = [&](const Task & task) { return !task.needs_all_logits && task.adapter_group == group; };
     for (const auto & task : running_) {
-        if (!task->needs_all_logits && task->n_pending() == 1) {
+        if (is_chosen(*task) && task->n_pending() == 1) {
             step.add(task, 1);
         }
     }
     uint32_t n_left =
         round_to_micro_batches(step.n_tokens, std::min(limits_.n_batch - step.n_tokens, prefill_tokens(budget)));
     for (const auto & task : running_) {
-        if (!task->needs_all_logits && task->n_pending() > 1 && n_left > 0) {
+        if (is_chosen(*task) && task->n_pending() > 1 && n_left > 0) {
             const uint32_t n = std::min(n_left, n_to_checkpoint(*task));
             step.add(task, n);
             n_left -= n;
@@ -120,6 +122,27 @@ uint32_t Scheduler::prefill_tokens(const PrefillBudget & budget) const {
 uint32_t Scheduler::round_to_micro_batches(uint32_t n_others, uint32_t n) const {
     const uint32_t whole = (n_others + n) / limits_.n_ubatch * limits_.n_ubatch;
     return whole >= n_others + (n + 1) / 2 ? whole - n_others : n;
+}
+
+// Return the group of the next step, which is that of the task that has waited for the most steps.
+uint64_t Scheduler::next_group() {
+    const Task * longest = nullptr;
+    for (const auto & task : running_) {
+        if (!task->needs_all_logits && (!longest || task->last_step < longest->last_step)) {
+            longest = task.get();
+        }
+    }
+    if (!longest) {
+        return 0;
+    }
+    n_steps_++;
+    const uint64_t group = longest->adapter_group;
+    for (const auto & task : running_) {
+        if (!task->needs_all_logits && task->adapter_group == group) {
+            task->last_step = n_steps_;
+        }
+    }
+    return group;
 }
 
 // Alternate steps between tasks that need all logits and other tasks.
@@ -343,8 +366,9 @@ bool Scheduler::assign_slot(const std::shared_ptr<Task> & task, const Prefix & p
     slots_[seq_id].task       = task;
     slots_[seq_id].cache_salt = task->cache_salt;
     slots_[seq_id].tokens.clear();
-    task->seq_id = seq_id;
-    task->n_past = prefix.n;
+    task->seq_id    = seq_id;
+    task->n_past    = prefix.n;
+    task->last_step = n_steps_;
     n_cached_tokens_ += prefix.n;
     if (task->n_preemptions == 0) {
         task->n_cached = prefix.n;

@@ -9,6 +9,9 @@
 // KV cache cannot be rewound, slots keep checkpoints of their prompts (checkpoints.hpp). Cells that are evicted are
 // copied to main memory first, as snapshots (snapshots.hpp), and copied back for a task that can start from them.
 //
+// Tasks of different groups take turns: each group that has waited goes before one that has not, so with k groups a
+// task is in every k-th step at the latest.
+//
 // The KV cache is unified, or divided into streams: each slot then has cells of its own, which attention reads alone,
 // and no task may be longer than a stream. Changing the layout preempts and evicts everything.
 //
@@ -63,6 +66,8 @@ struct Task {
     bool prefer_throughput = false;
     // Prefixes are shared only among tasks with the same value.
     uint64_t cache_salt = 0;
+    // Tasks of different groups are not computed in one step. Set it before the task is scheduled.
+    uint64_t adapter_group = 0;
     // Lengths at which the KV cache is saved during the prefill, shortest first.
     std::vector<uint32_t> checkpoint_at;
 
@@ -76,6 +81,7 @@ struct Task {
     uint32_t n_cached      = 0;   // prompt tokens found in the prefix cache when it was first admitted
     uint32_t n_dropped     = 0;   // tokens that drop_tokens removed
     int32_t  n_preemptions = 0;
+    uint64_t last_step     = 0;  // number of the last step of its group, or of that before which it was admitted
 
     bool     is_running() const { return seq_id >= 0; }
     uint32_t n_tokens() const { return static_cast<uint32_t>(tokens.size()); }
@@ -134,11 +140,11 @@ class Scheduler {
     // Return the next step: one token for each decoding task, then prefill chunks. Empty when no task is left.
     Step next(const PrefillBudget & budget);
 
-    // Add guesses to a decoding task's token in a planned step: the first ones, as many as there are cells and the batch
-    // may have tokens. Evicts cached slots, preempts no task.
+    // Add guesses to a decoding task's token in a planned step: the first ones, as many as there are cells and the
+    // batch may have tokens. Evicts cached slots, preempts no task.
     void add_guesses(Step & step, Task & task, const std::vector<int32_t> & guesses);
-    // After the step was committed and its tokens were sampled: keep the guesses that equal them, and discard the others.
-    // Return the number that was kept.
+    // After the step was committed and its tokens were sampled: keep the guesses that equal them, and discard the
+    // others. Return the number that was kept.
     uint32_t keep_right_guesses(const Slice & slice);
 
     // Call commit or rollback after each step that was started. Its tasks may have ended meanwhile.
@@ -230,6 +236,7 @@ class Scheduler {
     uint32_t headroom() const;
     void     order_for_streams(Step & step) const;
     Step     all_logits_step();
+    uint64_t next_group();
     uint32_t prefill_tokens(const PrefillBudget & budget) const;
     uint32_t round_to_micro_batches(uint32_t n_others, uint32_t n) const;
     void     allocate_decode_cells();
@@ -280,6 +287,7 @@ class Scheduler {
     uint64_t                           n_store_hits_             = 0;
     uint64_t                           n_cached_in_store_        = 0;
     const Snapshot *                   fetched_                  = nullptr;  // last, until it is used
+    uint64_t                           n_steps_                  = 0;
     bool                               last_step_was_all_logits_ = false;
 };
 

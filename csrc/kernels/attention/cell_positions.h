@@ -1,4 +1,5 @@
-// Positions of KV cache cells, so that attention reads cells in order of position wherever they are in the cache.
+// Positions of KV cache cells, so that attention reads cells in order of position wherever they are in the cache, and
+// their sequences.
 //
 // The owner of a cache points `extra` of its key tensors to this struct, which must outlive them.
 #pragma once
@@ -14,4 +15,6 @@ struct pyg_positions {
     // Non-zero if the keys of these cells are known to be sorted.
     int (*in_order)(const void * cache, int64_t stream, const int32_t * cells, int64_t n);
     const void * cache;
+    // The sequence of a cell that one sequence has; cells are numbered over all streams.
+    int32_t (*sequence)(const void * cache, int64_t cell);
 };

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ggml-cpu-impl.h"  // ggml_compute_params, ggml_barrier
+#include "kernels/lora/low_rank.hpp"
 #include "traits.h"
 
 #include <algorithm>
@@ -26,7 +27,13 @@ class Kernel final : public ggml::cpu::tensor_traits {
     }
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        compute_(params, op);
+        const bool         is_product = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID;
+        const void * const adapters   = is_product ? pyg_row_adapters_of(params->threadpool) : nullptr;
+        if (adapters) {
+            compute_with_adapters(adapters, params, op, compute_);
+        } else {
+            compute_(params, op);
+        }
         return true;
     }
 

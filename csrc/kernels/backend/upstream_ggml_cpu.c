@@ -1,5 +1,6 @@
-// Upstream's ggml-cpu.c with two changes: compute threads run through our functions, which catch exceptions
-// (compute_threads.h), and fused norms are offered to our kernel (rms_norm.h).
+// Upstream's ggml-cpu.c with three changes: compute threads run through our functions, which catch exceptions
+// (compute_threads.h), fused norms are offered to our kernel (rms_norm.h), and a graph's threads find the adapters of its
+// rows (row_adapters.h).
 //
 // Macros replace upstream's names while its file is included; our functions follow it because they need its types. If
 // upstream renames one or uses it in another way, this file does not compile.
@@ -7,6 +8,7 @@
 #include "ggml-cpu.h"
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
+#include "kernels/lora/row_adapters.h"
 #include "kernels/norms/rms_norm.h"
 #include "ops.h"
 
@@ -45,6 +47,7 @@ static void   norm_times_weights(const struct ggml_compute_params * params, stru
 
 // Our fields of a pool, allocated behind upstream's.
 struct failure {
+    const void * row_adapters;  // of the graph that is computed
     atomic_bool failed;        // a thread has left the graph, so the others must
     atomic_int  n_left;        // of the threads other than the caller's
     atomic_int  n_recoveries;  // graphs that all have left
@@ -69,6 +72,10 @@ static void * pool_memory(size_t n_bytes) {
     }
     memset(memory + n_theirs, 0, sizeof(struct failure));
     return memory;
+}
+
+const void * pyg_row_adapters_of(const struct ggml_threadpool * pool) {
+    return failure_of((struct ggml_threadpool *) pool)->row_adapters;
 }
 
 static int n_threads_of(int n_graph) { return n_graph & GGML_THREADPOOL_N_THREADS_MASK; }
@@ -172,6 +179,7 @@ struct computation {
 
 static void * compute(void * data) {
     struct computation * const computation = data;
+    failure_of(computation->plan->threadpool)->row_adapters = pyg_begin_row_adapters(computation->graph);
     computation->status                    = upstream_graph_compute(computation->graph, computation->plan);
     return NULL;
 }
@@ -195,6 +203,7 @@ enum ggml_status ggml_graph_compute(struct ggml_cgraph * graph, struct ggml_cpla
     t_state                                       = &pool->workers[0];
     const bool threw                              = pyg_run_catching(compute, &computation, &reason);
     t_state                                       = outer;
+    failure->row_adapters                         = NULL;
     if (threw && atomic_load(&pool->n_graph) != n_before) {
         report_failure(failure, &reason);
         recover(pool);

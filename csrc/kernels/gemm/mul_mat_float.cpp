@@ -44,6 +44,17 @@ Kernel * float_mul_mat_for(ggml_type type) {
     }
 }
 
+void multiply_floats(ggml_type type, const WorkItem & item, size_t stride, int64_t n) {
+    switch (type) {
+    case GGML_TYPE_F32:
+        return compute_item<float>(item, stride, n);
+    case GGML_TYPE_F16:
+        return compute_item<ggml_fp16_t>(item, stride, n);
+    default:
+        return compute_item<ggml_bf16_t>(item, stride, n);
+    }
+}
+
 }  // namespace pyg::kernels
 
 #else

@@ -113,8 +113,8 @@ bool is_near_tie(const Loaded & loaded, const std::vector<int32_t> & token_ids, 
     const size_t       n_vocab = static_cast<size_t>(vocab.n_tokens);
     std::vector<float> logits(token_ids.size() * n_vocab);
     pyg_request *      request = nullptr;
-    CHECK_OK(pyg_engine_submit_logits(loaded.engine, token_ids.data(), static_cast<int32_t>(token_ids.size()),
-                                      logits.data(), &request, &err),
+    CHECK_OK(pyg_engine_submit_logits(loaded.engine, token_ids.data(), static_cast<int32_t>(token_ids.size()), nullptr,
+                                      0, logits.data(), &request, &err),
              err);
     read_all(request);
     pyg_request_free(request);

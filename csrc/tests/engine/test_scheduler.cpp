@@ -335,6 +335,60 @@ void test_prefixes_are_shared_only_with_the_same_salt() {
     CHECK(again->n_cached == 89 && other->is_running() && other->n_cached == 0);  // it does not wait for the first
 }
 
+// --- groups ---
+
+bool is_in(const Step & step, const TaskPtr & task) {
+    return std::any_of(step.slices.begin(), step.slices.end(), [&](const Slice & slice) { return slice.task == task; });
+}
+
+void test_groups_take_turns() {
+    Setting setting;
+    setting.n_seq = 8;
+    Engine               engine(setting);
+    std::vector<TaskPtr> tasks;
+    for (const uint64_t group : {0, 7, 7, 9, 0}) {
+        tasks.push_back(engine.add(text(static_cast<int32_t>(tasks.size()) + 1, 10)));
+        tasks.back()->adapter_group = group;
+    }
+    std::vector<int> waited(tasks.size(), 0), longest(tasks.size(), 0);
+    for (int i = 0; i < 30; i++) {
+        const Step step = engine.step();
+        CHECK(!step.empty());
+        for (const Slice & slice : step.slices) {
+            CHECK(slice.task->adapter_group == step.slices[0].task->adapter_group);
+        }
+        for (size_t t = 0; t < tasks.size(); t++) {
+            waited[t]  = is_in(step, tasks[t]) ? 0 : waited[t] + 1;
+            longest[t] = std::max(longest[t], waited[t]);
+        }
+    }
+    CHECK(*std::max_element(longest.begin(), longest.end()) == 2);  // the two other groups
+}
+
+// New groups that come and go do not keep an older one waiting.
+void test_new_groups_wait_for_older_ones() {
+    Setting setting;
+    setting.n_seq = 3;
+    Engine     engine(setting);
+    const auto old     = engine.add(text(1, 10));
+    old->adapter_group = 1;
+    engine.step();
+    int waited = 0, longest = 0;
+    for (int32_t i = 0; i < 40; i++) {
+        const auto task     = engine.add(text(i + 2, 5));
+        task->adapter_group = static_cast<uint64_t>(i) + 2;
+        const Step step     = engine.step();
+        waited              = is_in(step, old) ? 0 : waited + 1;
+        longest             = std::max(longest, waited);
+        for (const Slice & slice : step.slices) {
+            if (slice.task != old) {
+                engine.scheduler.end(*slice.task);
+            }
+        }
+    }
+    CHECK(longest <= 2);
+}
+
 // --- checkpoints ---
 
 Setting with_checkpoints(Kind kind, size_t n_bytes = 100000) {
@@ -856,6 +910,8 @@ int main() {
     test_the_same_prompt_again();
     test_without_a_prefix_cache_nothing_is_cached();
     test_prefixes_are_shared_only_with_the_same_salt();
+    test_groups_take_turns();
+    test_new_groups_wait_for_older_ones();
     test_a_prompt_continues_from_the_longest_checkpoint();
     test_checkpoints_split_the_prefill();
     test_checkpoints_stay_within_their_bytes();

@@ -139,6 +139,7 @@ _METAVARS = {
     "rpc": "HOST:PORT,...",
     "tensor_split": "N,N...",
     "override_tensor": "PATTERN=DEVICE,...",
+    "lora": "FILE[:SCALE],...",
     "stop_token_ids": "IDS",
     "allowed_token_ids": "IDS",
     "regex": "PATTERN",
@@ -197,6 +198,7 @@ _FLAGS = {
 _FIELD_SETTINGS: dict[str, dict[str, Any]] = {
     "tokenizer": {"type": click.Path(), "metavar": "PATH"},
     "chat_template": {"metavar": "TEMPLATE"},
+    "lora": {"multiple": True, "callback": lambda _ctx, _param, given: given or None},
     "rpc_key": {"type": click.Path(), "metavar": "FILE"},
     "device": {
         "shell_complete": lambda _ctx, _param, prefix: [

@@ -48,8 +48,7 @@ _WITHOUT_EFFECT: Mapping[str, tuple[Any, str]] = {
     **{name: (usual, "llama.cpp has no such option any more") for name, usual in OBSOLETE.items()},
 }
 _UNSUPPORTED: Mapping[str, tuple[Any, str]] = {
-    "lora_path": (None, "LoRA adapters are not supported yet: merge them into the model, such as with peft"),
-    "lora_base": (None, "LoRA adapters are not supported yet: merge them into the model, such as with peft"),
+    "lora_base": (None, "an adapter is applied to the model's own weights: leave it out, as llama.cpp does"),
     "kv_overrides": (None, "metadata cannot be overridden: write a file with other metadata, such as with pyggml.gguf"),
 }
 
@@ -153,6 +152,7 @@ def _engine_options(given: Arguments) -> dict[str, Any]:
         "n_threads": given["n_threads"],
         "queue_full": "wait",
         "tokenizer": _tokenizer(given["tokenizer"]),
+        "lora": {given["lora_path"]: given["lora_scale"]} if given["lora_path"] else None,
         **_cache_types(given),
         **_rope(given),
     }

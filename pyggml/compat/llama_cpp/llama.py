@@ -137,8 +137,8 @@ class Llama(CompletionMethods, EmbeddingMethods, TokenMethods):
             no_perf: has no effect.
             last_n_tokens_size: how many recent tokens the penalties consider.
             lora_base: not supported.
-            lora_scale: has no effect without ``lora_path``.
-            lora_path: not supported.
+            lora_scale: factor of the adapter's low-rank products; has no effect without ``lora_path``.
+            lora_path: file of a LoRA adapter to apply.
             numa: has no effect; other values than False warn.
             chat_format: name of a chat format; None: the template in the model's file, or "llama-2".
             chat_handler: answers conversations instead.
@@ -332,7 +332,10 @@ class Llama(CompletionMethods, EmbeddingMethods, TokenMethods):
     def _make_loop(self) -> TokenLoop:
         options = loading.context_options(self._given, self._n_ctx)
         is_drafting = self.draft_model is not None
-        return TokenLoop(self.llm.model, options, logits_all=self._given["logits_all"], drafts=is_drafting)
+        loop = TokenLoop(self.llm.model, options, logits_all=self._given["logits_all"], drafts=is_drafting)
+        adapters, scales = self.llm.adapters, self.llm.default_adapters
+        loop.context.set_adapters({adapters[name]: scale for name, scale in scales.items()})
+        return loop
 
 
 _MODEL_PARAMS = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "vocab_only", "use_mmap", "use_mlock")

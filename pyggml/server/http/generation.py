@@ -71,7 +71,7 @@ async def submit_chat(
     _require_at_most("choices", chat.n, _max_choices(model, settings))
 
     def make_streams() -> list[AsyncChatStream]:
-        params = model.sampling_params(_with_salt(request, chat.sampling), chat.n, settings)
+        params = model.sampling_params(_of_request(request, chat.sampling), chat.n, settings)
         return [model.llm.astream_chat(chat.messages, params=each, **chat.options) for each in params]
 
     return await _submit(request, model, make_streams)
@@ -96,10 +96,20 @@ async def submit_prompts(
         await request.run_in_thread(require_tractable, model.llm.n_ctx, prompts, sampling)
 
     def make_streams() -> list[AsyncStream]:
-        params = model.sampling_params(_with_salt(request, sampling), n, settings)
+        params = model.sampling_params(_of_request(request, sampling), n, settings)
         return [model.llm.astream(prompt, each, parse_special=True) for prompt in prompts for each in params]
 
     return await _submit(request, model, make_streams)
+
+
+def _of_request(request: ServerRequest, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add what is not in the body's fields for sampling: the adapter in the model's name, and the API key."""
+    if request.adapter is None:
+        return _with_salt(request, sampling)
+    if sampling.get("adapter") is not None:
+        message = f"the model's name has the adapter {request.adapter!r:.200}, and another field names adapters, too"
+        raise errors.invalid(f"{message}: leave one of them out", "adapter")
+    return _with_salt(request, {**sampling, "adapter": request.adapter})
 
 
 def cache_salt(request: ServerRequest, own: str | None = None) -> str | None:

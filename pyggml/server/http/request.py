@@ -27,6 +27,7 @@ from pyggml.server.http.errors import (
 from pyggml.server.http.request_body import read_and_validate
 from pyggml.server.http.request_id import request_id, with_request_id
 from pyggml.server.http.request_outcome import GeneratedChoice, RequestOutcome
+from pyggml.server.models.adapters import require_adapter
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class ServerRequest:
         body: the validated body; None: not read yet, or the endpoint takes none.
         has_long_body: True if the body is so long that work proportional to its length belongs in a thread.
         model: the leased model; None: none yet.
+        adapter: name of the adapter in the model's name, "model:adapter"; None: there is none.
         generations: the generations submitted for it.
         outcome: status, failure and results.
         cleanup: callbacks for the end of the request.
@@ -70,6 +72,7 @@ class ServerRequest:
         self.body: BaseModel | None = None
         self.has_long_body = False
         self.model: LoadedModel | None = None
+        self.adapter: str | None = None
         self.generations: list[Generation[Any, Any]] = []
         self.outcome = RequestOutcome()
         self.cleanup = AsyncExitStack()
@@ -146,16 +149,22 @@ class ServerRequest:
         jobs[job_id] = self
         self.cleanup.callback(jobs.pop, job_id)
 
-    async def lease_model(self, name: str) -> LoadedModel:
+    async def lease_model(self, name: str, *, generates: bool = False) -> LoadedModel:
         """Return the model of this name, loading it if necessary. It stays loaded until the request ends.
 
+        If the endpoint ``generates``, the name may end with that of an adapter, "model:adapter".
+
         Raises:
-            RequestError: 404, there is no such model.
+            RequestError: 404, there is no such model or adapter.
             InferError: it cannot be loaded.
             ClientDisconnectedError: the client disconnected during loading.
         """
-        lease = self.cleanup.enter_async_context(self.worker.models.lease(name))
+        base, adapter = self.worker.models.split(name) if generates else (name, None)
+        lease = self.cleanup.enter_async_context(self.worker.models.lease(base))
         self.model = await self.cancel_on_disconnect(lease)
+        if adapter is not None:
+            require_adapter(self.model, adapter)
+            self.adapter = adapter
         return self.model
 
     async def run_in_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:

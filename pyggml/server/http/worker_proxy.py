@@ -102,7 +102,8 @@ class WorkerProxy:
     def _model(self, fields: Mapping[str, Any]) -> str:
         name = fields.get("model")
         try:
-            return self._catalogue.find(name if isinstance(name, str) else DEFAULT).name
+            base, _ = self._catalogue.split(name if isinstance(name, str) else DEFAULT)
+            return self._catalogue.find(base).name
         except RequestError:  # the default model's worker responds with the error
             return self._catalogue.default.name
 

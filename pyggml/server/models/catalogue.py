@@ -81,6 +81,13 @@ class Catalogue:
         """The models' own names, without aliases."""
         return [entry.name for entry in self._entries]
 
+    def split(self, name: str) -> tuple[str, str | None]:
+        """Return the model and the adapter of a name "model:adapter"; None: the name is that of a model."""
+        base, _, adapter = name.rpartition(":")
+        known = {"", DEFAULT, *self._by_name}
+        is_model = name in known or name.removesuffix(_DEFAULT_TAG) in known
+        return (name, None) if is_model or not adapter or not base or base not in known else (base, adapter)
+
     def find(self, name: str) -> CatalogueEntry:
         """Return the model that a request names.
 

@@ -114,6 +114,10 @@ class ModelPool:
             await self.aclose()
             raise
 
+    def split(self, name: str) -> tuple[str, str | None]:
+        """Return the model and the adapter of a name "model:adapter"; None: no adapter."""
+        return self._catalogue.split(name)
+
     @contextlib.asynccontextmanager
     async def lease(self, name: str) -> AsyncIterator[LoadedModel]:
         """Load a model if necessary, and keep it loaded in the context.

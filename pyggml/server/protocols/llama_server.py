@@ -22,6 +22,7 @@ from pyggml.server.protocols.chat_options import TEMPLATE_TERMS, TemplateVariabl
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
 from pyggml.server.protocols.infilling import INFILL
+from pyggml.server.protocols.lora_adapters import AdapterInfos, Success, lora_adapters, set_lora_adapters
 from pyggml.server.protocols.slots import SlotList, SlotResult, act_on_slot, slots
 
 
@@ -247,6 +248,8 @@ LLAMA_SERVER = Protocol(
         Endpoint("GET", "/tokenizer_info", tokenizer_info, TokenizerInfo),
         Endpoint("POST", "/apply-template", apply_template, Prompt),
         INFILL,
+        Endpoint("GET", "/lora-adapters", lora_adapters, AdapterInfos),
+        Endpoint("POST", "/lora-adapters", set_lora_adapters, Success),
     ),
     EXECUTE.error_body,
 )

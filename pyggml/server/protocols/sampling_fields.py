@@ -33,6 +33,10 @@ _IN_JSON: Mapping[str, tuple[Any, str]] = {
     ),
     "grammar": (str, "GBNF grammar that the whole output must match."),
     "json_schema": (dict[str, Any] | str, "JSON schema that the output must match, as an object or its text."),
+    "adapter": (
+        str | dict[str, float],
+        "name of the adapter that the model computes with, or an object of names and scales; {}: none.",
+    ),
     "timeout_s": (
         float,
         "seconds after which the generation stops and the text so far is returned, if the server's limit is not "

@@ -53,6 +53,7 @@ VALUES: Json = {
     "regex": "[0-9]{3}",
     "reasoning_budget_message": "Enough.",
     "cache_salt": "a user",
+    "adapter": {"law": 0.5},
     "logprobs_mode": "processed_logprobs",
     "adaptive_decay": 0.5,
     "overflow": "shift",

@@ -11,6 +11,7 @@ from pydantic import model_validator
 
 from pyggml.server.http.request_body import Body
 from pyggml.server.models.pool import DEFAULT, LoadedModel
+from pyggml.server.protocols.lora_adapters import AdapterScale, scales_by_name
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
@@ -61,14 +62,13 @@ class GenerationRequest(Sampling):
         stream_options: options of the stream.
         logit_bias: what is added to the logits of tokens: token IDs or texts and numbers, as an object or pairs.
         response_format: format of the output.
+        lora: the adapters by id, as in llama-server's API; the others have a scale of 0.
         structured_outputs: vLLM's newer form of ``json_schema``, ``choices``, ``regex`` and ``grammar``.
         return_token_ids: also return the IDs of the generated tokens.
     """
 
     #: Fields that would change the response and are not supported, and what to do instead.
-    refused: ClassVar[Mapping[str, str]] = {
-        "lora": "merge the adapter into the model before serving it",
-    }
+    refused: ClassVar[Mapping[str, str]] = {}
 
     model: str = DEFAULT
     n: Annotated[int, BodyField(ge=1)] | None = None
@@ -76,6 +76,7 @@ class GenerationRequest(Sampling):
     stream_options: StreamOptions | None = None
     logit_bias: dict[str, Bias] | list[tuple[int | str, Bias]] | None = None
     response_format: dict[str, Any] | None = None
+    lora: list[AdapterScale] | None = None
     structured_outputs: StructuredOutputs | None = None
     return_token_ids: bool | None = None
 
@@ -113,7 +114,10 @@ class GenerationRequest(Sampling):
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options", "it is only for stream=true")
         bias = None if self.logit_bias is None else _bias(self.logit_bias, model)
-        return sampling_overrides(self, **own, **self._format(), logit_bias=bias)
+        if self.lora is not None and self.adapter is not None:
+            raise invalid("lora", "the field 'adapter' names adapters, too: leave one of them out")
+        adapter = None if self.lora is None else scales_by_name(model, self.lora)
+        return sampling_overrides(self, **own, **self._format(), logit_bias=bias, adapter=adapter)
 
     def _format(self) -> dict[str, Any]:
         """Return the format of the output in OpenAI's and vLLM's forms; None: not given."""

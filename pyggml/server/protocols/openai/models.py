@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from pyggml.server.http.request import ServerRequest
+from pyggml.server.models.adapters import adapter_names, require_adapter
 from pyggml.server.models.pool import ModelInfo
 from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.timestamps import rfc3339
@@ -41,19 +42,28 @@ class ModelList(BaseModel):
 
 
 async def models(request: ServerRequest) -> Response:
-    """List the models."""
+    """List the models, each followed by its adapters."""
     infos = await request.worker.models.infos()
-    data = [_describe(request, info) for info in infos]
+    adapters = {each.name: adapter_names(each) for each in request.worker.models.loaded}
+    data = [
+        _describe(request, info, name)
+        for info in infos
+        for name in (info.name, *(f"{info.name}:{each}" for each in adapters.get(info.name, ())))
+    ]
     if _is_anthropic(request):
-        page = {"has_more": False, "first_id": infos[0].name, "last_id": infos[-1].name}
+        page = {"has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
         return JSONResponse({"data": data, **page})
     return JSONResponse({"object": "list", "data": data})
 
 
 async def model(request: ServerRequest) -> Response:
-    """Describe a model."""
-    info = await request.worker.models.info(request.http.path_params["name"])
-    return JSONResponse(_describe(request, info))
+    """Describe a model, or one of its adapters."""
+    name = request.http.path_params["name"]
+    base, adapter = request.worker.models.split(name)
+    info = await request.worker.models.info(base)
+    if adapter is not None:
+        require_adapter(await request.lease_model(base), adapter)
+    return JSONResponse(_describe(request, info, info.name if adapter is None else f"{info.name}:{adapter}"))
 
 
 def _is_anthropic(request: ServerRequest) -> bool:
@@ -61,19 +71,19 @@ def _is_anthropic(request: ServerRequest) -> bool:
     return "anthropic-version" in request.http.headers
 
 
-def _describe(request: ServerRequest, info: ModelInfo) -> dict[str, Any]:
+def _describe(request: ServerRequest, info: ModelInfo, name: str) -> dict[str, Any]:
     if _is_anthropic(request):
         return {
-            "id": info.name,
+            "id": name,
             "type": "model",
-            "display_name": info.name,
+            "display_name": name,
             "created_at": rfc3339(info.created),
             "lifecycle": "active",
             "max_input_tokens": info.n_ctx,
             "max_tokens": info.n_ctx,
         }
     return {
-        "id": info.name,
+        "id": name,
         "object": "model",
         "created": info.created,
         "owned_by": "pyggml",

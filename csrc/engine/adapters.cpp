@@ -1,0 +1,182 @@
+#include "engine/adapters.hpp"
+
+#include "boundary/backend_loader.hpp"
+#include "context/forward.hpp"
+#include "engine/request.hpp"
+#include "ggml-backend.h"
+#include "llama-context.h"
+#include "llama-memory.h"
+#include "llama-model.h"
+
+#include <algorithm>
+
+namespace {
+
+using pyg::AdapterSet;
+using pyg::Context;
+
+// Tokens of a graph that is built to find products, of one sequence or of each stream, and rows of its output.
+constexpr uint32_t N_TOKENS = 7, N_TOKENS_OF_STREAM = 2, N_OUTPUTS = 5;
+
+bool is_product(const ggml_tensor * node) { return node->op == GGML_OP_MUL_MAT || node->op == GGML_OP_MUL_MAT_ID; }
+
+// True if upstream multiplies the products of these weights by a scale, which the low-rank part must not get.
+bool has_scale(const llama_model & model, const ggml_tensor * weights) {
+    std::string       name   = weights->name;
+    const std::string suffix = ".weight";
+    return name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0 &&
+           model.get_tensor((name.substr(0, name.size() - suffix.size()) + ".scale").c_str()) != nullptr;
+}
+
+// Weights of which our kernels compute every product, with a row for each token or each output.
+std::unordered_set<const ggml_tensor *> find_weights(const Context & context) {
+    llama_context &       raw     = *context.raw;
+    const llama_cparams & options = raw.get_cparams();
+    const llama_memory_t  memory  = raw.get_memory();
+    const uint32_t        n_seqs  = options.kv_unified ? 1 : options.n_seq_max;
+    const uint32_t        n       = options.kv_unified ? N_TOKENS : N_TOKENS_OF_STREAM * n_seqs;
+    if (pyg::no_kernels() || context.positions.empty() || pyg::device_use_of(&raw).any_on_device ||
+        n > options.n_ubatch) {
+        return {};
+    }
+    const uint32_t                          n_outputs = std::min(N_OUTPUTS, options.n_outputs_max);
+    const auto                              full      = memory->init_full();
+    ggml_cgraph * const                     graph     = raw.graph_reserve(n, n_seqs, n_outputs, full.get(), true);
+    std::unordered_set<const ggml_tensor *> found, others;
+    for (int i = 0; graph && i < ggml_graph_n_nodes(graph); ++i) {
+        const ggml_tensor * const node = ggml_graph_node(graph, i);
+        if (!is_product(node)) {
+            continue;
+        }
+        const ggml_tensor * const weights = node->src[0];
+        const ggml_backend_t      backend =
+            ggml_backend_sched_get_tensor_backend(raw.get_sched(), const_cast<ggml_tensor *>(node));
+        const int64_t n_rows = node->op == GGML_OP_MUL_MAT_ID ? node->ne[2] : ggml_nrows(node);
+        const bool    by_row = (node->op == GGML_OP_MUL_MAT_ID || weights->ne[2] == 1) &&
+                               (n_rows == n || n_rows == n_outputs) && pyg::has_batch_invariant_kernel(node) &&
+                               pyg::computes_on_cpu(backend ? ggml_backend_get_device(backend) : nullptr) &&
+                               !has_scale(raw.get_model(), weights);
+        (by_row ? found : others).insert(weights);
+    }
+    for (const ggml_tensor * const weights : others) {
+        found.erase(weights);
+    }
+    return found;
+}
+
+// True if both have the same adapters, not only the same content.
+bool is_same(const std::shared_ptr<const AdapterSet> & a, const std::shared_ptr<const AdapterSet> & b) {
+    if (!a || !b) {
+        return a == b;
+    }
+    const auto same = [](const AdapterSet::Entry & one, const AdapterSet::Entry & other) {
+        return one.adapter == other.adapter && one.scale == other.scale;
+    };
+    return std::equal(a->entries().begin(), a->entries().end(), b->entries().begin(), b->entries().end(), same);
+}
+
+}  // namespace
+
+namespace pyg {
+
+uint64_t EngineAdapters::group_of(const AdapterSet & adapters) {
+    if (!by_row_) {
+        clear();
+        by_row_ = find_weights(context_);
+    }
+    for (const AdapterSet::Entry & entry : adapters.entries()) {
+        for (const AdapterTarget & target : entry.adapter->targets()) {
+            if (by_row_->count(target.weights) == 0) {
+                return adapters.key();
+            }
+        }
+    }
+    for (const AdapterSet::Entry & entry : adapters.entries()) {
+        entry.adapter->pack();
+    }
+    return 0;
+}
+
+void EngineAdapters::begin(const Step & step) {
+    std::shared_ptr<const AdapterSet> whole;
+    Sets                              sets;
+    std::vector<int32_t>              set_of(llama_n_seq_max(context_.raw), -1);
+    for (const Slice & slice : step.slices) {
+        const auto & adapters = static_cast<const Request &>(*slice.task).adapters;
+        if (!adapters) {
+            continue;
+        }
+        if (slice.task->adapter_group != 0) {
+            whole = adapters;
+            continue;
+        }
+        const auto found =
+            std::find_if(sets.begin(), sets.end(), [&](const auto & set) { return is_same(set, adapters); });
+        set_of[static_cast<size_t>(slice.task->seq_id)] = static_cast<int32_t>(found - sets.begin());
+        if (found == sets.end()) {
+            sets.push_back(adapters);
+        }
+    }
+    apply_to_context(std::move(whole));
+    if (!std::equal(sets.begin(), sets.end(), sets_.begin(), sets_.end(), is_same)) {
+        set_terms(sets);
+    }
+    sets_   = std::move(sets);  // of these requests, because others may have ended
+    set_of_ = std::move(set_of);
+    rows_   = {set_of_.data(), static_cast<int32_t>(sets_.size()), terms_of, this};
+    set_row_adapters(sets_.empty() ? nullptr : &rows_);
+}
+
+void EngineAdapters::end() noexcept { set_row_adapters(nullptr); }
+
+void EngineAdapters::clear() noexcept {
+    end();
+    sets_.clear();
+    terms_.clear();
+    try {
+        apply_to_context(nullptr);
+    } catch (const std::bad_alloc &) {  // the context goes on using them, so they stay
+    }
+}
+
+// Terms have addresses of adapters, which the sets keep.
+void EngineAdapters::set_terms(const Sets & sets) {
+    terms_.clear();
+    for (size_t set = 0; set < sets.size(); ++set) {
+        for (const AdapterSet::Entry & entry : sets[set]->entries()) {
+            const auto & targets = entry.adapter->targets();
+            for (size_t i = 0; i < targets.size(); ++i) {
+                auto & by_set = terms_[targets[i].weights];
+                by_set.resize(sets.size());
+                by_set[set].push_back(entry.adapter->term(i, entry.scale));
+            }
+        }
+    }
+}
+
+int32_t EngineAdapters::terms_of(const void * self, const ggml_tensor * weights, int32_t set,
+                                 const pyg_lora_term ** terms) {
+    const auto & all   = static_cast<const EngineAdapters *>(self)->terms_;
+    const auto   found = all.find(weights);
+    if (found == all.end()) {
+        return 0;
+    }
+    const auto & of_set = found->second[static_cast<size_t>(set)];
+    *terms              = of_set.data();
+    return static_cast<int32_t>(of_set.size());
+}
+
+void EngineAdapters::apply_to_context(std::shared_ptr<const AdapterSet> adapters) {
+    if (!is_same(whole_, adapters)) {
+        std::vector<llama_adapter_lora *> raw;
+        std::vector<float>                scales;
+        for (const AdapterSet::Entry & entry : adapters ? adapters->entries() : std::vector<AdapterSet::Entry>()) {
+            raw.push_back(entry.adapter->raw());
+            scales.push_back(entry.scale);
+        }
+        llama_set_adapters_lora(context_.raw, raw.data(), raw.size(), scales.data());
+    }
+    whole_ = std::move(adapters);
+}
+
+}  // namespace pyg

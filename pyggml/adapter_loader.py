@@ -1,0 +1,33 @@
+"""Loading of the adapter that a source names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pyggml._native.adapter import Adapter
+from pyggml.errors import InvalidParameterError
+from pyggml.generation.engine import Engine
+from pyggml.hub import is_reference, parse_reference
+from pyggml.importer.adapter import BaseModel, check_adapter, gguf_adapter
+from pyggml.source import locate
+
+
+def load_adapter(engine: Engine, source: str | os.PathLike[str], name: str | None, scale: float) -> Adapter:
+    """Load an adapter into an engine; args and errors as for :meth:`LLM.load_adapter <pyggml.LLM.load_adapter>`."""
+    if source is None:
+        raise InvalidParameterError("an adapter must be given as a path or a reference, not None")
+    located = locate(source)
+    base = BaseModel.of_gguf(engine.model.path)
+    with gguf_adapter(located, base) as file:
+        check_adapter(file, base)
+        adapter = engine.load_adapter(file, _default_name(source, located) if name is None else name, scale)
+    adapter.path = os.fspath(located)  # of a PEFT directory, the file is gone
+    return adapter
+
+
+def _default_name(source: str | os.PathLike[str], path: Path) -> str:
+    """The name of an adapter's file or directory, or of its repository."""
+    if path.is_dir() and is_reference(source):
+        return parse_reference(os.fspath(source)).repo_id.rpartition("/")[2]
+    return path.resolve().name if path.is_dir() else path.stem
