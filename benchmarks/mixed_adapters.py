@@ -1,9 +1,9 @@
 """Requests with different LoRA adapters at once, against the same requests without any, and against llama-server.
 
 Sixteen callers make 48 tokens each after random prompts of 32, and a lone caller as many; the adapters have rank 16 on
-all products of the layers, in F16. "mixed": four adapters, four callers each; "one": the same adapter for all. llama-server
-gets the mixed requests, whose slots it batches if their adapters are equal. The figure is generated tokens per second,
-with the time for the prompts included.
+all products of the layers, in F16. "mixed": four adapters, four callers each; "one": the same adapter for all.
+llama-server gets the mixed requests, whose slots it batches if their adapters are equal. The figure is generated tokens
+per second, with the time for the prompts included.
 
     python benchmarks/mixed_adapters.py [--rounds 5] [--model tinyllama-1.1b] [--without-server]
 """
