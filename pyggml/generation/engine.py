@@ -295,7 +295,8 @@ class Engine(SlotMethods, ClosableOwner):
     ) -> bytes:
         """Copy of a prompt's KV cells, for :meth:`restore_prefix`: after a restart, or in another process.
 
-        Tokens that are not in the prefix cache are computed first, and the last one always. Waits without the GIL.
+        Tokens that are not in the prefix cache are computed first, and the last one always. Waits without the GIL. The
+        cells are those of the model without adapters, for requests without adapters.
 
         Args:
             token_ids: the prompt.
@@ -308,7 +309,8 @@ class Engine(SlotMethods, ClosableOwner):
             InvalidParameterError: the engine has no prefix cache.
             InferError: as :meth:`submit`.
         """
-        params = SamplingParams(max_tokens=0, cache_salt=cache_salt, timeout_s=timeout_s)
+        # Without adapters: restore_prefix could not tell which ones the cells were computed with.
+        params = SamplingParams(max_tokens=0, cache_salt=cache_salt, timeout_s=timeout_s, adapter={})
         pending = PendingRequest(token_ids, params, is_streamed=False, waits_for_capacity=True, saves_prefix=True)
         request = self.enqueue(pending)
         request.read_all()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support import saved_sessions
-from support.checkpoints import models
+from support.checkpoints import lora_files, models
 
 import pyggml
 from pyggml import LLM, InvalidParameterError, SavedStateError
@@ -239,3 +239,20 @@ def test_in_a_process_of_its_own(tiny_path: Path, tmp_path: Path) -> None:
         assert isolated.slot_tokens(used)[:80] == prompt
         assert isolated.erase_slot(used) >= 80
     assert (tmp_path / "theirs").read_bytes() == (tmp_path / "ours").read_bytes()
+
+
+def test_cells_of_an_adapter_are_not_restored_for_others(tiny_path: Path, tmp_path: Path) -> None:
+    """Prefixes are saved without adapters, also those that the model was loaded with."""
+    adapter = lora_files.write_adapter(tmp_path / "adapter.gguf", tiny_path, scale=8.0)
+    prompt = tokens(80, seed=14)
+    options: dict[str, Any] = {**OPTIONS, "max_tokens": 5}
+    with pyggml.load(tiny_path, **LOAD, lora=adapter) as llm:
+        adapted = llm.generate([*prompt, 5], **options)
+        plain = llm.generate([*prompt, 5], **options, adapter={})
+        assert repr(adapted.logprobs) != repr(plain.logprobs)
+        llm.save(prompt, tmp_path / "prefix")
+        llm.reset()
+        llm.restore(tmp_path / "prefix")
+        for adapter_of, expected, n_cached in (({}, plain, 80), (None, adapted, 0)):
+            found = llm.generate([*prompt, 5], **options, adapter=adapter_of)
+            assert (repr(found.logprobs), found.cached_tokens) == (repr(expected.logprobs), n_cached)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -78,7 +77,8 @@ class SessionMethods:
     ) -> int:
         """Save the KV cache of a prefix to a file, from which :meth:`restore` brings it back, after a restart too.
 
-        What is not cached is computed first. Waits without the GIL.
+        What is not cached is computed first. Waits without the GIL. The cells are those of the model without adapters:
+        requests with adapters compute theirs again.
 
         Args:
             prompt: as for :meth:`warm`. After a completion, its prompt and its ``token_ids`` need one token computed.
@@ -286,7 +286,8 @@ def _require_prefix_cache(llm: ChatModel) -> None:
 def _compute(llm: ChatModel, ids: TokenIds, params: SamplingParams) -> int:
     """Compute a prompt into the prefix cache, and return its length."""
     _require_prefix_cache(llm)
-    only_prompt = replace(SamplingParams(), max_tokens=0, cache_salt=params.cache_salt, timeout_s=params.timeout_s)
+    same = {name: getattr(params, name) for name in ("cache_salt", "adapter", "timeout_s")}
+    only_prompt = SamplingParams(max_tokens=0, **same)
     request = PromptRequest(
         ids, only_prompt, llm.tokenizer, parse_special=True, is_streamed=False, waits_for_capacity=True
     )
