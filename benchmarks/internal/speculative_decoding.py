@@ -3,8 +3,8 @@
     python benchmarks/internal/speculative_decoding.py [--rounds 5] [--model tinyllama-1.1b] [--published FILE.gguf]
 
 A model in the shape of a real one counts upwards (synthetic_models.py), so that it is known how much of a text repeats
-the prompt: all of it, about nine of ten tokens, or nothing. ``--published`` adds a trained model: rewriting a text with a
-small change, and JSON under schemas, with its own tokens.
+the prompt: all of it, about nine of ten tokens, or nothing. ``--published`` adds a trained model: rewriting a text with
+a small change, and JSON under schemas, with its own tokens.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pyggml
 from pyggml import LLM, Completion
 
 N_TOKENS = 128
+COUNTS = ("generated_tokens", "n_drafted_lookup", "n_accepted_lookup", "n_drafted_forced", "n_accepted_forced")
 Ask = Callable[[int], tuple[Any, dict[str, Any]]]  # number of the request -> prompt, parameters
 
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -139,7 +140,7 @@ def report(name: str, done: list[Completion]) -> None:
     """Print how many guesses were computed and right."""
     totals: Mapping[str, int] = {
         field: sum(getattr(each.timings, field) for each in done)
-        for field in ("generated_tokens", "n_drafted_lookup", "n_accepted_lookup", "n_drafted_forced", "n_accepted_forced")
+        for field in COUNTS
     }
     print(f"  {name}: " + ", ".join(f"{field} {value}" for field, value in totals.items()), flush=True)
 
@@ -193,7 +194,9 @@ def main() -> int:
             claims += compare(llm, name, cases, chosen.rounds)
     for path in published:
         with pyggml.load(path, n_ctx=4096, n_parallel=8) as llm:
-            trained: dict[str, tuple[Ask, int, float]] = {f"JSON {each}": (json_case(SCHEMAS[each]), 1, 1.0) for each in SCHEMAS}
+            trained: dict[str, tuple[Ask, int, float]] = {
+                f"JSON {each}": (json_case(SCHEMAS[each]), 1, 1.0) for each in SCHEMAS
+            }
             trained |= {"rewriting": (rewrite, 1, 1.0), "rewriting, eight": (rewrite, 8, 0.98)}
             claims += compare(llm, Path(path).stem, trained, chosen.rounds)
     return harness.verdict(claims)

@@ -21,7 +21,7 @@ Engine::Speculation Engine::speculation_of(const Context & context, const pyg_en
         return {mode, "the model's recurrent layers or chunked attention cannot drop wrong guesses"};
     }
     if (options.kv_layout == PYG_KV_STREAMS) {
-        return {mode, "kv_unified is off, and sequences in streams are computed together only with as many tokens each"};
+        return {mode, "kv_unified is off, and a step of streams has as many tokens of each sequence"};
     }
     return {mode, nullptr};
 }

@@ -1,7 +1,7 @@
 // Proposers of guessed tokens.
 //
 // A request may have guesses computed together with its last token. Each is checked: it is kept only if the sampler
-// chooses it (engine/speculation.cpp). So a proposer needs no rights and can do no harm, except the cost of its guesses.
+// chooses it (engine/speculation.cpp). So a wrong guess costs time, and nothing else.
 #pragma once
 
 #include <array>

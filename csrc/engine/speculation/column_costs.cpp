@@ -11,7 +11,7 @@ constexpr double PRIOR_SHARE = 0.05;
 
 constexpr double LEAST_RATE = 0.05;   // of learning, after many comparisons
 constexpr double LARGEST    = 0.5;    // error: a single slow step is an outlier
-constexpr double FORGET     = 0.001;  // of what was learned, in each step: a disturbance must not be remembered for ever
+constexpr double FORGET     = 0.001;  // of what was learned, in each step: a disturbance must not last for ever
 constexpr double NEARBY     = 0.5;    // of a change, what holds for one column more or less that was not measured
 constexpr int    N_NEARBY   = 4;
 
@@ -52,7 +52,9 @@ void ColumnCosts::measured(uint32_t n_columns, double seconds) {
 }
 
 // Which of two numbers of columns an error is more likely to be about. A single one is the measure of the others.
-double ColumnCosts::doubt(uint32_t n_columns) const { return n_columns == 1 ? 0 : 1.0 / (n_compared_[n_columns] + 1.0); }
+double ColumnCosts::doubt(uint32_t n_columns) const {
+    return n_columns == 1 ? 0 : 1.0 / (n_compared_[n_columns] + 1.0);
+}
 
 void ColumnCosts::move(uint32_t n_columns, double change) {
     n_compared_[n_columns]++;

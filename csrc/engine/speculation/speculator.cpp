@@ -94,7 +94,8 @@ void Speculator::learn(Source & source, const int32_t * sampled, size_t n) const
         const auto [token_id, evidence] = source.proposal[i];
         const bool is_right             = token_id == sampled[i];
         double & probability            = source.probability[evidence];
-        probability                     = std::max(probability + LEARNING_RATE * (is_right - probability), LEAST_CHANCE);
+        probability += LEARNING_RATE * (is_right - probability);
+        probability = std::max(probability, LEAST_CHANCE);
         if (i == 0 && n_fixed_ == 0 && source.proposer->is_costly()) {
             source.pause   = is_right ? 0 : std::min(2 * source.pause + 1, LONGEST_PAUSE);
             source.n_skips = source.pause;

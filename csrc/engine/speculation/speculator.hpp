@@ -1,5 +1,5 @@
-// Guessed tokens of one request: chooses how many of which proposer are worth their columns in the next step, and learns
-// from what is sampled.
+// Guessed tokens of one request: chooses how many of which proposer are worth their columns in the next step, and
+// learns from what is sampled.
 //
 // A guess costs a column of the step, whose price ColumnCosts knows, and earns a token if it and those before it are
 // right. How often that is so is measured for each level of evidence of each proposer; also while no guess is computed,

@@ -308,7 +308,8 @@ Step Simulation::plan() {
     return step;
 }
 
-// Guess the next tokens of some decoding tasks, as the engine does: fewer than are left, so that one is sampled after them.
+// Guess the next tokens of some decoding tasks, as the engine does: fewer than are left, so that one is sampled after
+// them.
 void Simulation::guess(Step & step) {
     if (kind_ == Kind::RECURRENT || scheduler_.n_per_stream() > 0) {
         return;
@@ -358,8 +359,9 @@ void Simulation::interrupt(const Step & step) {
         for (uint32_t i = slice.first; i < slice.first + n; i++) {
             cache_.compute(slice.task->seq_id, slice.task->tokens[i]);
         }
-        for (size_t k = 0; n == slice.n && k < guesses_.below(1 + static_cast<uint32_t>(slice.task->guesses.size())); k++) {
-            cache_.compute(slice.task->seq_id, slice.task->guesses[k]);
+        const auto n_guesses = static_cast<uint32_t>(slice.task->guesses.size());
+        for (uint32_t k = n == slice.n ? guesses_.below(n_guesses + 1) : 0; k-- > 0;) {
+            cache_.compute(slice.task->seq_id, slice.task->guesses[k]);  // in any order: they are dropped
         }
         if (n > 0) {
             cache_.damage(slice.task->seq_id);
