@@ -18,7 +18,7 @@ def load_adapter(engine: Engine, source: str | os.PathLike[str], name: str | Non
     if source is None:
         raise InvalidParameterError("an adapter must be given as a path or a reference, not None")
     located = locate(source)
-    base = BaseModel.of_gguf(engine.model.path)
+    base = BaseModel.of_gguf(Path(engine.model.path))
     with gguf_adapter(located, base) as file:
         check_adapter(file, base)
         adapter = engine.load_adapter(file, _default_name(source, located) if name is None else name, scale)

@@ -194,8 +194,11 @@ def test_invalid_choices(choice: Any, message: str) -> None:
 def test_refused_files(
     llm: pyggml.LLM, model: Path, tmp_path: Path, given: dict[str, Any], error: type[Exception], message: str
 ) -> None:
+    """By the native code; llm.load_adapter checks files before (tests/importer/test_adapters.py)."""
     file = lora_files.write_adapter(tmp_path / "bad.gguf", model, **given)
     with pytest.raises(error, match=message):
+        llm._engine.load_adapter(file)
+    with pytest.raises(pyggml.InferError, match=r"bad\.gguf"):
         llm.load_adapter(file)
     assert llm.adapters == {}
 
@@ -251,6 +254,8 @@ def test_refused_tensors(
     facts: dict[str, object] = {"general.type": "adapter", "general.architecture": "llama", "adapter.type": "lora"}
     bad = lora_files.write_tensors(tmp_path / "bad.gguf", facts, tensors, pyggml.gguf.GGMLType.F32)
     with pytest.raises(error, match=message):
+        llm._engine.load_adapter(bad)
+    with pytest.raises(error, match=r"bad\.gguf"):
         llm.load_adapter(bad)
 
 
@@ -277,11 +282,11 @@ def test_tied_embedding_is_refused(tmp_path: Path, tiny_path: Path) -> None:
     }
     facts: dict[str, object] = {"general.type": "adapter", "general.architecture": "llama", "adapter.type": "lora"}
     file = lora_files.write_tensors(tmp_path / "e.gguf", facts, tensors, pyggml.gguf.GGMLType.F32)
-    with (
-        pyggml.load(tied, n_ctx=256, device="cpu") as llm,
-        pytest.raises(pyggml.ModelLoadError, match="which is also the output matrix"),
-    ):
-        llm.load_adapter(file)
+    with pyggml.load(tied, n_ctx=256, device="cpu") as llm:
+        with pytest.raises(pyggml.ModelLoadError, match="which is also the output matrix"):
+            llm._engine.load_adapter(file)
+        with pytest.raises(pyggml.InferError, match="token_embd.weight"):
+            llm.load_adapter(file)
 
 
 def test_isolated_models_have_none(model: Path, file: Path) -> None:

@@ -166,7 +166,6 @@ def test_a_letter_means_the_same_everywhere(command: str) -> None:
         ("generate --mlock x", "the file is mapped"),
         ("generate --color x", "NO_COLOR"),
         ("generate --max-length 5 x", "--max-tokens N counts only what is generated"),
-        ("generate --lora a.gguf x", "merge"),
         ("generate -sys 'Be brief.' x", "'pyggml chat --system TEXT'"),
         ("generate -r User: x", "--stop TEXT"),
         ("generate --promt x", "--prompt"),

@@ -119,6 +119,7 @@ def test_schemas_and_grammars_from_files(tmp_path: Path) -> None:
 def test_every_sampling_parameter_is_an_option_with_its_default() -> None:
     defaults = library.SamplingParams()
     unlisted = {"logprobs", "logprobs_mode", "prompt_logprobs", "json_schema_options", "cache_salt", "adapter"}
+    unlisted |= {"logits_processor", "reasoning_budget", "reasoning_budget_message"}
     unlisted |= {"speculative", "num_speculative_tokens"}  # --speculative is the option of loading
     names = {field.name for field in fields(defaults)} - unlisted
     assert sampling.OPTIONS.keys() == names

@@ -194,7 +194,7 @@ def test_what_keeps_it_from_starting(options: list[str], message: str) -> None:
         ("--threads-http 4", "--threads-http: not needed"),
         ("--no-webui", "--no-page leaves the page out"),
         ("--metrics", "/metrics is always there"),
-        ("--slots", "-np N"),
+        ("--slots", "/slots is always there"),
         ("--embeddings", "every model embeds"),
         ("-cb", "continuous batching is always on"),
         ("--jinja", "the model's template is used"),

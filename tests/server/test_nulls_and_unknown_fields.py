@@ -31,6 +31,7 @@ REQUIRED: dict[str, Any] = {
     "prompt": "a",
     "job_id": "a",
     "max_tokens": 1,
+    "scale": 1.0,
     "tokens": [1],
     "role": "user",
     "function": {"name": "a"},
@@ -52,6 +53,7 @@ TYPES = {
 }
 #: Fields that a body needs although each by itself is optional.
 ALSO: dict[str, dict[str, Any]] = {
+    "AdapterScale": {"id": 0},
     "RerankRequest": {"documents": ["a"]},
     "Tokenize": {"content": "a"},
     "Tool": {"input_schema": {}},
