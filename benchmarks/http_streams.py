@@ -155,8 +155,8 @@ class Measurement:
     def sides(self) -> Iterator[tuple[dict[str, Side], dict[str, int], pyggml.LLM]]:
         """Every side of a comparison, the servers' ports by name, and the model in this process."""
         with contextlib.ExitStack() as stack:
-            options = {"n_ctx": N_CTX, "n_parallel": N_STREAMS, "prefix_cache": False, "speculative": "off"}
-            llm = stack.enter_context(pyggml.load(self.model, **options))
+            options: dict[str, Any] = {"n_ctx": N_CTX, "n_parallel": N_STREAMS, "prefix_cache": False}
+            llm = stack.enter_context(pyggml.load(self.model, speculative="off", **options))
             ours = stack.enter_context(pyggml_serve(self.model, N_CTX, N_STREAMS))
             connect = stack.enter_context(throughput.served(self.model, N_CTX, N_STREAMS))
             with contextlib.closing(connect()) as connection:

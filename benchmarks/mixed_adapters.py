@@ -89,7 +89,7 @@ def pyggml_sides(model: Path, adapters: Sequence[Path]) -> Iterator[dict[str, Ca
         def side(mix: Mix) -> Callable[[Prompts], float]:
             def run(prompts: Prompts) -> float:
                 def generate(index: int) -> None:
-                    adapter = {} if mix[index] is None else f"{mix[index]}"
+                    adapter: str | dict[str, float] = {} if mix[index] is None else f"{mix[index]}"
                     done = llm.generate(prompts[index], adapter=adapter, max_tokens=N_TOKENS, ignore_eos=True)
                     assert len(done.token_ids) == N_TOKENS
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -143,7 +144,7 @@ def _write(path: Path, shape: Shape, *, counts: bool = False) -> None:
         tensors = tensor_shapes(shape, len(tokens))
         for name, dims in tensors.items():
             writer.add_tensor(name, dims, GGMLType.F32 if len(dims) == 1 else GGMLType.F16)
-        embeddings = np.empty(0)
+        embeddings: npt.NDArray[Any] = np.empty(0)
         for name, dims in tensors.items():
             weights = np.ones(dims, np.float32) if len(dims) == 1 else random_weights(rng, dims)
             if name == "token_embd.weight":

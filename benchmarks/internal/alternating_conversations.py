@@ -12,7 +12,9 @@ from __future__ import annotations
 import random
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
 
@@ -34,16 +36,14 @@ N_NEW = 24  # prompts that do not come again, for each side and round
 
 def compare(name: str, rounds: int) -> list[harness.Claim]:
     """Measure both kinds of work on one model."""
-    options = {"n_ctx": N_CTX, "n_parallel": 4, "n_threads": harness.n_cpus()}
+    options: dict[str, Any] = {"n_ctx": N_CTX, "n_parallel": 4, "n_threads": harness.n_cpus()}
     with (
         pyggml.load(model_file(name), prefix_cache_bytes=SNAPSHOT_BYTES, **options) as snapshots,
         pyggml.load(model_file(name), prefix_cache_bytes=0, **options) as without,
     ):
         sides = {"snapshots": snapshots, "without": without}
         print(f"{name}: {N_NEW} prompts of {N_FIRST} tokens that do not come again")
-        new = harness.interleaved(
-            {side: lambda n, llm=llm: new_prompts(llm, n) for side, llm in sides.items()}, 2 * rounds, "s"
-        )
+        new = harness.interleaved({side: partial(new_prompts, llm) for side, llm in sides.items()}, 2 * rounds, "s")
         print(f"{name}: {N_CONVERSATIONS} conversations of {N_FIRST} tokens, {N_TURNS} turns each")
         total: harness.Figures = {side: [] for side in sides}
         cached: harness.Figures = {side: [] for side in sides}

@@ -112,8 +112,8 @@ def measure(llm: LLM, ask: Ask, n_streams: int, rounds: int) -> tuple[harness.Fi
             found: dict[int, Completion] = {}
 
             def one(i: int) -> None:
-                prompt, params = ask(i)
-                params = {"max_tokens": N_TOKENS} | params
+                prompt, asked = ask(i)
+                params: dict[str, Any] = {"max_tokens": N_TOKENS} | asked
                 if "json_schema" not in params:
                     params["ignore_eos"] = True
                 found[i] = llm.generate(prompt, **params, speculative=speculative)
@@ -138,10 +138,7 @@ def measure(llm: LLM, ask: Ask, n_streams: int, rounds: int) -> tuple[harness.Fi
 
 def report(name: str, done: list[Completion]) -> None:
     """Print how many guesses were computed and right."""
-    totals: Mapping[str, int] = {
-        field: sum(getattr(each.timings, field) for each in done)
-        for field in COUNTS
-    }
+    totals: Mapping[str, int] = {field: sum(getattr(each.timings, field) for each in done) for field in COUNTS}
     print(f"  {name}: " + ", ".join(f"{field} {value}" for field, value in totals.items()), flush=True)
 
 

@@ -37,7 +37,7 @@ def with_adapters(llm: pyggml.LLM, model: Path, folder: Path) -> pyggml.LLM:
 
 def bits(completion: Completion) -> tuple[list[int], bytes]:
     logprobs = [token.logprob for token in completion.logprobs or ()]
-    return list(completion.token_ids), np.float64(logprobs).tobytes()
+    return list(completion.token_ids), np.array(logprobs).tobytes()
 
 
 def ask(llm: pyggml.LLM, number: int) -> Completion:

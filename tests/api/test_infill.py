@@ -110,6 +110,7 @@ def test_spaces_of_sentencepiece(model_dir: Path) -> None:
         prompt = llm.infill_prompt("x = 1", "y = 2").token_ids
         pre, suf, mid = (vocab.find(text) for text in special[:3])
         assert prompt[:2] == [vocab.bos, pre]
+        assert suf is not None
         gap = prompt.index(suf)
         assert prompt[2:gap] == llm.tokenize("x = 1", add_special=False)
         assert vocab.text(prompt[2]) == "▁x"

@@ -67,7 +67,8 @@ def test_arguments(llm: pyggml.LLM) -> None:
     seen: list[tuple[list[int], int]] = []
 
     def processor(ids: Ids, logits: Logits) -> None:
-        assert (ids.dtype, logits.dtype, logits.shape) == (np.int32, np.float32, (llm.model.vocab.n_tokens,))
+        assert (ids.dtype.name, logits.dtype.name) == ("int32", "float32")
+        assert logits.shape == (llm.model.vocab.n_tokens,)
         assert not ids.flags.writeable
         seen.append((ids.tolist(), int(logits.argmax())))
 
@@ -97,7 +98,8 @@ def test_results(llm: pyggml.LLM) -> None:
     """None after changes in place, other logits, or the token; of several, each sees what the one before left."""
 
     def other(_ids: Ids, logits: Logits) -> Logits:
-        return np.where(np.arange(len(logits)) == 7, np.float32(1), np.float32(0))
+        row: Logits = (np.arange(len(logits)) == 7).astype(np.float32)
+        return row
 
     assert llm.generate(PROMPT, max_tokens=3, logits_processor=other).token_ids == [7] * 3
     as_row = llm.generate(PROMPT, max_tokens=3, logits_processor=lambda ids, logits: other(ids, logits)[None].tolist())
@@ -118,17 +120,23 @@ def test_a_chosen_stop_token_ends_the_text(llm: pyggml.LLM) -> None:
     assert (len(done.token_ids), done.finish_reason, done.stop_reason) == (2, "stop", stop)
 
 
+def only_logprob(done: pyggml.Completion) -> Any:
+    assert done.logprobs is not None
+    [only] = done.logprobs
+    return only
+
+
 def test_logprobs(llm: pyggml.LLM) -> None:
     """Raw ones are of the model's logits, processed ones of those that the processor left."""
     first = llm.generate(PROMPT, max_tokens=1, logprobs=1).token_ids[0]
     options: dict[str, Any] = {"max_tokens": 1, "logprobs": 2, "logits_processor": ban(first)}
-    [raw] = llm.generate(PROMPT, **options).logprobs or ()
+    raw = only_logprob(llm.generate(PROMPT, **options))
     assert raw.top[0].token_id == first != raw.token_id == raw.top[1].token_id
-    [processed] = llm.generate(PROMPT, logprobs_mode="processed_logprobs", **options).logprobs or ()
+    processed = only_logprob(llm.generate(PROMPT, logprobs_mode="processed_logprobs", **options))
     assert processed.top[0].token_id == processed.token_id == raw.token_id
     chosen = {**options, "logits_processor": lambda _ids, _logits: 5, "logprobs_mode": "processed_logprobs"}
-    [forced] = llm.generate(PROMPT, **chosen).logprobs or ()
-    [also] = llm.generate(PROMPT, **{**chosen, "logprobs_mode": "raw_logprobs"}).logprobs or ()
+    forced = only_logprob(llm.generate(PROMPT, **chosen))
+    also = only_logprob(llm.generate(PROMPT, **{**chosen, "logprobs_mode": "raw_logprobs"}))
     assert (forced.token_id, forced.logprob) == (5, pytest.approx(also.logprob))
 
 
@@ -314,7 +322,8 @@ def test_an_isolated_engine_refuses_it() -> None:
 
 
 def test_wrong_values(llm: pyggml.LLM) -> None:
-    for wrong in (5, "f", [ban(5), None], {"a": 1}):
+    values: tuple[Any, ...] = (5, "f", [ban(5), None], {"a": 1})
+    for wrong in values:
         with pytest.raises(pyggml.InvalidParameterError, match="logits_processor must be a function"):
             llm.generate("Once", logits_processor=wrong)
 

@@ -92,7 +92,8 @@ def test_a_last_turn_that_is_too_long(llm: LLM) -> None:
 
 
 def test_every_way_to_chat(llm: LLM) -> None:
-    messages, options = conversation(40), {"max_tokens": 30, "overflow": "shift", "temperature": 0}
+    messages = conversation(40)
+    options: dict[str, Any] = {"max_tokens": 30, "overflow": "shift", "temperature": 0}
 
     async def in_a_loop() -> list[Any]:
         stream = llm.astream_chat(messages, **options)

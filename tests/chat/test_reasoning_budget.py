@@ -40,7 +40,9 @@ def writing(text: str, llm: pyggml.LLM, then: int = A) -> Callable[[Any, Any], A
 
 
 def chat(llm: pyggml.LLM, text: str, template: Path = QWEN, **options: Any) -> pyggml.ChatCompletion:
-    return llm.chat(ASK, chat_template=template, logits_processor=writing(text, llm), **{"max_tokens": 40, **options})
+    settings: Any = {"max_tokens": 40, **options}
+    done: pyggml.ChatCompletion = llm.chat(ASK, chat_template=template, logits_processor=writing(text, llm), **settings)
+    return done
 
 
 def test_reasoning_ends_at_its_budget(llm: pyggml.LLM) -> None:

@@ -213,7 +213,7 @@ def test_adapter(tmp_path: Path) -> None:
         expected = llm.generate("Once", max_tokens=8).text
         assert expected != llm.generate("Once", max_tokens=8, adapter={}).text
     with Llama(PATH, n_ctx=512, n_threads=1, lora_path=str(file), lora_scale=0.5, verbose=False) as llama:
-        assert llama("Once", max_tokens=8, temperature=0)["choices"][0]["text"] == expected  # type: ignore[index]
+        assert llama("Once", max_tokens=8, temperature=0)["choices"][0]["text"] == expected
         ids = llama.tokenize(b"Once")
         stepwise = []
         for token in llama.generate(ids, temp=0):

@@ -38,7 +38,7 @@ def alone(path: Path) -> Iterator[LLM]:
 
 def expected(alone: LLM, prompt: list[int], n: int, n_keep: int) -> list[int]:
     """The tokens of a generation, each shift being a new request for the tokens that stay."""
-    tokens, generated = list(prompt), []
+    tokens, generated = list(prompt), list[int]()
     while len(generated) < n:
         n_now = min(N_CTX + 1 - len(tokens), n - len(generated))
         new = alone.generate(tokens, max_tokens=n_now, ignore_eos=True).token_ids

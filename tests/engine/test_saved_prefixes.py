@@ -110,7 +110,7 @@ def test_a_prefix_survives_a_restart(path: Path, tmp_path: Path) -> None:
         expected = llm.generate(longer, **OPTIONS)
         llm.reset()
         assert llm.save(prompt, tmp_path / "prefix") == 150
-    command = [sys.executable, saved_sessions.__file__, path, json.dumps(LOAD), "prefix", tmp_path / "prefix"]
+    command = [sys.executable, saved_sessions.__file__, str(path), json.dumps(LOAD), "prefix", str(tmp_path / "prefix")]
     out = subprocess.run([*command, json.dumps(longer)], capture_output=True, text=True, check=True, timeout=120).stdout
     token_ids, cached, n_prompt, computed, _, logprobs = json.loads(out)
     assert token_ids == expected.token_ids

@@ -203,12 +203,12 @@ def test_too_few_cells(shelf: device_kinds.Shelf) -> None:
     ):
         check(expected, found, rng, 40)
         prompt = [5, 6, 7] * 20
-        many = {"ignore_eos": True, "max_tokens": 130, "num_speculative_tokens": 15}
+        many: dict[str, Any] = {"ignore_eos": True, "max_tokens": 130, "num_speculative_tokens": 15}
         alone = expected.generate(prompt, ignore_eos=True, max_tokens=130)
         for done in found.generate_batch([prompt] * 6, **many):
             assert done.token_ids == alone.token_ids
         assert found.stats().n_preemptions > 0
-        full = {"ignore_eos": True, "max_tokens": -1}
+        full: dict[str, Any] = {"ignore_eos": True, "max_tokens": -1}
         assert facts(found.generate(prompt, **full, num_speculative_tokens=15)) == facts(
             expected.generate(prompt, **full)
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -351,8 +352,8 @@ def test_other_files_are_named_with_the_way_out(tmp_path: Path, name: str) -> No
     for each in names:
         source = tmp_path / "llama" / each
         (tmp_path / "hf" / each).write_bytes(source.read_bytes() if source.exists() else b"{}")
-    convert = [] if "adapter" in name else [lambda path: pyggml.convert(path, tmp_path / "model.gguf")]
-    for load in (pyggml.load, *convert):
+    convert: Callable[[Path], object] = partial(pyggml.convert, out=tmp_path / "model.gguf")
+    for load in (pyggml.load,) if "adapter" in name else (pyggml.load, convert):
         with pytest.raises(pyggml.InferError, match=message):
             load(tmp_path / "hf")
 

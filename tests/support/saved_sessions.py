@@ -14,7 +14,7 @@ def main() -> None:
     with pyggml.load(model, **json.loads(options)) as llm:
         if kind == "session":
             session = llm.session(path)
-            done = session.chat(text)
+            done: pyggml.Completion | pyggml.ChatCompletion = session.chat(text)
             messages = session.messages
         else:
             llm.restore(path)

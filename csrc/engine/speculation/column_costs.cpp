@@ -40,10 +40,10 @@ void ColumnCosts::measured(uint32_t n_columns, double seconds) {
         return;
     }
     if (last_ != 0) {
-        const double ratio   = log_ratios_[n_columns] - log_ratios_[last_];
-        const double error   = std::clamp(log_seconds - last_log_seconds_ - ratio, -LARGEST, LARGEST);
-        const double doubts  = doubt(n_columns) + doubt(last_);
-        const double change  = std::clamp(doubts, LEAST_RATE, 1.0) * error;
+        const double ratio  = log_ratios_[n_columns] - log_ratios_[last_];
+        const double error  = std::clamp(log_seconds - last_log_seconds_ - ratio, -LARGEST, LARGEST);
+        const double doubts = doubt(n_columns) + doubt(last_);
+        const double change = std::clamp(doubts, LEAST_RATE, 1.0) * error;
         move(n_columns, change * doubt(n_columns) / doubts);
         move(last_, -change * doubt(last_) / doubts);
     }

@@ -47,10 +47,10 @@ class Speculator {
     struct Source {
         ProposerKind              kind;
         std::unique_ptr<Proposer> proposer;
-        ByEvidence                probability;   // that a guess is right if those before it are
-        Proposal                  proposal;      // for the next step
-        uint32_t                  pause   = 0;   // steps without a proposal after a wrong one
-        uint32_t                  n_skips = 0;   // of these, still to come
+        ByEvidence                probability;  // that a guess is right if those before it are
+        Proposal                  proposal;     // for the next step
+        uint32_t                  pause   = 0;  // steps without a proposal after a wrong one
+        uint32_t                  n_skips = 0;  // of these, still to come
     };
     struct Choice {
         size_t n_guesses  = 0;
@@ -58,8 +58,8 @@ class Speculator {
         double value      = 0;
     };
 
-    static void propose(Source & source, const std::vector<int32_t> & tokens, size_t n_max);
-    Choice      fixed(const Source & source) const;
+    static void   propose(Source & source, const std::vector<int32_t> & tokens, size_t n_max);
+    Choice        fixed(const Source & source) const;
     static Choice worthwhile(const Source & source, const ColumnCosts & costs, const Load & load);
     void          learn(Source & source, const int32_t * sampled, size_t n) const;
 

@@ -25,9 +25,9 @@ Language plain_numbers(Languages & languages, uint32_t most_decimals) {
     const Language whole =
         languages.any_of({languages.text("0"), languages.concat(languages.chars(CharSet{{{'1', '9'}}}),
                                                                 languages.repeat(digit, 0, UNBOUNDED))});
-    const Language fraction =
-        most_decimals == 0 ? Languages::NOTHING
-                           : languages.concat(languages.text("."), languages.repeat(digit, 1, most_decimals));
+    const Language fraction = most_decimals == 0
+                                  ? Languages::NOTHING
+                                  : languages.concat(languages.text("."), languages.repeat(digit, 1, most_decimals));
     return languages.concat(languages.repeat(languages.text("-"), 0, 1),
                             languages.concat(whole, languages.repeat(fraction, 0, 1)));
 }

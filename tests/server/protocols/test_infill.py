@@ -78,7 +78,7 @@ def test_ollama(url: str, llm: pyggml.LLM) -> None:
     options = {**OPTIONS, "num_predict": 12}
     assert client.generate("default", PREFIX, suffix=SUFFIX, options=options).response == expected
     lines = client.generate("default", PREFIX, suffix=SUFFIX, options=options, stream=True)
-    assert "".join(line.response for line in lines) == expected
+    assert "".join(line.response or "" for line in lines) == expected
     with pytest.raises(ollama.ResponseError, match=r"^system: ") as caught:
         client.generate("default", PREFIX, suffix=SUFFIX, system="x")
     assert caught.value.status_code == 400

@@ -159,11 +159,11 @@ def test_each_key_has_its_own_files(folder: Path) -> None:
         assert httpx.get(f"{url}/slots").status_code == 401
         complete(ours)
         slot = used_slot(ours)
-        save = {"params": {"action": "save"}, "json": {"filename": "dog"}}
+        save: dict[str, Any] = {"params": {"action": "save"}, "json": {"filename": "dog"}}
         assert "is empty" in theirs.post(f"/slots/{slot}", **save).text
         assert theirs.post(f"/slots/{slot}?action=erase").json()["n_erased"] == 0
         assert ours.post(f"/slots/{slot}", **save).status_code == 200
-        restore = {"params": {"action": "restore"}, "json": {"filename": "dog"}}
+        restore: dict[str, Any] = {"params": {"action": "restore"}, "json": {"filename": "dog"}}
         assert theirs.post("/slots/0", **restore).status_code == 404
         for each in range(2):
             ours.post(f"/slots/{each}?action=erase")
