@@ -93,7 +93,7 @@ void Speculator::learn(Source & source, const int32_t * sampled, size_t n) const
     for (size_t i = 0; i < n_known; i++) {
         const auto [token_id, evidence] = source.proposal[i];
         const bool is_right             = token_id == sampled[i];
-        double & probability            = source.probability[evidence];
+        double &   probability          = source.probability[evidence];
         probability += LEARNING_RATE * (is_right - probability);
         probability = std::max(probability, LEAST_CHANCE);
         if (i == 0 && n_fixed_ == 0 && source.proposer->is_costly()) {

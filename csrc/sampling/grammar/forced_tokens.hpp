@@ -13,7 +13,8 @@ namespace pyg {
 std::vector<int32_t> forced_tokens(const GrammarOfModel & grammar, GrammarMatcher position, size_t n_max);
 
 // As forced_tokens, but only of the text that is forced right here, at most some bytes for each of `n_max` tokens.
-// Tokens that the grammar names by id, or that take the whole mask to find, are left out. Cheap where nothing is forced.
+// Tokens that the grammar names by id, or that take the whole mask to find, are left out. Cheap where nothing is
+// forced.
 std::vector<int32_t> forced_text_tokens(const CompiledGrammar & grammar, GrammarMatcher & position, size_t n_max);
 
 }  // namespace pyg

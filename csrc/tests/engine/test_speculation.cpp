@@ -204,7 +204,7 @@ void test_pauses() {
 }
 
 void test_several_proposers() {
-    const Tokens future = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const Tokens future  = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
     int          n_calls = 0;
     Speculator   speculator;
     speculator.add(pyg::FORCED_TEXT, std::make_unique<Prophet>(future, 0, false, n_calls));
