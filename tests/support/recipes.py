@@ -61,7 +61,7 @@ def write_talker(path: Path) -> Path:
     It has layers enough to be slow: what a test asks of a busy server has to happen while it is still busy.
     """
     vocabulary = {**models.byte_vocabulary(), "tokenizer.chat_template": _TEMPLATE}
-    return models.write_llama(path, vocabulary, n_layer=24, context_length=32768)
+    return models.write_llama(path, vocabulary, n_layer=96, context_length=32768)
 
 
 def chat(content: str = "Hello", **fields: object) -> dict[str, Any]:
