@@ -288,13 +288,13 @@ def test_shifted_contexts(shelf: device_kinds.Shelf) -> None:
     path, rng = shelf("llama", "f32"), random.Random(2)
     options: dict[str, Any] = {"n_ctx": 64, "n_parallel": 1, "n_threads": 1}
     with pyggml.load(path, speculative="off", **options) as off, pyggml.load(path, **options) as on:
-        for seed in range(12):
+        for seed in range(4):
             prompt = [rng.randrange(1, 250) for _ in range(20)]
             params: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "overflow": "shift", "logprobs": 1}
             params |= {"temperature": 1.0, "seed": seed, "logit_bias": {7: 6.0, 8: 6.0, 9: 5.0}}
             found = on.generate(prompt, **params, num_speculative_tokens=rng.choice((1, 4, 15)))
             assert facts(found) == facts(off.generate(prompt, **params))
-        assert on.stats().n_accepted_lookup > 100
+        assert on.stats().n_accepted_lookup > 30
 
 
 def test_several_answers_to_a_prompt(looping: tuple[LLM, LLM]) -> None:

@@ -328,7 +328,7 @@ def test_any_bytes_decode_or_are_refused(type: GGMLType) -> None:
 
 def test_many_threads_at_once() -> None:
     values = normal((4, 256))
-    kinds = [GGMLType.Q4_K, GGMLType.IQ3_XXS, GGMLType.IQ2_S, GGMLType.Q8_0] * 4
+    kinds = [GGMLType.Q4_K, GGMLType.IQ3_XXS, GGMLType.Q6_K, GGMLType.Q8_0] * 4
     expected = {type: quantize(values, type).tobytes() for type in set(kinds)}
     with ThreadPoolExecutor(8) as pool:
         for type, encoded in zip(kinds, pool.map(lambda type: quantize(values, type), kinds), strict=True):

@@ -60,6 +60,7 @@ def test_pieces_join_to_the_text(real: tuple[str, Vocab]) -> None:
         assert joined in (text, " " + text)  # some put a space in front of every text
 
 
+@pytest.mark.slow_except("bert-bge", "gpt-2", "llama-spm", "qwen2")
 def test_special_tokens_are_text_unless_parsed(real: tuple[str, Vocab]) -> None:
     name, vocab = real
     end = vocab.sep if name == "bert-bge" else vocab.eos

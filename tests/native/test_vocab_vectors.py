@@ -105,6 +105,7 @@ def test_both_agree_on_all_vectors_inputs(
         assert theirs == model.vocab.tokenize(text, add_special, parse_special), text
 
 
+@pytest.mark.slow_except("gpt-2", "llama-spm", "phi-3")
 def test_both_agree_on_random_text(model: Model, hugging_face: Tokenizer) -> None:
     own = Tokenizer(model.vocab)
     for text in random_texts(300):
