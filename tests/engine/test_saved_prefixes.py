@@ -243,7 +243,7 @@ def test_in_a_process_of_its_own(tiny_path: Path, tmp_path: Path) -> None:
 
 def test_cells_of_an_adapter_are_not_restored_for_others(tiny_path: Path, tmp_path: Path) -> None:
     """Prefixes are saved without adapters, also those that the model was loaded with."""
-    adapter = lora_files.write_adapter(tmp_path / "adapter.gguf", tiny_path, scale=8.0)
+    adapter = lora_files.write_adapter(tmp_path / "adapter.gguf", tiny_path)
     prompt = tokens(80, seed=14)
     options: dict[str, Any] = {**OPTIONS, "max_tokens": 5}
     with pyggml.load(tiny_path, **LOAD, lora=adapter) as llm:
