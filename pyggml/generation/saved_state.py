@@ -1,7 +1,8 @@
 """Files of saved prefixes: the KV cells of a prompt, and the session that they belong to.
 
 A file has a header, a JSON object, and the engine's bytes. The header has the lengths of both and a digest of the
-object, which has a checksum of the engine's bytes; the engine checks them, too. Files appear under their name only when complete.
+object, which has a checksum of the engine's bytes; the engine checks them, too. Files appear under their name only when
+complete.
 """
 
 from __future__ import annotations

@@ -386,7 +386,7 @@ def test_files_that_are_no_session(llm: LLM, tmp_path: Path) -> None:
     with pytest.raises(SavedStateError, match="not a file"):
         llm.session(tmp_path)
     for text in ("You are friendly.", "You are friendly. " * 300):
-        with pytest.raises(SavedStateNotFoundError, match="You are friendly.*; a conversation begins with messages"):
+        with pytest.raises(SavedStateNotFoundError, match=r"You are friendly.*; a conversation begins with messages"):
             llm.session(text)
 
 
