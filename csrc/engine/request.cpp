@@ -35,7 +35,7 @@ uint32_t checked_n_keep(uint32_t n_ctx, int32_t n_prompt, const pyg_request_opti
         return 0;
     }
     if (options.max_tokens < 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "a generation that shifts its context needs a limit: max_tokens is -1");
+        throw fail(PYG_ERR_INVALID_PARAMETER, "overflow=\"shift\" would never end with max_tokens=-1: set max_tokens");
     }
     if (options.n_keep < -1) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "n_keep must be 0 or more, or -1 for the whole prompt, not %d",

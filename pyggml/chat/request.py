@@ -6,10 +6,11 @@ import dataclasses
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from pyggml._core.checks import flag
+from pyggml._native.vocab import Vocab
 from pyggml.chat import ChatPrompt, ChatTemplates
 from pyggml.chat.conversation import Conversation
 from pyggml.chat.jinja.quoted_text import QuotedText
@@ -51,6 +52,7 @@ class ChatRequest(PromptRequest):
         conversation: the conversation to answer.
         prompt: the rendered conversation, once the request is submitted.
         n_dropped_messages: number of messages that it leaves out, because the context is too small for all.
+        on_submit: called before it is submitted, which an exception prevents; None: nothing.
         on_answer: called with the message and the finish reason once the answer has ended; None: nothing.
         templates: returns the chat template.
     """
@@ -73,6 +75,7 @@ class ChatRequest(PromptRequest):
         self.conversation = conversation
         self.prompt: ChatPrompt | None = None
         self.n_dropped_messages = 0
+        self.on_submit: Callable[[], None] | None = None
         self.on_answer: Callable[[ChatMessage, FinishReason], None] | None = None
         self.templates = templates
         self._special_texts = special_texts
@@ -97,6 +100,12 @@ class ChatRequest(PromptRequest):
         from pyggml.chat.stream import ChatChunkBuilder  # which needs this module
 
         return ChatChunkBuilder(self)
+
+    def encode(self, model_stop_ids: Iterable[int], vocab: Vocab) -> None:
+        """Render and convert the conversation, as :meth:`PendingRequest.encode`, after a call of ``on_submit``."""
+        if self.on_submit is not None:
+            self.on_submit()
+        super().encode(model_stop_ids, vocab)
 
     def prompt_ids(self) -> list[int]:
         """Render and encode the conversation."""

@@ -33,7 +33,6 @@ class BaseAsyncStream(StreamResult[D], AsyncIterator[C], Generic[C, D]):
         self._request: Request | None = None
         self._waiter: LoopWaiter | None = None
         self._is_awaited = False
-        self._is_cancelled = False
         self._is_closed = False
 
     async def __anext__(self) -> C:
@@ -140,10 +139,6 @@ class BaseAsyncStream(StreamResult[D], AsyncIterator[C], Generic[C, D]):
             if self._request is not None and self._is_over:
                 self._request.cancel()
         return self._request
-
-    @property
-    def _is_over(self) -> bool:
-        return self._is_cancelled or self._builder.ended
 
     def _close(self) -> None:
         self._is_closed = True

@@ -1,14 +1,17 @@
 """Files of saved prefixes: the KV cells of a prompt, and the session that they belong to.
 
 A file has a header, a JSON object, and the engine's bytes. The header has the lengths of both and a digest of the
-object; the engine checks its bytes itself. Files appear under their name only when complete.
+object, which has a checksum of the engine's bytes; the engine checks them, too. Files appear under their name only when
+complete.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -35,10 +38,21 @@ class SavedState:
     Attributes:
         prefix: the saved prefix, as :meth:`Engine.save_prefix` returned it; empty: none.
         session: messages and options of the session; None: it holds only a prefix.
+        prefix_crc32: checksum of the prefix, as of a file; None: not read from one.
     """
 
     prefix: bytes
     session: dict[str, Any] | None = None
+    prefix_crc32: int | None = None
+
+    def require_intact_prefix(self, path: object) -> None:
+        """Tell a damaged file from one that the engine cannot use.
+
+        Raises:
+            SavedStateError: the prefix is damaged.
+        """
+        if self.prefix_crc32 not in (None, zlib.crc32(self.prefix)):
+            raise SavedStateError(f"{path} is damaged: save it again")
 
 
 def write_state(path: str | os.PathLike[str], state: SavedState) -> int:
@@ -49,7 +63,7 @@ def write_state(path: str | os.PathLike[str], state: SavedState) -> int:
         DiskFullError: the file does not fit.
     """
     target = target_path("path", path)
-    text = json.dumps({"session": state.session}, ensure_ascii=False).encode()
+    text = json.dumps({"session": state.session, "prefix_crc32": zlib.crc32(state.prefix)}, ensure_ascii=False).encode()
     header = _HEADER.pack(_MAGIC, _digest(text), len(text), len(state.prefix)) + text
     size = len(header) + len(state.prefix)
     with require_disk_space(target, size):
@@ -77,9 +91,9 @@ def read_state(path: str | os.PathLike[str]) -> SavedState:
             raise SavedStateError(f"{os.fspath(path)} is not a file, so it holds no saved state")
         with Path(path).open("rb") as file:
             return _read(file, os.fspath(path))
-    except FileNotFoundError as error:
-        raise SavedStateNotFoundError(f"there is no saved state {error.filename}") from None
     except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
+            raise SavedStateNotFoundError(f"there is no saved state {os.fspath(path):.200}") from None
         raise SavedStateError(f"{os.fspath(path)} cannot be read: {error.strerror}") from None
 
 
@@ -96,7 +110,7 @@ def _read(file: BinaryIO, name: str) -> SavedState:
         raise SavedStateError(f"{name} is damaged: save it again")
     try:
         fields: Mapping[str, Any] = json.loads(text)
-        return SavedState(prefix, fields["session"])
+        return SavedState(prefix, fields["session"], fields["prefix_crc32"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SavedStateError(f"{name} is not a saved state of this version of pyggml ({error})") from None
 

@@ -127,6 +127,7 @@ class StreamResult(Owner, Generic[D]):
 
     _request: Request | None
     _builder: ChunkBuilder
+    _is_cancelled = False
 
     @property
     def completion(self) -> D:
@@ -146,6 +147,10 @@ class StreamResult(Owner, Generic[D]):
     def cached_tokens(self) -> int:
         """Number of prompt tokens taken from the cache, as of the last chunk; 0 before the first."""
         return 0 if self._request is None else self._request.cached_tokens
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_cancelled or self._builder.ended
 
 
 class BaseStream(StreamResult[D], ClosableOwner, Iterator[C], Generic[C, D]):
@@ -219,6 +224,7 @@ class BaseStream(StreamResult[D], ClosableOwner, Iterator[C], Generic[C, D]):
 
     def cancel(self) -> None:
         """End the generation soon; the last chunk then has ``finish_reason="cancelled"``."""
+        self._is_cancelled = True
         self._request.cancel()
 
     def close(self) -> None:

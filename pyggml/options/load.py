@@ -107,7 +107,7 @@ class LoadOptions(MemoryOptions):
         prefix_cache_bytes: most bytes of main memory for evicted KV cells and for checkpoints; 0: none. None: at most
             1 GiB.
         prefix_cache_dir: directory for evicted KV cells as files, which outlive the process and which others share.
-        prefix_cache_disk_bytes: most bytes of these files; the oldest are removed. None: 10 GiB.
+        prefix_cache_disk_bytes: most bytes of files in ``prefix_cache_dir``; the oldest are removed. None: 10 GiB.
         deterministic: refuse to load unless every request gets the same bits in a batch as alone.
         kv_unified: share the KV cache: a lone request can use all of n_ctx. False: divide it among n_parallel requests,
             while none needs more than its part. None: divide it on GPUs if at least four requests run.

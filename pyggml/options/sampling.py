@@ -87,9 +87,10 @@ class SamplingParams:
             The block must occur four times in a row, with at least 1,024 tokens together. None: on in chats and in the
             server, unless the caller sets ``ignore_eos``; off elsewhere.
         overflow: what happens when the context is full. "stop": the generation ends, with the finish reason "length",
-            and longer prompts are refused. "shift": a chat leaves its oldest turns out of the prompt, so that
+            and chats that are longer are refused. "shift": a chat leaves its oldest turns out of the prompt, so that
             ``max_tokens`` fit behind it, or half of the context if that is less; other generations drop the older half
-            of their tokens, the prompt's included, and compute the others again.
+            of their tokens, the prompt's included, and compute the others again. They need a limit, so
+            ``max_tokens=-1`` is refused. A prompt that is longer than the context is refused in either case.
         n_keep: number of the prompt's first tokens that ``overflow="shift"`` never drops, at most half of the context.
             -1: the whole prompt. Chats keep their system messages instead.
         min_tokens: number of tokens before the first stop token or stop string. A grammar that allows nothing but the

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support import saved_sessions
+from support.checkpoints import lora_files
 
 import pyggml
 from pyggml import LLM, ChatMessage, InvalidParameterError, SavedStateError, SavedStateNotFoundError, Session
@@ -138,8 +139,13 @@ def test_a_turn_that_is_cancelled_or_fails_adds_nothing(llm: LLM) -> None:
     dropped = session.stream_chat(SKY)
     next(dropped)
     del dropped
-    with pytest.raises(pyggml.ContextOverflowError):
+    try:
         session.chat("word " * 4000)
+    except pyggml.ContextOverflowError:  # whose traceback holds the failed turn
+        assert session.chat(SKY, max_tokens=0).finish_reason == "length"
+        session = llm.session([SYSTEM], **session.options)
+    else:
+        pytest.fail("the turn does not fit")
 
     async def in_a_loop() -> None:
         task = asyncio.create_task(session.achat(SKY))
@@ -147,7 +153,11 @@ def test_a_turn_that_is_cancelled_or_fails_adds_nothing(llm: LLM) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        session.astream_chat(SKY)  # never entered
+        unused = session.astream_chat(SKY)
+        closed = session.astream_chat(SKY)
+        async with closed:
+            pass
+        assert "not started" in repr(unused)
 
     asyncio.run(in_a_loop())
     assert session.messages == [SYSTEM]
@@ -169,13 +179,59 @@ def test_one_turn_at_a_time(llm: LLM) -> None:
             with pytest.raises(InvalidParameterError, match="another turn"):
                 await session.achat(HOT)
         one, two = (session.astream_chat(text, max_tokens=3) for text in (SKY, HOT))
-        await one.finish()
+        assert (await one.finish()).finish_reason == "length"
         with pytest.raises(InvalidParameterError, match="another turn of this session ended first"):
             await two.finish()
 
     asyncio.run(in_a_loop())
     assert [each["content"] for each in session.messages[:2]] == [SYSTEM["content"], SKY]
     assert len(session.messages) == 3
+
+
+def test_a_cancelled_turn_is_over_at_once(llm: LLM) -> None:
+    session = llm.session([SYSTEM], **{**OPTIONS, "ignore_eos": True, "max_tokens": 1000})
+    stream = session.stream_chat(SKY)
+    next(stream)
+    stream.cancel()
+    session.chat(HOT, max_tokens=3)
+
+    async def in_a_loop() -> None:
+        stream = session.astream_chat(SKY)
+        await anext(stream)
+        stream.cancel()
+        await session.achat(HOT, max_tokens=3)
+
+    asyncio.run(in_a_loop())
+    assert [each["content"] for each in session.messages if each["role"] == "user"] == [HOT, HOT]
+
+
+def test_a_cancelled_turn_that_ended_nevertheless_adds_nothing_after_another(llm: LLM) -> None:
+    session = llm.session([SYSTEM], **OPTIONS)
+    stream = session.stream_chat(SKY, max_tokens=1)
+    while stream._request.finish_reason is None and not stream._request.read_now():
+        pass  # until the engine has ended it
+    stream.cancel()
+    session.chat(HOT)
+    stream.finish()
+    assert [each["content"] for each in session.messages[:2]] == [SYSTEM["content"], HOT]
+    assert len(session.messages) == 3
+
+
+def test_the_second_of_two_turns_is_refused_before_it_generates(llm: LLM) -> None:
+    session = llm.session([SYSTEM], **{**OPTIONS, "ignore_eos": True, "max_tokens": 40})
+    before = llm.stats().n_generated_tokens
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(session.achat(SKY), session.achat(HOT), return_exceptions=True)
+
+    refused, answers = [], []
+    for result in asyncio.run(both()):
+        (refused if isinstance(result, InvalidParameterError) else answers).append(result)
+    assert len(refused) == len(answers) == 1
+    assert "another turn of this session is still running" in str(refused[0])
+    assert llm.stats().n_generated_tokens - before == 40
+    assert [each["role"] for each in session.messages] == ["system", "user", "assistant"]
+    assert session.messages[-1]["content"] == answers[0].message.content
 
 
 def test_threads_have_sessions_of_their_own(llm: LLM) -> None:
@@ -275,6 +331,52 @@ def test_options_that_a_file_cannot_hold(llm: LLM, tmp_path: Path, name: str) ->
     options["chat_template"].close()
 
 
+def test_a_field_of_params_that_a_file_cannot_hold_is_named(llm: LLM, tmp_path: Path) -> None:
+    params = pyggml.SamplingParams(grammar=pyggml.Grammar('root ::= "a"'))
+    with pytest.raises(InvalidParameterError, match=r"option params\.grammar, a Grammar"):
+        llm.session([SYSTEM], params=params).save(tmp_path / "session")
+
+
+@pytest.mark.parametrize("options", [{"type_k": "q8_0"}, {"prefix_cache": False}, {"n_ctx": 128}])
+def test_a_session_whose_cells_do_not_fit_keeps_its_messages(
+    llm: LLM, tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
+    session = llm.session([SYSTEM, user("word " * 150)], max_tokens=4)
+    path = tmp_path / "session"
+    session.save(path)
+    with pyggml.load(**{**LOAD, **options}) as other, caplog.at_level("WARNING", "pyggml"):
+        loaded = other.session(path)
+        assert loaded.messages == session.messages
+        (record,) = (each for each in caplog.records if "session" in each.message)
+        assert record.message.startswith("the session continues, but computes its tokens again: ")
+        with pytest.raises((SavedStateError, InvalidParameterError)):
+            other.restore(path)
+        data = bytearray(path.read_bytes())
+        data[-5] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(SavedStateError, match="is damaged"):
+            other.session(path)
+
+
+def test_a_session_with_an_adapter_saves_only_messages(tiny_path: Path, tmp_path: Path) -> None:
+    adapter = lora_files.write_adapter(tmp_path / "law.gguf", tiny_path)
+    path = tmp_path / "session"
+    with pyggml.load(tiny_path, n_ctx=512, n_threads=1, chat_template="chatml") as llm:
+        llm.load_adapter(adapter)
+        session = llm.session([user("Hi")], max_tokens=4, adapter="law")
+        session.chat()
+        before = llm.stats().n_prompt_tokens
+        assert session.save(path) == 0
+        assert llm.stats().n_prompt_tokens == before
+        loaded = llm.session(path)
+        assert (loaded.messages, loaded.options) == (session.messages, session.options)
+        with pytest.raises(SavedStateError, match="without KV cells"):
+            llm.restore(path)
+        llm.default_adapters = "law"
+        assert llm.session([user("Hi")]).save(path) == 0
+        assert llm.session([user("Hi")], adapter={}).save(path) > 0
+
+
 def test_files_that_are_no_session(llm: LLM, tmp_path: Path) -> None:
     with pytest.raises(SavedStateNotFoundError, match="there is no saved state"):
         llm.session(tmp_path / "none")
@@ -283,6 +385,9 @@ def test_files_that_are_no_session(llm: LLM, tmp_path: Path) -> None:
         llm.session(tmp_path / "prefix")
     with pytest.raises(SavedStateError, match="not a file"):
         llm.session(tmp_path)
+    for text in ("You are friendly.", "You are friendly. " * 300):
+        with pytest.raises(SavedStateNotFoundError, match=r"You are friendly.*; a conversation begins with messages"):
+            llm.session(text)
 
 
 def test_an_endless_conversation(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_without_it_the_end_of_the_context_is_the_end(path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_tokens": -1}, "needs a limit: max_tokens is -1"),
+        ({"max_tokens": -1}, "would never end with max_tokens=-1: set max_tokens"),
         ({"n_keep": -1}, "keeps 200 tokens, more than half of a context of 256"),
         ({"n_keep": 129}, "use n_keep=128 or less"),
         ({"overflow": "drop"}, "overflow"),

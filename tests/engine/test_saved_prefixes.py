@@ -151,6 +151,18 @@ def test_a_salt_applies_to_what_is_restored(tiny: LLM, tmp_path: Path) -> None:
     assert tiny.generate(longer, max_tokens=1, cache_salt="b").cached_tokens == 60
 
 
+def test_a_short_prefix_is_restored_too(path: Path, tmp_path: Path) -> None:
+    prompt = tokens(9, seed=16)
+    with pyggml.load(path, **LOAD) as llm:
+        expected = llm.generate([*prompt, 5], **OPTIONS)
+        llm.save(prompt, tmp_path / "prefix")
+        llm.reset()
+        llm.restore(tmp_path / "prefix")
+        found = llm.generate([*prompt, 5], **OPTIONS)
+    assert found.cached_tokens == 9
+    assert (found.token_ids, repr(found.logprobs)) == (expected.token_ids, repr(expected.logprobs))
+
+
 def test_files_of_others(tiny: LLM, other_path: Path, tmp_path: Path) -> None:
     file = tmp_path / "prefix"
     with pyggml.load(other_path, **LOAD) as other:
@@ -242,15 +254,18 @@ def test_in_a_process_of_its_own(tiny_path: Path, tmp_path: Path) -> None:
 
 
 def test_cells_of_an_adapter_are_not_restored_for_others(tiny_path: Path, tmp_path: Path) -> None:
-    """Prefixes are saved without adapters, also those that the model was loaded with."""
-    adapter = lora_files.write_adapter(tmp_path / "adapter.gguf", tiny_path, scale=8.0)
+    """Prefixes are saved without adapters, and nothing else is called one."""
+    adapter = lora_files.write_adapter(tmp_path / "adapter.gguf", tiny_path)
     prompt = tokens(80, seed=14)
     options: dict[str, Any] = {**OPTIONS, "max_tokens": 5}
     with pyggml.load(tiny_path, **LOAD, lora=adapter) as llm:
         adapted = llm.generate([*prompt, 5], **options)
         plain = llm.generate([*prompt, 5], **options, adapter={})
         assert repr(adapted.logprobs) != repr(plain.logprobs)
-        llm.save(prompt, tmp_path / "prefix")
+        for named in ({}, {"adapter": "adapter"}, {"adapter": {"adapter": 0.5}}):
+            with pytest.raises(InvalidParameterError, match=r"adapters \(adapter\): pass adapter=\{\}"):
+                llm.save(prompt, tmp_path / "prefix", **named)
+        llm.save(prompt, tmp_path / "prefix", adapter={})
         llm.reset()
         llm.restore(tmp_path / "prefix")
         for adapter_of, expected, n_cached in (({}, plain, 80), (None, adapted, 0)):

@@ -26,14 +26,14 @@ uint32_t common_prefix(const std::vector<int32_t> & a, uint32_t n_a, const std::
 }  // namespace
 
 // Return the longest cached prefix of a task's tokens. The last token is always decoded again for its logits. A
-// snapshot has to be clearly longer than what the slots have, because it is copied.
+// snapshot has to be clearly longer than what the slots have, because it is copied; not one that the caller restored.
 Scheduler::Prefix Scheduler::longest_prefix(const Task & task) const {
     Prefix best = longest_in_slots(task);
     if (!limits_.prefix_cache || task.needs_all_logits || snapshots_.n() == 0) {
         return best;
     }
     const Snapshots::Prefix found = snapshots_.longest(lookup_of(task));
-    if (found.n >= best.n + MIN_SNAPSHOT) {
+    if (found.n >= best.n + (found.is_pinned ? 1 : MIN_SNAPSHOT)) {
         best = {-1, found.n, nullptr, found.snapshot};
     }
     return best;

@@ -65,7 +65,7 @@ Snapshots::Prefix Snapshots::longest(const Lookup & lookup) const {
         }
         const uint32_t n = usable_tokens(snapshot.tokens, lengths_of(snapshot.checkpoints), lookup);
         if (n > best.n) {
-            best = {entry.snapshot, n};
+            best = {entry.snapshot, n, entry.is_pinned};
         }
     }
     return best;

@@ -534,6 +534,18 @@ void test_few_tokens_are_not_worth_a_snapshot() {
     CHECK(engine.complete(text(1, 25) + text(2, 20))->n_cached == 0);  // nor to load one
 }
 
+// What the caller restored is used, however short it is.
+void test_few_restored_tokens_are_used() {
+    Engine     engine(with_snapshots(Kind::PLAIN, 100, 1));
+    const auto task = engine.add(text(1, 9));
+    engine.step();
+    auto snapshot = std::make_shared<pyg::Snapshot>(engine.scheduler.snapshot_of(*task));
+    engine.scheduler.end(*task);
+    engine.complete(text(2, 90));
+    engine.scheduler.add_snapshot(snapshot);
+    CHECK(engine.complete(text(1, 9) + text(3, 5))->n_cached == 9);
+}
+
 void test_snapshots_stay_within_their_bytes() {
     constexpr size_t ONE = 16 + 100 * (sizeof(History) + sizeof(int32_t));
     Engine           engine(with_snapshots(Kind::PLAIN, 150, 1, 2 * ONE));
@@ -922,6 +934,7 @@ int main() {
     test_a_longer_snapshot_replaces_its_prefix();
     test_part_of_a_snapshot();
     test_few_tokens_are_not_worth_a_snapshot();
+    test_few_restored_tokens_are_used();
     test_snapshots_stay_within_their_bytes();
     test_a_preempted_task_continues_from_its_snapshot();
     test_most_of_a_slot_is_saved_before_it_is_truncated();

@@ -7,9 +7,16 @@ from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from pyggml._core.log import logger
 from pyggml.chat.request import ChatModel, Messages, Tools, chat_request
 from pyggml.chat.sessions.session import Session, SessionModel
-from pyggml.errors import InvalidParameterError, RequestTimeout, SavedStateError
+from pyggml.errors import (
+    EngineError,
+    InvalidParameterError,
+    RequestTimeout,
+    SavedStateError,
+    SavedStateNotFoundError,
+)
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, TokenIds, is_message, prompt_ids
 from pyggml.generation.saved_state import SavedState, read_state, write_state
@@ -77,24 +84,33 @@ class SessionMethods:
     ) -> int:
         """Save the KV cache of a prefix to a file, from which :meth:`restore` brings it back, after a restart too.
 
-        What is not cached is computed first. Waits without the GIL. The cells are those of the model without adapters:
-        requests with adapters compute theirs again.
+        What is not cached is computed first. Waits without the GIL. The cells are those of the model without adapters,
+        so requests with adapters could not use them.
 
         Args:
             prompt: as for :meth:`warm`. After a completion, its prompt and its ``token_ids`` need one token computed.
             path: the file to write, whole or not at all; an existing one is replaced.
             tools: as for :meth:`warm`.
-            **options: as for :meth:`warm`.
+            **options: as for :meth:`warm`. ``adapter={}`` if requests use adapters by default.
 
         Returns:
             The number of tokens of the prefix.
 
         Raises:
-            InvalidParameterError: the path is not that of a file, or the model has no prefix cache or is isolated.
+            InvalidParameterError: the path is not that of a file, the options name adapters, or the model has no
+                prefix cache.
             DiskFullError: the file does not fit.
             InferError: as :meth:`warm`.
         """
-        return self._save(path, prompt, tools, options, None)
+        llm = cast("ChatModel", self)
+        _require_prefix_cache(llm)
+        ids, params = _prefix(llm, prompt, tools, options)
+        if adapters := _adapters_of(llm, params):
+            raise InvalidParameterError(
+                f"a file cannot hold the KV cells of a model with adapters ({', '.join(adapters)}): pass adapter={{}} "
+                "to save those without"
+            )
+        return _save(llm, path, ids, params, None)
 
     async def asave(
         self,
@@ -129,7 +145,7 @@ class SessionMethods:
             SavedStateNotFoundError: there is no such file.
             SavedStateError: it is damaged, or another model, version or setting saved it, or it is longer than the
                 context.
-            InvalidParameterError: the model has no prefix cache or is isolated.
+            InvalidParameterError: the model has no prefix cache.
         """
         return _restore(cast("ChatModel", self), read_state(path), path, cache_salt)
 
@@ -151,7 +167,9 @@ class SessionMethods:
     ) -> Session:
         """Begin a conversation that keeps its messages, or continue a saved one.
 
-        A saved session continues with the bits that it would have had without the break.
+        A saved session continues with the bits that it would have had without the break. If its KV cells cannot be
+        used, because another model, version or setting saved them, its first turn computes them again, and a warning
+        is logged.
 
         Args:
             messages: the messages so far, such as the system's; (): none. Or the path of a file of
@@ -162,7 +180,8 @@ class SessionMethods:
             **options: other parameters of every turn, as for :meth:`chat`. With a path, they replace those of the file.
 
         Raises:
-            SavedStateError, SavedStateNotFoundError: as :meth:`restore`.
+            SavedStateNotFoundError: there is no such file.
+            SavedStateError: it is damaged, or holds no session.
             InvalidParameterError: messages or options are invalid.
         """
         llm = cast("SessionModel", self)
@@ -170,10 +189,15 @@ class SessionMethods:
         given: dict[str, Any] = {**{name: value for name, value in own.items() if value is not None}, **options}
         if not isinstance(messages, (str, os.PathLike)):
             return Session(llm, messages, given)
-        state = read_state(messages)
+        try:
+            state = read_state(messages)
+        except SavedStateNotFoundError as error:
+            raise SavedStateNotFoundError(
+                f'{error}; a conversation begins with messages: session([{{"role": "system", "content": "..."}}])'
+            ) from None
         session = Session._of_state(llm, state, messages, given)
         if state.prefix:
-            _restore(llm, state, messages, session.options.get("cache_salt"))
+            _restore_session(llm, state, messages, session.options.get("cache_salt"))
         return session
 
     def slots(self) -> list[Slot]:
@@ -221,26 +245,14 @@ class SessionMethods:
         session: dict[str, Any] | None,
     ) -> int:
         """Save a session, whose ``options`` may include tools and parameters."""
-        if not prompt:
-            write_state(path, SavedState(b"", session))
-            return 0
-        others = dict(options)
-        return self._save(path, prompt, others.pop("tools", None), others, session)
-
-    def _save(
-        self,
-        path: str | os.PathLike[str],
-        prompt: Prompt | Messages,
-        tools: Tools | None,
-        options: Mapping[str, Any],
-        session: dict[str, Any] | None,
-    ) -> int:
-        llm = cast("ChatModel", self)
-        _require_prefix_cache(llm)
-        ids, params = _prefix(llm, prompt, tools, options)
-        prefix = llm._engine.save_prefix(ids, cache_salt=params.cache_salt, timeout_s=params.timeout_s)
-        write_state(path, SavedState(prefix, session))
-        return len(ids)
+        llm, others = cast("ChatModel", self), dict(options)
+        if prompt:
+            _require_prefix_cache(llm)
+            ids, params = _prefix(llm, prompt, others.pop("tools", None), others)
+            if not _adapters_of(llm, params):
+                return _save(llm, path, ids, params, session)
+        write_state(path, SavedState(b"", session))
+        return 0
 
 
 async def _in_thread(function: Callable[[], T]) -> T:
@@ -283,6 +295,23 @@ def _require_prefix_cache(llm: ChatModel) -> None:
         raise InvalidParameterError("the model was loaded with prefix_cache=False, so no prefix can be kept or saved")
 
 
+def _adapters_of(llm: ChatModel, params: SamplingParams) -> list[str]:
+    """Return the names of the adapters of requests with these parameters."""
+    return [adapter.name for adapter, _ in llm._engine._adapters.resolve(params.adapter)]
+
+
+def _save(
+    llm: ChatModel,
+    path: str | os.PathLike[str],
+    ids: TokenIds,
+    params: SamplingParams,
+    session: dict[str, Any] | None,
+) -> int:
+    prefix = llm._engine.save_prefix(ids, cache_salt=params.cache_salt, timeout_s=params.timeout_s)
+    write_state(path, SavedState(prefix, session))
+    return len(ids)
+
+
 def _compute(llm: ChatModel, ids: TokenIds, params: SamplingParams) -> int:
     """Compute a prompt into the prefix cache, and return its length."""
     _require_prefix_cache(llm)
@@ -299,9 +328,18 @@ def _compute(llm: ChatModel, ids: TokenIds, params: SamplingParams) -> int:
 
 def _restore(llm: ChatModel, state: SavedState, path: object, cache_salt: str | None) -> int:
     if not state.prefix:
-        raise SavedStateError(f"{path} holds a session without messages, so there is nothing to restore")
+        raise SavedStateError(f"{path} holds a session without KV cells, so there is nothing to restore")
     _require_prefix_cache(llm)
     try:
         return llm._engine.restore_prefix(state.prefix, cache_salt=cache_salt)
     except InvalidParameterError as error:
         raise SavedStateError(f"{path}: {error}") from None
+
+
+def _restore_session(llm: ChatModel, state: SavedState, path: object, cache_salt: str | None) -> None:
+    """Restore the prefix of a session, which can do without it."""
+    try:
+        _restore(llm, state, path, cache_salt)
+    except (InvalidParameterError, SavedStateError, EngineError) as error:
+        state.require_intact_prefix(path)
+        logger.warning("the session continues, but computes its tokens again: %s", str(error))

@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyggml._core.fields import fields_of
@@ -42,6 +42,24 @@ class SessionModel(ChatModel, Protocol):
     ) -> int: ...
 
 
+class _Turn:
+    """A turn of a session, which begins when it is submitted.
+
+    Attributes:
+        stream: returns its stream, or None once nothing refers to it any more; None: it is being submitted.
+    """
+
+    stream: Callable[[], ChatStream | AsyncChatStream | None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """False once its answer has ended, or was cancelled or dropped."""
+        if self.stream is None:
+            return True
+        stream = self.stream()
+        return stream is not None and not stream._is_over
+
+
 class Session(Owner):
     """A conversation that keeps its messages, from :meth:`LLM.session <pyggml.LLM.session>`.
 
@@ -67,7 +85,7 @@ class Session(Owner):
         self._llm = llm
         self._messages: list[JSONMessage] = checked_messages(messages) if messages else []
         self._lock = threading.Lock()
-        self._stream: weakref.ref[ChatStream | AsyncChatStream] | None = None
+        self._turn: _Turn | None = None
         sampling = {name: value for name, value in self.options.items() if name not in OWN_PARAMETERS}
         merge(self.options.get("params"), sampling, OWN_PARAMETERS, chosen(llm.chat_defaults))  # refuses wrong ones
 
@@ -88,9 +106,9 @@ class Session(Owner):
         Raises:
             InvalidParameterError: another turn is still running.
         """
-        request = self._request(message, options)
+        request, turn = self._request(message, options)
         request.is_streamed = False
-        return self._streamed(request).finish()
+        return self._streamed(request, turn).finish()
 
     def stream_chat(self, message: Turn = None, **options: Unpack[ChatKeywords]) -> ChatStream:
         """As :meth:`chat`, and yield the answer as it is generated. The session has it once the stream has ended.
@@ -99,7 +117,7 @@ class Session(Owner):
             message: as for :meth:`chat`.
             **options: as for :meth:`chat`.
         """
-        return self._streamed(self._request(message, options))
+        return self._streamed(*self._request(message, options))
 
     async def achat(self, message: Turn = None, **options: Unpack[ChatKeywords]) -> ChatCompletion:
         """As :meth:`chat`, for coroutines. Cancelling the task cancels the generation.
@@ -119,8 +137,9 @@ class Session(Owner):
         """
         from pyggml.chat.async_stream import AsyncChatStream  # imports asyncio, which takes long
 
-        stream = AsyncChatStream(self._llm._engine, self._request(message, options))
-        self._stream = weakref.ref(stream)
+        request, turn = self._request(message, options)
+        stream = AsyncChatStream(self._llm._engine, request)
+        turn.stream = weakref.ref(stream)
         return stream
 
     def fork(self) -> Session:
@@ -133,17 +152,18 @@ class Session(Owner):
     def save(self, path: str | os.PathLike[str]) -> int:
         """Save messages, options and KV cache to a file, from which :meth:`LLM.session <pyggml.LLM.session>` continues.
 
-        What the next turn needs and is not cached is computed first. Waits without the GIL.
+        What the next turn needs and is not cached is computed first. Waits without the GIL. The file of a session with
+        adapters has no KV cells: the next turn computes them again.
 
         Args:
             path: the file to write, whole or not at all; an existing one is replaced.
 
         Returns:
-            The number of tokens whose KV cells it holds.
+            The number of tokens whose KV cells it holds; 0 with adapters.
 
         Raises:
             InvalidParameterError: an option cannot be written as JSON, such as an open chat template; names it. Or the
-                path is not that of a file, or the model has no prefix cache or is isolated.
+                path is not that of a file, or the model has no prefix cache.
             DiskFullError: the file does not fit.
             InferError: as :meth:`LLM.generate <pyggml.LLM.generate>`.
         """
@@ -174,38 +194,50 @@ class Session(Owner):
             raise SavedStateError(f"{path} holds a prompt, not a session: restore() takes it")
         return cls(llm, saved["messages"], {**_options_from_json(saved["options"]), **options})
 
-    def _request(self, turn: Turn, options: Mapping[str, Any]) -> ChatRequest:
-        """Check a turn, which is added to the messages when its answer has ended."""
-        with self._lock:
-            stream = None if self._stream is None else self._stream()
-            if stream is not None and stream._request is not None and not stream._builder.ended:
-                raise InvalidParameterError(
-                    "another turn of this session is still running: take all its chunks or cancel it first, or fork() "
-                    "the session"
-                )
-            before = self._messages
-        messages = [*before, *_new_messages(turn)]
+    def _request(self, message: Turn, options: Mapping[str, Any]) -> tuple[ChatRequest, _Turn]:
+        """Check a turn, which begins when it is submitted, and is added to the messages when its answer has ended."""
+        before, turn = self._messages, _Turn()
+        messages = [*before, *_new_messages(message)]
         if not messages:
             raise InvalidParameterError("the session has no messages yet: pass one to answer")
         request = chat_request(self._llm, messages, **{**self.options, **options})
 
+        def begin() -> None:
+            with self._lock:
+                other = self._turn
+                if other is not None and other is not turn and other.is_running:
+                    raise InvalidParameterError(
+                        "another turn of this session is still running: take all its chunks or cancel it first, or "
+                        "fork() the session"
+                    )
+                if self._messages is not before:
+                    raise InvalidParameterError("another turn of this session ended first: fork() it for two at a time")
+                self._turn = turn
+
         def add(answer: ChatMessage, finish_reason: FinishReason) -> None:
             if finish_reason == "cancelled":
                 return
-            message = checked_messages([_continued(messages[-1], answer) if continues else answer])
+            new = checked_messages([_continued(messages[-1], answer) if continues else answer])
             with self._lock:
-                if self._messages is not before:
-                    raise InvalidParameterError("another turn of this session ended first: fork() it for two at a time")
-                self._messages = [*messages[: len(messages) - continues], *message]
+                if self._turn is turn:  # not if it was cancelled as it ended, and another one has begun
+                    self._messages = [*messages[: len(messages) - continues], *new]
 
         continues = request.conversation.continues
-        request.on_answer = add
-        return request
+        request.on_submit, request.on_answer = begin, add
+        return request, turn
 
-    def _streamed(self, request: ChatRequest) -> ChatStream:
-        stream = ChatStream(request, self._llm._engine.enqueue(request))
-        self._stream = weakref.ref(stream)
+    def _streamed(self, request: ChatRequest, turn: _Turn) -> ChatStream:
+        try:
+            stream = ChatStream(request, self._llm._engine.enqueue(request))
+        except BaseException:
+            turn.stream = _no_stream
+            raise
+        turn.stream = weakref.ref(stream)
         return stream
+
+
+def _no_stream() -> None:
+    """Return None: the turn failed before it had a stream."""
 
 
 def _new_messages(turn: Turn) -> list[JSONMessage]:
@@ -241,7 +273,8 @@ def _options_as_json(options: Mapping[str, Any]) -> dict[str, Any]:
         given["tools"] = [tool.as_json() for tool in checked_tools(given["tools"]).values()]
     if isinstance(given.get("chat_template"), os.PathLike):
         given["chat_template"] = os.fspath(given["chat_template"])
-    for name, value in given.items():
+    in_params = {f"params.{name}": value for name, value in given.get("params", {}).items()}
+    for name, value in {**in_params, **given}.items():  # params last, so that their fields are named
         try:
             json.dumps(value)
         except (TypeError, ValueError, RecursionError):

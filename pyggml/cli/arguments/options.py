@@ -123,8 +123,12 @@ def short_help(help: str) -> str:
     sentences = re.split(r"(?<=\.) ", help)
     unset = [f" Default: {text.removeprefix('None: ')}" for text in sentences if text.startswith("None: ")]
     first = "".join([sentences[0], *unset])
-    first = re.sub(r"``(\w+)``", lambda name: "--" + name[1].replace("_", "-"), first)
+    first = re.sub(r'``(\w+)(?:="(\w+)")?``', lambda found: _as_typed(found[1], found[2]), first)
     return first[:1].upper() + first[1:]
+
+
+def _as_typed(name: str, value: str | None) -> str:
+    return " ".join(["--" + name.replace("_", "-"), *([value] if value else [])])
 
 
 def default_text(default: object) -> str:

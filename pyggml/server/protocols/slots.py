@@ -121,7 +121,7 @@ def _save(request: ServerRequest, model: LoadedModel, slot: int, body: SlotActio
     tokens = model.llm.slot_tokens(slot, cache_salt=salt)
     if not tokens:
         raise errors.invalid(f"the slot {slot} is empty: there is nothing to save", "id_slot")
-    n_saved = model.llm.save(tokens, path, cache_salt=salt)
+    n_saved = model.llm.save(tokens, path, cache_salt=salt, adapter={})
     n_written = path.stat().st_size
     return {"filename": body.filename, "n_saved": n_saved, "n_written": n_written, "timings": {"save_ms": _ms(start_s)}}
 

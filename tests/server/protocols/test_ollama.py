@@ -40,6 +40,12 @@ def url(app: Starlette) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
+def small_url(tiny_path: Path) -> Iterator[str]:
+    with servers.serving(create_app(Settings(models=(ModelSpec(str(tiny_path)),), load={"n_ctx": 64}))) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
 def thinking_url(thinking_path: Path) -> Iterator[str]:
     with servers.serving(create_app(Settings(models=(ModelSpec(str(thinking_path)),)))) as url:
         yield url
@@ -155,6 +161,14 @@ def test_options(client: ollama.Client) -> None:
     assert len(drawn) > 1
     stopped = client.generate("default", "Once", raw=True, options={"num_predict": -1, "stop": [","]})
     assert (stopped.done_reason, "," in (stopped.response or "")) == ("stop", False)
+
+
+def test_a_prompt_that_shifts_without_a_limit_ends(small_url: str) -> None:
+    """At 10 times the size of the context, as in ollama."""
+    options = {"num_predict": -1, "ignore_eos": True, "repetition_guard": False}
+    body = {"model": "default", "prompt": "Once", "raw": True, "shift": True, "stream": False, "options": options}
+    answer = httpx.post(f"{small_url}/api/generate", json=body, timeout=60).json()
+    assert (answer["done_reason"], answer["eval_count"]) == ("length", 10 * 64)
 
 
 def test_an_empty_request_loads_the_model(client: ollama.Client) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,9 @@ from pyggml.server.protocols.tool_calls import complete_calls
 
 Json = dict[str, Any]
 _Generation = Generation[Any, Any]
+
+# Sizes of the context that ollama generates at most.
+_MAX_CONTEXTS = 10
 
 
 class GenerationResponse(BaseModel):
@@ -83,7 +86,7 @@ async def generate(request: ServerRequest, body: GenerateRequest) -> Response:
         generation: _Generation = await submit_prompts(request, model, prompts, sampling)
     elif body.raw or not _has_template(model):
         text = "\n\n".join(each for each in (body.system, body.prompt) if each)
-        generation = await submit_prompts(request, model, [text], body.sampling())
+        generation = await submit_prompts(request, model, [text], _limited(body.sampling(), model.llm.n_ctx))
     else:
         _require_thinking_support(body, model)
         generation = await submit_chat(request, model, ChatInput(body.messages(), body.sampling(), body.thinking()))
@@ -217,6 +220,13 @@ def _chat_fields(delta: Delta) -> Json:
     more = {"thinking": delta.thinking, "tool_calls": delta.tool_calls}
     message = {"role": "assistant", "content": delta.content, **{name: value for name, value in more.items() if value}}
     return {"message": message}
+
+
+def _limited(sampling: Mapping[str, Any], n_ctx: int) -> Mapping[str, Any]:
+    """Return the sampling parameters of a prompt, with ollama's limit if it would never end."""
+    if sampling.get("overflow") == "shift" and sampling.get("max_tokens") == -1:
+        return {**sampling, "max_tokens": _MAX_CONTEXTS * n_ctx}
+    return sampling
 
 
 def _has_template(model: LoadedModel) -> bool:

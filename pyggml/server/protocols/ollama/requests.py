@@ -28,7 +28,8 @@ class Options(Sampling):
     """Sampling parameters. Options for loading a model, such as ``num_ctx``, are ignored.
 
     Attributes:
-        num_predict: maximum number of tokens to generate; negative: up to the end of the context.
+        num_predict: maximum number of tokens to generate; negative: up to the end of the context, or with
+            ``shift`` 10 times its size.
     """
 
     num_predict: int | None = None
