@@ -118,7 +118,7 @@ class Engine(SlotMethods, ClosableOwner):
                 the running requests are computed again. None: divide them if devices compute the whole model and at
                 least four requests run. ``n_kv_streams`` of the statistics is the number of parts.
             backend_sampling: find the likeliest tokens on the device that computes the logits, if it can.
-            speculative: how requests guess their next tokens, unless their parameters say so; see SamplingParams.
+            speculative: how next tokens are guessed, unless a request's parameters set it; see SamplingParams.
             stop_token_ids: tokens that end every generation. None: those of the model's files and its family, as
                 ``llm.stop_tokens``. (): only a request's own.
 

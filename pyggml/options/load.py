@@ -112,7 +112,7 @@ class LoadOptions(MemoryOptions):
         kv_unified: share the KV cache: a lone request can use all of n_ctx. False: divide it among n_parallel requests,
             while none needs more than its part. None: divide it on GPUs if at least four requests run.
         backend_sampling: find the likeliest tokens on the GPU (experimental).
-        speculative: how requests that do not say so guess their next tokens: "auto", "forced", "lookup" or "off". See
+        speculative: how next tokens are guessed, unless a request sets it: "auto", "forced", "lookup" or "off". See
             SamplingParams.
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
