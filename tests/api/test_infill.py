@@ -109,7 +109,7 @@ def test_spaces_of_sentencepiece(model_dir: Path) -> None:
     with pyggml.load(path, n_ctx=512) as llm:
         vocab = llm.model.vocab
         prompt = llm.infill_prompt("x = 1", "y = 2").token_ids
-        pre, suf, mid = (vocab.find(text) for text in special[:3])
+        pre, suf, mid = (vocab.find(text) or -1 for text in special[:3])
         assert prompt[:2] == [vocab.bos, pre]
         gap = prompt.index(suf)
         assert prompt[2:gap] == llm.tokenize("x = 1", add_special=False)
