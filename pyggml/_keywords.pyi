@@ -33,9 +33,9 @@ class LoadKeywords(TypedDict, total=False):
     yarn_beta_fast: float | None
     yarn_beta_slow: float | None
     yarn_orig_ctx: int | None
+    prefix_cache_bytes: int | None
     n_threads: int | None
     prefix_cache: bool
-    prefix_cache_bytes: int | None
     prefix_cache_dir: str | os.PathLike[str] | None
     prefix_cache_disk_bytes: int | None
     deterministic: bool
@@ -75,6 +75,7 @@ class EstimateKeywords(TypedDict, total=False):
     yarn_beta_fast: float | None
     yarn_beta_slow: float | None
     yarn_orig_ctx: int | None
+    prefix_cache_bytes: int | None
     outtype: str
 
 class SamplingOverrides(TypedDict, total=False):

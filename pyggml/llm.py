@@ -44,6 +44,7 @@ from pyggml.generation.engine import Engine
 from pyggml.generation.infill.methods import InfillMethods
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, prompt_ids
+from pyggml.generation.scoring.loop_locks import LoopLocks
 from pyggml.generation.scoring.methods import ScoringMethods, SharedScorer
 from pyggml.generation.scoring.scorer import Scorer
 from pyggml.generation.stream import Stream
@@ -159,6 +160,7 @@ class LLM(
         caches = {name: getattr(options, name) for name in ("n_threads", "cache_type", "type_k", "type_v")}
         make_scorer = partial(Scorer, model, **caches, **shared(options, RopeOptions))
         self._shared_scorer = None if isolated else SharedScorer(make_scorer, self.n_ctx)
+        self._score_locks = LoopLocks()
         self._own_engine: Engine | None = None
         if generates(model) and isolated:
             self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory

@@ -118,7 +118,7 @@ class Engine(SlotMethods, ClosableOwner):
                 the running requests are computed again. None: divide them if devices compute the whole model and at
                 least four requests run. ``n_kv_streams`` of the statistics is the number of parts.
             backend_sampling: find the likeliest tokens on the device that computes the logits, if it can.
-            speculative: how requests guess their next tokens, unless their parameters say so; see SamplingParams.
+            speculative: how next tokens are guessed, unless a request's parameters set it; see SamplingParams.
             stop_token_ids: tokens that end every generation. None: those of the model's files and its family, as
                 ``llm.stop_tokens``. (): only a request's own.
 
@@ -142,10 +142,7 @@ class Engine(SlotMethods, ClosableOwner):
         options.n_ctx = 0 if n_ctx is None else self.n_ctx
         options.max_queue = 0 if max_queue is None else integer("max_queue", max_queue, 1, UINT32_MAX)
         options.prefix_cache = flag("prefix_cache", prefix_cache)
-        if prefix_cache_bytes is None:
-            options.prefix_cache_bytes = min(options.prefix_cache_bytes, memory_limits().usable_bytes // 8)
-        else:
-            options.prefix_cache_bytes = _checked_prefix_cache_bytes(prefix_cache_bytes)
+        options.prefix_cache_bytes = _checked_prefix_cache_bytes(prefix_cache_bytes)
         require_prefix_cache(options.prefix_cache, prefix_cache_bytes, prefix_cache_dir, prefix_cache_disk_bytes)
         folder = ffi.NULL if prefix_cache_dir is None else ffi.new("char[]", _writable_folder(prefix_cache_dir))
         options.prefix_cache_dir = folder
@@ -550,8 +547,16 @@ def _writable_folder(path: str | os.PathLike[str]) -> bytes:
     return os.fsencode(folder)
 
 
-def _checked_prefix_cache_bytes(value: int) -> int:
-    n_bytes, available = integer("prefix_cache_bytes", value, 0, UINT64_MAX), memory_limits().usable_bytes
+def default_prefix_cache_bytes(available_bytes: int) -> int:
+    """Return the default of ``prefix_cache_bytes`` with this much main memory available."""
+    return min(int(lib.pyg_engine_default_options().prefix_cache_bytes), available_bytes // 8)
+
+
+def _checked_prefix_cache_bytes(value: int | None) -> int:
+    available = memory_limits().usable_bytes
+    if value is None:
+        return default_prefix_cache_bytes(available)
+    n_bytes = integer("prefix_cache_bytes", value, 0, UINT64_MAX)
     if n_bytes > available:
         raise errors.OutOfMemoryError(
             f"prefix_cache_bytes={n_bytes}: {bytes_text(n_bytes)} is more than the {bytes_text(available)} available",

@@ -26,7 +26,7 @@ TokenIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 Prompt = str | TokenIds
 
 # From these sizes on, submitting takes longer than about a millisecond and must not run in an event loop.
-_LONG_TEXT = 4_000  # characters to tokenize
+LONG_TEXT = 4_000  # characters to tokenize
 _LONG_LIST = 8_000  # token ids to convert
 _LONG_BIAS = 1_000  # entries
 
@@ -75,7 +75,7 @@ class PendingRequest:
     def is_slow(self) -> bool:
         """True if submitting it may take more than a millisecond or two."""
         return (
-            _size(self._prompt) > (_LONG_TEXT if isinstance(self._prompt, str) else _LONG_LIST)
+            _size(self._prompt) > (LONG_TEXT if isinstance(self._prompt, str) else _LONG_LIST)
             or any(getattr(self.params, name) is not None for name in FORMATS)
             or len(self.params.logit_bias or ()) > _LONG_BIAS
             or self.params.dry_multiplier != 0  # at first, its breakers are searched in the whole vocabulary

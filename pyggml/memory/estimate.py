@@ -10,6 +10,7 @@ from pyggml._native.placement import ALL, resolve_placement
 from pyggml._native.rope_effect import require_rope_effect
 from pyggml.cache import display_name
 from pyggml.errors import OutOfMemoryError
+from pyggml.generation.engine import default_prefix_cache_bytes
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.memory.planner import Planner
 from pyggml.memory.search import (
@@ -42,10 +43,16 @@ class MemoryEstimate(HTMLReady, ResolvedOptions, JSONReady):
     Attributes:
         devices: main memory first, then the GPUs.
         suggestions: changes that would make the model fit.
+        prefix_cache_bytes: the option of :func:`pyggml.load`.
+        prefix_cache_limit_bytes: most bytes of main memory for evicted cells and checkpoints of the prefix cache, in
+            addition to the sizes of the devices. It grows with use, so it does not count for ``fits``. Without
+            ``prefix_cache_bytes``, it depends on the memory available when the model is loaded.
     """
 
     devices: tuple[DeviceMemory, ...]
     suggestions: Suggestions
+    prefix_cache_bytes: int | None = None
+    prefix_cache_limit_bytes: int = 0
 
     _derived = ("weights_bytes", "cache_bytes", "compute_bytes", "total_bytes", "available_bytes", "fits")
 
@@ -119,13 +126,20 @@ class MemoryEstimate(HTMLReady, ResolvedOptions, JSONReady):
         yield Section(self.title, rows=self.rows, columns=tuple(device.name for device in self.devices))
         yield Section(rows=self._facts())
 
+    @property
+    def prefix_cache_limit(self) -> str:
+        """The limit of the prefix cache as text."""
+        n_bytes = self.prefix_cache_limit_bytes
+        return f"up to {bytes_text(n_bytes)} more, with use" if n_bytes else "none"
+
     def _facts(self) -> tuple[tuple[str, str], ...]:
-        return (("fits", self.verdict), *(() if self.fits else (("to fit", self.advice),)))
+        facts = ("prefix cache", self.prefix_cache_limit), ("fits", self.verdict)
+        return (*facts, *(() if self.fits else (("to fit", self.advice),)))
 
     def __str__(self) -> str:
         rows = [("", *(device.name for device in self.devices)), *self.rows]
-        table = [f"  {name:10}" + "".join(f"{size:>12}" for size in sizes) for name, *sizes in rows]
-        return "\n".join([self.title, *table, *(f"  {name:10}  {text}" for name, text in self._facts())])
+        table = [f"  {name:12}" + "".join(f"{size:>12}" for size in sizes) for name, *sizes in rows]
+        return "\n".join([self.title, *table, *(f"  {name:12}  {text}" for name, text in self._facts())])
 
 
 @takes(EstimateOptions)
@@ -149,10 +163,18 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
         Planner(identify(options.source), resolve_placement(options, devices_of_hosts)) as planner,
     ):
         settings = resolve(planner, options, options.outtype)
+        devices = planner.memory_of(settings)
+        limit = options.prefix_cache_bytes
+        if not generates(planner.model(settings)):
+            limit = 0
+        elif limit is None:
+            limit = default_prefix_cache_bytes(devices[0].available_bytes)
         return MemoryEstimate(
             **vars(settings),
-            devices=planner.memory_of(settings),
+            devices=devices,
             suggestions=suggest(settings, planner.memory_of, planner.limits(settings)),
+            prefix_cache_bytes=options.prefix_cache_bytes,
+            prefix_cache_limit_bytes=limit,
         )
 
 

@@ -16,4 +16,5 @@ from pyggml.options.load import EstimateOptions as EstimateOptions
 from pyggml.options.load import LoadOptions as LoadOptions
 from pyggml.options.load import MemoryOptions as MemoryOptions
 from pyggml.options.load import QueueFull as QueueFull
+from pyggml.options.load import SnapshotOptions as SnapshotOptions
 from pyggml.options.sampling import FORMATS as FORMATS

@@ -78,6 +78,19 @@ class MemoryOptions(RopeOptions, SizeOptions):
     """The options for memory, and those for longer contexts than a model was trained with."""
 
 
+@option_class
+@dataclass(frozen=True, kw_only=True)
+class SnapshotOptions(MemoryOptions):
+    """The options for memory, and the limit of what the prefix cache allocates later.
+
+    Attributes:
+        prefix_cache_bytes: most bytes of main memory for evicted KV cells and for checkpoints; 0: none. None: at most
+            1 GiB.
+    """
+
+    prefix_cache_bytes: Annotated[int | None, Field(0, UINT64_MAX, hidden=True)] = None
+
+
 def require_prefix_cache(
     prefix_cache: bool, n_bytes: int | None, folder: object = None, n_disk_bytes: int | None = None
 ) -> None:
@@ -96,7 +109,7 @@ def require_prefix_cache(
 
 @option_class
 @dataclass(frozen=True)
-class LoadOptions(MemoryOptions):
+class LoadOptions(SnapshotOptions):
     """The parameters of :func:`pyggml.load`, whose docstring adds details.
 
     Attributes:
@@ -104,15 +117,13 @@ class LoadOptions(MemoryOptions):
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one. None: the model's own.
         n_threads: number of compute threads. None: the engine measures its speed and adapts.
         prefix_cache: keep the KV cache of finished requests for prompts with the same beginning.
-        prefix_cache_bytes: most bytes of main memory for evicted KV cells and for checkpoints; 0: none. None: at most
-            1 GiB.
         prefix_cache_dir: directory for evicted KV cells as files, which outlive the process and which others share.
         prefix_cache_disk_bytes: most bytes of files in ``prefix_cache_dir``; the oldest are removed. None: 10 GiB.
         deterministic: refuse to load unless every request gets the same bits in a batch as alone.
         kv_unified: share the KV cache: a lone request can use all of n_ctx. False: divide it among n_parallel requests,
             while none needs more than its part. None: divide it on GPUs if at least four requests run.
         backend_sampling: find the likeliest tokens on the GPU (experimental).
-        speculative: how requests that do not say so guess their next tokens: "auto", "forced", "lookup" or "off". See
+        speculative: how next tokens are guessed, unless a request sets it: "auto", "forced", "lookup" or "off". See
             SamplingParams.
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
@@ -130,7 +141,6 @@ class LoadOptions(MemoryOptions):
     _: KW_ONLY
     n_threads: Threads = None
     prefix_cache: Annotated[bool, Field(hidden=True)] = True
-    prefix_cache_bytes: Annotated[int | None, Field(0, UINT64_MAX, hidden=True)] = None
     prefix_cache_dir: "str | os.PathLike[str] | None" = None
     prefix_cache_disk_bytes: Annotated[int | None, Field(1, UINT64_MAX)] = None
     deterministic: bool = False
@@ -156,7 +166,7 @@ class LoadOptions(MemoryOptions):
 
 @option_class
 @dataclass(frozen=True)
-class EstimateOptions(MemoryOptions):
+class EstimateOptions(SnapshotOptions):
     """The parameters of :func:`pyggml.memory.estimate.estimate`.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def test_spaces_of_sentencepiece(model_dir: Path) -> None:
     with pyggml.load(path, n_ctx=512) as llm:
         vocab = llm.model.vocab
         prompt = llm.infill_prompt("x = 1", "y = 2").token_ids
-        pre, suf, mid = (vocab.find(text) for text in special[:3])
+        pre, suf, mid = (vocab.find(text) or -1 for text in special[:3])
         assert prompt[:2] == [vocab.bos, pre]
         assert suf is not None
         gap = prompt.index(suf)
@@ -139,6 +140,38 @@ def test_texts(coder: pyggml.LLM, run: Callable[[Any], Any]) -> None:
             return done.token_ids, "".join([chunk.text async for chunk in chunks])
 
     assert run(main()) == (expected.token_ids, expected.text)
+
+
+def test_long_texts_are_tokenized_outside_the_event_loop(
+    coder: pyggml.LLM, run: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[int] = set()
+    encode = coder.tokenizer.encode
+
+    def observed(*args: Any, **options: Any) -> list[int]:
+        threads.add(threading.get_ident())
+        return encode(*args, **options)
+
+    monkeypatch.setattr(coder.tokenizer, "encode", observed)
+    files = {"a.py": "x" * 5_000}
+    for texts, is_long in (
+        ((PREFIX, SUFFIX, {}), False),
+        (("p" * 5_000, "", {}), True),
+        (("", "s" * 5_000, {}), True),
+        ((PREFIX, SUFFIX, files), True),
+    ):
+        *around, extra_files = texts
+        threads.clear()
+
+        async def main(around: Any = around, extra_files: Any = extra_files) -> None:
+            options = {"extra_files": extra_files, "max_tokens": 2, "truncate": True}
+            await coder.ainfill(*around, **options)
+            async with coder.astream_infill(*around, **options):
+                pass
+
+        run(main())
+        assert threads, texts
+        assert (threading.get_ident() in threads) is not is_long, texts
 
 
 def test_special_tokens_end_the_text(coder: pyggml.LLM) -> None:

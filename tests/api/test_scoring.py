@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.event_loops import until_async
 
 import pyggml
 from pyggml import Score
@@ -88,6 +90,56 @@ def test_coroutines_and_threads(llm: pyggml.LLM, run: Callable[[Any], Any]) -> N
     assert run(main()) == [expected] * 3
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda _: llm.score(PROMPT, CONTINUATIONS), range(6))) == [expected] * 6
+
+
+def test_coroutines_that_wait_leave_threads_to_others(llm: pyggml.LLM, run: Callable[[Any], Any]) -> None:
+    async def main() -> tuple[int, list[list[Score]]]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        waiting = [asyncio.create_task(llm.ascore(PROMPT, CONTINUATIONS)) for _ in range(12)]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(lambda: None)
+        return sum(task.done() for task in waiting), await asyncio.gather(*waiting)
+
+    n_done_before, scores = run(main())
+    assert n_done_before < 6
+    assert scores == [llm.score(PROMPT, CONTINUATIONS)] * 12
+
+
+def test_cancelled_coroutines_compute_nothing(
+    llm: pyggml.LLM, run: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = llm.score(PROMPT, CONTINUATIONS)
+    scorer: Any = llm._shared_scorer
+    of_size, n_computed, tokenized = scorer._of_size, 0, threading.Event()
+    items = llm._items
+
+    def observed_size(n: int) -> Any:
+        nonlocal n_computed
+        n_computed += 1
+        return of_size(n)
+
+    def observed_items(*arguments: Any) -> Any:
+        found = items(*arguments)
+        tokenized.set()
+        return found
+
+    monkeypatch.setattr(scorer, "_of_size", observed_size)
+    monkeypatch.setattr(llm, "_items", observed_items)
+
+    async def main() -> list[Score]:
+        with scorer._lock:
+            tasks = [asyncio.create_task(llm.ascore(PROMPT, CONTINUATIONS)) for _ in range(4)]
+            await until_async(tokenized.is_set)  # the first of them waits for the lock next
+            for task in tasks:
+                task.cancel()
+            assert all(
+                isinstance(each, asyncio.CancelledError)
+                for each in await asyncio.gather(*tasks, return_exceptions=True)
+            )
+        return await llm.ascore(PROMPT, CONTINUATIONS)
+
+    assert run(main()) == expected
+    assert n_computed == 1
 
 
 def test_models_without_a_kv_cache_that_can_be_cut(mamba_path: Path) -> None:

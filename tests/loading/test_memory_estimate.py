@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -180,6 +181,17 @@ def test_real_widths_without_mmap(lay_wide: Callable[[str], Path]) -> None:
     path = lay_wide("q4_k_m")
     with Model(path, use_mmap=False) as model, Context(model, **as_planned(512)) as context:
         require_equal(estimate(path, n_ctx=512), taken(context))
+
+
+def test_the_limit_of_the_prefix_cache(tiny_path: Path, bert_path: Path) -> None:
+    by_default, none, given = (estimate(tiny_path, prefix_cache_bytes=n) for n in (None, 0, 5_000_000))
+    assert by_default.prefix_cache_limit_bytes == min(1 << 30, by_default.devices[0].available_bytes // 8)
+    assert (none.prefix_cache_limit_bytes, given.prefix_cache_limit_bytes) == (0, 5_000_000)
+    assert given.total_bytes == by_default.total_bytes  # it is no part of what has to fit
+    assert re.search(r"^  prefix cache +up to 5.00 MB more, with use$", str(given), re.MULTILINE)
+    assert re.search(r"^  prefix cache +none$", str(none), re.MULTILINE)
+    assert estimate(bert_path).prefix_cache_limit_bytes == 0  # it has no engine
+    assert given.to_dict()["prefix_cache_limit_bytes"] == 5_000_000
 
 
 def as_planned(n_ctx: int, **options: Any) -> dict[str, Any]:

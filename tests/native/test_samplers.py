@@ -285,7 +285,8 @@ def test_ranges_and_order_of_python_and_c_are_the_same() -> None:
             smallest = -1  # in C, a negative number stands for None
         assert (low, high) == pytest.approx((smallest, min(field.high, largest)), rel=1e-6), name
     checked = {name for name, field in fields.items() if (field.low, field.high) != (-math.inf, math.inf)}
-    assert checked - set(ranges) == {"max_tokens", "seed", "timeout_s", "logprobs", "prompt_logprobs"}
+    counts = {"max_tokens", "n_keep", "num_speculative_tokens", "logprobs", "prompt_logprobs"}
+    assert checked - set(ranges) == {*counts, "seed", "timeout_s"}
     order = [lib.pyg_sampler_order(i) for i in range(len(DEFAULT_SAMPLERS) + 1)]
     assert order.pop() == ffi.NULL
     assert tuple(ffi.string(name).decode() for name in order) == DEFAULT_SAMPLERS

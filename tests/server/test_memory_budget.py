@@ -62,6 +62,20 @@ def test_a_model_that_never_fits_is_refused_and_the_others_stay(copies: list[Pat
     run(main)
 
 
+def test_a_given_limit_of_the_prefix_cache_counts_and_the_default_does_not(copies: list[Path]) -> None:
+    async def main() -> None:
+        greedy = ModelSpec(copies[1], load={**SMALL, "prefix_cache_bytes": NEED})
+        modest = ModelSpec(copies[2], load={**SMALL, "prefix_cache_bytes": 1000})
+        async with opened([copies[0], greedy, modest], max_memory=NEED + 2000) as offered:
+            assert (await answer(offered, "a"))[0] == "a"  # with a limit of more than max_memory by default
+            failure = (await refusal(offered, "b")).failure
+            assert (failure.status, failure.code) == (503, "out_of_memory")
+            assert "smaller n_ctx or prefix_cache_bytes" in failure.message
+            assert (await answer(offered, "c"))[0] == "c"
+
+    run(main)
+
+
 def test_what_the_machine_has_no_room_for_is_refused(copies: list[Path]) -> None:
     async def main() -> None:
         diary = Diary()

@@ -55,7 +55,7 @@ def print_estimate(estimate: MemoryEstimate, console: Console) -> None:
         [
             Text(f"\n{estimate.title}", "bold"),
             columns([device.name for device in estimate.devices], ((name, sizes) for name, *sizes in estimate.rows)),
-            facts([("fits", verdict), *_suggestions(estimate)]),
+            facts([("prefix cache", estimate.prefix_cache_limit), ("fits", verdict), *_suggestions(estimate)]),
         ],
     )
 

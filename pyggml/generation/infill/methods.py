@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from pyggml._core.cached_property import cached_property
 from pyggml._core.checks import flag
 from pyggml.generation.engine import Engine
 from pyggml.generation.infill.prompt import ExtraFiles, InfillPrompt, InfillPrompts
+from pyggml.generation.infill.request import InfillRequest
 from pyggml.generation.param_merging import merge
-from pyggml.generation.pending_request import PromptRequest
 from pyggml.generation.stream import Stream
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import Completion, SamplingParams
@@ -159,7 +158,8 @@ class InfillMethods:
             InvalidParameterError: as :meth:`infill`.
             ContextOverflowError: ``max_tokens`` is too small for the format itself.
         """
-        return self._infill_prompts.prompt(prefix, suffix, extra_files, path, repository, max_tokens)
+        texts = self._infill_prompts.checked(prefix, suffix, extra_files, path, repository)
+        return self._infill_prompts.prompt(texts, max_tokens)
 
     def _infill_request(
         self,
@@ -170,15 +170,14 @@ class InfillMethods:
         extra_files: ExtraFiles | None,
         path: str | None,
         repository: str | None,
-    ) -> PromptRequest:
+    ) -> InfillRequest:
         limit = None
         if flag("truncate", truncate):
             n_reserved = self.n_ctx // 4 if params.max_tokens < 0 else params.max_tokens
             limit = max(self.n_ctx - n_reserved, 1)
-        prompt = self._infill_prompts.prompt(prefix, suffix, extra_files, path, repository, limit)
-        params = dataclasses.replace(params, stop_token_ids=(*params.stop_token_ids, *prompt.stop_token_ids))
-        waits = self._waits_for_capacity
-        return PromptRequest(prompt.token_ids, params, self.tokenizer, parse_special=True, waits_for_capacity=waits)
+        prompts, waits = self._infill_prompts, self._waits_for_capacity
+        texts = prompts.checked(prefix, suffix, extra_files, path, repository)
+        return InfillRequest(texts, prompts, params, self.tokenizer, max_prompt_tokens=limit, waits_for_capacity=waits)
 
     @cached_property
     def _infill_prompts(self) -> InfillPrompts:

@@ -40,6 +40,22 @@ class InfillPrompt:
     is_truncated: bool
 
 
+@dataclass(frozen=True)
+class InfillTexts:
+    """Texts to make a prompt of, checked but not tokenized; see :meth:`LLM.infill <pyggml.LLM.infill>`."""
+
+    prefix: str
+    suffix: str
+    files: Sequence[tuple[str, str]] = ()
+    path: str | None = None
+    repository: str | None = None
+
+    @property
+    def n_chars(self) -> int:
+        """Number of characters to tokenize."""
+        return len(self.prefix) + len(self.suffix) + sum(len(text) for _, text in self.files)
+
+
 class InfillPrompts:
     """Makes the prompts of one model."""
 
@@ -47,29 +63,34 @@ class InfillPrompts:
         """Make prompts with a model's tokenizer."""
         self._tokenizer = tokenizer
 
-    def prompt(
+    def checked(
         self,
         prefix: str,
         suffix: str,
         extra_files: ExtraFiles | None = None,
         path: str | None = None,
         repository: str | None = None,
-        max_tokens: int | None = None,
-    ) -> InfillPrompt:
-        """Make a prompt. Args and errors as :meth:`LLM.infill_prompt <pyggml.LLM.infill_prompt>`."""
+    ) -> InfillTexts:
+        """Check texts without tokenizing them. Args and errors as :meth:`LLM.infill <pyggml.LLM.infill>`."""
         files = _checked_files(extra_files)
         texts = {"prefix": prefix, "suffix": suffix, "path": path, "repository": repository}
         for name, text in texts.items():
             if not isinstance(text, str) and not (text is None and name in ("path", "repository")):
                 raise invalid(f"{name} must be text, not {shown(text)}")
-        if files and self._format.files is None:
+        form = self._format  # raises for models without one
+        if files and form.files is None:
             raise InvalidParameterError(
                 "this model has no format for extra_files: put what matters of them into the prefix, as comments"
             )
+        return InfillTexts(prefix, suffix, files, path, repository)
+
+    def prompt(self, texts: InfillTexts, max_tokens: int | None = None) -> InfillPrompt:
+        """Make a prompt. Args and errors as :meth:`LLM.infill_prompt <pyggml.LLM.infill_prompt>`."""
+        files, path, repository = texts.files, texts.path, texts.repository
         names = bool(files) or path is not None or repository is not None
         blocks, current = self._files(files, path or _PATH, repository or _REPOSITORY) if names else ([], [])
-        before = self._plain(prefix)
-        after = self._continued(suffix) if suffix else []
+        before = self._plain(texts.prefix)
+        after = self._continued(texts.suffix) if texts.suffix else []
         if max_tokens is None:
             n_files, is_cut = len(files), False
         else:

@@ -14,6 +14,7 @@ from pyggml.errors import ClosedError, ContextOverflowError, EmptyPromptError, I
 from pyggml.generation.batch_generation import Batch
 from pyggml.generation.engine import Engine
 from pyggml.generation.pending_request import Prompt, PromptRequest, TokenIds, prompt_ids
+from pyggml.generation.scoring.loop_locks import LoopLocks
 from pyggml.generation.scoring.prefix_tree import Item
 from pyggml.generation.scoring.scorer import Scorer, score_of
 from pyggml.tokenizer import Tokenizer
@@ -61,6 +62,8 @@ class SharedScorer:
 
     def _scores(self, items: Sequence[Item], is_cancelled: Callable[[], bool]) -> list[Score]:
         self._require_open()
+        if is_cancelled():  # while it waited
+            return []
         scores: dict[int, Score] = {}
         for index, score in self._of_size(max((len(item.token_ids) for item in items), default=0)).scores(items):
             scores[index] = score
@@ -97,6 +100,7 @@ class ScoringMethods:
         tokenizer: Tokenizer
         n_ctx: int
         _shared_scorer: SharedScorer | None
+        _score_locks: LoopLocks
 
         @property
         def _engine(self) -> Engine: ...
@@ -142,7 +146,8 @@ class ScoringMethods:
             return self._scores(self._items(prompt, continuations, parse_special), cancelled.is_set)
 
         try:
-            return await to_thread(run)
+            async with self._score_locks.of_running_loop():
+                return await to_thread(run)
         finally:
             cancelled.set()
 

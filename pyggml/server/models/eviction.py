@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pyggml
 from pyggml.memory.estimate import estimate
-from pyggml.options import MemoryOptions, fields_of
+from pyggml.options import SnapshotOptions, fields_of
 from pyggml.server.models.memory_budget import MemoryBudget, MemoryUse
 from pyggml.server.models.model_state import ModelState
 from pyggml.server.observability.observer import Observer
@@ -67,7 +67,7 @@ class Evictor:
             OutOfMemoryError: it does not fit even alone, or does not fit and ``may_evict`` is False.
             InferError: as :func:`pyggml.memory.estimate.estimate`.
         """
-        options = {name: value for name, value in model.options.items() if name in fields_of(MemoryOptions)}
+        options = {name: value for name, value in model.options.items() if name in fields_of(SnapshotOptions)}
         while True:
             try:
                 model.needed = needed = await asyncio.to_thread(estimate, source, **options)

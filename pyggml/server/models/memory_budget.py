@@ -21,7 +21,9 @@ MemoryUse = Mapping[str, pyggml.MemoryEstimate]
 class MemoryBudget:
     """Limits on the memory and the number of loaded models.
 
-    A single model has the limits of :func:`pyggml.load`: its mapped weights may exceed the memory.
+    A single model has the limits of :func:`pyggml.load`: its mapped weights may exceed the memory. The limit of a
+    prefix cache counts if ``prefix_cache_bytes`` was given. The default one follows what is available, so it excludes
+    no model.
 
     Attributes:
         max_memory: maximum bytes of all models on all devices; None: the machine's memory.
@@ -33,7 +35,7 @@ class MemoryBudget:
 
     def fits(self, needed: pyggml.MemoryEstimate, in_use: MemoryUse) -> bool:
         """Return True if a model fits in addition to the loaded ones."""
-        total = needed.total_bytes + sum(each.total_bytes for each in in_use.values())
+        total = _total(needed) + sum(map(_total, in_use.values()))
         return (
             (self.max_loaded is None or len(in_use) < self.max_loaded)
             and (self.max_memory is None or total <= self.max_memory)
@@ -46,11 +48,12 @@ class MemoryBudget:
         Raises:
             OutOfMemoryError: with required and available bytes.
         """
-        total = needed.total_bytes
+        total = _total(needed)
         if self.max_memory is not None and total > self.max_memory:
+            smaller = "n_ctx or prefix_cache_bytes" if needed.prefix_cache_bytes else "n_ctx"
             raise pyggml.OutOfMemoryError(
                 f"{name} needs {bytes_text(total)}; max_memory is {bytes_text(self.max_memory)}: raise it, or load "
-                "the model with a smaller n_ctx",
+                f"the model with a smaller {smaller}",
                 total,
                 self.max_memory,
             )
@@ -67,13 +70,18 @@ class MemoryBudget:
 
     def shortage(self, needed: pyggml.MemoryEstimate, in_use: MemoryUse) -> str:
         """Return why a model does not fit, as a message."""
-        used = " and ".join(f"{name!r} ({bytes_text(each.total_bytes)})" for name, each in in_use.items())
+        used = " and ".join(f"{name!r} ({bytes_text(_total(each))})" for name, each in in_use.items())
         limits = [
             "" if self.max_memory is None else f"max_memory is {bytes_text(self.max_memory)}",
             "" if self.max_loaded is None else f"max_loaded_models is {self.max_loaded}",
         ]
         limit = " and ".join(filter(None, limits)) or f"{bytes_text(needed.available_bytes)} is available"
-        return f"it needs {bytes_text(needed.total_bytes)}, {limit}, and requests use {used}"
+        return f"it needs {bytes_text(_total(needed))}, {limit}, and requests use {used}"
+
+
+def _total(estimate: pyggml.MemoryEstimate) -> int:
+    """Return the bytes that a model may take on all devices, with a prefix cache whose limit was given."""
+    return estimate.total_bytes + (estimate.prefix_cache_bytes or 0)
 
 
 def _fits_machine(needed: pyggml.MemoryEstimate, in_use: MemoryUse) -> bool:
