@@ -98,8 +98,8 @@ def test_closed_adapters_are_no_defaults(llm: pyggml.LLM, file: Path) -> None:
     assert dict(llm.default_adapters) == {"law": 2.0}
 
 
-def test_missing_files(llm: pyggml.LLM, file: Path, tmp_path: Path) -> None:
-    assert file.name == "law.gguf"
+@pytest.mark.usefixtures("file")
+def test_missing_files(llm: pyggml.LLM, tmp_path: Path) -> None:
     for name in ("none-at-all.gguf", "lew.gguf"):  # without a hint and with one
         with pytest.raises(pyggml.ModelNotFoundError, match="there is no adapter file at "):
             llm.load_adapter(tmp_path / name)

@@ -18,10 +18,6 @@ SCHEMA = {
     "properties": {"answer": {"enum": ["yes, indeed", "no, not at all"]}},
     "required": ["answer"],
 }
-    "type": "object",
-    "properties": {"answer": {"enum": ["yes, indeed", "no, not at all"]}},
-    "required": ["answer"],
-}
 
 
 def asked(number: int, speculative: str) -> dict[str, Any]:
