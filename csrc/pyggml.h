@@ -720,11 +720,15 @@ pyg_status pyg_adapter_info_get(pyg_adapter * adapter, pyg_adapter_info * out, p
 
 // Refuse new requests with the adapter, wait until none uses it, up to `timeout_s` (negative: no limit), and free its
 // memory. *closed is false after a timeout: call it again. Does not hold the handle's lock while it waits.
+// PYG_ERR_INVALID_PARAMETER, and it stays open: requests use it, and this thread runs a logits callback.
 pyg_status pyg_adapter_close(pyg_adapter * adapter, double timeout_s, bool * closed, pyg_error * err);
 // Use adapters for all sequences of a context, from the next decode on, until it is closed or this is called again:
 // what is in the KV cache stays as it was computed. An engine refuses such a context.
 pyg_status pyg_context_set_adapters(pyg_context * ctx, const pyg_scaled_adapter * adapters, int32_t n_adapters,
                                     pyg_error * err);
+// The salt of the prefix cache for requests with these adapters and this cache_salt: what functions of slots take.
+pyg_status pyg_adapters_salt(pyg_model * model, const pyg_scaled_adapter * adapters, int32_t n_adapters,
+                             uint64_t cache_salt, uint64_t * out, pyg_error * err);
 // Does not wait: requests that use the adapter keep it.
 void pyg_adapter_free(pyg_adapter * adapter);
 

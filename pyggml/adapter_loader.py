@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from pyggml._native.adapter import Adapter
-from pyggml.errors import InvalidParameterError
+from pyggml.errors import InvalidParameterError, ModelNotFoundError
 from pyggml.generation.engine import Engine
 from pyggml.hub import is_reference, parse_reference
 from pyggml.importer.adapter import BaseModel, check_adapter, gguf_adapter
@@ -17,7 +17,9 @@ def load_adapter(engine: Engine, source: str | os.PathLike[str], name: str | Non
     """Load an adapter into an engine; args and errors as for :meth:`LLM.load_adapter <pyggml.LLM.load_adapter>`."""
     if source is None:
         raise InvalidParameterError("an adapter must be given as a path or a reference, not None")
-    located = locate(source)
+    located = locate(source, noun="adapter")
+    if not os.path.lexists(located):
+        raise ModelNotFoundError(f"there is no adapter file at {source}")
     base = BaseModel.of_gguf(Path(engine.model.path))
     with gguf_adapter(located, base) as file:
         check_adapter(file, base)

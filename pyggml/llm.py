@@ -329,6 +329,14 @@ class LLM(
         """
         return load_adapter(self._engine, source, name, scale)
 
+    async def aload_adapter(
+        self, source: str | os.PathLike[str], name: str | None = None, scale: float = 1.0
+    ) -> Adapter:
+        """As :meth:`load_adapter`, for coroutines: load in a thread. :meth:`Adapter.aclose` unloads it."""
+        from asyncio import to_thread
+
+        return await to_thread(self.load_adapter, source, name, scale)
+
     @property
     def adapters(self) -> dict[str, Adapter]:
         """Name -> adapter, in the order in which they were loaded."""
@@ -336,7 +344,10 @@ class LLM(
 
     @property
     def default_adapters(self) -> Mapping[str, float]:
-        """Name -> scale of the adapters of requests that name none. Assign a name, such a mapping, or None."""
+        """Name -> scale of the adapters of requests that name none, as long as they are open.
+
+        Assign a name, such a mapping, or None.
+        """
         return self._engine.default_adapters
 
     @default_adapters.setter
@@ -556,11 +567,11 @@ class LLM(
 
     def close(self) -> None:
         """End running requests (their callers get ClosedError) and free engine and model. Safe to call again."""
+        if self._shared_scorer is not None:  # before the engine, whose adapters it uses
+            self._shared_scorer.close()
         if self._own_engine is not None:
             self._own_engine.close()
         self._embedder.close()
-        if self._shared_scorer is not None:
-            self._shared_scorer.close()
         if self._isolated is not None:
             self._isolated.close()
         if self._own_templates is not None:
@@ -589,9 +600,9 @@ class LLM(
 
     def _load_adapters(self, options: LoadOptions) -> None:
         """Load the adapters of the option ``lora``, for all requests that name none. 0 only loads one."""
-        scales = checked_lora(options.lora)
+        given = checked_lora(options.lora)
         try:
-            loaded = {self.load_adapter(source, scale=scale or 1.0).name: scale for source, scale in scales.items()}
+            loaded = {self.load_adapter(source, name, scale or 1.0).name: scale for source, name, scale in given}
             if loaded:
                 self.default_adapters = loaded
         except BaseException:

@@ -40,8 +40,10 @@ def identify(source: Source, progress: Progress | None = None) -> ModelFiles:
     return model_at(locate(source, progress))
 
 
-def locate(source: Source, progress: Progress | None = None) -> Path:
-    """Return the path of the model of ``source``, which may not exist; arguments as for :func:`identify`.
+def locate(source: Source, progress: Progress | None = None, noun: str = "model") -> Path:
+    """Return the path of the model of ``source``, which may not exist.
+
+    Arguments as for :func:`identify`; messages call it ``noun``.
 
     Raises:
         InvalidParameterError: ``source`` is neither a path nor a reference.
@@ -53,13 +55,13 @@ def locate(source: Source, progress: Progress | None = None) -> Path:
     if source is None:
         return SHIPPED_MODEL
     if not isinstance(source, (str, os.PathLike)):
-        raise InvalidParameterError(f"the model must be given as a path, not {type(source).__name__}")
+        raise InvalidParameterError(f"the {noun} must be given as a path, not {type(source).__name__}")
     path = hub.fetch(os.fspath(source), progress) if hub.is_reference(source) else Path(source)
     if not is_path(path):
-        raise InvalidParameterError("the path of the model holds a NUL character, or an unpaired surrogate")
+        raise InvalidParameterError(f"the path of the {noun} holds a NUL character, or an unpaired surrogate")
     hint = "" if os.path.lexists(path) else _hint(source, path)
     if hint:
-        raise ModelNotFoundError(f"there is no model file at {source}; {hint}")
+        raise ModelNotFoundError(f"there is no {noun} file at {source}; {hint}")
     return path
 
 

@@ -1,6 +1,7 @@
 #include "adapters/adapter.hpp"
 
 #include "engine/deadline.hpp"
+#include "engine/logits_callback.hpp"
 #include "ggml-backend.h"
 #include "llama-adapter.h"
 #include "llama-model.h"
@@ -89,8 +90,12 @@ void Adapter::end_use() noexcept {
 bool Adapter::close(double timeout_s) {
     const auto                   deadline = deadline_after(timeout_s);
     std::unique_lock<std::mutex> lock(mutex_);
-    is_closing_       = true;
-    const auto unused = [&] { return n_uses_ == 0; };
+    const auto                   unused = [&] { return n_uses_ == 0; };
+    if (!unused() && RunningCallback::engine()) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "a logits processor runs while its engine waits for it, so it cannot "
+                                              "close an adapter that requests use: close it outside the processor");
+    }
+    is_closing_ = true;
     if (!deadline) {
         unused_.wait(lock, unused);
         return true;

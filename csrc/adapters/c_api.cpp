@@ -48,4 +48,11 @@ pyg_status pyg_context_set_adapters(pyg_context * ctx, const pyg_scaled_adapter 
     });
 }
 
+pyg_status pyg_adapters_salt(pyg_model * model, const pyg_scaled_adapter * adapters, int32_t n_adapters,
+                             uint64_t cache_salt, uint64_t * out, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg::Model & self) {
+        *out = pyg::salted(cache_salt, pyg::adapters_of_request(self, adapters, n_adapters).get());
+    });
+}
+
 void pyg_adapter_free(pyg_adapter * adapter) { pyg::free_handle(adapter); }

@@ -86,15 +86,25 @@ class Adapter(ClosableOwner):
         """Refuse new requests with this adapter, wait for the running ones without the GIL, and free its memory.
 
         Safe to call again.
+
+        Raises:
+            InvalidParameterError: this is a logits processor, for which requests with the adapter wait; it stays open.
         """
-        self._is_closing = True
         closed = ffi.new("bool *")
+        c_calls.call(lib.pyg_adapter_close, self._handle, 0.0, closed)
+        self._is_closing = True  # now that it is not refused
         while not closed[0]:
             c_calls.call(lib.pyg_adapter_close, self._handle, _SIGNAL_CHECK_S, closed)
         self._is_closed = True
         notify, self.when_closed = self.when_closed, None
         if notify is not None:
             notify()
+
+    async def aclose(self) -> None:
+        """As :meth:`close`, for coroutines: wait in a thread."""
+        from asyncio import to_thread
+
+        await to_thread(self.close)
 
     def __repr__(self) -> str:
         facts = f"rank {self.rank}, {self.n_targets} weights, scale {self.scale:g}"

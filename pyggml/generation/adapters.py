@@ -24,7 +24,7 @@ class Adapters:
         self._model = model
         self._lock = threading.Lock()
         self._by_name: dict[str, Adapter | None] = {}  # None: being loaded
-        self._defaults: Mapping[str, float] = MappingProxyType({})
+        self._defaults: ScaledAdapters = []
 
     def load(self, path: str | os.PathLike[str], name: str | None, scale: float) -> Adapter:
         """Load an adapter under a name that no other has; see :meth:`Engine.load_adapter`."""
@@ -33,7 +33,8 @@ class Adapters:
             self._forget_closed()
             if named in self._by_name:
                 raise InvalidParameterError(
-                    f"there is already an adapter {named!r}: close it first, or give this one another name"
+                    f"there is already an adapter {named!r}: close it first, or give this one another name, as in "
+                    "load_adapter(path, name=...), and in lora= as NAME=FILE"
                 )
             self._by_name[named] = None
         try:
@@ -60,8 +61,8 @@ class Adapters:
 
     @property
     def defaults(self) -> Mapping[str, float]:
-        """Name -> scale of the adapters of requests that name none."""
-        return self._defaults
+        """Name -> scale of the adapters of requests that name none, without those that were closed."""
+        return MappingProxyType({adapter.name: scale for adapter, scale in self._defaults if adapter.is_open})
 
     def set_defaults(self, choice: AdapterChoice | None) -> None:
         """Set the adapters of requests that name none.
@@ -70,7 +71,7 @@ class Adapters:
             InvalidParameterError: there is no such adapter, or a scale is not a finite number.
         """
         chosen = {} if choice is None else checked_choice(choice)
-        self._defaults = MappingProxyType({adapter.name: scale for adapter, scale in self._scaled(chosen)})
+        self._defaults = self._scaled(chosen)
 
     def resolve(self, choice: AdapterChoice | None) -> ScaledAdapters:
         """Return the adapters of a request, without those of a scale of 0; None: the defaults.
@@ -80,8 +81,7 @@ class Adapters:
         """
         if choice is not None:
             return [each for each in self._scaled(choice) if each[1] != 0]
-        open_ones = self.by_name() if self._defaults else {}
-        return [(open_ones[name], scale) for name, scale in self._defaults.items() if scale and name in open_ones]
+        return [(adapter, scale) for adapter, scale in self._defaults if scale and adapter.is_open]
 
     def close(self) -> None:
         """Close all adapters."""

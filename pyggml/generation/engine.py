@@ -27,7 +27,7 @@ from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.adapter import Adapter
 from pyggml._native.context import Context
-from pyggml.generation.adapters import Adapters
+from pyggml.generation.adapters import Adapters, ScaledAdapters
 from pyggml.generation.logits_processing import LogitsProcessing, LogitsProcessor
 from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import PendingRequest, TokenIds, time_left
@@ -237,12 +237,26 @@ class Engine(SlotMethods, ClosableOwner):
 
     @property
     def default_adapters(self) -> Mapping[str, float]:
-        """Name -> scale of the adapters of requests that name none. Assign a name, such a mapping, or None."""
+        """Name -> scale of the adapters of requests that name none, as long as they are open.
+
+        Assign a name, such a mapping, or None.
+        """
         return self._adapters.defaults
 
     @default_adapters.setter
     def default_adapters(self, choice: AdapterChoice | None) -> None:
         self._adapters.set_defaults(choice)
+
+    def resolve_adapters(self, adapter: AdapterChoice | None) -> ScaledAdapters:
+        """Return the adapters of a request and their scales, without those of a scale of 0.
+
+        Args:
+            adapter: as in SamplingParams; None: the defaults.
+
+        Raises:
+            InvalidParameterError: there is no adapter of that name, or a scale is not a finite number.
+        """
+        return self._adapters.resolve(None if adapter is None else checked_choice(adapter))
 
     def logits(
         self, token_ids: TokenIds, *, adapter: AdapterChoice | None = None, waits: bool = False
@@ -268,7 +282,7 @@ class Engine(SlotMethods, ClosableOwner):
         # Waits until the engine has released the array, which it keeps alive. A Python function could be interrupted.
         free = functools.partial(lib.pyg_request_free)
         free.array = logits  # type: ignore[attr-defined]
-        adapters = self._adapters.resolve(None if adapter is None else checked_choice(adapter))
+        adapters = self.resolve_adapters(adapter)
         array, n_adapters = scaled_adapters(adapters)
 
         def submit() -> CData:

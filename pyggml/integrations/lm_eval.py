@@ -54,7 +54,7 @@ class PyggmlLM(TemplateLM):
         device: as for :func:`pyggml.load`; "cuda:0", which lm-eval's command passes by default, means "auto".
         scoring: options of the :class:`pyggml.Context` that computes likelihoods. None: attention in F32; with
             ``cache_type``, ``type_k`` or ``type_v`` among the ``load_options``, as the model attends when it generates.
-        **load_options: parameters of :func:`pyggml.load`.
+        **load_options: parameters of :func:`pyggml.load`; adapters of ``lora`` apply to likelihoods too.
 
     Raises:
         InferError: as :func:`pyggml.load`.
@@ -128,7 +128,8 @@ class PyggmlLM(TemplateLM):
         items = [self._item(context, continuation) for _, context, continuation in requests]
         results: list[tuple[float, bool]] = [(0.0, False)] * len(items)
         bar = tqdm(total=len(items), disable=disable_tqdm, desc="Running loglikelihood requests")
-        for index, score in self._scores().scores(items):
+        adapters = {self.llm.adapters[name]: scale for name, scale in self.llm.default_adapters.items()}
+        for index, score in self._scores().scores(items, adapters):
             results[index] = (score.logprob, score.is_greedy)
             if requests[index][0] is not None:
                 self.cache_hook.add_partial("loglikelihood", requests[index][0], results[index])

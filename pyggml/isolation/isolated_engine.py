@@ -18,7 +18,7 @@ from pyggml.generation.adapters import Adapters
 from pyggml.generation.engine import Engine, bytes_view
 from pyggml.generation.pending_request import PendingRequest, TokenIds
 from pyggml.isolation import protocol
-from pyggml.options.adapter_choice import AdapterChoice, checked_choice
+from pyggml.options.adapter_choice import AdapterChoice
 from pyggml.types import EngineStats, Slot
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class IsolatedEngine(Engine):
         self, token_ids: TokenIds, *, adapter: AdapterChoice | None = None, waits: bool = False
     ) -> npt.NDArray[np.float32]:
         """See the base class."""
-        self._adapters.resolve(None if adapter is None else checked_choice(adapter))  # there are none
+        self.resolve_adapters(adapter)  # there are none
         flag("waits", waits)
         prompt = int32_array("the prompt", token_ids)
         n_bytes = self._n_logit_rows(len(prompt)) * self.n_vocab * 4
@@ -113,14 +113,18 @@ class IsolatedEngine(Engine):
         fields, _ = self._isolated.process().call(protocol.encode_request("slots"))
         return [Slot(*slot) for slot in fields["slots"]]
 
-    def slot_tokens(self, index: int, *, cache_salt: str | None = None) -> list[int]:
+    def slot_tokens(
+        self, index: int, *, cache_salt: str | None = None, adapter: AdapterChoice | None = None
+    ) -> list[int]:
         """See the base class."""
+        self.resolve_adapters(adapter)  # there are none
         request = protocol.encode_request("slot_tokens", index=index, cache_salt=cache_salt)
         fields, _ = self._isolated.process().call(request)
         return list(fields["token_ids"])
 
-    def erase_slot(self, index: int, *, cache_salt: str | None = None) -> int:
+    def erase_slot(self, index: int, *, cache_salt: str | None = None, adapter: AdapterChoice | None = None) -> int:
         """See the base class."""
+        self.resolve_adapters(adapter)  # there are none
         request = protocol.encode_request("erase_slot", index=index, cache_salt=cache_salt)
         fields, _ = self._isolated.process().call(request)
         return int(fields["n_tokens"])

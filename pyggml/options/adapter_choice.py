@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from pyggml._core.checks import c_string, finite, invalid, shown
 
@@ -30,44 +31,63 @@ def checked_choice(choice: AdapterChoice) -> AdapterChoice:
     }
 
 
-def checked_lora(given: object) -> dict[str, float]:
-    """Return source -> scale of the adapters to load with a model, from any form of the option ``lora``.
+class LoraSource(NamedTuple):
+    """An adapter to load with a model.
 
-    Text has sources separated by commas, each with a scale after a colon if it is not 1.
+    Attributes:
+        source: its file, directory or reference.
+        name: its name in requests; None: the source's.
+        scale: its scale in requests that name no adapter; 0: only loaded.
+    """
+
+    source: str
+    name: str | None
+    scale: float
+
+
+def checked_lora(given: object) -> list[LoraSource]:
+    """Return the adapters to load with a model, from any form of the option ``lora``.
+
+    Text is ``[NAME=]FILE[:SCALE]``, or several of these with commas between them, unless it is the path of a file.
 
     Raises:
         InvalidParameterError: it is of another form, or names a source twice.
     """
     if given is None:
-        return {}
+        return []
     if isinstance(given, Mapping):
-        pairs = [(_source(source), scale) for source, scale in given.items()]
+        parsed = [LoraSource(*_named(source), scale) for source, scale in given.items()]
+    elif isinstance(given, str) and not os.path.lexists(given):
+        parsed = [_parsed(part) for part in given.split(",") if part]
     elif isinstance(given, (str, os.PathLike)):
-        pairs = _parsed(given)
+        parsed = [_parsed(given)]
     elif isinstance(given, Iterable):
-        pairs = [pair for each in given for pair in _parsed(each)]
+        parsed = [_parsed(each) for each in given]
     else:
         raise invalid(f"lora must be an adapter's file, several, or a mapping of files and scales, not {shown(given)}")
-    found: dict[str, float] = {}
-    for source, scale in pairs:
-        if source in found:
-            raise invalid(f"lora names {source} twice")
-        found[source] = finite(f"the scale of {source}", scale, -math.inf)
-    return found
+    for number, each in enumerate(parsed):
+        if any(each[:2] == other[:2] for other in parsed[:number]):
+            raise invalid(f"lora names {each.source} twice")
+    return [each._replace(scale=finite(f"the scale of {each.source}", each.scale, -math.inf)) for each in parsed]
 
 
-def _parsed(given: object) -> list[tuple[str, float]]:
-    if not isinstance(given, str):
-        return [(_source(given), 1.0)]
-    return [_source_and_scale(part) for part in given.split(",") if part]
+def _parsed(given: object) -> LoraSource:
+    source, name = _named(given)
+    before, colon, scale = source.rpartition(":")
+    if isinstance(given, str) and colon and before and not os.path.lexists(source):
+        try:
+            return LoraSource(before, name, float(scale))
+        except ValueError:  # the colon of a reference, or of a drive
+            pass
+    return LoraSource(source, name, 1.0)
 
 
-def _source_and_scale(text: str) -> tuple[str, float]:
-    source, colon, scale = text.rpartition(":")
-    try:
-        return (source, float(scale)) if colon and source else (text, 1.0)
-    except ValueError:  # the colon of a reference, or of a drive
-        return text, 1.0
+def _named(given: object) -> tuple[str, str | None]:
+    """Split NAME=SOURCE; a path that exists, or has a separator before the sign, is only a source."""
+    source = _source(given)
+    name, sign, file = source.partition("=")
+    is_named = isinstance(given, str) and sign and name and file and not {"/", os.sep} & set(name)
+    return (file, name) if is_named and not os.path.lexists(source) else (source, None)
 
 
 def _source(source: object) -> str:

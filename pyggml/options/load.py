@@ -129,7 +129,7 @@ class LoadOptions(SnapshotOptions):
         queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
         progress: called with 0..1 while loading. None: a bar in a notebook; False: no bar.
         outtype: type of the weights that a directory is imported with, such as q4_k_m. "auto": the checkpoint's own.
-        lora: LoRA adapters to apply, as FILE or FILE:SCALE. None: no adapter.
+        lora: LoRA adapters to apply, as [NAME=]FILE[:SCALE]. None: no adapter.
         chat_template: chat template to use: a name such as chatml, a file, or Jinja text. None: the model's own.
         isolate: run model and engine in a separate process: a crash there does not end this one.
     """

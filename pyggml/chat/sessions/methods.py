@@ -21,6 +21,7 @@ from pyggml.generation.param_merging import merge
 from pyggml.generation.pending_request import Prompt, PromptRequest, TokenIds, is_message, prompt_ids
 from pyggml.generation.saved_state import SavedState, read_state, write_state
 from pyggml.generation.stream import Stream
+from pyggml.options.adapter_choice import AdapterChoice
 from pyggml.options.sampling import SamplingParams
 from pyggml.types import Slot
 
@@ -207,35 +208,39 @@ class SessionMethods:
         """
         return cast("ChatModel", self)._engine.slots()
 
-    def slot_tokens(self, index: int, *, cache_salt: str | None = None) -> list[int]:
+    def slot_tokens(
+        self, index: int, *, cache_salt: str | None = None, adapter: AdapterChoice | None = None
+    ) -> list[int]:
         """Return the tokens that an idle slot has cached, such as for :meth:`save`.
 
         Args:
             index: index of the slot in :meth:`slots`.
             cache_salt: the ``cache_salt`` of the requests that may use them.
+            adapter: the adapters of these requests, as in SamplingParams: None means the defaults.
 
         Returns:
-            Their ids; [] if there are none, or none for requests with this salt.
+            Their ids; [] if there are none, or none for requests with this salt and these adapters.
 
         Raises:
-            InvalidParameterError: there is no such slot, or a request is running in it.
+            InvalidParameterError: there is no such slot or adapter, or a request is running in the slot.
         """
-        return cast("ChatModel", self)._engine.slot_tokens(index, cache_salt=cache_salt)
+        return cast("ChatModel", self)._engine.slot_tokens(index, cache_salt=cache_salt, adapter=adapter)
 
-    def erase_slot(self, index: int, *, cache_salt: str | None = None) -> int:
+    def erase_slot(self, index: int, *, cache_salt: str | None = None, adapter: AdapterChoice | None = None) -> int:
         """Evict the tokens that an idle slot has cached, before the next request starts; :meth:`reset` evicts all.
 
         Args:
             index: as for :meth:`slot_tokens`.
             cache_salt: as for :meth:`slot_tokens`.
+            adapter: as for :meth:`slot_tokens`.
 
         Returns:
             The number of tokens that were cached.
 
         Raises:
-            InvalidParameterError: there is no such slot, or a request is running in it.
+            InvalidParameterError: as :meth:`slot_tokens`.
         """
-        return cast("ChatModel", self)._engine.erase_slot(index, cache_salt=cache_salt)
+        return cast("ChatModel", self)._engine.erase_slot(index, cache_salt=cache_salt, adapter=adapter)
 
     def _save_state(
         self,

@@ -143,7 +143,7 @@ _METAVARS = {
     "rpc": "HOST:PORT,...",
     "tensor_split": "N,N...",
     "override_tensor": "PATTERN=DEVICE,...",
-    "lora": "FILE[:SCALE],...",
+    "lora": "[NAME=]FILE[:SCALE],...",
     "stop_token_ids": "IDS",
     "allowed_token_ids": "IDS",
     "regex": "PATTERN",

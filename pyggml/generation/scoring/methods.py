@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +11,19 @@ from pyggml._core.c_values import int32_array
 from pyggml._core.checks import flag, invalid, shown
 from pyggml._core.hints import with_hints
 from pyggml.errors import ClosedError, ContextOverflowError, EmptyPromptError, InvalidParameterError
+from pyggml.generation.adapters import ScaledAdapters
 from pyggml.generation.batch_generation import Batch
 from pyggml.generation.engine import Engine
 from pyggml.generation.pending_request import Prompt, PromptRequest, TokenIds, prompt_ids
 from pyggml.generation.scoring.loop_locks import LoopLocks
 from pyggml.generation.scoring.prefix_tree import Item
 from pyggml.generation.scoring.scorer import Scorer, score_of
+from pyggml.options.adapter_choice import AdapterChoice
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import SamplingParams, Score
 
 if TYPE_CHECKING:
+    from pyggml._native.adapter import Adapter
     from pyggml._native.model import Model
 
 #: Cells of a KV cache for short texts, of which several chunks are in a batch then.
@@ -40,14 +43,14 @@ class SharedScorer:
         self._is_busy = False
         self._is_closed = False
 
-    def scores(self, items: Sequence[Item], is_cancelled: Callable[[], bool]) -> list[Score]:
+    def scores(self, items: Sequence[Item], adapters: ScaledAdapters, is_cancelled: Callable[[], bool]) -> list[Score]:
         """Score sequences; between two batches, stop if it is cancelled."""
         with self._lock:
             if self._is_busy:
                 raise InvalidParameterError("llm.score() was called in a signal handler that interrupts llm.score()")
             self._is_busy = True
             try:
-                return self._scores(items, is_cancelled)
+                return self._scores(items, dict(adapters), is_cancelled)
             finally:
                 self._is_busy = False
                 if self._is_closed:
@@ -59,13 +62,18 @@ class SharedScorer:
         with self._lock:
             if not self._is_busy:
                 self._free()
+            elif self._scorer is not None:  # this thread's call of scores() is interrupted, and goes on only after this
+                self._scorer.release_adapters()
 
-    def _scores(self, items: Sequence[Item], is_cancelled: Callable[[], bool]) -> list[Score]:
+    def _scores(
+        self, items: Sequence[Item], adapters: Mapping[Adapter, float], is_cancelled: Callable[[], bool]
+    ) -> list[Score]:
         self._require_open()
         if is_cancelled():  # while it waited
             return []
         scores: dict[int, Score] = {}
-        for index, score in self._of_size(max((len(item.token_ids) for item in items), default=0)).scores(items):
+        scorer = self._of_size(max((len(item.token_ids) for item in items), default=0))
+        for index, score in scorer.scores(items, adapters):
             scores[index] = score
             if is_cancelled():
                 return []
@@ -107,7 +115,12 @@ class ScoringMethods:
 
     @with_hints("scoring")
     def score(
-        self, prompt: Prompt, continuations: Iterable[str | TokenIds], *, parse_special: bool = True
+        self,
+        prompt: Prompt,
+        continuations: Iterable[str | TokenIds],
+        *,
+        adapter: AdapterChoice | None = None,
+        parse_special: bool = True,
     ) -> list[Score]:
         """Compute how likely each continuation of a prompt is: its log probability, and that of each token.
 
@@ -118,6 +131,7 @@ class ScoringMethods:
             prompt: text or token ids, at least one token.
             continuations: texts or token ids. A text after a text is tokenized together with it, as in
                 lm-evaluation-harness: blanks at the end of the prompt count as the continuation's.
+            adapter: the adapters, as in SamplingParams: None means the defaults.
             parse_special: as for :meth:`LLM.generate <pyggml.LLM.generate>`.
 
         Returns:
@@ -126,16 +140,22 @@ class ScoringMethods:
         Raises:
             EmptyPromptError: the prompt or a continuation has no tokens.
             ContextOverflowError: prompt and continuation together are longer than ``n_ctx``; names its index.
-            InvalidParameterError: an argument is invalid, or a token id is outside the vocabulary.
+            InvalidParameterError: an argument is invalid, a token id is outside the vocabulary, or there is no adapter
+                of that name.
             UnsupportedArchitectureError: the model does not generate text.
             OutOfMemoryError: the context does not fit.
-            ClosedError: the model was closed.
+            ClosedError: the model or an adapter was closed.
         """
-        return self._scores(self._items(prompt, continuations, parse_special), lambda: False)
+        return self._scores(self._items(prompt, continuations, parse_special), adapter, lambda: False)
 
     @with_hints("scoring")
     async def ascore(
-        self, prompt: Prompt, continuations: Iterable[str | TokenIds], *, parse_special: bool = True
+        self,
+        prompt: Prompt,
+        continuations: Iterable[str | TokenIds],
+        *,
+        adapter: AdapterChoice | None = None,
+        parse_special: bool = True,
     ) -> list[Score]:
         """As :meth:`score`, for coroutines. Cancelling the task gives up what is in no batch yet."""
         from asyncio import to_thread
@@ -143,7 +163,7 @@ class ScoringMethods:
         cancelled = threading.Event()
 
         def run() -> list[Score]:
-            return self._scores(self._items(prompt, continuations, parse_special), cancelled.is_set)
+            return self._scores(self._items(prompt, continuations, parse_special), adapter, cancelled.is_set)
 
         try:
             async with self._score_locks.of_running_loop():
@@ -151,9 +171,12 @@ class ScoringMethods:
         finally:
             cancelled.set()
 
-    def _scores(self, items: Sequence[Item], is_cancelled: Callable[[], bool]) -> list[Score]:
+    def _scores(
+        self, items: Sequence[Item], adapter: AdapterChoice | None, is_cancelled: Callable[[], bool]
+    ) -> list[Score]:
+        adapters = self._engine.resolve_adapters(adapter)  # none in another process
         if self._shared_scorer is not None:
-            return self._shared_scorer.scores(items, is_cancelled)
+            return self._shared_scorer.scores(items, adapters, is_cancelled)
         make_request = partial(_prompt_request, self.tokenizer)
         batch: Batch[Any] = Batch(items, make_request, noun="continuation", progress=False)
         return [_score_of_prompt(item, done) for item, done in zip(items, batch.run(self._engine), strict=True)]

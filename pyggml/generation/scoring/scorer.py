@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyggml._core.c_values import int32_array
 from pyggml._core.checks import UINT32_MAX, integer
 from pyggml._core.owner import ClosableOwner
+from pyggml._native.adapter import Adapter
 from pyggml._native.context import Context
 from pyggml._native.model import Model
 from pyggml.errors import ContextOverflowError, InvalidParameterError
@@ -55,6 +57,7 @@ class Scorer(ClosableOwner):
         )
         self._n_ctx = n_ctx
         self._resident: list[int] = []  # the tokens of _ROOT_SEQ
+        self._resident_adapters: dict[Adapter, float] = {}  # with which its cells were computed
         self._free = list(range(_ROOT_SEQ + 1, _N_SEQ))
 
     def close(self) -> None:
@@ -62,23 +65,28 @@ class Scorer(ClosableOwner):
         self._context.close()
         self._is_closed = True
 
-    def scores(self, sequences: Iterable[tuple[Sequence[int], int]]) -> Iterator[tuple[int, Score]]:
+    def scores(
+        self, sequences: Iterable[tuple[Sequence[int], int]], adapters: Mapping[Adapter, float] | None = None
+    ) -> Iterator[tuple[int, Score]]:
         """Yield the index and the score of each sequence, in an order of their tokens.
 
         Args:
             sequences: pairs of token ids and the number of tokens to score, at the end; at least 1, and fewer than all.
+            adapters: adapter -> factor of its low-rank products. None: the model is not adapted.
 
         Raises:
-            InvalidParameterError: a pair is not like this.
+            InvalidParameterError: a pair is not like this, an adapter belongs to another model, or a factor is not a
+                finite number.
             ContextOverflowError: a sequence is longer than the context.
             EngineError: the computation failed.
-            ClosedError: it was closed.
+            ClosedError: it or an adapter was closed.
         """
+        adapters = dict(adapters or {})
         items = [self._item(index, *pair) for index, pair in enumerate(sequences)]
         order = sorted(range(len(items)), key=lambda index: tuple(items[index].token_ids))
         # At most half of the sequences, since a wave's nodes and their children are there together.
         for chunk in chunks(order, items, self._n_ctx, _N_SEQ // 2 - 1):
-            yield from self._chunk(chunk, items)
+            yield from self._chunk(chunk, items, adapters)
 
     def _item(self, index: int, token_ids: Sequence[int], n_scored: int) -> Item:
         ids: list[int] = int32_array(f"sequence {index}", token_ids).tolist()
@@ -94,16 +102,39 @@ class Scorer(ClosableOwner):
             )
         return Item(ids, n_scored)
 
-    def _chunk(self, chunk: Sequence[int], items: Sequence[Item]) -> Iterator[tuple[int, Score]]:
+    def release_adapters(self) -> None:
+        """Use no adapters any more, so that they can be closed, in a handler that interrupts this thread."""
+        self._context.set_adapters({})
+
+    def _chunk(
+        self, chunk: Sequence[int], items: Sequence[Item], adapters: dict[Adapter, float]
+    ) -> Iterator[tuple[int, Score]]:
         """Score items whose tree fits into the KV cache."""
         found: dict[int, list[tuple[float, bool]]] = {index: [] for index in chunk}
         try:
-            self._compute(tree(chunk, items), found)
+            if adapters != self._resident_adapters:
+                self._reset()
+                self._resident_adapters = adapters
+            with self._adapted(adapters):
+                self._compute(tree(chunk, items), found)
         except BaseException:
             self._reset()
             raise
         for index in chunk:
             yield index, score_of(items[index], found[index])
+
+    @contextmanager
+    def _adapted(self, adapters: Mapping[Adapter, float]) -> Iterator[None]:
+        """Use adapters as long as this is open: closing one waits for that."""
+        if not adapters:
+            yield
+            return
+        self._context.set_adapters(adapters)
+        try:
+            yield
+        finally:
+            if not self._is_closed:
+                self._context.set_adapters({})
 
     def _compute(self, root: Node, found: dict[int, list[tuple[float, bool]]]) -> None:
         """Compute a tree in waves, from the root to the leaves."""

@@ -111,16 +111,17 @@ async def act_on_slot(request: ServerRequest, body: SlotAction) -> Response:
     action = _ACTIONS.get(name := request.http.query_params.get("action", ""))
     if action is None:
         raise errors.invalid(f"the action {name!r:.80} is none of {', '.join(_ACTIONS)}", "action")
-    model = await request.lease_model(body.model)
+    model = await request.lease_model(body.model, generates=True)
     slot = _slot_index(request, model)
     return await request.run_in_thread(lambda: JSONResponse(_result(slot, action(request, model, slot, body, folder))))
 
 
 def _save(request: ServerRequest, model: LoadedModel, slot: int, body: SlotAction, folder: Path) -> dict[str, Any]:
     path, salt, start_s = _path(request, body, folder), cache_salt(request), time.monotonic()
-    tokens = model.llm.slot_tokens(slot, cache_salt=salt)
+    tokens = model.llm.slot_tokens(slot, cache_salt=salt, adapter={})
     if not tokens:
-        raise errors.invalid(f"the slot {slot} is empty: there is nothing to save", "id_slot")
+        message = f"the slot {slot} is empty, or a request with adapters used it: there is nothing to save"
+        raise errors.invalid(message, "id_slot")
     n_saved = model.llm.save(tokens, path, cache_salt=salt, adapter={})
     n_written = path.stat().st_size
     return {"filename": body.filename, "n_saved": n_saved, "n_written": n_written, "timings": {"save_ms": _ms(start_s)}}
@@ -142,7 +143,7 @@ def _restore(request: ServerRequest, model: LoadedModel, slot: int, body: SlotAc
 
 def _erase(request: ServerRequest, model: LoadedModel, slot: int, body: SlotAction, folder: Path) -> dict[str, Any]:
     del body, folder
-    return {"n_erased": model.llm.erase_slot(slot, cache_salt=cache_salt(request))}
+    return {"n_erased": model.llm.erase_slot(slot, cache_salt=cache_salt(request), adapter=request.adapter)}
 
 
 _ACTIONS = {"save": _save, "restore": _restore, "erase": _erase}

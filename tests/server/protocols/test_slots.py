@@ -9,8 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from support.checkpoints import lora_files
 from support.servers import servers
 
+from pyggml import SHIPPED_MODEL
 from pyggml.server import ModelSpec, Settings, create_app
 
 PROMPT = "Once upon a time there was a dog who lived in a small house with a boy. " * 3
@@ -177,3 +179,22 @@ def test_each_key_has_its_own_files(folder: Path) -> None:
 def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="slot_save_path must be a directory that exists"):
         create_app(Settings(slot_save_path=tmp_path / "no"))
+
+
+def test_cells_of_adapters(folder: Path, tmp_path: Path) -> None:
+    """They are erased as those of the defaults, or of the model's name, and not saved."""
+    file = lora_files.write_adapter(tmp_path / "law.gguf", SHIPPED_MODEL)
+    load: dict[str, Any] = {**LOAD, "n_parallel": 1, "lora": file}
+    settings = Settings(models=(ModelSpec(None, name="demo"),), load=load, slot_save_path=folder)
+    erase = "/slots/0?action=erase"
+    with servers.serving(create_app(settings)) as url, httpx.Client(base_url=url, timeout=60) as http:
+        complete(http)
+        saved = http.post("/slots/0?action=save", json={"filename": "dog.bin"})
+        assert saved.status_code == 400
+        assert "or a request with adapters used it" in saved.text
+        assert http.post(erase).json()["n_erased"] > 60
+        http.post("/lora-adapters", json=[])
+        complete(http, model="demo:law")
+        assert http.post(erase).json()["n_erased"] == 0
+        assert http.post(erase, json={"model": "demo:law"}).json()["n_erased"] > 60
+        assert http.post(erase, json={"model": "demo:tax"}).status_code == 404
