@@ -39,14 +39,14 @@ Adapter::Adapter(std::shared_ptr<Model> model, const std::string & path)
     : model_(std::move(model)), path_(path), raw_(nullptr, Free{model_.get()}) {
     model_->require_weights();
     read(path);
-    std::lock_guard<std::mutex> lock(model_->adapters_mutex);
+    std::lock_guard<std::shared_mutex> lock(model_->adapters_mutex);
     model_->raw->loras.insert(raw_.get());  // upstream makes its graphs large enough for these
 }
 
 Adapter::~Adapter() = default;
 
 void Adapter::Free::operator()(llama_adapter_lora * raw) const {
-    std::lock_guard<std::mutex> lock(model->adapters_mutex);
+    std::lock_guard<std::shared_mutex> lock(model->adapters_mutex);
     llama_adapter_lora_free(raw);
 }
 

@@ -63,12 +63,13 @@ std::shared_ptr<const AdapterSet> adapters_of_request(const Model & model, const
 }
 
 uint64_t salted(uint64_t cache_salt, const AdapterSet * set) {
-    if (!set) {
-        return cache_salt;
-    }
+    return set ? salted(cache_salt, set->key()) : cache_salt;
+}
+
+uint64_t salted(uint64_t cache_salt, uint64_t key) {
     ContentHash hash;
     hash.add(cache_salt);
-    hash.add(set->key());
+    hash.add(key);
     return std::max<uint64_t>(hash.value(), 1);
 }
 

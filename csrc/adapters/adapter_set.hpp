@@ -31,5 +31,6 @@ std::shared_ptr<const AdapterSet> adapters_of_request(const Model & model, const
 
 // Salt of the prefix cache for the requests of a set, null for none: KV cells depend on the adapters.
 uint64_t salted(uint64_t cache_salt, const AdapterSet * set);
+uint64_t salted(uint64_t cache_salt, uint64_t key);
 
 }  // namespace pyg

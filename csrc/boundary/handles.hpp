@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <memory>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,8 +54,9 @@ struct Model : NonCopyable {
     mutable SamplerCache samplers;
     mutable DryRunRecord dry_runs;
 
-    // Guards upstream's list of adapters, which it reads when it plans the graphs of any context.
-    mutable std::mutex adapters_mutex;
+    // Guards upstream's list of adapters, which it reads when it plans the graphs of any context. Shared by readers,
+    // because making a context takes seconds, and steps of others go on.
+    mutable std::shared_mutex adapters_mutex;
 
     Model() = default;
     ~Model();

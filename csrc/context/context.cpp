@@ -260,7 +260,7 @@ bool Context::shares_cells() const { return llama_n_ctx_seq(raw) == llama_n_ctx(
 
 void Context::open(const llama_context_params & params) {
     {
-        const std::lock_guard<std::mutex> lock(model->adapters_mutex);
+        const std::shared_lock<std::shared_mutex> lock(model->adapters_mutex);
         raw = create_context(model->raw, params);
     }
     require_hosts(model->hosts);

@@ -31,7 +31,7 @@ int32_t compute(Context & context, const llama_batch & batch, Pass pass) {
     int32_t status;
     try {
         {
-            std::lock_guard<std::mutex> lock(context.model->adapters_mutex);
+            const std::shared_lock<std::shared_mutex> lock(context.model->adapters_mutex);
             context.raw->sched_reserve();  // does nothing unless something has changed; reads the list of adapters
         }
         status = pass(context.raw, batch);

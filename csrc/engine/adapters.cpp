@@ -1,5 +1,6 @@
 #include "engine/adapters.hpp"
 
+#include "adapters/hash.hpp"
 #include "boundary/backend_loader.hpp"
 #include "context/forward.hpp"
 #include "engine/request.hpp"
@@ -9,16 +10,23 @@
 #include "llama-model.h"
 
 #include <algorithm>
+#include <random>
 
 namespace {
 
 using pyg::AdapterSet;
 using pyg::Context;
+using Weights = std::unordered_set<const ggml_tensor *>;
 
 // Tokens of a graph that is built to find products, of one sequence or of each stream, and rows of its output.
 constexpr uint32_t N_TOKENS = 7, N_TOKENS_OF_STREAM = 2, N_OUTPUTS = 5;
 
 bool is_product(const ggml_tensor * node) { return node->op == GGML_OP_MUL_MAT || node->op == GGML_OP_MUL_MAT_ID; }
+
+bool is_on_cpu(ggml_backend_t backend) {
+    const ggml_backend_dev_t device = backend ? ggml_backend_get_device(backend) : nullptr;
+    return !device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
+}
 
 // True if upstream multiplies the products of these weights by a scale, which the low-rank part must not get.
 bool has_scale(const llama_model & model, const ggml_tensor * weights) {
@@ -28,40 +36,58 @@ bool has_scale(const llama_model & model, const ggml_tensor * weights) {
            model.get_tensor((name.substr(0, name.size() - suffix.size()) + ".scale").c_str()) != nullptr;
 }
 
-// Weights of which our kernels compute every product, with a row for each token or each output.
-std::unordered_set<const ggml_tensor *> find_weights(const Context & context) {
-    llama_context &       raw     = *context.raw;
-    const llama_cparams & options = raw.get_cparams();
-    const llama_memory_t  memory  = raw.get_memory();
-    const uint32_t        n_seqs  = options.kv_unified ? 1 : options.n_seq_max;
-    const uint32_t        n       = options.kv_unified ? N_TOKENS : N_TOKENS_OF_STREAM * n_seqs;
-    if (pyg::no_kernels() || context.positions.empty() || pyg::device_use_of(&raw).any_on_device ||
-        n > options.n_ubatch) {
-        return {};
-    }
-    const uint32_t                          n_outputs = std::min(N_OUTPUTS, options.n_outputs_max);
-    const auto                              full      = memory->init_full();
-    ggml_cgraph * const                     graph     = raw.graph_reserve(n, n_seqs, n_outputs, full.get(), true);
-    std::unordered_set<const ggml_tensor *> found, others;
-    for (int i = 0; graph && i < ggml_graph_n_nodes(graph); ++i) {
-        const ggml_tensor * const node = ggml_graph_node(graph, i);
+// Add the weights of products in this graph: to `found` if our kernels compute them, with a row for each token or each
+// output; else to `others`.
+void add_weights(const Context & context, ggml_cgraph * graph, int64_t n_tokens, int64_t n_outputs, Weights & found,
+                 Weights & others) {
+    for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
+        ggml_tensor * const node = ggml_graph_node(graph, i);
         if (!is_product(node)) {
             continue;
         }
         const ggml_tensor * const weights = node->src[0];
-        const ggml_backend_t      backend =
-            ggml_backend_sched_get_tensor_backend(raw.get_sched(), const_cast<ggml_tensor *>(node));
-        const int64_t n_rows = node->op == GGML_OP_MUL_MAT_ID ? node->ne[2] : ggml_nrows(node);
-        const bool    by_row = (node->op == GGML_OP_MUL_MAT_ID || weights->ne[2] == 1) &&
-                               (n_rows == n || n_rows == n_outputs) && pyg::has_batch_invariant_kernel(node) &&
-                               pyg::computes_on_cpu(backend ? ggml_backend_get_device(backend) : nullptr) &&
-                               !has_scale(raw.get_model(), weights);
+        const ggml_backend_t      backend = ggml_backend_sched_get_tensor_backend(context.raw->get_sched(), node);
+        const int64_t             n_rows  = node->op == GGML_OP_MUL_MAT_ID ? node->ne[2] : ggml_nrows(node);
+        const bool                by_row  = (node->op == GGML_OP_MUL_MAT_ID || weights->ne[2] == 1) &&
+                            (n_rows == n_tokens || n_rows == n_outputs) && pyg::has_batch_invariant_kernel(node) &&
+                            is_on_cpu(backend) && !has_scale(context.raw->get_model(), weights);
         (by_row ? found : others).insert(weights);
+    }
+}
+
+// Weights of which our kernels compute every product, in small and in large batches. The CPU has to compute each graph
+// in one piece, because in each piece the kernels look for its cells: upstream may move products of large batches to a
+// device, and divides a graph for a callback.
+Weights find_weights(const Context & context) {
+    llama_context &       raw     = *context.raw;
+    const llama_cparams & options = raw.get_cparams();
+    const llama_memory_t  memory  = raw.get_memory();
+    const uint32_t        n_seqs  = options.kv_unified ? 1 : options.n_seq_max;
+    const uint32_t        n_few   = options.kv_unified ? N_TOKENS : N_TOKENS_OF_STREAM * n_seqs;
+    if (pyg::no_kernels() || context.positions.empty() || pyg::device_use_of(&raw).any_on_device || options.cb_eval ||
+        n_few > options.n_ubatch) {
+        return {};
+    }
+    const uint32_t n_most = std::min(options.n_ctx, options.n_ubatch) / n_seqs * n_seqs;
+    const auto     full   = memory->init_full();
+    Weights        found, others;
+    for (const uint32_t n_tokens : {n_few, std::max(n_few, n_most)}) {
+        const uint32_t      n_outputs = std::min(n_tokens == n_few ? N_OUTPUTS : n_tokens, options.n_outputs_max);
+        ggml_cgraph * const graph     = raw.graph_reserve(n_tokens, n_seqs, n_outputs, full.get(), true);
+        if (!graph || ggml_backend_sched_get_n_splits(raw.get_sched()) != 1) {
+            return {};
+        }
+        add_weights(context, graph, n_tokens, n_outputs, found, others);
     }
     for (const ggml_tensor * const weights : others) {
         found.erase(weights);
     }
     return found;
+}
+
+uint64_t random_number() {
+    std::random_device random;
+    return (uint64_t{random()} << 32) | random();
 }
 
 // True if both have the same adapters, not only the same content.
@@ -79,22 +105,47 @@ bool is_same(const std::shared_ptr<const AdapterSet> & a, const std::shared_ptr<
 
 namespace pyg {
 
-uint64_t EngineAdapters::group_of(const AdapterSet & adapters) {
+EngineAdapters::EngineAdapters(Context & context) : context_(context), number_(random_number()) {}
+
+void EngineAdapters::set_group(Request & request) {
+    const AdapterSet & adapters = *request.adapters;
+    if (are_by_row(adapters)) {
+        for (const AdapterSet::Entry & entry : adapters.entries()) {
+            entry.adapter->pack();
+        }
+        request.adapter_group = 0;
+        return;
+    }
+    request.adapter_group = group_in_context(adapters);
+    request.cache_salt    = salted(request.cache_salt, request.adapter_group);
+}
+
+// Return the group of adapters that upstream applies. It adds several in an order that depends on their addresses, and
+// so do the bits of the sums.
+uint64_t EngineAdapters::group_in_context(const AdapterSet & adapters) const {
+    if (adapters.entries().size() == 1) {
+        return adapters.key();
+    }
+    ContentHash hash;
+    hash.add(adapters.key());
+    hash.add(number_);
+    for (const AdapterSet::Entry & entry : adapters.entries()) {
+        hash.add(static_cast<uint64_t>(reinterpret_cast<uintptr_t>(entry.adapter->raw())));
+    }
+    return std::max<uint64_t>(hash.value(), 1);
+}
+
+// True if our kernels compute every product that these change.
+bool EngineAdapters::are_by_row(const AdapterSet & adapters) {
     if (!by_row_) {
         clear();
         by_row_ = find_weights(context_);
     }
-    for (const AdapterSet::Entry & entry : adapters.entries()) {
-        for (const AdapterTarget & target : entry.adapter->targets()) {
-            if (by_row_->count(target.weights) == 0) {
-                return adapters.key();
-            }
-        }
-    }
-    for (const AdapterSet::Entry & entry : adapters.entries()) {
-        entry.adapter->pack();
-    }
-    return 0;
+    const auto is_by_row = [&](const AdapterTarget & target) { return by_row_->count(target.weights) > 0; };
+    return std::all_of(adapters.entries().begin(), adapters.entries().end(), [&](const AdapterSet::Entry & entry) {
+        const auto & targets = entry.adapter->targets();
+        return std::all_of(targets.begin(), targets.end(), is_by_row);
+    });
 }
 
 void EngineAdapters::begin(const Step & step) {

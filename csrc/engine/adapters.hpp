@@ -14,15 +14,17 @@
 
 namespace pyg {
 
+class Request;
+
 // Used by the engine's thread only.
 class EngineAdapters : NonCopyable {
   public:
-    explicit EngineAdapters(Context & context) : context_(context) {}
+    explicit EngineAdapters(Context & context);
     ~EngineAdapters() { clear(); }
 
-    // Return the group of the requests with these adapters, 0 for one that may share a step with requests without
-    // adapters. Builds a graph the first time.
-    uint64_t group_of(const AdapterSet & adapters);
+    // Set the group of a request with adapters that is not scheduled yet, 0 if it may share a step with requests
+    // without adapters, and its salt, where other engines must not use its KV cells. Builds graphs the first time.
+    void set_group(Request & request);
 
     // Let the context and this thread compute with the adapters of a step, until end().
     void begin(const Step & step);
@@ -34,11 +36,14 @@ class EngineAdapters : NonCopyable {
   private:
     using Sets = std::vector<std::shared_ptr<const AdapterSet>>;
 
+    bool           are_by_row(const AdapterSet & adapters);
+    uint64_t       group_in_context(const AdapterSet & adapters) const;
     void           apply_to_context(std::shared_ptr<const AdapterSet> adapters);
     void           set_terms(const Sets & sets);
     static int32_t terms_of(const void * self, const ggml_tensor * weights, int32_t set, const pyg_lora_term ** terms);
 
     Context &                                              context_;
+    const uint64_t                                         number_;  // differs between engines
     std::optional<std::unordered_set<const ggml_tensor *>> by_row_;  // weights whose products our kernels adapt
     std::shared_ptr<const AdapterSet>                      whole_;   // of the whole context
 

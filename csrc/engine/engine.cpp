@@ -267,23 +267,26 @@ void Engine::run_step() {
     }
 }
 
-// Find the groups of requests with adapters, without the lock, which callers need.
+// Find the groups of requests with adapters, without the lock, which callers need. If that throws, the request still
+// waits for its group, and so do those behind it.
 void Engine::group_by_adapters(std::unique_lock<std::mutex> & lock) {
     while (!ungrouped_.empty()) {
-        const auto requests = std::exchange(ungrouped_, {});
-        lock.unlock();
-        for (const auto & request : requests) {
-            if (request->adapters) {
-                request->adapter_group = adapters_.group_of(*request->adapters);
-            }
+        const std::shared_ptr<Request> request = ungrouped_.front();
+        if (request->adapters) {
+            lock.unlock();
+            adapters_.set_group(*request);
+            lock.lock();
         }
-        lock.lock();
+        ungrouped_.pop_front();
     }
 }
 
 Step Engine::next_step() {
     std::unique_lock<std::mutex> lock(mutex_);
     group_by_adapters(lock);
+    // The scheduler releases the lock while it copies cells. Requests that arrive meanwhile have no group yet, and
+    // callers may have restored or erased prefixes before them, so they are left to the next step.
+    const uint64_t n_admissible = scheduler_.n_arrived();
     if (std::exchange(evict_requested_, false)) {
         scheduler_.clear_prefix_cache();
         count_saved_states();
@@ -296,7 +299,7 @@ Step Engine::next_step() {
     sweep();
     const Scheduler::PrefillBudget budget = prefill_budget();
     for (;;) {
-        Step       step = scheduler_.next(budget);
+        Step       step = scheduler_.next(budget, n_admissible);
         const auto dead = std::find_if(step.slices.begin(), step.slices.end(),
                                        [](const Slice & slice) { return !request_of(slice.task).start(); });
         if (dead == step.slices.end()) {

@@ -16,6 +16,7 @@
 #include "engine/threads/thread_tuner.hpp"
 #include "sampling/device_sampler.hpp"
 
+#include <deque>
 #include <thread>
 #include <utility>
 
@@ -213,7 +214,7 @@ class Engine : NonCopyable {
     std::condition_variable               work_;
     Scheduler                             scheduler_;
     CapacityWaiters                       capacity_waiters_;
-    std::vector<std::shared_ptr<Request>> ungrouped_;  // submitted with adapters, without a group yet
+    std::deque<std::shared_ptr<Request>>  ungrouped_;  // submitted with adapters, without a group yet
     pyg_engine_stats                      stats_           = {};
     bool                                  evict_requested_ = false;
     std::vector<int32_t>                  erased_slots_;                   // by callers, and not evicted yet

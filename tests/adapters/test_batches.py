@@ -167,14 +167,6 @@ def test_random_schedule(adapted: pyggml.LLM, shelf: Shelf, tmp_path: Path) -> N
 def test_grouped_by_step(shelf: Shelf, tmp_path: Path) -> None:
     """An adapter of the embedding is upstream's: its requests take turns with the others, and all end."""
     model = shelf("llama")
-    rng = np.random.default_rng(0)
-    with pyggml.gguf.GGUFReader(model) as reader:
-        n_vocab, n_embd = reader.tensors["token_embd.weight"].shape
-    facts: dict[str, object] = {"general.type": "adapter", "general.architecture": "llama", "adapter.type": "lora"}
-    for seed in (0, 1, 2):
-        a, b = (rng.standard_normal((n, 3)).astype(np.float32) * 0.3 for n in (n_vocab, n_embd))
-        tensors = {"token_embd.weight.lora_a": a, "token_embd.weight.lora_b": b}
-        lora_files.write_tensors(tmp_path / f"e{seed}.gguf", facts, tensors, GGMLType.F32)
     choices: list[Any] = ["e0", "e1", {"e2": 0.5}, {}, "a0", "e0", "e1", {"e0": 1, "a0": 1}]
 
     def tokens(llm: pyggml.LLM, number: int) -> list[int]:
@@ -183,7 +175,7 @@ def test_grouped_by_step(shelf: Shelf, tmp_path: Path) -> None:
     with load(model) as llm:
         with_adapters(llm, model, tmp_path)
         for seed in (0, 1, 2):
-            llm.load_adapter(tmp_path / f"e{seed}.gguf")
+            llm.load_adapter(lora_files.write_embedding_adapter(tmp_path / f"e{seed}.gguf", model, seed=seed))
         llm.generate("warm", max_tokens=1)
         alone = [tokens(llm, number) for number in range(len(choices))]
         llm.reset()

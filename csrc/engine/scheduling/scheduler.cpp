@@ -58,9 +58,9 @@ void Scheduler::add(std::shared_ptr<Task> task) {
     waiting_.push_back(std::move(task));
 }
 
-Step Scheduler::next(const PrefillBudget & budget) {
+Step Scheduler::next(const PrefillBudget & budget, uint64_t n_admissible) {
     allocate_decode_cells();
-    admit();
+    admit(n_admissible);
     if (Step step = all_logits_step(); !step.empty()) {
         return step;
     }
@@ -300,11 +300,14 @@ void Scheduler::allocate_decode_cells() {
     }
 }
 
-void Scheduler::admit() {
+void Scheduler::admit(uint64_t n_admissible) {
     size_t n_passed_over = 0;  // an iterator would not survive an add() meanwhile
     while (n_passed_over < waiting_.size() && running_.size() < slots_.size()) {
-        const auto task   = waiting_[n_passed_over];
-        Prefix     prefix = longest_prefix(*task);
+        const auto task = waiting_[n_passed_over];
+        if (task->arrival >= n_admissible) {
+            return;
+        }
+        Prefix prefix = longest_prefix(*task);
         if (fetch(*task, prefix.n)) {
             prefix = longest_prefix(*task);
         }

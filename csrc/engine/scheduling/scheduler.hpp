@@ -137,8 +137,9 @@ class Scheduler {
         uint32_t throughput     = UINT32_MAX;
     };
 
-    // Return the next step: one token for each decoding task, then prefill chunks. Empty when no task is left.
-    Step next(const PrefillBudget & budget);
+    // Return the next step: one token for each decoding task, then prefill chunks. Of the tasks that were added, only
+    // the first `n_admissible` are admitted. Empty when no task is left, or none of those.
+    Step next(const PrefillBudget & budget, uint64_t n_admissible = UINT64_MAX);
 
     // Add guesses to a decoding task's token in a planned step: the first ones, as many as there are cells and the
     // batch may have tokens. Evicts cached slots, preempts no task.
@@ -196,6 +197,7 @@ class Scheduler {
     const std::deque<std::shared_ptr<Task>> &  waiting() const { return waiting_; }
     const std::vector<std::shared_ptr<Task>> & running() const { return running_; }
     bool                                       idle() const { return waiting_.empty() && running_.empty(); }
+    uint64_t                                   n_arrived() const { return n_arrived_; }  // tasks that were added
 
     uint32_t n_cells() const { return cells_.n_cells(); }
     uint32_t n_cells_used() const { return cells_.n_cells() - cells_.n_free(); }
@@ -240,7 +242,7 @@ class Scheduler {
     uint32_t prefill_tokens(const PrefillBudget & budget) const;
     uint32_t round_to_micro_batches(uint32_t n_others, uint32_t n) const;
     void     allocate_decode_cells();
-    void     admit();
+    void     admit(uint64_t n_admissible);
     bool     assign_slot(const std::shared_ptr<Task> & task, const Prefix & prefix);
     bool     assign_slot_from_snapshot(const std::shared_ptr<Task> & task, const Snapshot & snapshot);
     Prefix   longest_prefix(const Task & task) const;

@@ -638,6 +638,30 @@ void test_snapshots_of_another_layout_are_not_loaded() {
     CHECK(engine.complete(text(1, 100))->n_cached == 99);
 }
 
+// What callers do before they add a task takes effect before it starts.
+void test_tasks_that_arrive_during_a_copy_wait_for_the_next_step() {
+    Engine engine(with_snapshots(Kind::PLAIN, 220, 2));
+    engine.complete(text(1, 90));
+    engine.complete(text(2, 90));
+    TaskPtr late;
+    engine.cache.meanwhile = [&] { late = late ? late : engine.add(text(4, 10)); };
+    const auto task        = engine.add(text(3, 90));
+    Step       step        = engine.scheduler.next({100}, engine.scheduler.n_arrived());
+    CHECK(late && !late->is_running() && is_in(step, task) && !is_in(step, late));
+    engine.compute(step);
+    engine.scheduler.commit(step);
+    step = engine.scheduler.next({100}, engine.scheduler.n_arrived());
+    CHECK(late->is_running() && is_in(step, late));
+
+    // Nothing is left to do for the tasks that may start.
+    engine.scheduler.end(*task);
+    engine.scheduler.end(*late);
+    const uint64_t n_arrived = engine.scheduler.n_arrived();
+    const auto     next      = engine.add(text(5, 10));
+    CHECK(engine.scheduler.next({100}, n_arrived).empty() && !engine.scheduler.idle());
+    CHECK(is_in(engine.scheduler.next({100}, n_arrived + 1), next));
+}
+
 void test_clear_prefix_cache() {
     Engine engine(with_snapshots(Kind::PLAIN, 200, 1));
     engine.complete(text(1, 100));
@@ -942,6 +966,7 @@ int main() {
     test_snapshots_belong_to_their_salt();
     test_an_added_snapshot_stays_until_it_is_used();
     test_snapshots_of_another_layout_are_not_loaded();
+    test_tasks_that_arrive_during_a_copy_wait_for_the_next_step();
     test_clear_prefix_cache();
     test_a_chat_grows_in_its_slot();
     test_a_long_sequence_is_not_truncated_for_a_short_prefix();

@@ -81,6 +81,17 @@ def write_adapter(
     return write_tensors(path, facts, tensors, type)
 
 
+def write_embedding_adapter(path: Path, model: Path, *, seed: int) -> Path:
+    """A random adapter of a llama's embedding, which is no product."""
+    rng = np.random.default_rng(seed)
+    with GGUFReader(model) as reader:
+        n_vocab, n_embd = reader.tensors["token_embd.weight"].shape
+    a, b = (rng.standard_normal((n, 3)).astype(np.float32) * 0.3 for n in (n_vocab, n_embd))
+    facts: dict[str, object] = {"general.type": "adapter", "general.architecture": "llama", "adapter.type": "lora"}
+    tensors = {"token_embd.weight.lora_a": a, "token_embd.weight.lora_b": b}
+    return write_tensors(path, facts, tensors, GGMLType.F32)
+
+
 def write_tensors(path: Path, facts: dict[str, object], tensors: dict[str, Floats], type: GGMLType) -> Path:
     """A GGUF file of metadata and tensors, all of one type."""
     with GGUFWriter(path) as writer:
