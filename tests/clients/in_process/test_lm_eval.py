@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import lm_eval_tasks
-from support.checkpoints import demo_checkpoint
+from support.checkpoints import demo_checkpoint, lora_files
 
 import pyggml
 from pyggml.integrations.lm_eval import PyggmlLM
@@ -75,6 +75,17 @@ def test_shared_prefixes_change_nothing(llm: pyggml.LLM) -> None:
         expected: list[Any] = (done.prompt_logprobs or [])[-n_scored:]
         assert scores[index].logprob == pytest.approx(sum(one.logprob for one in expected), abs=EXACT)
         assert scores[index].is_greedy == all(one.top[0].token_id == one.token_id for one in expected)
+
+
+def test_adapters_apply_to_likelihoods(checkpoint: Path, llm: pyggml.LLM, tmp_path: Path) -> None:
+    file = lora_files.write_adapter(tmp_path / "law.gguf", Path(llm.model.path))
+    requests = [(None, [5, 6, 7], [8, 9]), (None, [5, 6, 7], [10])]
+    [plain, *_] = PyggmlLM(llm)._loglikelihood_tokens(requests, disable_tqdm=True)
+    with pyggml.load(checkpoint, cache_type="f32", lora=file) as adapted:
+        found = PyggmlLM(adapted)._loglikelihood_tokens(requests, disable_tqdm=True)
+        expected = adapted.score([5, 6, 7], [[8, 9], [10]])
+    assert [logprob for logprob, _ in found] == pytest.approx([score.logprob for score in expected], abs=10 * EXACT)
+    assert abs(found[0][0] - plain[0]) > 1
 
 
 def test_a_sequence_that_is_too_long_is_refused(llm: pyggml.LLM) -> None:
