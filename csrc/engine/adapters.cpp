@@ -48,7 +48,7 @@ void add_weights(const Context & context, ggml_cgraph * graph, int64_t n_tokens,
         const ggml_tensor * const weights = node->src[0];
         const ggml_backend_t      backend = ggml_backend_sched_get_tensor_backend(context.raw->get_sched(), node);
         const int64_t             n_rows  = node->op == GGML_OP_MUL_MAT_ID ? node->ne[2] : ggml_nrows(node);
-        const bool                by_row  = (node->op == GGML_OP_MUL_MAT_ID || weights->ne[2] == 1) &&
+        const bool by_row = (node->op == GGML_OP_MUL_MAT_ID || weights->ne[2] == 1) &&
                             (n_rows == n_tokens || n_rows == n_outputs) && pyg::has_batch_invariant_kernel(node) &&
                             is_on_cpu(backend) && !has_scale(context.raw->get_model(), weights);
         (by_row ? found : others).insert(weights);

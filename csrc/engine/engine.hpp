@@ -210,17 +210,17 @@ class Engine : NonCopyable {
     double                     s_per_prompt_token_ = 0;  // 0: not measured yet
     Clock::time_point          swept_;
 
-    mutable std::mutex                    mutex_;
-    std::condition_variable               work_;
-    Scheduler                             scheduler_;
-    CapacityWaiters                       capacity_waiters_;
-    std::deque<std::shared_ptr<Request>>  ungrouped_;  // submitted with adapters, without a group yet
-    pyg_engine_stats                      stats_           = {};
-    bool                                  evict_requested_ = false;
-    std::vector<int32_t>                  erased_slots_;                   // by callers, and not evicted yet
-    bool                                  may_have_leaked_cells_ = false;  // after std::bad_alloc in the KV cache
-    bool                                  broken_                = false;  // the state of the context is unknown
-    std::atomic<bool>                     closing_{false};
+    mutable std::mutex                   mutex_;
+    std::condition_variable              work_;
+    Scheduler                            scheduler_;
+    CapacityWaiters                      capacity_waiters_;
+    std::deque<std::shared_ptr<Request>> ungrouped_;  // submitted with adapters, without a group yet
+    pyg_engine_stats                     stats_           = {};
+    bool                                 evict_requested_ = false;
+    std::vector<int32_t>                 erased_slots_;                   // by callers, and not evicted yet
+    bool                                 may_have_leaked_cells_ = false;  // after std::bad_alloc in the KV cache
+    bool                                 broken_                = false;  // the state of the context is unknown
+    std::atomic<bool>                    closing_{false};
 
     std::vector<std::shared_ptr<const Snapshot>> restored_;  // to be added to the prefix cache by the next step
 
