@@ -57,8 +57,10 @@ void Engine::add_restored() {
     while (!restored_.empty()) {
         std::shared_ptr<const Snapshot> snapshot = std::move(restored_.back());
         restored_.pop_back();
-        scheduler_.add_snapshot(std::move(snapshot));
-        count_saved_states();
+        if (!snapshot->is_divided || snapshot->tokens.size() <= layout_.n_per_stream()) {
+            scheduler_.add_snapshot(std::move(snapshot));
+            count_saved_states();
+        }
     }
 }
 

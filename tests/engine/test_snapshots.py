@@ -136,6 +136,19 @@ def test_a_prefix_restored_again_takes_no_more_memory(llama: Path) -> None:
     assert sizes[0] == sizes[1] == sizes[2] > 0
 
 
+def test_a_prefix_of_a_layout_that_the_engine_never_has(llama: Path) -> None:
+    prompt = tokens(100, seed=1)
+    with pyggml.load(llama, n_ctx=1024, n_threads=1, n_parallel=2, kv_unified=False) as llm:
+        saved = llm._engine.save_prefix(prompt)
+        llm.reset()
+        llm._engine.restore_prefix(saved)
+        assert llm.generate(prompt, **OPTIONS).cached_tokens == 99
+    with pyggml.load(llama, **LOAD) as llm:
+        assert llm._engine.restore_prefix(saved) == 100
+        assert llm.generate(prompt, **OPTIONS).cached_tokens == 0
+        assert llm.stats().snapshot_bytes == 0
+
+
 def test_a_prefix_is_saved_without_adapters(llama: Path, tmp_path: Path) -> None:
     adapter = lora_files.write_adapter(tmp_path / "adapter.gguf", llama)
     with pyggml.load(llama, **LOAD) as llm:

@@ -223,11 +223,10 @@ Snapshot Scheduler::snapshot_of(const Task & task) {
 }
 
 void Scheduler::add_snapshot(std::shared_ptr<const Snapshot> snapshot) {
-    const Lookup of =
-        lookup(snapshot->cache_salt, snapshot->tokens, static_cast<uint32_t>(snapshot->tokens.size()));
-    const bool is_usable = snapshot->is_divided == of.is_divided && of.n <= of.n_most;
-    if (is_usable ? !snapshots_.pin(of, ++n_uses_) : reserve(snapshot->n_bytes())) {
-        snapshots_.add(std::move(snapshot), n_uses_, is_usable);
+    Lookup of     = lookup(snapshot->cache_salt, snapshot->tokens, static_cast<uint32_t>(snapshot->tokens.size()));
+    of.is_divided = snapshot->is_divided;
+    if (!snapshots_.pin(of, ++n_uses_)) {
+        snapshots_.add(std::move(snapshot), n_uses_, /*is_pinned=*/true);
     }
 }
 

@@ -169,8 +169,7 @@ class Scheduler {
     Snapshot snapshot_of(const Task & task);
     // Store copies of all cached slots.
     void store_cached_slots();
-    // Add a snapshot to the prefix cache, which keeps it at least until a task has started from its tokens. One of
-    // another layout may be evicted at any time.
+    // Add a snapshot to the prefix cache, which keeps it at least until a task has started from its tokens.
     void add_snapshot(std::shared_ptr<const Snapshot> snapshot);
 
     // Preempt all running tasks and evict all slots, for a KV cache of another layout: `n_per_stream` cells for each

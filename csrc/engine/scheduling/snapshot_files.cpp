@@ -113,7 +113,8 @@ std::string SnapshotFiles::name_of(const Saved & saved) const {
 std::pair<uint32_t, const std::string *> SnapshotFiles::found(const Lookup & lookup) const {
     std::pair<uint32_t, const std::string *> best = {0, nullptr};
     for (const auto & [name, entry] : entries_) {
-        if (!entry.is_usable || entry.head.cache_salt != lookup.cache_salt || entry.head.is_divided != lookup.is_divided) {
+        if (!entry.is_usable || entry.head.cache_salt != lookup.cache_salt ||
+            entry.head.is_divided != lookup.is_divided) {
             continue;
         }
         const uint32_t n = usable_tokens(entry.head.tokens, entry.head.checkpoint_at, lookup);

@@ -144,8 +144,8 @@ void Snapshots::used(const Snapshot & snapshot, uint64_t now) {
 
 template <class Condition>
 void Snapshots::remove_if(Condition && condition) {
-    const auto kept = std::stable_partition(entries_.begin(), entries_.end(),
-                                            [&](const Entry & entry) { return !condition(entry); });
+    const auto kept =
+        std::stable_partition(entries_.begin(), entries_.end(), [&](const Entry & entry) { return !condition(entry); });
     for (auto entry = kept; entry != entries_.end(); ++entry) {
         (entry->is_pinned ? n_pinned_bytes_ : n_bytes_) -= entry->snapshot->n_bytes();
     }

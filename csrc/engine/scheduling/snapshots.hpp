@@ -41,7 +41,7 @@ class Snapshots {
     // Part of a snapshot.
     struct Prefix {
         std::shared_ptr<const Snapshot> snapshot;
-        uint32_t                        n = 0;  // tokens from which a prompt can continue
+        uint32_t                        n         = 0;  // tokens from which a prompt can continue
         bool                            is_pinned = false;
     };
 

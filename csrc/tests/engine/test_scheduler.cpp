@@ -661,14 +661,15 @@ void test_a_failed_copy_costs_no_shorter_snapshot() {
     CHECK(engine.complete(text(1, 200))->n_cached == 50);
 }
 
-void test_an_added_prefix_of_another_layout_is_not_pinned() {
-    Engine     none(with_snapshots(Kind::PLAIN, 300, 2, 0)), engine(with_snapshots(Kind::PLAIN, 300, 2));
-    const auto snapshot  = saved_prefix(1, 100);
-    snapshot->is_divided = true;
-    none.scheduler.add_snapshot(snapshot);
-    CHECK(none.scheduler.snapshots().n() == 0);
-    engine.scheduler.add_snapshot(snapshot);
-    CHECK(engine.scheduler.snapshots().n() == 1 && engine.scheduler.snapshots().n_bytes() == snapshot->n_bytes());
+void test_added_prefixes_of_two_layouts() {
+    Engine engine(with_snapshots(Kind::PLAIN, 300, 2, 0));
+    for (const bool is_divided : {true, false, true, false}) {
+        const auto snapshot  = saved_prefix(1, 100);
+        snapshot->is_divided = is_divided;
+        engine.scheduler.add_snapshot(snapshot);
+    }
+    CHECK(engine.scheduler.snapshots().n() == 2);
+    CHECK(engine.complete(text(1, 100))->n_cached == 99 && engine.scheduler.snapshots().n() == 1);
 }
 
 // A tier below main memory with one snapshot.
@@ -1036,7 +1037,7 @@ int main() {
     test_a_short_added_snapshot_is_used();
     test_an_added_prefix_outlives_longer_sequences();
     test_a_failed_copy_costs_no_shorter_snapshot();
-    test_an_added_prefix_of_another_layout_is_not_pinned();
+    test_added_prefixes_of_two_layouts();
     test_a_fetched_snapshot_is_kept_for_its_task_only();
     test_a_fetched_snapshot_that_cannot_be_loaded_is_not_fetched_again();
     test_snapshots_of_another_layout_are_not_loaded();
