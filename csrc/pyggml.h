@@ -1111,6 +1111,7 @@ typedef struct pyg_request_options {
     // Requests reuse the cached prefixes only of requests with the same value.
     uint64_t cache_salt;
     // With max_tokens 0: copy the prompt's KV cells when they are computed, for pyg_request_saved_prefix.
+    // PYG_ERR_INVALID_PARAMETER with adapters: a saved prefix is restored as one of the model alone.
     bool save_prefix;
     // End a generation that repeats itself endlessly (engine/repetition.hpp), with PYG_FINISH_REPETITION.
     bool repetition_guard;
@@ -1157,8 +1158,10 @@ pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err);
 
 // Bring a saved prefix into the prefix cache, for requests with this salt. Copies the bytes and does not wait: requests
 // submitted later start from it. It is kept in main memory, whatever prefix_cache_bytes is, until a request has used
-// it. *n_tokens: its length. PYG_ERR_INVALID_PARAMETER if the bytes are damaged, or of another model, other options or
-// another build, if the prefix is longer than the context, or without prefix_cache.
+// it. Best effort: a prefix that was saved from a KV cache of streams (kv_layout) is used only while this one has
+// streams, any other only while it is unified; one for a layout that this engine never has is dropped. *n_tokens: its
+// length. PYG_ERR_INVALID_PARAMETER if the bytes are damaged, or of another model, other options or another build, if
+// the prefix is longer than the context, or without prefix_cache.
 pyg_status pyg_engine_restore_prefix(pyg_engine * engine, const void * data, size_t size, uint64_t cache_salt,
                                      int32_t * n_tokens, pyg_error * err);
 

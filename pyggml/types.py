@@ -316,7 +316,8 @@ class EngineStats(JSONReady):
             ``prefix_cache_bytes`` of :func:`pyggml.load`.
         checkpoint_bytes: main memory that they take.
         n_snapshots: copies of evicted sequences in main memory now; see ``prefix_cache_bytes`` of :func:`pyggml.load`.
-        snapshot_bytes: main memory that they take, without saved prefixes that no request has used yet.
+        snapshot_bytes: main memory that they take, with saved prefixes that no request has used yet, whatever
+            ``prefix_cache_bytes`` is.
         n_snapshot_hits: requests that started from one, after a preemption, too.
         n_snapshot_tokens: tokens found in them; ``n_cached_tokens`` counts these, too.
         n_disk_snapshots: files in ``prefix_cache_dir`` that the engine can use, as of its last look.

@@ -1,8 +1,11 @@
 #include "context/fingerprint.hpp"
 
+#include "boundary/backend_loader.hpp"
 #include "llama-context.h"
 #include "llama-model.h"
+#include "model/gguf_file.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -10,8 +13,8 @@
 
 namespace {
 
-// Samples of a model's file. A fine-tuned model differs from its base in almost all of its weights.
-constexpr uint64_t N_SAMPLES = 32, SAMPLE_SIZE = 4096;
+// Bytes at the start and in the middle of each tensor: a model may differ from another in a few of them.
+constexpr uint64_t SAMPLE_SIZE = 4096;
 
 uint64_t checksum_of(const char * text, uint64_t hash) { return pyg::checksum(text, std::strlen(text), hash); }
 
@@ -20,24 +23,24 @@ uint64_t checksum_of_number(Number number, uint64_t hash) {
     return pyg::checksum(&number, sizeof(number), hash);
 }
 
-std::optional<uint64_t> with_samples_of(const std::string & path, uint64_t hash) {
-    const std::filesystem::path file_path = std::filesystem::u8path(path);
-    std::error_code             error;
-    const uint64_t              size = std::filesystem::file_size(file_path, error);
-    std::ifstream               file(file_path, std::ios::binary);
-    if (error || !file) {
-        return std::nullopt;
-    }
-    hash = checksum_of_number(size, hash);
-    for (uint64_t i = 0; i < N_SAMPLES; i++) {
-        std::array<char, SAMPLE_SIZE> sample;
-        file.clear();  // the end of the file was reached by a sample that began near it
-        file.seekg(static_cast<std::streamoff>(size / N_SAMPLES * i));
-        file.read(sample.data(), sample.size());
-        if (file.gcount() == 0 && size > 0) {
-            return std::nullopt;
+// Throws Failure if the file cannot be read any more.
+uint64_t with_samples_of(const std::string & path, uint64_t hash) {
+    const pyg::GgufHeader header = pyg::read_gguf_header(path);
+    const gguf_context *  raw    = header.raw.get();
+    std::ifstream         file(std::filesystem::u8path(path), std::ios::binary);
+    hash = checksum_of_number(header.file_size, hash);
+    for (int64_t i = 0; i < gguf_get_n_tensors(raw); i++) {
+        const uint64_t start = gguf_get_data_offset(raw) + gguf_get_tensor_offset(raw, i);
+        const uint64_t size  = gguf_get_tensor_size(raw, i);
+        const uint64_t n     = std::min(SAMPLE_SIZE, size - size / 2);
+        for (const uint64_t at : {start, start + size / 2}) {
+            std::array<char, SAMPLE_SIZE> sample;
+            file.seekg(static_cast<std::streamoff>(at));
+            if (!file.read(sample.data(), static_cast<std::streamsize>(n))) {
+                throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s cannot be read any more", path.c_str());
+            }
+            hash = pyg::checksum(sample.data(), n, hash);
         }
-        hash = pyg::checksum(sample.data(), static_cast<size_t>(file.gcount()), hash);
     }
     return hash;
 }
@@ -64,8 +67,11 @@ uint64_t with_settings_of(const pyg::Context & context, uint64_t hash) {
 
 uint64_t with_devices_of(const llama_model & model, uint64_t hash) {
     for (uint32_t layer = 0; layer < model.hparams.n_layer_all; layer++) {
-        hash = checksum_of(ggml_backend_dev_name(model.dev_layer(static_cast<int>(layer))), hash);
+        const ggml_backend_dev_t device = model.dev_layer(static_cast<int>(layer));
+        hash = checksum_of(ggml_backend_dev_description(device), checksum_of(ggml_backend_dev_name(device), hash));
     }
+    const char * const without = pyg::no_kernels();
+    hash                       = checksum_of(without ? without : "kernels of pyggml", hash);
     return checksum_of(llama_print_system_info(), hash);  // instruction sets
 }
 
@@ -104,16 +110,17 @@ uint64_t metadata_fingerprint(const Model & model) {
 }
 
 std::optional<uint64_t> cells_fingerprint(const Context & context) {
-    std::optional<uint64_t> hash = metadata_fingerprint(*context.model);
-    for (const std::string & path : parts_of(context.model->path)) {
-        hash = with_samples_of(path, *hash);
-        if (!hash) {
-            return hash;
+    uint64_t hash = metadata_fingerprint(*context.model);
+    try {
+        for (const std::string & path : parts_of(context.model->path)) {
+            hash = with_samples_of(path, hash);
         }
+    } catch (const Failure &) {
+        return std::nullopt;
     }
-    hash = with_settings_of(context, *hash);
-    hash = with_devices_of(*context.model->raw, *hash);
-    return checksum_of(pyg_engine_build(), checksum_of(pyg_version(), *hash));
+    hash = with_settings_of(context, hash);
+    hash = with_devices_of(*context.model->raw, hash);
+    return checksum_of(pyg_engine_build(), checksum_of(pyg_version(), hash));
 }
 
 }  // namespace pyg

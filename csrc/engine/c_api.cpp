@@ -1,5 +1,6 @@
 // Handle of the engine, and the pyg_engine_* functions.
 #include "engine/engine.hpp"
+#include "engine/scheduling/snapshot_bytes.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -253,8 +254,13 @@ pyg_status pyg_engine_erase_slot(pyg_engine * engine, uint32_t slot, uint64_t ca
 
 pyg_status pyg_engine_restore_prefix(pyg_engine * engine, const void * data, size_t size, uint64_t cache_salt,
                                      int32_t * n_tokens, pyg_error * err) {
-    return guarded(engine, err, [&](pyg::Engine & self) {
-        *n_tokens = static_cast<int32_t>(self.restore_prefix(data, size, cache_salt));
+    return pyg::guard(err, [&] {
+        const uint64_t fingerprint =
+            with_engine(engine, [](const pyg::Engine & self) { return self.fingerprint_of_prefixes(); });
+        const auto snapshot = pyg::decode(data, size, fingerprint);  // without the lock: it may take seconds
+        *n_tokens           = with_engine(engine, [&](pyg::Engine & self) {
+            return static_cast<int32_t>(self.restore_prefix(snapshot, cache_salt));
+        });
     });
 }
 

@@ -201,8 +201,12 @@ void Engine::run() {
         }
         step_ = {};  // an idle engine must not keep requests alive
     }
-    store_cached_slots();
     adapters_.clear();
+    end_all_as_closed();
+    store_cached_slots();  // takes long
+}
+
+void Engine::end_all_as_closed() {
     std::lock_guard<std::mutex> lock(mutex_);
     ungrouped_.clear();
     for (const auto & task : scheduler_.running()) {
@@ -216,7 +220,9 @@ void Engine::run() {
     notify_capacity_waiters();
 }
 
-bool Engine::has_work() const { return !broken_ && (evict_requested_ || !erased_slots_.empty() || !scheduler_.idle()); }
+bool Engine::has_work() const {
+    return !broken_ && (evict_requested_ || !erased_slots_.empty() || !restored_.empty() || !scheduler_.idle());
+}
 
 // Sleep while there is nothing to do. Return false when the engine is closing.
 bool Engine::wait_for_work() {
@@ -324,7 +330,7 @@ void Engine::count_saved_states() {
     stats_.n_checkpoints     = scheduler_.checkpoints().n();
     stats_.checkpoint_bytes  = scheduler_.checkpoints().n_bytes();
     stats_.n_snapshots       = scheduler_.snapshots().n();
-    stats_.snapshot_bytes    = scheduler_.snapshots().n_bytes();
+    stats_.snapshot_bytes    = scheduler_.snapshots().n_bytes() + scheduler_.snapshots().n_pinned_bytes();
     stats_.n_snapshot_hits   = scheduler_.n_snapshot_hits();
     stats_.n_snapshot_tokens = scheduler_.n_cached_in_snapshots();
     if (files_) {

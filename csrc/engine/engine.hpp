@@ -44,8 +44,10 @@ class Engine : NonCopyable {
     void submit(std::shared_ptr<Request> request);
     void notify_when_queue_has_capacity(std::shared_ptr<Waker> waker, uint64_t tag);
     void reset();
-    // Add a saved prefix to the prefix cache, for requests with this salt. Return its number of tokens.
-    uint32_t         restore_prefix(const void * data, size_t size, uint64_t cache_salt);
+    // Add a saved prefix, decoded with this fingerprint, to the prefix cache, for requests with this salt. Return its
+    // number of tokens.
+    uint64_t         fingerprint_of_prefixes() const;
+    uint32_t         restore_prefix(std::shared_ptr<Snapshot> snapshot, uint64_t cache_salt);
     pyg_engine_stats stats() const;
 
     std::vector<pyg_slot> slots() const;
@@ -94,6 +96,7 @@ class Engine : NonCopyable {
     };
 
     void                          run();
+    void                          end_all_as_closed();
     bool                          has_work() const;
     bool                          wait_for_work();
     std::chrono::duration<double> batching_delay() const;

@@ -77,6 +77,11 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
         throw fail(PYG_ERR_INVALID_PARAMETER,
                    "a request that saves its prefix needs max_tokens=0 and prompt_logprobs=0");
     }
+    if (saves_prefix && options.n_adapters > 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "a request that saves its prefix must have no adapters: saved cells do not tell which ones they "
+                   "were computed with");
+    }
     for (int32_t i = 0; i < options.n_stop; i++) {
         model.require_token(options.stop_token_ids[i], i);
     }

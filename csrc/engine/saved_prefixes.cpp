@@ -26,12 +26,15 @@ void Engine::save_prefix(Request & request) {
     request.set_saved_prefix(encode(snapshot, fingerprint));
 }
 
-uint32_t Engine::restore_prefix(const void * data, size_t size, uint64_t cache_salt) {
+uint64_t Engine::fingerprint_of_prefixes() const {
     if (!prefix_cache_) {
         throw no_prefix_cache();
     }
-    std::shared_ptr<Snapshot> snapshot = decode(data, size, require_fingerprint());
-    const auto                n_tokens = static_cast<uint32_t>(snapshot->tokens.size());
+    return require_fingerprint();
+}
+
+uint32_t Engine::restore_prefix(std::shared_ptr<Snapshot> snapshot, uint64_t cache_salt) {
+    const auto n_tokens = static_cast<uint32_t>(snapshot->tokens.size());
     if (n_tokens > n_ctx_) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
                    "the saved prefix has %u tokens, but the context holds only %u: load with a larger n_ctx", n_tokens,
@@ -41,17 +44,24 @@ uint32_t Engine::restore_prefix(const void * data, size_t size, uint64_t cache_s
         model_->require_token(snapshot->tokens[i], static_cast<int32_t>(i));
     }
     snapshot->cache_salt = cache_salt;
-    std::lock_guard<std::mutex> lock(mutex_);
-    restored_.push_back(std::move(snapshot));
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        restored_.push_back(std::move(snapshot));
+    }
+    work_.notify_one();
     return n_tokens;
 }
 
 // Called by the engine's thread with the lock.
 void Engine::add_restored() {
-    for (auto & snapshot : restored_) {
-        scheduler_.add_snapshot(std::move(snapshot));
+    while (!restored_.empty()) {
+        std::shared_ptr<const Snapshot> snapshot = std::move(restored_.back());
+        restored_.pop_back();
+        if (!snapshot->is_divided || snapshot->tokens.size() <= layout_.n_per_stream()) {
+            scheduler_.add_snapshot(std::move(snapshot));
+            count_saved_states();
+        }
     }
-    restored_.clear();
 }
 
 std::unique_ptr<SnapshotFiles> Engine::open_files(const pyg_engine_options & options) {

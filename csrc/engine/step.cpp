@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 namespace {
 
@@ -240,12 +241,24 @@ void Engine::collect_samples(const Step & step) {
     }
 }
 
-// Run `body`, which returns how the request ends, if it does, and note that. An exception ends the request, too.
+// Run `body`, which returns how the request ends, if it does, and note that. An exception ends the request, too; a
+// failed assert, after which the state of the context is unknown, ends the step.
 template <class Body>
 void Engine::run_guarded(Request & request, Body && body) {
     std::optional<End> how;
     pyg_error          error;
-    if (guard(&error, [&] { how = body(); }) != PYG_OK) {
+    std::exception_ptr aborted;
+    const pyg_status   status = guard(&error, [&] {
+        try {
+            how = body();
+        } catch (const EngineAbort &) {
+            aborted = std::current_exception();
+        }
+    });
+    if (aborted) {
+        std::rethrow_exception(aborted);
+    }
+    if (status != PYG_OK) {
         request.set_error(error);
         how = End{PYG_FINISH_ERROR};
     }

@@ -334,6 +334,8 @@ class Engine(SlotMethods, ClosableOwner):
 
         Prompts that begin with its tokens start from it, with the same bits as if it were computed. It stays in main
         memory until a request has used it, whatever ``prefix_cache_bytes`` is; then it can be evicted like any other.
+        Best effort: a prefix that was saved from a divided KV cache (``kv_unified``) is used only while this one is
+        divided, any other only while it is not; one for a layout that this engine never has is dropped.
 
         Args:
             data: bytes of :meth:`save_prefix`. A checksum detects damage, but not malice: restore only what you saved.

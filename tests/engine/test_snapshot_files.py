@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import signal
 import stat
@@ -149,6 +150,47 @@ def test_a_damaged_file_is_removed_with_a_warning(
     assert file.name in warnings[0]
     assert (folder / "mine.txt").exists()
     assert fill(llama, folder, range(1)) == [expected]  # it was written again
+
+
+def test_a_file_that_is_too_large_is_left_alone(llama: Path, folder: Path) -> None:
+    """Its head is whole, and announces more bytes than any machine has."""
+    (expected,) = fill(llama, folder, range(1))
+    (file,) = files(folder)
+    size = 1 << 42
+    with file.open("r+b") as opened:
+        opened.seek(16)  # the size in the header
+        opened.write(size.to_bytes(8, sys.byteorder))
+        try:
+            opened.truncate(size)
+        except OSError:
+            pytest.skip("the file system has no files of this size")
+    with pyggml.load(llama, prefix_cache_dir=folder, prefix_cache_disk_bytes=1 << 60, **LOAD) as llm:
+        for seed in (0, 1, 0):
+            done = llm.generate(tokens(100, seed), **OPTIONS)
+            assert seed == 1 or done.token_ids == expected
+    assert file.stat().st_size == size
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_file_that_cannot_be_opened_is_kept(llama: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    import resource
+
+    (expected,) = fill(llama, folder, range(1))
+    (file,) = files(folder)
+    with pyggml.load(llama, prefix_cache_dir=folder, **LOAD) as llm, caplog.at_level(logging.WARNING, "pyggml"):
+        llm.generate(tokens(100, 1), **OPTIONS)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        next_descriptor = os.open(os.devnull, os.O_RDONLY)
+        os.close(next_descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next_descriptor, limits[1]))
+        try:
+            done = llm.generate(tokens(100, 0), **OPTIONS)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert done.token_ids == expected
+        assert done.cached_tokens == 0
+    assert file.exists()
+    assert "prefix cache removed" not in caplog.text
 
 
 @pytest.mark.slow

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoints import models
+from support.checkpoints import lora_files, models
 
 import pyggml
+from pyggml.generation.pending_request import PendingRequest
 
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "attention": models.write_llama,
@@ -122,6 +123,42 @@ def test_a_restored_prefix_is_for_its_salt(llama: Path) -> None:
         assert cached == [0, 0, 99]
 
 
+def test_a_prefix_restored_again_takes_no_more_memory(llama: Path) -> None:
+    prompt = tokens(100, seed=1)
+    with pyggml.load(llama, **LOAD) as llm:
+        saved = llm._engine.save_prefix(prompt)
+        sizes = []
+        for _ in range(3):
+            for _ in range(5):
+                llm._engine.restore_prefix(saved)
+            llm.generate(prompt, **OPTIONS)
+            sizes.append(llm.stats().snapshot_bytes)
+    assert sizes[0] == sizes[1] == sizes[2] > 0
+
+
+def test_a_prefix_of_a_layout_that_the_engine_never_has(llama: Path) -> None:
+    prompt = tokens(100, seed=1)
+    with pyggml.load(llama, n_ctx=1024, n_threads=1, n_parallel=2, kv_unified=False) as llm:
+        saved = llm._engine.save_prefix(prompt)
+        llm.reset()
+        llm._engine.restore_prefix(saved)
+        assert llm.generate(prompt, **OPTIONS).cached_tokens == 99
+    with pyggml.load(llama, **LOAD) as llm:
+        assert llm._engine.restore_prefix(saved) == 100
+        assert llm.generate(prompt, **OPTIONS).cached_tokens == 0
+        assert llm.stats().snapshot_bytes == 0
+
+
+def test_a_prefix_is_saved_without_adapters(llama: Path, tmp_path: Path) -> None:
+    adapter = lora_files.write_adapter(tmp_path / "adapter.gguf", llama)
+    with pyggml.load(llama, **LOAD) as llm:
+        llm.load_adapter(adapter, name="style")
+        params = pyggml.SamplingParams(max_tokens=0, adapter="style")
+        pending = PendingRequest(tokens(10, 1), params, is_streamed=False, saves_prefix=True)
+        with pytest.raises(pyggml.InvalidParameterError, match="must have no adapters"):
+            llm._engine.enqueue(pending)
+
+
 def test_prefixes_that_cannot_be_restored(llama: Path, model_dir: Path) -> None:
     other = models.write_llama(model_dir / "snapshots-other.gguf", seed=7)
     with pyggml.load(llama, **LOAD) as llm:
@@ -155,6 +192,22 @@ def test_prefixes_that_cannot_be_restored(llama: Path, model_dir: Path) -> None:
         pytest.raises(pyggml.InvalidParameterError, match="prefix_cache=True"),
     ):
         llm._engine.save_prefix([1, 2, 3])
+
+
+def test_models_that_differ_in_one_number_are_different(llama: Path, tmp_path: Path) -> None:
+    with pyggml.load(llama, **LOAD) as llm:
+        saved = llm._engine.save_prefix(tokens(100, seed=1))
+    whole = llama.read_bytes()
+    weights = models.llama_weights()
+    for name in [name for name in weights if "norm" in name]:
+        at = whole.index(weights[name].astype("float32").tobytes())
+        changed = tmp_path / f"{name}.gguf"
+        changed.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with (
+            pyggml.load(changed, **LOAD) as llm,
+            pytest.raises(pyggml.InvalidParameterError, match="another model"),
+        ):
+            llm._engine.restore_prefix(saved)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ uint32_t common_prefix(const std::vector<int32_t> & a, uint32_t n_a, const std::
 }  // namespace
 
 // Return the longest cached prefix of a task's tokens. The last token is always decoded again for its logits. A
-// snapshot has to be clearly longer than what the slots have, because it is copied; not one that the caller restored.
+// snapshot has to be clearly longer than what the slots have, because it is copied, unless it waits for this task.
 Scheduler::Prefix Scheduler::longest_prefix(const Task & task) const {
     Prefix best = longest_in_slots(task);
     if (!limits_.prefix_cache || task.needs_all_logits || snapshots_.n() == 0) {
@@ -58,8 +58,9 @@ Scheduler::Prefix Scheduler::longest_in_slots(const Task & task) const {
     return best;
 }
 
-// Fetch a snapshot from the store if it is clearly longer than the `n` tokens that are in memory. Return true then.
-bool Scheduler::fetch(const Task & task, uint32_t n) {
+// Fetch a snapshot from the store if it is clearly longer than the `n` tokens that are in memory. Return true then. If
+// it is too large to be kept, it is pinned until the task is admitted or ends.
+bool Scheduler::fetch(Task & task, uint32_t n) {
     if (!store_ || !limits_.prefix_cache || task.needs_all_logits ||
         store_->longest(lookup_of(task)) < n + MIN_SNAPSHOT) {
         return false;
@@ -70,8 +71,16 @@ bool Scheduler::fetch(const Task & task, uint32_t n) {
     }
     const bool fits = reserve(snapshot->n_bytes());
     snapshots_.add(snapshot, ++n_uses_, /*is_pinned=*/!fits);
-    fetched_ = snapshot.get();
+    task.fetched = snapshot;
     return true;
+}
+
+// Unpin what was fetched for a task.
+void Scheduler::release_fetched(Task & task) {
+    if (const auto snapshot = std::exchange(task.fetched, {}).lock()) {
+        snapshots_.unpin(*snapshot);
+        reserve(0);
+    }
 }
 
 // Return the longest prefix of the first `n` tokens of a slot to which it can be truncated.
@@ -176,9 +185,6 @@ void Scheduler::save_snapshot(int32_t seq_id, uint64_t cache_salt, const std::ve
     if (n_bytes == 0 || n_bytes > max_saved_bytes()) {
         return;
     }
-    if (of.rewinds) {
-        snapshots_.remove_prefixes_of(of);
-    }
     if (snapshots_.n() >= MAX_SNAPSHOTS && snapshots_.oldest() != UINT64_MAX) {
         snapshots_.drop_oldest();
     }
@@ -196,6 +202,9 @@ void Scheduler::save_snapshot(int32_t seq_id, uint64_t cache_salt, const std::ve
             return;
         }
         snapshots_.add(snapshot, n_uses_);
+        if (of.rewinds) {
+            snapshots_.remove_prefixes_of(of);
+        }
         if (store_) {
             store_->store(std::move(snapshot));
         }
@@ -214,16 +223,20 @@ Snapshot Scheduler::snapshot_of(const Task & task) {
 }
 
 void Scheduler::add_snapshot(std::shared_ptr<const Snapshot> snapshot) {
-    snapshots_.add(std::move(snapshot), ++n_uses_, /*is_pinned=*/true);
+    Lookup of     = lookup(snapshot->cache_salt, snapshot->tokens, static_cast<uint32_t>(snapshot->tokens.size()));
+    of.is_divided = snapshot->is_divided;
+    if (!snapshots_.pin(of, ++n_uses_)) {
+        snapshots_.add(std::move(snapshot), n_uses_, /*is_pinned=*/true);
+    }
 }
 
 bool Scheduler::assign_slot_from_snapshot(const std::shared_ptr<Task> & task, const Snapshot & snapshot) {
-    const bool is_loaded = load_snapshot(*task, snapshot);
+    const bool is_fetched = task->fetched.lock().get() == &snapshot;
+    const bool is_loaded  = load_snapshot(*task, snapshot);
     if (!assign_slot(task, longest_in_slots(*task))) {
         return false;
     }
     if (is_loaded) {
-        const bool is_fetched = std::exchange(fetched_, nullptr) == &snapshot;
         (is_fetched ? n_store_hits_ : n_snapshot_hits_)++;
         (is_fetched ? n_cached_in_store_ : n_cached_in_snapshots_) += task->n_past;
     }
@@ -253,6 +266,9 @@ bool Scheduler::load_snapshot(const Task & task, const Snapshot & snapshot) {
     if (!cache_.load_snapshot(seq_id, n, snapshot.state)) {
         drop(seq_id);
         snapshots_.remove(snapshot);
+        if (store_) {
+            store_->forget(snapshot);
+        }
         return false;
     }
     Slot & slot     = slots_[seq_id];

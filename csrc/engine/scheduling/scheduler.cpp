@@ -204,6 +204,7 @@ void Scheduler::drop_tokens(const std::shared_ptr<Task> & task, uint32_t first, 
 bool Scheduler::end(Task & task, bool evict_cells) {
     task.guesses.clear();
     if (!task.is_running()) {
+        release_fetched(task);
         return remove(waiting_, task);
     }
     const int32_t seq_id = std::exchange(task.seq_id, -1);
@@ -377,6 +378,10 @@ bool Scheduler::assign_slot(const std::shared_ptr<Task> & task, const Prefix & p
         task->n_cached = prefix.n;
     }
     insert(running_, task);
+    release_fetched(*task);
+    if (limits_.prefix_cache && snapshots_.unpin_started(lookup_of(*task), prefix.n)) {
+        reserve(0);
+    }
     return true;
 }
 

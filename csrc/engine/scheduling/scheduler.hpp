@@ -75,6 +75,8 @@ struct Task {
     std::vector<int32_t> guesses;
 
     // Maintained by the scheduler.
+    std::weak_ptr<const Snapshot> fetched;  // for it from the store, until it is admitted
+
     uint64_t arrival       = 0;
     int32_t  seq_id        = -1;  // its slot while it runs
     uint32_t n_past        = 0;   // tokens in the KV cache
@@ -168,7 +170,7 @@ class Scheduler {
     Snapshot snapshot_of(const Task & task);
     // Store copies of all cached slots.
     void store_cached_slots();
-    // Add a snapshot to the prefix cache, which keeps it at least until a task has used it.
+    // Add a snapshot to the prefix cache, which keeps it at least until a task has started from its tokens.
     void add_snapshot(std::shared_ptr<const Snapshot> snapshot);
 
     // Preempt all running tasks and evict all slots, for a KV cache of another layout: `n_per_stream` cells for each
@@ -247,7 +249,8 @@ class Scheduler {
     bool     assign_slot_from_snapshot(const std::shared_ptr<Task> & task, const Snapshot & snapshot);
     Prefix   longest_prefix(const Task & task) const;
     Prefix   longest_in_slots(const Task & task) const;
-    bool     fetch(const Task & task, uint32_t n);
+    bool     fetch(Task & task, uint32_t n);
+    void     release_fetched(Task & task);
     Prefix   usable_prefix(int32_t seq_id, uint32_t n) const;
     bool     rewind(const Prefix & prefix);
     bool     reserve(size_t n_bytes);
@@ -288,7 +291,6 @@ class Scheduler {
     uint64_t                           n_cached_in_snapshots_    = 0;
     uint64_t                           n_store_hits_             = 0;
     uint64_t                           n_cached_in_store_        = 0;
-    const Snapshot *                   fetched_                  = nullptr;  // last, until it is used
     uint64_t                           n_steps_                  = 0;
     bool                               last_step_was_all_logits_ = false;
 };

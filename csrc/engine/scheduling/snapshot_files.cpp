@@ -1,6 +1,7 @@
 #include "engine/scheduling/snapshot_files.hpp"
 
 #include "boundary/log.hpp"
+#include "boundary/machine_limits.hpp"
 #include "context/fingerprint.hpp"
 #include "engine/scheduling/released_lock.hpp"
 #include "engine/scheduling/snapshot_bytes.hpp"
@@ -11,6 +12,8 @@
 #include <cinttypes>
 #include <cstring>
 #include <fstream>
+#include <new>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -51,18 +54,28 @@ uint64_t unique_number() {
     return uint64_t{random()} << 32 | random();
 }
 
-// Read a file, at most so many bytes. Throws Failure.
+// A file whose bytes are not known to be wrong: it may be readable later, or for others.
+struct Unreadable {};
+
+// Larger files are compared with the memory that is available: their pages could be allocated, but not be filled.
+constexpr uint64_t LARGE = uint64_t{16} << 20;
+
+// Read a file, at most so many bytes. Throws Unreadable, and std::bad_alloc if there is too little memory for it and
+// for a decoded copy.
 StateBytes bytes_of(const fs::path & path, uint64_t limit) {
     std::error_code error;
     const uint64_t  size = std::min<uint64_t>(fs::file_size(path, error), limit);
     std::ifstream   file(path, std::ios::binary);
     if (error || !file) {
-        throw fail(PYG_ERR_ENGINE, "it cannot be read");
+        throw Unreadable();
+    }
+    if (size > LARGE && size > memory_available() / 2) {
+        throw std::bad_alloc();
     }
     StateBytes bytes(size);
     file.read(reinterpret_cast<char *>(bytes.data()), static_cast<std::streamsize>(size));
     if (static_cast<uint64_t>(file.gcount()) != size) {
-        throw fail(PYG_ERR_ENGINE, "it became shorter");
+        throw Unreadable();
     }
     return bytes;
 }
@@ -100,7 +113,8 @@ std::string SnapshotFiles::name_of(const Saved & saved) const {
 std::pair<uint32_t, const std::string *> SnapshotFiles::found(const Lookup & lookup) const {
     std::pair<uint32_t, const std::string *> best = {0, nullptr};
     for (const auto & [name, entry] : entries_) {
-        if (entry.head.cache_salt != lookup.cache_salt || entry.head.is_divided != lookup.is_divided) {
+        if (!entry.is_usable || entry.head.cache_salt != lookup.cache_salt ||
+            entry.head.is_divided != lookup.is_divided) {
             continue;
         }
         const uint32_t n = usable_tokens(entry.head.tokens, entry.head.checkpoint_at, lookup);
@@ -121,38 +135,55 @@ std::shared_ptr<const Snapshot> SnapshotFiles::load(const Lookup & lookup) {
     if (!name) {
         return nullptr;
     }
-    const std::string         copy = *name;
-    std::string               why;
-    std::shared_ptr<Snapshot> snapshot;
+    std::shared_ptr<Snapshot>  snapshot;
+    std::optional<std::string> damage;
+    bool                       is_too_large = false;
     {
-        const ReleasedLock released(lock_);
+        const ReleasedLock released(lock_);  // entries_ are of this thread
         try {
-            const StateBytes bytes = bytes_of(folder_ / copy, UINT64_MAX);
+            const StateBytes bytes = bytes_of(folder_ / *name, UINT64_MAX);
             snapshot               = decode(bytes.data(), bytes.size(), fingerprint_);
-            if (name_of(*snapshot) != copy) {
+            if (name_of(*snapshot) != *name) {
                 throw fail(PYG_ERR_ENGINE, "its tokens are not those of its name");
             }
+            std::error_code ignored;
+            fs::last_write_time(folder_ / *name, fs::file_time_type::clock::now(), ignored);  // it is used
+            return snapshot;
         } catch (const Failure & failure) {
-            why = failure.message;
-            snapshot.reset();
+            damage = failure.message;
+        } catch (const Unreadable &) {  // the next scan finds it again
+        } catch (const std::bad_alloc &) {
+            is_too_large = true;
         }
     }
-    if (!snapshot) {
-        discard(copy, why);
-        return nullptr;
+    const auto entry = entries_.find(*name);
+    if (damage) {
+        discard(std::string(*name), *damage);
+    } else if (is_too_large) {
+        entry->second.is_usable = false;
+    } else {
+        entries_.erase(entry);
     }
-    std::error_code ignored;
-    fs::last_write_time(folder_ / copy, fs::file_time_type::clock::now(), ignored);  // it is used
-    return snapshot;
+    return nullptr;
+}
+
+void SnapshotFiles::forget(const Snapshot & snapshot) {
+    if (const auto entry = entries_.find(name_of(snapshot)); entry != entries_.end()) {
+        entry->second.is_usable = false;
+    }
 }
 
 void SnapshotFiles::store(std::shared_ptr<const Snapshot> snapshot) {
     if (entries_.count(name_of(*snapshot)) || snapshot->n_bytes() > max_bytes_) {
         return;
     }
-    {
+    if (waits_) {
+        const ReleasedLock           released(lock_);
         std::unique_lock<std::mutex> lock(mutex_);
-        changed_.wait(lock, [&] { return !waits_ || queue_.size() < MAX_QUEUE; });
+        changed_.wait(lock, [&] { return queue_.size() < MAX_QUEUE; });  // only this thread adds to it
+    }
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
         if (queue_.size() >= MAX_QUEUE) {
             return;  // the disk is slower than the engine
         }
@@ -174,11 +205,14 @@ void SnapshotFiles::scan() {
     std::error_code error;
     scanned_ = fs::last_write_time(folder_, error);
     Entries entries;
-    for (fs::directory_iterator file(folder_, error), end; !error && file != end; file.increment(error)) {
-        add(*file, entries);
-    }
-    if (error) {
-        entries.merge(entries_);
+    try {
+        for (fs::directory_iterator file(folder_, error), end; !error && file != end; file.increment(error)) {
+            add(*file, entries);
+        }
+        if (error) {
+            entries.merge(entries_);
+        }
+    } catch (const std::bad_alloc &) {  // the others are found when the directory has changed again
     }
     entries_ = std::move(entries);
     n_bytes_ = 0;
@@ -210,9 +244,12 @@ void SnapshotFiles::add(const fs::directory_entry & file, Entries & entries) {
         entries[name] = {std::move(head), size};
     } catch (const Failure & failure) {
         discard(name, failure.message);
+    } catch (const Unreadable &) {
+    } catch (const std::bad_alloc &) {  // no memory for its tokens
     }
 }
 
+// Remove a file whose bytes are wrong.
 void SnapshotFiles::discard(const std::string & name, const std::string & why) {
     entries_.erase(name);
     std::error_code error;

@@ -1,8 +1,9 @@
 // Snapshots as files: the tier of the prefix cache on disk, which processes share and which outlives them.
 //
 // A file is written next to its place, synced and renamed, so that it is whole or absent. Its name is made of the
-// fingerprint of the context and a hash of the tokens; whatever else the directory holds is left alone. A file that is
-// damaged is removed with a warning. The least recently used are removed when all files together are too large.
+// fingerprint of the context and a hash of the tokens; whatever else the directory holds is left alone. A file that was
+// read and is damaged is removed with a warning; one that cannot be read, or is too large for the memory there is, is
+// not used. The least recently used are removed when all files together are too large.
 #pragma once
 
 #include "engine/scheduling/snapshot_bytes.hpp"
@@ -26,6 +27,7 @@ class SnapshotFiles : public SnapshotStore {
 
     uint32_t                        longest(const Lookup & lookup) override;
     std::shared_ptr<const Snapshot> load(const Lookup & lookup) override;
+    void                            forget(const Snapshot & snapshot) override;
     void                            store(std::shared_ptr<const Snapshot> snapshot) override;
 
     // From now on, store() waits for the disk instead of leaving out what it is too slow for.
@@ -39,6 +41,7 @@ class SnapshotFiles : public SnapshotStore {
     struct Entry {
         SnapshotHead head;
         uint64_t     size;
+        bool         is_usable = true;
     };
     using Entries = std::unordered_map<std::string, Entry>;  // by name
 

@@ -14,6 +14,8 @@ class SnapshotStore {
     virtual uint32_t longest(const Lookup & lookup) = 0;
     // Return the snapshot with these tokens; null if it cannot be read.
     virtual std::shared_ptr<const Snapshot> load(const Lookup & lookup) = 0;
+    // The snapshot, which load returned, cannot be used: do not offer it again.
+    virtual void forget(const Snapshot & snapshot) = 0;
     // Add a snapshot, some time later, or not at all.
     virtual void store(std::shared_ptr<const Snapshot> snapshot) = 0;
 };

@@ -60,11 +60,11 @@ Snapshots::Prefix Snapshots::longest(const Lookup & lookup) const {
     Prefix best;
     for (const Entry & entry : entries_) {
         const Snapshot & snapshot = *entry.snapshot;
-        if (!belongs_to(snapshot, lookup) || common_prefix(snapshot, lookup) <= best.n) {
+        if (!belongs_to(snapshot, lookup) || common_prefix(snapshot, lookup) < best.n) {
             continue;
         }
         const uint32_t n = usable_tokens(snapshot.tokens, lengths_of(snapshot.checkpoints), lookup);
-        if (n > best.n) {
+        if (n > best.n || (n == best.n && n > 0 && entry.is_pinned && !best.is_pinned)) {
             best = {entry.snapshot, n, entry.is_pinned};
         }
     }
@@ -84,43 +84,89 @@ bool Snapshots::refresh(const Lookup & lookup, uint64_t now) {
 }
 
 void Snapshots::add(std::shared_ptr<const Snapshot> snapshot, uint64_t now, bool is_pinned) {
-    const size_t n_bytes = is_pinned ? 0 : snapshot->n_bytes();
+    const size_t n_bytes = snapshot->n_bytes();
     entries_.push_back({std::move(snapshot), now, is_pinned});
-    n_bytes_ += n_bytes;
+    (is_pinned ? n_pinned_bytes_ : n_bytes_) += n_bytes;
+}
+
+void Snapshots::set_pinned(Entry & entry, bool is_pinned) {
+    if (std::exchange(entry.is_pinned, is_pinned) != is_pinned) {
+        const size_t n_bytes = entry.snapshot->n_bytes();
+        (is_pinned ? n_bytes_ : n_pinned_bytes_) -= n_bytes;
+        (is_pinned ? n_pinned_bytes_ : n_bytes_) += n_bytes;
+    }
+}
+
+bool Snapshots::pin(const Lookup & lookup, uint64_t now) {
+    for (Entry & entry : entries_) {
+        const Snapshot & snapshot = *entry.snapshot;
+        if (belongs_to(snapshot, lookup) && n_tokens_of(snapshot) == lookup.n &&
+            common_prefix(snapshot, lookup) == lookup.n) {
+            entry.last_used = now;
+            set_pinned(entry, true);
+            return true;
+        }
+    }
+    return false;
+}
+
+void Snapshots::unpin(const Snapshot & snapshot) {
+    for (Entry & entry : entries_) {
+        if (entry.snapshot.get() == &snapshot) {
+            set_pinned(entry, false);
+        }
+    }
+}
+
+// A task never starts from its last token.
+bool Snapshots::unpin_started(const Lookup & lookup, uint32_t n) {
+    bool any = false;
+    for (Entry & entry : entries_) {
+        if (entry.is_pinned && belongs_to(*entry.snapshot, lookup)) {
+            const uint32_t n_common = common_prefix(*entry.snapshot, lookup);
+            if (n_common > 0 && n_common <= n && n_common + 1 >= n_tokens_of(*entry.snapshot)) {
+                set_pinned(entry, false);
+                any = true;
+            }
+        }
+    }
+    return any;
 }
 
 void Snapshots::used(const Snapshot & snapshot, uint64_t now) {
     for (Entry & entry : entries_) {
         if (entry.snapshot.get() == &snapshot) {
             entry.last_used = now;
-            n_bytes_ += std::exchange(entry.is_pinned, false) ? snapshot.n_bytes() : 0;
+            set_pinned(entry, false);
         }
     }
 }
 
 template <class Condition>
 void Snapshots::remove_if(Condition && condition) {
-    const auto kept = std::stable_partition(entries_.begin(), entries_.end(),
-                                            [&](const Entry & entry) { return !condition(*entry.snapshot); });
+    const auto kept =
+        std::stable_partition(entries_.begin(), entries_.end(), [&](const Entry & entry) { return !condition(entry); });
     for (auto entry = kept; entry != entries_.end(); ++entry) {
-        n_bytes_ -= entry->is_pinned ? 0 : entry->snapshot->n_bytes();
+        (entry->is_pinned ? n_pinned_bytes_ : n_bytes_) -= entry->snapshot->n_bytes();
     }
     entries_.erase(kept, entries_.end());
 }
 
 void Snapshots::remove(const Snapshot & snapshot) {
-    remove_if([&](const Snapshot & each) { return &each == &snapshot; });
+    remove_if([&](const Entry & entry) { return entry.snapshot.get() == &snapshot; });
 }
 
 void Snapshots::remove_prefixes_of(const Lookup & lookup) {
-    remove_if([&](const Snapshot & each) {
-        return belongs_to(each, lookup) && common_prefix(each, lookup) == n_tokens_of(each);
+    remove_if([&](const Entry & entry) {
+        const Snapshot & each = *entry.snapshot;
+        return !entry.is_pinned && belongs_to(each, lookup) && n_tokens_of(each) < lookup.n &&
+               common_prefix(each, lookup) == n_tokens_of(each);
     });
 }
 
 void Snapshots::clear() {
     entries_.clear();
-    n_bytes_ = 0;
+    n_bytes_ = n_pinned_bytes_ = 0;
 }
 
 uint64_t Snapshots::oldest() const {

@@ -47,6 +47,7 @@ class Snapshots {
 
     size_t n() const { return entries_.size(); }
     size_t n_bytes() const { return n_bytes_; }  // without those that are pinned
+    size_t n_pinned_bytes() const { return n_pinned_bytes_; }
 
     Prefix longest(const Lookup & lookup) const;
 
@@ -56,9 +57,17 @@ class Snapshots {
     // May throw std::bad_alloc, with nothing added. A pinned snapshot stays until it is used.
     void add(std::shared_ptr<const Snapshot> snapshot, uint64_t now, bool is_pinned = false);
 
+    // Pin the snapshot of exactly these tokens, if there is one. Return false if not.
+    bool pin(const Lookup & lookup, uint64_t now);
+    // These snapshots have been used, or are not needed any more.
+    void unpin(const Snapshot & snapshot);
+    // A task with the tokens of this lookup has started from the first `n`: unpin the snapshots that gave it no more.
+    // Return true if there was one.
+    bool unpin_started(const Lookup & lookup, uint32_t n);
+
     void used(const Snapshot & snapshot, uint64_t now);
     void remove(const Snapshot & snapshot);
-    // Remove the snapshots of which this one has all tokens.
+    // Remove the snapshots that have only the first of these tokens and are not pinned.
     void remove_prefixes_of(const Lookup & lookup);
     void clear();
 
@@ -75,9 +84,11 @@ class Snapshots {
 
     template <class Condition>
     void remove_if(Condition && condition);
+    void set_pinned(Entry & entry, bool is_pinned);
 
     std::vector<Entry> entries_;
-    size_t             n_bytes_ = 0;
+    size_t             n_bytes_        = 0;
+    size_t             n_pinned_bytes_ = 0;
 };
 
 }  // namespace pyg

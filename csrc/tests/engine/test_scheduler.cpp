@@ -43,11 +43,11 @@ struct Engine {
     SimulatedCache cache;
     Scheduler      scheduler;
 
-    explicit Engine(const Setting & setting = {})
+    explicit Engine(const Setting & setting = {}, pyg::SnapshotStore * store = nullptr)
         : cache(setting.kind, setting.n_cells, setting.n_seq),
           scheduler({setting.n_seq, setting.n_cells, /*n_batch=*/100, /*n_rows=*/16, setting.prefix_cache,
                      setting.n_ubatch, setting.saved_bytes},
-                    cache) {}
+                    cache, store) {}
 
     TaskPtr add(const Tokens & prompt) {
         auto task    = std::make_shared<Task>();
@@ -621,6 +621,111 @@ void test_an_added_snapshot_stays_until_it_is_used() {
     CHECK(engine.scheduler.snapshots().n() == 0);
 }
 
+// Of text(topic, n), as from another engine.
+std::shared_ptr<pyg::Snapshot> saved_prefix(int32_t topic, uint32_t n) {
+    Engine     other(with_snapshots(Kind::PLAIN, 300, 1, 0));
+    const auto task = other.add(text(topic, n));
+    other.step();
+    return std::make_shared<pyg::Snapshot>(other.scheduler.snapshot_of(*task));
+}
+
+void test_a_prefix_that_is_added_again_is_kept_once() {
+    Engine     engine(with_snapshots(Kind::PLAIN, 300, 2, 0));
+    const auto n_bytes = saved_prefix(1, 100)->n_bytes();
+    for (int i = 0; i < 3; i++) {
+        engine.scheduler.add_snapshot(saved_prefix(1, 100));
+        engine.scheduler.add_snapshot(saved_prefix(1, 100));
+        CHECK(engine.scheduler.snapshots().n() == 1 && engine.scheduler.snapshots().n_bytes() == 0);
+        CHECK(engine.scheduler.snapshots().n_pinned_bytes() == n_bytes);
+        engine.complete(text(2, 20));
+        CHECK(engine.complete(text(1, 100))->n_cached == 99);  // from a slot, except the first time
+        CHECK(engine.scheduler.snapshots().n() == 0 && engine.scheduler.snapshots().n_pinned_bytes() == 0);
+    }
+    CHECK(engine.scheduler.n_snapshot_hits() == 1);
+}
+
+void test_a_short_added_snapshot_is_used() {
+    Engine engine(with_snapshots(Kind::PLAIN, 300, 1, 0));
+    engine.scheduler.add_snapshot(saved_prefix(1, 20));
+    CHECK(engine.complete(text(1, 30))->n_cached == 20);
+}
+
+void test_an_added_prefix_outlives_longer_sequences() {
+    constexpr size_t ONE = 16 + 150 * (sizeof(History) + sizeof(int32_t));
+    Engine           engine(with_snapshots(Kind::PLAIN, 300, 1, ONE));
+    const auto       snapshot = saved_prefix(1, 100);
+    engine.complete(text(1, 150));
+    engine.scheduler.add_snapshot(snapshot);
+    engine.complete(text(2, 150));  // evicts the longer one, which is copied
+    CHECK(engine.scheduler.snapshots().n() == 2);
+    CHECK(engine.scheduler.snapshots().n_pinned_bytes() == snapshot->n_bytes());
+    engine.complete(text(3, 150));  // and dropped
+    CHECK(engine.complete(text(1, 120))->n_cached == 100);
+}
+
+void test_a_failed_copy_costs_no_shorter_snapshot() {
+    constexpr size_t SHORT = 16 + 50 * (sizeof(History) + sizeof(int32_t));
+    Engine           engine(with_snapshots(Kind::PLAIN, 300, 1, 3 * SHORT));
+    engine.complete(text(1, 50));
+    engine.complete(text(2, 10));
+    CHECK(engine.complete(text(1, 200))->n_cached == 50);
+    engine.complete(text(2, 10));  // there are too few bytes for a copy of the longer one
+    CHECK(engine.complete(text(1, 200))->n_cached == 50);
+}
+
+void test_added_prefixes_of_two_layouts() {
+    Engine engine(with_snapshots(Kind::PLAIN, 300, 2, 0));
+    for (const bool is_divided : {true, false, true, false}) {
+        const auto snapshot  = saved_prefix(1, 100);
+        snapshot->is_divided = is_divided;
+        engine.scheduler.add_snapshot(snapshot);
+    }
+    CHECK(engine.scheduler.snapshots().n() == 2);
+    CHECK(engine.complete(text(1, 100))->n_cached == 99 && engine.scheduler.snapshots().n() == 1);
+}
+
+// A tier below main memory with one snapshot.
+struct OneSnapshot : pyg::SnapshotStore {
+    std::shared_ptr<const pyg::Snapshot> one;
+    bool                                 is_forgotten = false;
+
+    explicit OneSnapshot(std::shared_ptr<const pyg::Snapshot> snapshot) : one(std::move(snapshot)) {}
+    uint32_t longest(const pyg::Lookup & lookup) override {
+        return is_forgotten ? 0 : pyg::usable_tokens(one->tokens, {}, lookup);
+    }
+    std::shared_ptr<const pyg::Snapshot> load(const pyg::Lookup & lookup) override {
+        CHECK(longest(lookup) > 0);
+        return one;
+    }
+    void forget(const pyg::Snapshot & snapshot) override {
+        CHECK(snapshot.tokens == one->tokens);
+        is_forgotten = true;
+    }
+    void store(std::shared_ptr<const pyg::Snapshot>) override {}
+};
+
+void test_a_fetched_snapshot_is_kept_for_its_task_only() {
+    OneSnapshot store(saved_prefix(1, 100));
+    Engine      engine(with_snapshots(Kind::PLAIN, 200, 2, /*n_bytes=*/100), &store);
+    const auto  running = engine.add(text(2, 150)), waiting = engine.add(text(1, 120));
+    engine.step();
+    engine.step();
+    CHECK(!waiting->is_running() && engine.scheduler.snapshots().n() == 1);
+    CHECK(engine.scheduler.snapshots().n_pinned_bytes() == store.one->n_bytes());
+    engine.scheduler.end(*waiting);
+    CHECK(engine.scheduler.snapshots().n() == 0 && engine.scheduler.snapshots().n_pinned_bytes() == 0);
+    engine.scheduler.end(*running, /*evict_cells=*/true);
+    CHECK(engine.complete(text(1, 120))->n_cached == 100 && engine.scheduler.n_store_hits() == 1);
+    CHECK(engine.scheduler.snapshots().n() == 0);
+}
+
+void test_a_fetched_snapshot_that_cannot_be_loaded_is_not_fetched_again() {
+    OneSnapshot store(saved_prefix(1, 100));
+    Engine      engine(with_snapshots(Kind::PLAIN, 200, 2), &store);
+    engine.cache.fail_restores(1);
+    CHECK(engine.complete(text(1, 120))->n_cached == 0 && store.is_forgotten);
+}
+
 void test_snapshots_of_another_layout_are_not_loaded() {
     Engine engine(with_snapshots(Kind::PLAIN, 300, 2));
     engine.complete(text(1, 100));
@@ -965,6 +1070,13 @@ int main() {
     test_a_snapshot_that_cannot_be_loaded();
     test_snapshots_belong_to_their_salt();
     test_an_added_snapshot_stays_until_it_is_used();
+    test_a_prefix_that_is_added_again_is_kept_once();
+    test_a_short_added_snapshot_is_used();
+    test_an_added_prefix_outlives_longer_sequences();
+    test_a_failed_copy_costs_no_shorter_snapshot();
+    test_added_prefixes_of_two_layouts();
+    test_a_fetched_snapshot_is_kept_for_its_task_only();
+    test_a_fetched_snapshot_that_cannot_be_loaded_is_not_fetched_again();
     test_snapshots_of_another_layout_are_not_loaded();
     test_tasks_that_arrive_during_a_copy_wait_for_the_next_step();
     test_clear_prefix_cache();
