@@ -143,7 +143,7 @@ def test_a_prefix_of_a_layout_that_the_engine_never_has(llama: Path) -> None:
         llm.reset()
         llm._engine.restore_prefix(saved)
         assert llm.generate(prompt, **OPTIONS).cached_tokens == 99
-    with pyggml.load(llama, **LOAD) as llm:
+    with pyggml.load(llama, n_ctx=1024, n_threads=1, n_parallel=2) as llm:
         assert llm._engine.restore_prefix(saved) == 100
         assert llm.generate(prompt, **OPTIONS).cached_tokens == 0
         assert llm.stats().snapshot_bytes == 0
