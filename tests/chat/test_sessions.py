@@ -222,9 +222,10 @@ def test_the_second_of_two_turns_is_refused_before_it_generates(llm: LLM) -> Non
     before = llm.stats().n_generated_tokens
 
     async def both() -> list[Any]:
-        return await asyncio.gather(session.achat(SKY), session.achat(HOT), return_exceptions=True)
+        return list(await asyncio.gather(session.achat(SKY), session.achat(HOT), return_exceptions=True))
 
-    refused, answers = [], []
+    refused: list[Any] = []
+    answers: list[Any] = []
     for result in asyncio.run(both()):
         (refused if isinstance(result, InvalidParameterError) else answers).append(result)
     assert len(refused) == len(answers) == 1
@@ -279,7 +280,7 @@ def test_a_session_continues_after_a_restart(llm: LLM, tmp_path: Path) -> None:
     n_tokens = session.save(path)
     assert n_tokens > 100
     expected = session.fork().chat(HOT)
-    command = [sys.executable, saved_sessions.__file__, llm.model.path, json.dumps(LOAD), "session", path, HOT]
+    command = [sys.executable, saved_sessions.__file__, llm.model.path, json.dumps(LOAD), "session", str(path), HOT]
     out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     token_ids, cached, n_prompt, computed, messages, _ = json.loads(out)
     assert token_ids == expected.token_ids
@@ -323,7 +324,11 @@ def test_saving_in_a_loop(llm: LLM, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["json_schema", "chat_template", "grammar"])
 def test_options_that_a_file_cannot_hold(llm: LLM, tmp_path: Path, name: str) -> None:
-    options = {"json_schema": int, "chat_template": llm.chat_templates(), "grammar": pyggml.Grammar('root ::= "a"')}
+    options: dict[str, Any] = {
+        "json_schema": int,
+        "chat_template": llm.chat_templates(),
+        "grammar": pyggml.Grammar('root ::= "a"'),
+    }
     session = llm.session([SYSTEM], **{name: options[name]})
     with pytest.raises(InvalidParameterError, match=f"cannot hold the session's option {name}"):
         session.save(tmp_path / "session")

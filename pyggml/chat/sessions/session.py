@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 
     from pyggml._keywords import ChatKeywords
     from pyggml.chat.async_stream import AsyncChatStream
+    from pyggml.chat.request import Tools
+
+    class TurnKeywords(ChatKeywords, total=False):
+        """Parameters of a turn, as of ``LLM.chat``."""
+
+        tools: Tools | None
+        params: SamplingParams | None
+
 
 #: What a turn may add before the answer: the user's text, a message, or several, such as the results of tools.
 Turn = str | Message | Sequence[Message] | None
@@ -95,7 +103,7 @@ class Session(Owner):
         with self._lock:
             return [dict(message) for message in self._messages]
 
-    def chat(self, message: Turn = None, **options: Unpack[ChatKeywords]) -> ChatCompletion:
+    def chat(self, message: Turn = None, **options: Unpack[TurnKeywords]) -> ChatCompletion:
         """Add a message, and answer the conversation. Errors as :meth:`LLM.chat <pyggml.LLM.chat>`.
 
         Args:
@@ -110,7 +118,7 @@ class Session(Owner):
         request.is_streamed = False
         return self._streamed(request, turn).finish()
 
-    def stream_chat(self, message: Turn = None, **options: Unpack[ChatKeywords]) -> ChatStream:
+    def stream_chat(self, message: Turn = None, **options: Unpack[TurnKeywords]) -> ChatStream:
         """As :meth:`chat`, and yield the answer as it is generated. The session has it once the stream has ended.
 
         Args:
@@ -119,7 +127,7 @@ class Session(Owner):
         """
         return self._streamed(*self._request(message, options))
 
-    async def achat(self, message: Turn = None, **options: Unpack[ChatKeywords]) -> ChatCompletion:
+    async def achat(self, message: Turn = None, **options: Unpack[TurnKeywords]) -> ChatCompletion:
         """As :meth:`chat`, for coroutines. Cancelling the task cancels the generation.
 
         Args:
@@ -128,7 +136,7 @@ class Session(Owner):
         """
         return await self.astream_chat(message, **options).finish()
 
-    def astream_chat(self, message: Turn = None, **options: Unpack[ChatKeywords]) -> AsyncChatStream:
+    def astream_chat(self, message: Turn = None, **options: Unpack[TurnKeywords]) -> AsyncChatStream:
         """As :meth:`stream_chat`, for coroutines; ``async with`` submits the request, or else the first chunk does.
 
         Args:
