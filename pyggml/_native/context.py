@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pyggml import errors
 from pyggml._core import c_calls, log
 from pyggml._core.c_values import int32_array, pointer
-from pyggml._core.checks import INT32_MAX, flag, integer, real
+from pyggml._core.checks import INT32_MAX, flag, integer, real, shown
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.fields import takes
 from pyggml._core.owner import ClosableOwner
@@ -274,6 +274,10 @@ class Context(ClosableOwner):
         Raises:
             InvalidParameterError: an adapter belongs to another model, or a factor is not a finite number.
         """
+        if not isinstance(adapters, Mapping) or not all(isinstance(each, Adapter) for each in adapters):
+            raise errors.InvalidParameterError(
+                f"adapters must be a mapping of Adapters to scales, not {shown(adapters)}"
+            )
         scaled = [(each._handle, real("a scale", scale)) for each, scale in adapters.items()]
         array = ffi.new("pyg_scaled_adapter[]", scaled)
         c_calls.call(lib.pyg_context_set_adapters, self._handle, array, len(scaled))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyggml._core.checks import utf8
 from pyggml._core.ffi import ffi, lib
 from pyggml.generation.adapters import ScaledAdapters
 from pyggml.types import Grammar, SamplingParams
@@ -126,7 +127,7 @@ def salt_number(salt: str | None) -> int:
         return 0
     from hashlib import blake2b
 
-    return int.from_bytes(blake2b(salt.encode(), digest_size=8).digest(), "little") or 1
+    return int.from_bytes(blake2b(utf8("cache_salt", salt), digest_size=8).digest(), "little") or 1
 
 
 def _fill_grammar(sampling: CData, grammar: Grammar) -> list[CData]:

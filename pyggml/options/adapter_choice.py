@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from pyggml._core.checks import c_string, finite, invalid, shown
+from pyggml._core.checks import c_string, finite, invalid, iterate, shown
 
 #: A name, or name -> scale.
 AdapterChoice = str | Mapping[str, float]
@@ -61,10 +61,8 @@ def checked_lora(given: object) -> list[LoraSource]:
         parsed = [_parsed(part) for part in given.split(",") if part]
     elif isinstance(given, (str, os.PathLike)):
         parsed = [_parsed(given)]
-    elif isinstance(given, Iterable):
-        parsed = [_parsed(each) for each in given]
     else:
-        raise invalid(f"lora must be an adapter's file, several, or a mapping of files and scales, not {shown(given)}")
+        parsed = [_parsed(each) for each in iterate("lora", given, "an adapter's file, several, or a mapping")]
     for number, each in enumerate(parsed):
         if any(each[:2] == other[:2] for other in parsed[:number]):
             raise invalid(f"lora names {each.source} twice")

@@ -38,6 +38,7 @@ MODULES = ("", "cache", "gguf", "hub", "memory", "options", "quant", "sampling",
 LEFT_OUT = {"handle", "from_handle", "when_there_is_room", "cuda", "metal", "gpu"}
 LEFT_OUT |= {"enqueue", "aenqueue", "try_enqueue", "notify_when_queue_has_capacity"}
 LEFT_OUT |= {"display_name", "shown_name", "__iter__"}
+LEFT_OUT |= {"BatchedLogitsProcessor"}  # needs PyTorch
 # Classes that calls return, and whose constructors take what they are given: frozen records without checks.
 RECORDS = [
     "Report",

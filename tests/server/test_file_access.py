@@ -25,8 +25,9 @@ SECRET = "the quick secret of the file"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[servers.Running]:
-    with servers.running(load={"n_parallel": 2, "n_ctx": 512}) as server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Running]:
+    slots = tmp_path_factory.mktemp("slots")
+    with servers.running(load={"n_parallel": 2, "n_ctx": 512}, slot_save_path=slots) as server:
         httpx.post(f"{server.url}/v1/embeddings", json={"model": "default", "input": "a"})  # makes a context that stays
         yield server
 
@@ -90,7 +91,7 @@ def test_no_model_is_read_that_the_server_does_not_offer(prefix: str, secret: Pa
 
 def _sound(endpoint: Endpoint) -> dict[str, Any]:
     assert endpoint.body is not None
-    known = endpoint.body.model_json_schema()["properties"]
+    known = endpoint.body.model_json_schema().get("properties", {})
     limits = dict.fromkeys(("max_tokens", "max_output_tokens", "max_completion_tokens", "num_predict"), 1)
     return {**{name: value for name, value in _SOUND.items() if name in known}, **limits}
 
@@ -99,7 +100,7 @@ def bodies(endpoint: Endpoint, name: str) -> Iterator[dict[str, Any]]:
     """Bodies that name a file or URL wherever a text, a schema or a part of a message can be."""
     assert endpoint.body is not None
     sound = _sound(endpoint)
-    for field in endpoint.body.model_json_schema()["properties"]:
+    for field in endpoint.body.model_json_schema().get("properties", {}):
         for value in (name, {"chat_template": name, "$ref": name, "url": name, "path": name}):
             yield {**sound, field: value}
     others = ("chat_template", "tokenizer", "template", "grammar_file", "lora", "path", "model_path")

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyggml._core.checks import shown
 from pyggml._core.fields import fields_of
 from pyggml._core.owner import Owner
 from pyggml.chat.messages import JSONMessage, Message, checked_messages
@@ -89,9 +90,15 @@ class Session(Owner):
             messages: the messages so far; (): none.
             options: parameters of every turn.
         """
+        if not callable(getattr(llm, "stream_chat", None)) or isinstance(llm, type):
+            raise InvalidParameterError(f"a session needs an LLM, not {shown(llm)}: llm.session(messages) makes one")
+        if options is not None and not isinstance(options, Mapping):
+            raise InvalidParameterError(f"options must be a mapping of parameters, not {shown(options)}")
         self.options: dict[str, Any] = dict(options or {})
         self._llm = llm
-        self._messages: list[JSONMessage] = checked_messages(messages) if messages else []
+        self._messages: list[JSONMessage] = (
+            [] if isinstance(messages, (list, tuple)) and not messages else checked_messages(messages)
+        )
         self._lock = threading.Lock()
         self._turn: _Turn | None = None
         sampling = {name: value for name, value in self.options.items() if name not in OWN_PARAMETERS}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyggml._core.cached_property import cached_property
-from pyggml._core.checks import INT32_MAX, integer, invalid, shown
+from pyggml._core.checks import INT32_MAX, integer, invalid, items, shown
 from pyggml.errors import ContextOverflowError, InvalidParameterError
 from pyggml.generation.infill.formats import FileFormat, InfillFormat, format_of
 from pyggml.tokenizer import Tokenizer
@@ -200,7 +200,7 @@ class InfillPrompts:
 
 
 def _checked_files(given: ExtraFiles | None) -> list[tuple[str, str]]:
-    files = list(given.items() if isinstance(given, Mapping) else given or ())
+    files = list(given.items()) if isinstance(given, Mapping) else [] if given is None else items("extra_files", given)
     for each in files:
         if not (isinstance(each, (tuple, list)) and len(each) == 2 and all(isinstance(text, str) for text in each)):
             raise invalid(f"extra_files must be paths and their texts, as a mapping or pairs, not {shown(each)}")

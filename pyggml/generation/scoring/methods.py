@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyggml._core.c_values import int32_array
-from pyggml._core.checks import flag, invalid, shown
+from pyggml._core.checks import flag, iterate
 from pyggml._core.hints import with_hints
 from pyggml.errors import ClosedError, ContextOverflowError, EmptyPromptError, InvalidParameterError
 from pyggml.generation.adapters import ScaledAdapters
@@ -185,14 +185,12 @@ class ScoringMethods:
         """Tokenize and check the sequences of a call."""
         _ = self._engine  # raises for models that do not generate
         parse_special = flag("parse_special", parse_special)
-        if isinstance(continuations, (str, bytes)) or not isinstance(continuations, Iterable):
-            raise invalid(
-                f"continuations must be an iterable of texts or of token ids, not {shown(continuations)}: put a single "
-                "one in a list"
-            )
+        each_continuation = iterate(
+            "continuations", continuations, "an iterable of texts or of token ids (put a single one in a list)"
+        )
         tokens = Tokens(self.tokenizer, prompt, parse_special)
         items = []
-        for index, continuation in enumerate(continuations):
+        for index, continuation in enumerate(each_continuation):
             item = tokens.item(index, continuation)
             if len(item.token_ids) > self.n_ctx:
                 raise ContextOverflowError(

@@ -101,12 +101,12 @@ def is_adapter(source: str | os.PathLike[str]) -> bool:
     if not is_path(source):
         return False
     path = Path(source)
-    if path.is_dir():
-        return is_peft(path)
     try:
+        if path.is_dir():
+            return is_peft(path)
         with GGUFReader(path, header_only=True) as reader:
             return reader.metadata.get(GENERAL_TYPE) == "adapter"
-    except InferError:
+    except (InferError, OSError):  # a name that is too long, say
         return False
 
 

@@ -69,7 +69,10 @@ def prepare(folder: Path) -> Prepared:
 def settings(folder: Path) -> Settings:
     """A small model, which answers in milliseconds, and limits that requests reach."""
     path = models.write_llama(folder / "tiny.gguf", models.byte_vocabulary())
+    slots = folder / "slots"
+    slots.mkdir(exist_ok=True)
     return Settings(
+        slot_save_path=slots,
         models=(ModelSpec(str(path), "tiny"),),
         load={"n_parallel": 4, "n_ctx": 512, "n_threads": 1},
         sampling={"max_tokens": 8},

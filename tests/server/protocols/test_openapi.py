@@ -23,8 +23,9 @@ SETTINGS: dict[str, Any] = {"page": False, "sampling": {"max_tokens": 4}, "reque
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with servers.serving(pyggml.server.create_app(pyggml.server.Settings(**SETTINGS))) as url:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = pyggml.server.Settings(**SETTINGS, slot_save_path=tmp_path_factory.mktemp("slots"))
+    with servers.serving(pyggml.server.create_app(settings)) as url:
         # The context for embeddings is kept, and no test should be blamed for it.
         assert httpx.post(f"{url}/v1/embeddings", json={"input": "a"}, timeout=60).status_code == 200
         yield url
