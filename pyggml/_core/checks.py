@@ -13,6 +13,7 @@ import operator
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
+from pathlib import Path
 from typing import Any, SupportsIndex, TypeGuard
 
 INT32_MAX = 2**31 - 1
@@ -43,6 +44,14 @@ def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
     try:
         return isinstance(value, (str, os.PathLike)) and b"\0" not in os.fsencode(value)
     except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
+def is_directory(path: Path) -> bool:
+    """Return True if there is a directory; a path that cannot be looked up, such as one that is too long, is none."""
+    try:
+        return path.is_dir()
+    except OSError:
         return False
 
 

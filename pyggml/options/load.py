@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pyggml._core.checks import UINT32_MAX, UINT64_MAX, invalid, is_path, shown
+from pyggml._core.checks import UINT32_MAX, UINT64_MAX, integer, invalid, is_path, shown
 from pyggml._core.fields import CACHE_TYPE_NUMBERS, CACHE_TYPES, CacheType, Field, Threads, option_class
 from pyggml._core.hints import hints
 from pyggml._native.placement_options import Auto, PlacementOptions
@@ -97,6 +97,9 @@ def require_prefix_cache(
     """Reject tiers of the prefix cache without the tiers above."""
     if folder is not None and not is_path(folder):
         raise invalid(f"prefix_cache_dir must be the path of a directory, not {shown(folder)}")
+    for name, number in (("prefix_cache_bytes", n_bytes), ("prefix_cache_disk_bytes", n_disk_bytes)):
+        if number is not None:
+            integer(name, number, 0, UINT64_MAX)
     given = {"prefix_cache_bytes": n_bytes, "prefix_cache_dir": folder, "prefix_cache_disk_bytes": n_disk_bytes}
     for name, value in given.items():
         if value and not prefix_cache:

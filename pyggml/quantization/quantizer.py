@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pyggml import quant
-from pyggml._core.checks import flag
+from pyggml._core.checks import flag, is_directory
 from pyggml._core.hints import renamed
 from pyggml._native import quantization_mix
 from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
@@ -89,7 +89,7 @@ def quantize(
     adapters = scales_of(merge)
     progress = progress_function(progress)
     path = locate(source, progress)
-    if path.is_dir():
+    if is_directory(path):
         raise ModelLoadError(
             f"{path} is a directory; a .gguf file was expected: convert takes directories, to any type"
         )

@@ -92,7 +92,9 @@ class Session(Owner):
         """
         if not callable(getattr(llm, "stream_chat", None)) or isinstance(llm, type):
             raise InvalidParameterError(f"a session needs an LLM, not {shown(llm)}: llm.session(messages) makes one")
-        if options is not None and not isinstance(options, Mapping):
+        if options is not None and not (
+            isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
+        ):
             raise InvalidParameterError(f"options must be a mapping of parameters, not {shown(options)}")
         self.options: dict[str, Any] = dict(options or {})
         self._llm = llm

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._core.checks import choice, is_path, shown
+from pyggml._core.checks import choice, is_directory, is_path, shown
 from pyggml._native.quantization_mix import FILE_TYPES
 from pyggml.errors import ArchitectureMismatchError, InvalidParameterError, ModelLoadError, ModelNotFoundError
 from pyggml.files.disk import require_disk_space, target_path
@@ -138,7 +138,7 @@ def gguf_adapter(source: str | os.PathLike[str], base: Base | None = None) -> It
         base: as for :func:`convert_adapter`.
     """
     path = locate(source)
-    if not path.is_dir():
+    if not is_directory(path):
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="pyggml-") as folder:
@@ -150,7 +150,7 @@ def gguf_adapter(source: str | os.PathLike[str], base: Base | None = None) -> It
 def _directory(path: Path) -> Path:
     if not path.exists():
         raise ModelNotFoundError(f"there is no directory {path}")
-    if not path.is_dir():
+    if not is_directory(path):
         raise InvalidParameterError(f"{path} is not a directory; that of a PEFT adapter was expected")
     return path
 

@@ -35,6 +35,7 @@ class AdapterScales(RootModel[Annotated[list[AdapterScale], BodyField(max_length
     """Scales of adapters for requests that name none: a body that is a list."""
 
     terms: ClassVar[Mapping[str, str]] = {}
+    may_be_empty: ClassVar[bool] = False
 
     def require_supported(self) -> None:
         """Accept all fields."""

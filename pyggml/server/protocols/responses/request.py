@@ -146,6 +146,8 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
     turn: Item = {}
     for index, item in enumerate(items):
         kind = item.get("type") or "message"
+        if not isinstance(kind, str):
+            raise _invalid(f"input[{index}] has a type that is not text: {kind!r:.80}", "input")
         if kind == "reasoning":
             turn |= {"reasoning_content": _reasoning(item)}
         elif kind == "function_call":
