@@ -38,7 +38,8 @@ _OTHERS = (
 )
 _PYTHONS = "optional|Any|Callable|InitVar|Iterable|Iterator|Mapping|Path|Self|Sequence|Unpack"
 _PASSED_ON = (
-    "Application|CData|ChatRequest|Collector|Config|DataType|Dataset|Envelope|Forward|HuggingFace|Logprob|LoopWaiter|"
+    "Application|BaseModel|CData|ChatRequest|Collector|Config|DataType|Dataset|Envelope|ExtraFiles|Forward|HuggingFace|"
+    "Logprob|LogitsProcessing|LoopWaiter|"
     "ModelLike|NamesTokens|Origin|SharedOnCopy|Similarity|Vectors|"
     "PartialFile|PendingRequest|PlannedTensor|Planner|PromptRequest|Pooling|Text|TokenIds|"
     "TokenPooling|Waker|Weight|"
@@ -159,6 +160,7 @@ KEYWORDS = {
     "LoadKeywords": "pyggml.load",
     "EstimateKeywords": "pyggml.memory.estimate.estimate",
     "ChatKeywords": "pyggml.LLM.chat",
+    "TurnKeywords": "pyggml.LLM.chat",
 }
 
 
