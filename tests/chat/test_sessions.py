@@ -306,6 +306,16 @@ def test_options_are_saved_too(llm: LLM, tmp_path: Path) -> None:
     assert fresh.options["tools"] == [get_weather]
 
 
+def test_a_salt_in_params(llm: LLM, tmp_path: Path) -> None:
+    params = pyggml.SamplingParams(max_tokens=4, cache_salt="tenant")
+    session = llm.session([SYSTEM], params=params)
+    session.chat(SKY)
+    n_saved = session.save(tmp_path / "session")
+    llm.reset()
+    done = llm.session(tmp_path / "session").chat(HOT)
+    assert done.cached_tokens >= n_saved - 1 > 0
+
+
 def test_an_empty_session(llm: LLM, tmp_path: Path) -> None:
     assert llm.session(**OPTIONS).save(tmp_path / "empty") == 0
     session = llm.session(tmp_path / "empty")

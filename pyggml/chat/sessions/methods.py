@@ -198,7 +198,7 @@ class SessionMethods:
             ) from None
         session = Session._of_state(llm, state, messages, given)
         if state.prefix:
-            _restore_session(llm, state, messages, session.options.get("cache_salt"))
+            _restore_session(llm, state, messages, session._cache_salt)
         return session
 
     def slots(self) -> list[Slot]:

@@ -104,7 +104,8 @@ class Session(Owner):
         self._lock = threading.Lock()
         self._turn: _Turn | None = None
         sampling = {name: value for name, value in self.options.items() if name not in OWN_PARAMETERS}
-        merge(self.options.get("params"), sampling, OWN_PARAMETERS, chosen(llm.chat_defaults))  # refuses wrong ones
+        params = merge(self.options.get("params"), sampling, OWN_PARAMETERS, chosen(llm.chat_defaults))
+        self._cache_salt = params.cache_salt
 
     @property
     def messages(self) -> list[JSONMessage]:
