@@ -59,7 +59,7 @@ QUESTIONS = {
     "log probabilities": "how-to/get-logprobs",
     "offline": "how-to/download-from-the-hub",
     "ContextOverflowError": "reference/api/errors",
-    "LoRA": "how-to/migrate-from-other-libraries",
+    "LoRA": "how-to/use-adapters",
     "exceptions": "reference/errors",
     "move from llama-cpp-python": "how-to/migrate-from-other-libraries",
 }

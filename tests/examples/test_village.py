@@ -55,7 +55,7 @@ def test_a_key_leaves_the_game(key: str) -> None:
         terminal.wait_for("You are here: forest")
         terminal.wait_until(lambda: terminal.rows[-1] == ">", "prompt")
         terminal.send(key)
-        assert terminal.wait_for_exit() == 0
+        assert terminal.wait_for_exit(again=key) == 0
         assert not terminal.shows("Traceback")
 
 
