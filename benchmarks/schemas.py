@@ -1,10 +1,10 @@
-"""Structured output, compared with llguidance and xgrammar: JSON schemas and instances of MaskBench, on one vocabulary.
+"""Structured output, compared with llguidance, xgrammar and llama.cpp: JSON schemas and instances of MaskBench, on one vocabulary.
 
 The schemas are those of guidance-ai/jsonschemabench on GitHub: clone it, and pass its folder ``maskbench/data``. For
 each schema, the engines take turns in one process: each compiles the schema and follows all instances, token by token.
 The table has the schemas that compile, the instances accepted, and the thread CPU time of a mask with the acceptance of
 its token, as MaskBench measures it. Unlike in MaskBench, a text must also be allowed to end after its last token. A
-schema that takes too long or too much memory counts as refused. The masks of an engine that refuses hard schemas are
+schema that takes too much CPU time or memory counts as refused. The masks of an engine that refuses hard schemas are
 those of the easy ones, so a second table has only the schemas that every engine compiles. The resident memory of the
 process is printed on the way: with one engine, it is that engine's.
 
@@ -17,7 +17,9 @@ process is printed on the way: with one engine, it is that engine's.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import queue
 import random
@@ -25,6 +27,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -35,12 +38,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
 
 import numpy as np
 import peers
-from schema_engines import ENGINES
+from schema_engines import ENGINES, LlamaCpp
 from schema_worker import INDENTS
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = ROOT / "vendor" / "llama.cpp" / "models" / "ggml-vocab-llama-bpe.gguf"  # 128,256 tokens
 START_SECONDS = 300
+WALL_PER_CPU_SECOND = 20  # after which a process that does not compute counts as stuck
 
 
 class Worker:
@@ -55,7 +59,10 @@ class Worker:
 
     def _start(self) -> None:
         # pyggml and its requirements come from this environment, the other engines from their own.
-        code = f"import sys, runpy, site; site.addsitedir({sysconfig.get_path('purelib')!r}); del sys.argv[0]; "
+        folders = [sysconfig.get_path("purelib")]
+        if LlamaCpp.name in self.arguments[2].split(","):
+            folders.append(_purelib(peers.llama_cpp_python()))
+        code = f"import sys, runpy, site; [site.addsitedir(folder) for folder in {folders!r}]; del sys.argv[0]; "
         code += "runpy.run_path(sys.argv[0], run_name='__main__')"
         command = [str(part) for part in (self.python, "-c", code, *self.arguments)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -65,11 +72,22 @@ class Worker:
             raise SystemExit("the engines' process did not start: see its message above")
 
     def _line(self, seconds: float) -> str | None:
-        """The next line, or None if the process has ended or takes too long."""
+        """The next line, or None if the process has ended, or has computed for too long."""
+        limit = self._cpu_seconds() + seconds
+        end = time.monotonic() + seconds * WALL_PER_CPU_SECOND
+        while self._cpu_seconds() < limit and time.monotonic() < end:
+            with contextlib.suppress(queue.Empty):
+                return self.lines.get(timeout=0.5)
+        return None
+
+    def _cpu_seconds(self) -> float:
+        """CPU time of the process so far; infinite once it has ended."""
         try:
-            return self.lines.get(timeout=seconds)
-        except queue.Empty:
-            return None
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except FileNotFoundError:
+            return math.inf
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def run(self, engine: str, path: Path) -> dict[str, Any]:
         """The result of one engine for a schema: see schema_worker.run."""
@@ -80,7 +98,7 @@ class Worker:
         if line is not None:
             result: dict[str, Any] = json.loads(line)
             return result
-        why = f"no result within {self.seconds:g} s" if self.process.poll() is None else "the process ended"
+        why = f"no result within {self.seconds:g} s of CPU time" if self.process.poll() is None else "the process ended"
         self.close()
         self._start()
         return {"refused": why}
@@ -93,6 +111,12 @@ class Worker:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+def _purelib(python: Path) -> str:
+    """The folder of an interpreter's packages."""
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _read(stream: Any, lines: queue.Queue[str | None]) -> None:
@@ -273,7 +297,7 @@ def main() -> None:
     parser.add_argument("--sample", type=_fraction, default=Fraction(1), help="share of the files, such as 1/60")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), metavar="ENGINE")
     parser.add_argument("--indent", choices=INDENTS, default="none", help="white space of the instances")
-    parser.add_argument("--seconds", type=float, default=60, help="limit per schema and engine, default 60")
+    parser.add_argument("--seconds", type=float, default=60, help="limit of CPU time per schema and engine, default 60")
     parser.add_argument("--memory-gib", type=float, default=16, help="address space of the process, default 16")
     parser.add_argument("--python", help="interpreter with llguidance and xgrammar; made if not given")
     parser.add_argument("--verbose", action="store_true", help="list what pyggml refuses, and where it differs")

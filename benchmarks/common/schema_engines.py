@@ -5,6 +5,7 @@ Each engine gets the same vocabulary and the same token ids, so that only its gr
 
 from __future__ import annotations
 
+import ctypes
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -167,7 +168,53 @@ class Xgrammar(Engine):
         self.matcher.accept_token(token_id)
 
 
-ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Pyggml, Llguidance, Xgrammar)}
+class LlamaCpp(Engine):
+    """llama.cpp's converter of schemas and its grammar sampler, as llama-cpp-python drives them."""
+
+    name = "llama_cpp_python"
+
+    def __init__(self, model: pyggml.Model) -> None:
+        import llama_cpp
+        from llama_cpp.llama_grammar import json_schema_to_gbnf
+
+        self.library, self.convert = llama_cpp, json_schema_to_gbnf
+        parameters = llama_cpp.llama_model_default_params()
+        parameters.vocab_only = True
+        self.model = llama_cpp.llama_model_load_from_file(str(model.path).encode(), parameters)
+        self.vocab = llama_cpp.llama_model_get_vocab(self.model)
+        n = model.vocab.n_tokens
+        self.ids = np.arange(n, dtype=np.int32)
+        dtype = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)], align=True)
+        self.candidates = np.zeros(n, dtype)
+        self.data = llama_cpp.llama_token_data_array(
+            self.candidates.ctypes.data_as(llama_cpp.llama_token_data_p), n, -1, False
+        )
+        self.sampler: Any = None
+
+    def compile(self, schema: Any) -> None:
+        self.grammar = self.convert(json.dumps(schema)).encode()
+        self.start()
+
+    def start(self) -> None:
+        if self.sampler:
+            self.library.llama_sampler_free(self.sampler)
+        self.sampler = self.library.llama_sampler_init_grammar(self.vocab, self.grammar, b"root")
+        if not self.sampler:
+            raise ValueError("llama.cpp does not parse the grammar")
+
+    def compute_mask(self) -> None:
+        self.candidates["id"], self.candidates["logit"] = self.ids, 0
+        self.data.size = len(self.ids)
+        self.library.llama_sampler_apply(self.sampler, ctypes.byref(self.data))
+
+    def allows(self, token_id: int) -> bool:
+        return bool(self.candidates["logit"][token_id] == 0)
+
+    def accept(self, token_id: int) -> None:
+        self.library.llama_sampler_accept(self.sampler, token_id)
+
+
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Pyggml, Llguidance, Xgrammar, LlamaCpp)}
 
 
 def end_of(vocab: pyggml.Vocab) -> int:
