@@ -19,7 +19,7 @@ from schema_engines import ENGINES, Engine, end_of
 
 import pyggml
 
-INDENTS = {"none": None, "2": 2, "4": 4, "tab": "\t"}
+INDENTS = {"none": None, "2": 2, "4": 4, "8": 8, "tab": "\t"}
 
 
 def run(engine: Engine, data: dict[str, Any], texts: list[list[int]], end: int) -> dict[str, Any]:
