@@ -98,6 +98,17 @@ def written(text: str, kept: Mapping[str, Results]) -> str:
     return text
 
 
+def write_table(name: str, table: str) -> None:
+    """Write a table that another tool has made into the page.
+
+    Args:
+        name: of the marks around it.
+        table: in Markdown.
+    """
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(_replaced(text, name, table), encoding="utf-8")
+
+
 def _names() -> Iterator[str]:
     for kind, suites in TITLES.items():
         for name in suites:

@@ -142,7 +142,8 @@ class Llama(CompletionMethods, EmbeddingMethods, TokenMethods):
             numa: has no effect; other values than False warn.
             chat_format: name of a chat format; None: the template in the model's file, or "llama-2".
             chat_handler: answers conversations instead.
-            draft_model: guesses tokens, which are checked in one forward pass.
+            draft_model: guesses tokens, which are checked in one forward pass; the engine looks up prompts without
+                one.
             tokenizer: a LlamaHFTokenizer that replaces the model's vocabulary for texts.
             type_k: element type of the K cache, a ``GGML_TYPE_...``.
             type_v: element type of the V cache.
