@@ -1,6 +1,6 @@
 """lm-evaluation-harness: ``--model pyggml`` against its ``hf``, on the same float checkpoint in the same process.
 
-    python benchmarks/lm_evaluation.py [--rounds 3] [--model smollm2 demo] [--batch-sizes 1 8 32]
+    python benchmarks/lm_evaluation.py [--rounds 3] [--model smollm2 demo] [--batch-sizes 1 8 32] [--limit N]
 
 Needs an interpreter with ``lm-eval[hf]``, PyTorch and pyggml. The checkpoint is a published model, or the demonstration
 model, in F32; the tasks are those of the tests. Only the time within the models counts. ``hf`` runs with the fastest of
@@ -51,11 +51,11 @@ class Side:
         for name in _METHODS:
             setattr(model, name, self._timed(getattr(model, name)))
 
-    def evaluate(self, name: str, folder: Path) -> tuple[float, Any]:
+    def evaluate(self, name: str, folder: Path, limit: int | None) -> tuple[float, Any]:
         """Return the seconds of a task, and its single results."""
         task, options, _ = TASKS[name]
         self.seconds = 0.0
-        found = lm_eval_tasks.evaluate(self.model, folder, tasks=[task], **options)
+        found = lm_eval_tasks.evaluate(self.model, folder, tasks=[task], limit=limit, **options)
         return self.seconds, found[task]["samples"]
 
     def _timed(self, method: Any) -> Any:
@@ -69,7 +69,7 @@ class Side:
         return call
 
 
-def compare(name: str, rounds: int, batch_sizes: list[int], folder: Path) -> list[harness.Claim]:
+def compare(name: str, chosen: argparse.Namespace, folder: Path) -> list[harness.Claim]:
     """Measure one checkpoint."""
     source = SHIPPED_MODEL if name == "demo" else real_models.fetch(name)
     checkpoint = demo_checkpoint.write(folder / name, source)
@@ -79,9 +79,9 @@ def compare(name: str, rounds: int, batch_sizes: list[int], folder: Path) -> lis
     claims = []
     for task, (_, _, bound) in TASKS.items():
         trials = {}
-        for size in batch_sizes:
+        for size in chosen.batch_sizes:
             hf.batch_size_per_gpu = size
-            trials[size] = theirs.evaluate(task, folder / "tasks")[0]
+            trials[size] = theirs.evaluate(task, folder / "tasks", chosen.limit)[0]
         hf.batch_size_per_gpu = min(trials, key=lambda size: trials[size])
         print(
             f"{name}, {task}: hf by batch size " + ", ".join(f"{n}: {s:.3g} s" for n, s in trials.items()), flush=True
@@ -90,12 +90,14 @@ def compare(name: str, rounds: int, batch_sizes: list[int], folder: Path) -> lis
 
         def seconds(side: Side, key: str) -> Any:
             def run(_n: int) -> float:
-                taken, results[key] = side.evaluate(task, folder / "tasks")  # noqa: B023
+                taken, results[key] = side.evaluate(task, folder / "tasks", chosen.limit)  # noqa: B023
                 return taken
 
             return run
 
-        figures = harness.interleaved({"pyggml": seconds(ours, "ours"), "hf": seconds(theirs, "theirs")}, rounds, "s")
+        figures = harness.interleaved(
+            {"pyggml": seconds(ours, "ours"), "hf": seconds(theirs, "theirs")}, chosen.rounds, "s"
+        )
         print(f"  {difference(results['ours'], results['theirs'])}")
         harness.table(figures, "s")
         faster = harness.ratio(figures, "hf", "pyggml")
@@ -126,13 +128,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
     parser.add_argument("--model", nargs="+", default=["smollm2", "demo"], help="default smollm2 demo")
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 8, 32], help="default 1 8 32")
+    parser.add_argument("--limit", type=int, help="only so many questions of each task")
     chosen = parser.parse_args()
     torch.set_num_threads(harness.n_cpus())
     print(f"{harness.n_cpus()} CPUs, load average {os.getloadavg()[0]:.2f} before the start", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        claims = [
-            claim for name in chosen.model for claim in compare(name, chosen.rounds, chosen.batch_sizes, Path(folder))
-        ]
+        claims = [claim for name in chosen.model for claim in compare(name, chosen, Path(folder))]
     return harness.verdict(claims)
 
 

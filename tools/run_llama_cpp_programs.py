@@ -32,7 +32,9 @@ ROOT = Path(__file__).parents[1]
 LIST = ROOT / "tests" / "data" / "llama_cpp_programs.json"
 CACHE = ROOT / "build" / "clients" / "programs"
 SITE = "https://github.com"
-TIME_LIMIT_S = 280
+TIME_LIMIT_S = 120
+_EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt)\b.*", re.MULTILINE)
+_NUMPY_FLOAT = re.compile(r"np\.float32\((.*?)\)")
 _IMPORT = re.compile(r"^(\s*from )(llama_cpp[\w.]* import )", re.MULTILINE)
 
 
@@ -68,7 +70,7 @@ class Run:
 
     Attributes:
         status: its exit status.
-        error: the last line of its error messages, if it failed; else "".
+        error: the exception that ended it, or that it was ended; "": none.
         output: what it printed.
         seconds: how long it took, with loading.
     """
@@ -81,7 +83,7 @@ class Run:
     @property
     def ending(self) -> str:
         """How it ended, for the table."""
-        return "runs" if self.status == 0 else f"ends with `{self.error}`"
+        return "runs" if self.status == 0 else f"ends with `{self.error or self.status}`"
 
     @property
     def shape(self) -> Any:
@@ -92,7 +94,7 @@ class Run:
         try:
             return shape_of(json.loads(found[0]))
         except json.JSONDecodeError:
-            return shape_of(ast.literal_eval(found[0].strip()))
+            return shape_of(ast.literal_eval(_NUMPY_FLOAT.sub(r"\1", found[0].strip())))
 
 
 def shape_of(value: Any) -> Any:
@@ -171,18 +173,21 @@ def run(program: Program, interpreter: str, url: str, model: Path, *, change: bo
         (folder / program.model).parent.mkdir(parents=True, exist_ok=True)
         (folder / program.model).symlink_to(model)
         started = time.perf_counter()
-        done = subprocess.run(
-            [interpreter, program.path],
-            cwd=folder,
-            env={**os.environ, "HOME": name, "PYTHONIOENCODING": "utf-8"},
-            input=program.stdin.encode(),
-            capture_output=True,
-            timeout=TIME_LIMIT_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [interpreter, program.path],
+                cwd=folder,
+                env={**os.environ, "HOME": name, "PYTHONIOENCODING": "utf-8"},
+                input=program.stdin.encode(),
+                capture_output=True,
+                timeout=TIME_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Run(1, f"no end after {TIME_LIMIT_S} s", "", TIME_LIMIT_S)
         seconds = time.perf_counter() - started
-    messages = done.stderr.decode(errors="replace").strip()
-    error = messages.splitlines()[-1] if done.returncode and messages else ""
+    exceptions = _EXCEPTION.findall(done.stderr.decode(errors="replace")) if done.returncode else []
+    error = exceptions[-1] if exceptions else ""
     return Run(done.returncode, error, done.stdout.decode(errors="replace"), seconds)
 
 

@@ -116,7 +116,7 @@ class Llama(CompletionMethods, EmbeddingMethods, TokenMethods):
             n_ctx: context size in tokens; 0: the model's own.
             n_batch: maximum number of tokens in a forward pass.
             n_ubatch: maximum number of tokens in a micro-batch.
-            n_threads: number of compute threads; None: the engine adapts it.
+            n_threads: number of compute threads, at most that of the processors; None: the engine adapts it.
             n_threads_batch: the same for prompts, in :meth:`eval` only; None: ``n_threads``.
             rope_scaling_type: a ``LLAMA_ROPE_SCALING_TYPE_...``; -1: the model's own.
             pooling_type: of embeddings, a ``LLAMA_POOLING_TYPE_...``; -1: the model's own.
