@@ -6,7 +6,8 @@
 
 The programs are listed in tests/data/llama_cpp_programs.json, by commit and with the SHA-256 of their files; none of
 them is part of pyggml. Each runs in a folder of its own, in which the path of its model leads to SmolLM2-135M-Instruct.
-The results go to docs/reference/integrations.md, the outputs to build/clients/programs.
+The results go to tests/data/llama_cpp_program_runs.json, where those of programs that were not run again stay, and from
+there to docs/reference/integrations.md; the outputs go to build/clients/programs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ import real_models
 
 ROOT = Path(__file__).parents[1]
 LIST = ROOT / "tests" / "data" / "llama_cpp_programs.json"
+KEPT = ROOT / "tests" / "data" / "llama_cpp_program_runs.json"
 CACHE = ROOT / "build" / "clients" / "programs"
 SITE = "https://github.com"
 TIME_LIMIT_S = 120
@@ -191,10 +194,19 @@ def run(program: Program, interpreter: str, url: str, model: Path, *, change: bo
     return Run(done.returncode, error, done.stdout.decode(errors="replace"), seconds)
 
 
-def row(program: Program, ours: Run, theirs: Run | None) -> str:
-    """Return a program's row of the table."""
-    address = f"{SITE}/{program.repository}/blob/{program.commit}/{program.path}"
-    return f"| [{program.repository}]({address}) | {program.uses} | {ours.ending} | {_comparison(ours, theirs)} |"
+def table(kept: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the table of kept results, in Markdown.
+
+    Args:
+        kept: repository -> how its program ended with pyggml, and with llama-cpp-python.
+    """
+    lines = ["| Program | Uses | With pyggml | With llama-cpp-python 0.3.36 |", "| --- | --- | --- | --- |"]
+    for program in programs():
+        address = f"{SITE}/{program.repository}/blob/{program.commit}/{program.path}"
+        found = kept.get(program.repository, {"pyggml": "not run", "llama_cpp": "not run"})
+        link = f"[{program.repository}]({address})"
+        lines.append(f"| {link} | {program.uses} | {found['pyggml']} | {found['llama_cpp']} |")
+    return "\n".join(lines) + "\n"
 
 
 def _comparison(ours: Run, theirs: Run | None) -> str:
@@ -203,10 +215,10 @@ def _comparison(ours: Run, theirs: Run | None) -> str:
     if (ours.status, ours.error) != (theirs.status, theirs.error):
         return theirs.ending
     if ours.output == theirs.output:
-        return "the same, with the same output"
+        return f"{theirs.ending}, with the same output"
     if ours.shape != theirs.shape:
-        return f"the same, with other keys or types: `{theirs.shape}`"
-    return "the same, with the same keys and types" if ours.shape else "the same"
+        return f"{theirs.ending}, with other keys or types: `{theirs.shape}`"
+    return f"{theirs.ending}, with the same keys and types" if ours.shape else theirs.ending
 
 
 def main() -> int:
@@ -218,7 +230,8 @@ def main() -> int:
     given = parser.parse_args()
     model = real_models.fetch("smollm2")
     CACHE.mkdir(parents=True, exist_ok=True)
-    rows, n_failed = [], 0
+    kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    n_failed = 0
     for program in (each for each in programs() if given.only in each.repository):
         runs = {"pyggml": run(program, sys.executable, given.url, model, change=True)}
         if given.reference:
@@ -227,12 +240,11 @@ def main() -> int:
             output = CACHE / f"{program.repository.replace('/', '+')}.{name}.txt"
             output.write_text(f"{found.output}\n[{found.status}] {found.error}\n", encoding="utf-8")
         ours, theirs = runs["pyggml"], runs.get("llama_cpp")
-        rows.append(row(program, ours, theirs))
-        print(rows[-1], *(f"{found.seconds:.1f} s" for found in runs.values()), flush=True)
+        kept[program.repository] = {"pyggml": ours.ending, "llama_cpp": _comparison(ours, theirs)}
+        KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        print(program.repository, kept[program.repository], *(f"{found.seconds:.1f} s" for found in runs.values()))
         n_failed += ours.status != 0 and (theirs is None or theirs.status == 0)
-    if not given.only:
-        head = "| Program | Uses | With pyggml | With llama-cpp-python 0.3.36 |\n| --- | --- | --- | --- |\n"
-        make_integrations.write_table("programs", head + "\n".join(rows) + "\n")
+    make_integrations.write_table("programs", table(kept))
     return n_failed
 
 
