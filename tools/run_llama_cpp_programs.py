@@ -209,9 +209,7 @@ def table(kept: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _comparison(ours: Run, theirs: Run | None) -> str:
-    if theirs is None:
-        return "not run"
+def _comparison(ours: Run, theirs: Run) -> str:
     if (ours.status, ours.error) != (theirs.status, theirs.error):
         return theirs.ending
     if ours.output == theirs.output:
@@ -240,7 +238,11 @@ def main() -> int:
             output = CACHE / f"{program.repository.replace('/', '+')}.{name}.txt"
             output.write_text(f"{found.output}\n[{found.status}] {found.error}\n", encoding="utf-8")
         ours, theirs = runs["pyggml"], runs.get("llama_cpp")
-        kept[program.repository] = {"pyggml": ours.ending, "llama_cpp": _comparison(ours, theirs)}
+        before = kept.get(program.repository, {}).get("llama_cpp", "not run")
+        kept[program.repository] = {
+            "pyggml": ours.ending,
+            "llama_cpp": before if theirs is None else _comparison(ours, theirs),
+        }
         KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         print(program.repository, kept[program.repository], *(f"{found.seconds:.1f} s" for found in runs.values()))
         n_failed += ours.status != 0 and (theirs is None or theirs.status == 0)
