@@ -132,9 +132,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
     parser.add_argument("--model", nargs="+", default=["smollm2", "demo"], help="default smollm2 demo")
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 8, 32], help="default 1 8 32")
-    parser.add_argument(
-        "--cpu-time", action="store_true", help="CPU time of one thread, for a busy machine"
-    )
+    parser.add_argument("--cpu-time", action="store_true", help="CPU time of one thread, for a busy machine")
     parser.add_argument("--limit", type=int, help="only so many questions of each task")
     chosen = parser.parse_args()
     print(f"{harness.n_cpus()} CPUs, load average {os.getloadavg()[0]:.2f} before the start", flush=True)
