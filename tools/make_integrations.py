@@ -35,7 +35,7 @@ TITLES = {
         "lm-eval": "lm-evaluation-harness",
     },
     "compat": {
-        "llama-cpp-python": "llama-cpp-python's own tests, examples and chat formats",
+        "llama-cpp-python": "llama-cpp-python's own tests, examples, chat formats and signatures",
         "outlines": "Outlines' LlamaCpp",
         "guidance": "Guidance's LlamaCpp",
         "langchain": "LangChain's LlamaCpp, ChatLlamaCpp and LlamaCppEmbeddings",

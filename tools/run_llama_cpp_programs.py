@@ -85,7 +85,7 @@ class Run:
 
     @property
     def ending(self) -> str:
-        """How it ended, for the table."""
+        """Its end, for the table."""
         return "runs" if self.status == 0 else f"ends with `{self.error or self.status}`"
 
     @property

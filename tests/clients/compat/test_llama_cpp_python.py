@@ -109,7 +109,7 @@ def test_functions_and_classes_are_theirs(tree: Path, module: str) -> None:
 
 @pytest.mark.parametrize("module", LEFT_OUT)
 def test_parameters_and_defaults_are_theirs(tree: Path, module: str) -> None:
-    """Those of public methods, where defaults are literals. Theirs for ``stop`` is [], which means the same as None."""
+    """Public methods, and defaults that are literals. Theirs for ``stop`` is [], which means the same as None."""
     ours = importlib.import_module(f"llama_cpp.{module}")
     for theirs in definitions(tree, module):
         if isinstance(theirs, ast.FunctionDef) or theirs.name in LEFT_OUT[module] or "Handler" in theirs.name:
