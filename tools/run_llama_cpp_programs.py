@@ -36,6 +36,7 @@ KEPT = ROOT / "tests" / "data" / "llama_cpp_program_runs.json"
 CACHE = ROOT / "build" / "clients" / "programs"
 SITE = "https://github.com"
 TIME_LIMIT_S = 120
+REFERENCE_VERSION = "0.3.36"  # llama-cpp-python of the kept results
 _EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt)\b.*", re.MULTILINE)
 _NUMPY_FLOAT = re.compile(r"np\.float32\((.*?)\)")
 _IMPORT = re.compile(r"^(\s*from )(llama_cpp[\w.]* import )", re.MULTILINE)
@@ -200,7 +201,7 @@ def table(kept: Mapping[str, Mapping[str, str]]) -> str:
     Args:
         kept: repository -> how its program ended with pyggml, and with llama-cpp-python.
     """
-    lines = ["| Program | Uses | With pyggml | With llama-cpp-python 0.3.36 |", "| --- | --- | --- | --- |"]
+    lines = [f"| Program | Uses | With pyggml | With llama-cpp-python {REFERENCE_VERSION} |", "| --- | --- | --- | --- |"]
     for program in programs():
         address = f"{SITE}/{program.repository}/blob/{program.commit}/{program.path}"
         found = kept.get(program.repository, {"pyggml": "not run", "llama_cpp": "not run"})
