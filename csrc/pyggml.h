@@ -1353,6 +1353,9 @@ pyg_status pyg_engine_server_next(pyg_engine_server * server, pyg_frame * out, p
 pyg_status pyg_engine_server_submit(pyg_engine_server * server, pyg_engine * engine, uint64_t id,
                                     const int32_t * prompt, int32_t n_prompt, const pyg_request_options * options,
                                     pyg_error * err);
+// Fail it instead, with this code and message.
+pyg_status pyg_engine_server_refuse(pyg_engine_server * server, uint64_t id, int32_t code, const char * why,
+                                    pyg_error * err);
 
 // Send a message of the response to a call; `last`: it ends the response.
 pyg_status pyg_engine_server_reply(pyg_engine_server * server, uint64_t id, const char * data, size_t n_bytes,

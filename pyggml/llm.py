@@ -157,6 +157,8 @@ class LLM(
             rope=options,
         )
         self._embedder = Embedder(model, self.tokenizer, self.n_ctx, isolated.passes if isolated else encoder)
+        if isolated:
+            self._embedder.adapters = isolated.adapters
         caches = {name: getattr(options, name) for name in ("n_threads", "cache_type", "type_k", "type_v")}
         make_scorer = partial(Scorer, model, **caches, **shared(options, RopeOptions))
         self._shared_scorer = None if isolated else SharedScorer(make_scorer, self.n_ctx)
@@ -166,6 +168,8 @@ class LLM(
             self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory
         elif generates(model):
             self._own_engine, self.memory = start_engine(model, options, self.n_ctx, self.stop_tokens)
+        if self._own_engine is not None:
+            self._embedder.adapters = self._own_engine.shared_adapters
         self._load_adapters(options)
         logger.info("loaded %s", repr(self))  # a record must not keep the model alive
 
@@ -309,7 +313,7 @@ class LLM(
         """Load a LoRA adapter, which requests then name: ``generate(prompt, adapter="name")``.
 
         Requests may run meanwhile. Any number of adapters may be loaded, and requests with any of them run together
-        (``docs/how-to/use-adapters.md``). :meth:`embed` and :meth:`rerank` compute without adapters.
+        (``docs/how-to/use-adapters.md``); :meth:`embed`, :meth:`rerank` and :meth:`score` take them, too.
 
         Args:
             source: a GGUF file, a PEFT directory, or a reference to either, as for :func:`pyggml.load`.
@@ -323,11 +327,10 @@ class LLM(
             ModelNotFoundError, ModelLoadError: there is no such file, or it is not an adapter that can be applied.
             ArchitectureMismatchError: it belongs to another model.
             OutOfMemoryError: it does not fit.
-            InvalidParameterError: there is already an adapter of that name, an argument is of the wrong kind, or the
-                model was loaded with ``isolate=True``.
+            InvalidParameterError: there is already an adapter of that name, or an argument is of the wrong kind.
             InferError: as for :func:`pyggml.load`, if the source is a reference.
         """
-        return load_adapter(self._engine, source, name, scale)
+        return load_adapter(self._embedder.adapters, self.model, source, name, scale)
 
     async def aload_adapter(
         self, source: str | os.PathLike[str], name: str | None = None, scale: float = 1.0
@@ -340,7 +343,7 @@ class LLM(
     @property
     def adapters(self) -> dict[str, Adapter]:
         """Name -> adapter, in the order in which they were loaded."""
-        return self._engine.adapters
+        return self._embedder.adapters.by_name()
 
     @property
     def default_adapters(self) -> Mapping[str, float]:
@@ -348,11 +351,11 @@ class LLM(
 
         Assign a name, such a mapping, or None.
         """
-        return self._engine.default_adapters
+        return self._embedder.adapters.defaults
 
     @default_adapters.setter
     def default_adapters(self, choice: AdapterChoice | None) -> None:
-        self._engine.default_adapters = choice
+        self._embedder.adapters.set_defaults(choice)
 
     # --- chat ---------------------------------------------------------------------------------------------
 

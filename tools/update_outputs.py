@@ -99,11 +99,11 @@ def _typed(command: str, folder: Path) -> str:
 
 def main() -> None:
     sys.path.insert(0, str(ROOT / "tests"))
-    from support.checkpoints.hf_llama import HFLlama
+    from support import example_files
 
     for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
         with tempfile.TemporaryDirectory() as folder:
-            HFLlama().write(Path(folder) / "my-model")
+            example_files.write(Path(folder), page.read_text(encoding="utf-8"))
             text = refreshed(page, Path(folder))
         if text != page.read_text(encoding="utf-8"):
             page.write_text(text, encoding="utf-8")

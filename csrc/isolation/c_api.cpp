@@ -105,6 +105,15 @@ pyg_status pyg_engine_server_submit(pyg_engine_server * server, pyg_engine * eng
     return pyg::guard(err, [&] { server->server.submit(engine, id, prompt, n_prompt, *options); });
 }
 
+pyg_status pyg_engine_server_refuse(pyg_engine_server * server, uint64_t id, int32_t code, const char * why,
+                                    pyg_error * err) {
+    return pyg::guard(err, [&] {
+        pyg_error error;
+        pyg::report(&error, static_cast<pyg_code>(code), why);
+        server->server.refuse(id, error);
+    });
+}
+
 pyg_status pyg_engine_server_reply(pyg_engine_server * server, uint64_t id, const char * data, size_t n_bytes,
                                    bool last, pyg_error * err) {
     return pyg::guard(err, [&] { server->server.reply(id, data, n_bytes, last); });

@@ -42,6 +42,7 @@ std::shared_ptr<Request> EngineClient::submit(const Model & model, uint32_t n_ct
                                               size_t n_bytes) {
     pyg_request_options ours = options;
     ours.timeout_s           = -1;  // the engine enforces it
+    ours.n_adapters          = 0;   // they are in its process
     const auto request       = std::make_shared<Request>(model, n_ctx, prompt, n_prompt, ours);
     uint64_t   id            = 0;
     {

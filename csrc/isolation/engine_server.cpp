@@ -105,13 +105,7 @@ void EngineServer::submit(pyg_engine * engine, uint64_t id, const int32_t * prom
         }
     }
     if (status != PYG_OK) {
-        RequestUpdate update       = {};
-        update.state.finish        = PYG_FINISH_ERROR;
-        update.state.stop_token_id = -1;
-        std::string data;
-        append(data, &update, 1);
-        append(data, &error, 1);
-        write_event({Event::UPDATE, 0, id, data.size()}, data);
+        send_error(id, error);
         return;
     }
     if (is_cancelled) {
@@ -119,6 +113,24 @@ void EngineServer::submit(pyg_engine * engine, uint64_t id, const int32_t * prom
     }
     waker_.object->reserve();
     waker_.object->wake(id);  // the first poll arms it
+}
+
+void EngineServer::refuse(uint64_t id, const pyg_error & why) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        arrived_.erase(id);
+    }
+    send_error(id, why);
+}
+
+void EngineServer::send_error(uint64_t id, const pyg_error & error) {
+    RequestUpdate update       = {};
+    update.state.finish        = PYG_FINISH_ERROR;
+    update.state.stop_token_id = -1;
+    std::string data;
+    append(data, &update, 1);
+    append(data, &error, 1);
+    write_event({Event::UPDATE, 0, id, data.size()}, data);
 }
 
 void EngineServer::cancel(uint64_t id) {

@@ -26,6 +26,8 @@ class EngineServer {
     // Submit the request of a frame. Errors go to its mirror.
     void submit(pyg_engine * engine, uint64_t id, const int32_t * prompt, int32_t n_prompt,
                 const pyg_request_options & options);
+    // Fail the request of a frame instead.
+    void refuse(uint64_t id, const pyg_error & why);
     // Send a message of the response to a call.
     void reply(uint64_t id, const char * data, size_t n, bool last);
 
@@ -40,6 +42,7 @@ class EngineServer {
 
     bool read(void * data, size_t n);
     void cancel(uint64_t id);
+    void send_error(uint64_t id, const pyg_error & error);
     void poll_request(uint64_t id);
     bool forward(uint64_t id, Entry & entry);
     void poll_expired();

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
@@ -281,6 +282,27 @@ class Context(ClosableOwner):
         scaled = [(each._handle, real("a scale", scale)) for each, scale in adapters.items()]
         array = ffi.new("pyg_scaled_adapter[]", scaled)
         c_calls.call(lib.pyg_context_set_adapters, self._handle, array, len(scaled))
+
+    @contextmanager
+    def adapted(self, adapters: Mapping[Adapter, float]) -> Iterator[None]:
+        """Use LoRA adapters as long as this is open; closing one of them waits for that.
+
+        Args:
+            adapters: as for :meth:`set_adapters`.
+
+        Raises:
+            ClosedError: an adapter was closed.
+            InvalidParameterError: as :meth:`set_adapters`.
+        """
+        if not adapters:
+            yield
+            return
+        self.set_adapters(adapters)
+        try:
+            yield
+        finally:
+            if not self._is_closed:
+                self.set_adapters({})
 
     # --- memory ---------------------------------------------------------------------------------------------
     # Ranges of positions are half-open, [p0, p1); a negative bound is open. All raise InvalidParameterError for a

@@ -17,7 +17,13 @@ ScaledAdapters = list[tuple[Adapter, float]]
 
 
 class Adapters:
-    """The adapters that an engine's requests can name. Thread-safe."""
+    """The adapters that an engine's requests can name. Thread-safe.
+
+    Attributes:
+        takes_sources: True if paths to load need not be GGUF files, and are checked when they are loaded.
+    """
+
+    takes_sources = False
 
     def __init__(self, model: Model) -> None:
         """Create an empty collection of adapters of ``model``."""
@@ -38,7 +44,7 @@ class Adapters:
                 )
             self._by_name[named] = None
         try:
-            adapter = Adapter(self._model, path, named, scale)
+            adapter = self._load(path, named, scale)
         except BaseException:
             with self._lock:
                 del self._by_name[named]
@@ -83,10 +89,21 @@ class Adapters:
             return [each for each in self._scaled(choice) if each[1] != 0]
         return [(adapter, scale) for adapter, scale in self._defaults if scale and adapter.is_open]
 
+    def of_choice(self, choice: AdapterChoice | None) -> dict[Adapter, float]:
+        """As :meth:`resolve`, for a choice that is not checked yet.
+
+        Raises:
+            InvalidParameterError: as :meth:`resolve`, or it is no name and no mapping of names and finite scales.
+        """
+        return dict(self.resolve(None if choice is None else checked_choice(choice)))
+
     def close(self) -> None:
         """Close all adapters."""
         for adapter in self.by_name().values():
             adapter.close()
+
+    def _load(self, path: str | os.PathLike[str], name: str, scale: float) -> Adapter:
+        return Adapter(self._model, path, name, scale)
 
     def _scaled(self, choice: AdapterChoice) -> ScaledAdapters:
         found = self.by_name()

@@ -35,7 +35,7 @@ from pyggml.generation.request import Request
 from pyggml.generation.request_options import SPECULATIVE, request_options, salt_number, scaled_adapters
 from pyggml.generation.slots import SlotMethods
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
-from pyggml.options.adapter_choice import AdapterChoice, checked_choice
+from pyggml.options.adapter_choice import AdapterChoice
 from pyggml.options.load import require_prefix_cache
 from pyggml.options.sampling_values import SPECULATIVE_MODES
 from pyggml.system import memory_limits
@@ -231,6 +231,11 @@ class Engine(SlotMethods, ClosableOwner):
         return self._adapters.load(path, name, scale)
 
     @property
+    def shared_adapters(self) -> Adapters:
+        """The collection of its adapters, for what computes with them in other contexts. The engine closes it."""
+        return self._adapters
+
+    @property
     def adapters(self) -> dict[str, Adapter]:
         """Name -> adapter, in the order in which they were loaded."""
         return self._adapters.by_name()
@@ -256,7 +261,7 @@ class Engine(SlotMethods, ClosableOwner):
         Raises:
             InvalidParameterError: there is no adapter of that name, or a scale is not a finite number.
         """
-        return self._adapters.resolve(None if adapter is None else checked_choice(adapter))
+        return [*self._adapters.of_choice(adapter).items()]
 
     def logits(
         self, token_ids: TokenIds, *, adapter: AdapterChoice | None = None, waits: bool = False
@@ -458,7 +463,7 @@ class Engine(SlotMethods, ClosableOwner):
         processing = LogitsProcessing(processors, self) if processors else None
         if processing is not None:
             processing.request_options(options)
-        handle = self._submit(request, options, timeout_s)
+        handle = self._submit(request, options, timeout_s, adapters)
         del borrowed, adapters  # native code has copied it
         return Request(handle, self, request.token_ids, params, timeout_s, waiter, processing)
 
@@ -498,8 +503,14 @@ class Engine(SlotMethods, ClosableOwner):
                 raise
             return submitted
 
-    def _submit(self, request: PendingRequest, options: CData, timeout_s: float | None) -> CData:  # noqa: ARG002
-        """Submit a request to the native engine, and return the native one. The timeout is in ``options``, too."""
+    def _submit(
+        self,
+        request: PendingRequest,
+        options: CData,
+        timeout_s: float | None,  # noqa: ARG002
+        adapters: ScaledAdapters,  # noqa: ARG002
+    ) -> CData:
+        """Submit a request to the native engine, and return the native one. ``options`` has all of it, too."""
         return c_calls.create(
             "pyg_request",
             lib.pyg_request_free,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyggml._native.adapter import Adapter
 from pyggml._native.token_batch import Ids, TokenBatch
 from pyggml.generation.embedding.encoder import BatchEncoder, n_texts
 from pyggml.generation.embedding.pass_texts import Floats, PassTexts
 from pyggml.isolation import protocol
+from pyggml.isolation.isolated_adapters import names_in_process
 from pyggml.isolation.isolated_engine import decode_matrix
 
 if TYPE_CHECKING:
@@ -25,13 +27,15 @@ class IsolatedPasses(BatchEncoder):
         super().__init__(n_texts(isolated.model))
         self._isolated = isolated
 
-    def outputs(self, parts: Sequence[PassTexts]) -> list[Floats]:
+    def outputs(self, parts: Sequence[PassTexts], adapters: Mapping[Adapter, float]) -> list[Floats]:
         """See the base class."""
         shapes = [(part.n_rows, self._n_columns(part)) for part in parts]
         ends = np.cumsum([n_rows * n_columns for n_rows, n_columns in shapes])
-        request = protocol.encode_request("embed", parts=[encode_part(part) for part in parts])
+        process = self._isolated.process()
+        names = names_in_process(adapters)
+        request = protocol.encode_request("embed", parts=[encode_part(part) for part in parts], adapter=names)
         token_ids = np.concatenate([part.texts.ids for part in parts])
-        _, data = self._isolated.process().call(request, token_ids, int(ends[-1]) * 4)
+        _, data = process.call(request, token_ids, int(ends[-1]) * 4)
         found = np.split(decode_matrix(data, 1, int(ends[-1]))[0], ends[:-1])
         return [rows.reshape(shape) for rows, shape in zip(found, shapes, strict=True)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,12 @@ import numpy.typing as npt
 
 from pyggml._core.c_values import int32_array
 from pyggml._core.checks import flag
-from pyggml._native.adapter import Adapter
 from pyggml.errors import EngineError, InvalidParameterError
-from pyggml.generation.adapters import Adapters
+from pyggml.generation.adapters import ScaledAdapters
 from pyggml.generation.engine import Engine, bytes_view
 from pyggml.generation.pending_request import PendingRequest, TokenIds
 from pyggml.isolation import protocol
+from pyggml.isolation.isolated_adapters import names_in_process
 from pyggml.options.adapter_choice import AdapterChoice
 from pyggml.types import EngineStats, Slot
 
@@ -49,7 +48,7 @@ class IsolatedEngine(Engine):
         self.n_vocab = isolated.model.vocab.n_tokens
         self.stop_token_ids = self._checked_stop_ids(stop_token_ids)
         self._isolated = isolated
-        self._adapters = Adapters(self.model)
+        self._adapters = isolated.adapters
 
     @property
     def is_starting(self) -> bool:
@@ -60,21 +59,15 @@ class IsolatedEngine(Engine):
         """See the base class."""
         self._isolated.process().notify_when_queue_has_capacity(waker, tag)
 
-    def load_adapter(self, path: str | os.PathLike[str], name: str | None = None, scale: float = 1.0) -> Adapter:  # noqa: ARG002
-        """Raise InvalidParameterError: an engine in a separate process has no adapters."""
-        raise InvalidParameterError(
-            "adapters do not work with isolate=True: load the model without it, or merge the adapter into its model"
-        )
-
     def logits(
         self, token_ids: TokenIds, *, adapter: AdapterChoice | None = None, waits: bool = False
     ) -> npt.NDArray[np.float32]:
         """See the base class."""
-        self.resolve_adapters(adapter)  # there are none
+        request = protocol.encode_request("logits", adapter=self._names_of(adapter))
         flag("waits", waits)
         prompt = int32_array("the prompt", token_ids)
         n_bytes = self._n_logit_rows(len(prompt)) * self.n_vocab * 4
-        _, data = self._isolated.process().call(protocol.encode_request("logits"), prompt, n_bytes)
+        _, data = self._isolated.process().call(request, prompt, n_bytes)
         return decode_matrix(data, len(prompt), self.n_vocab)
 
     def save_prefix(
@@ -117,22 +110,26 @@ class IsolatedEngine(Engine):
         self, index: int, *, cache_salt: str | None = None, adapter: AdapterChoice | None = None
     ) -> list[int]:
         """See the base class."""
-        self.resolve_adapters(adapter)  # there are none
-        request = protocol.encode_request("slot_tokens", index=index, cache_salt=cache_salt)
+        adapters = self._names_of(adapter)
+        request = protocol.encode_request("slot_tokens", index=index, cache_salt=cache_salt, adapter=adapters)
         fields, _ = self._isolated.process().call(request)
         return list(fields["token_ids"])
 
     def erase_slot(self, index: int, *, cache_salt: str | None = None, adapter: AdapterChoice | None = None) -> int:
         """See the base class."""
-        self.resolve_adapters(adapter)  # there are none
-        request = protocol.encode_request("erase_slot", index=index, cache_salt=cache_salt)
+        adapters = self._names_of(adapter)
+        request = protocol.encode_request("erase_slot", index=index, cache_salt=cache_salt, adapter=adapters)
         fields, _ = self._isolated.process().call(request)
         return int(fields["n_tokens"])
 
     def close(self) -> None:
         """End the process and all requests, whose readers get ClosedError. Safe to call again."""
         self._isolated.close()
+        self._adapters.close()
         self._is_closed = True
+
+    def _names_of(self, adapter: AdapterChoice | None) -> dict[str, float]:
+        return names_in_process(self._adapters.of_choice(adapter))
 
     def _read_counters(self, process: EngineProcess) -> dict[str, Any]:
         if process.has_exited():
@@ -144,15 +141,17 @@ class IsolatedEngine(Engine):
                 raise
             return {}
 
-    def _submit(self, request: PendingRequest, options: CData, timeout_s: float | None) -> CData:
+    def _submit(
+        self, request: PendingRequest, options: CData, timeout_s: float | None, adapters: ScaledAdapters
+    ) -> CData:
         if request.params.logits_processor:
             raise InvalidParameterError(
                 "logits_processor does not work with isolate=True: the engine is in another process, and calls of "
                 "Python between its tokens would need this one. Load the model without isolate"
             )
-        message = protocol.encode_generation(request, timeout_s)
-        arguments = self.model._handle, self.n_ctx, request.token_ids, options, message
         process = self._isolated.process()
+        message = protocol.encode_generation(request, timeout_s, names_in_process(dict(adapters)))
+        arguments = self.model._handle, self.n_ctx, request.token_ids, options, message
         try:
             return process.submit(*arguments)
         except EngineError:

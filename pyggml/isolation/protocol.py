@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 
 _LENGTH = struct.Struct("<I")
 
-#: Options that the engine's process needs; the program handles the others.
-_LOAD_OPTIONS = [
-    name
-    for name in fields_of(LoadOptions)
-    if name not in ("source", "tokenizer", "outtype", "progress", "chat_template", "max_queue", "queue_full", "isolate")
-]
+# Options that the program handles.
+_OWN_OPTIONS = ("source", "tokenizer", "outtype", "progress", "chat_template", "max_queue", "queue_full", "isolate")
+#: Options that the engine's process needs.
+_LOAD_OPTIONS = [name for name in fields_of(LoadOptions) if name not in (*_OWN_OPTIONS, "lora")]
 # Parameters that are in other fields of a PendingRequest, or concern only texts.
 _FORMATS = ("json_schema", "json_schema_options", "choices", "regex")
-_NOT_SENT = ("stop", "stop_token_ids", "ignore_eos", *_FORMATS, "timeout_s", "logits_processor")
+_NOT_SENT = ("stop", "stop_token_ids", "ignore_eos", *_FORMATS, "timeout_s", "logits_processor", "adapter")
 _PARAMETERS = {name: field for name, field in fields_of(SamplingParams).items() if name not in _NOT_SENT}
 
 #: Attributes of errors besides their message.
@@ -65,10 +63,11 @@ def load_options(options: LoadOptions) -> dict[str, Any]:
     return {name: getattr(options, name) for name in _LOAD_OPTIONS}
 
 
-def encode_generation(request: PendingRequest, timeout_s: float | None) -> bytes:
-    """Encode a :class:`GenerationRequest`."""
+def encode_generation(request: PendingRequest, timeout_s: float | None, adapters: Mapping[str, float]) -> bytes:
+    """Encode a :class:`GenerationRequest`, with adapters by their names in the process."""
     params = request.params
     changed = {name: value for name, field in _PARAMETERS.items() if (value := getattr(params, name)) != field.default}
+    changed["adapter"] = adapters
     if params.logit_bias:
         changed["logit_bias"] = [(int(token_id), float(bias)) for token_id, bias in params.logit_bias.items()]
     fields = {"params": changed, "stop": request.stop_token_ids, "timeout_s": timeout_s, "reasoning": request.reasoning}

@@ -11,6 +11,7 @@ from pyggml._core.locks import NonReentrantLock
 from pyggml._core.log import logger
 from pyggml.errors import ClosedError, EngineError, ModelLoadError
 from pyggml.isolation import protocol
+from pyggml.isolation.isolated_adapters import IsolatedAdapters
 from pyggml.isolation.isolated_embedding import IsolatedPasses
 from pyggml.isolation.isolated_engine import IsolatedEngine
 from pyggml.isolation.isolated_model import IsolatedModel
@@ -34,6 +35,7 @@ class Isolated:
         model: the model's vocabulary, metadata and properties in this process.
         n_ctx: context size in tokens.
         memory: memory of the model and the context on each device.
+        adapters: the adapters of the model.
         not_batch_invariant: as in :class:`~pyggml.types.EngineStats`.
         n_restarts: number of restarts of the process.
     """
@@ -60,6 +62,7 @@ class Isolated:
             self.close()
             raise
         self._options = dataclasses.replace(options, n_ctx=self.n_ctx, progress=None)  # the same size after a restart
+        self.adapters = IsolatedAdapters(self)
 
     def engine(self, stop_token_ids: Iterable[int]) -> IsolatedEngine:
         """Create a proxy of the engine."""
@@ -100,6 +103,7 @@ class Isolated:
         process = EngineProcess(self._options.n_parallel, self._options.max_queue)
         try:
             self._load(process, None)
+            self.adapters.load_again(process)
         except BaseException:
             process.close()
             raise

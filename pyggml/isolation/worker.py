@@ -23,8 +23,10 @@ from pyggml._core import c_calls
 from pyggml._core.c_values import pointer
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.log import logger
+from pyggml.adapter_loader import load_adapter
 from pyggml.engine_factory import start_engine
 from pyggml.errors import InferError, UnsupportedArchitectureError
+from pyggml.generation.adapters import Adapters
 from pyggml.generation.embedding.encoder import BatchEncoder, GrowingContext, Kind
 from pyggml.generation.engine import Engine
 from pyggml.generation.request_options import request_options
@@ -98,8 +100,11 @@ class _Worker:
             work = partial(self._loaded().submit, call_id, token_ids, request)
         else:
             method, arguments = protocol.decode_request(data)
-            is_slow = method in ("logits", "embed", "save_prefix", "restore_prefix")
+            is_slow = method in ("logits", "embed", "save_prefix", "restore_prefix", "load_adapter")
             work = partial(self._call, call_id, method, token_ids, arguments)
+            if method == "close_adapter":  # waits for its requests, as long as they take
+                threading.Thread(target=_exit_on_error, args=(work,), daemon=True).start()
+                return
         if is_slow:
             self._slow.submit(_exit_on_error, work)
         else:
@@ -137,6 +142,7 @@ class _LoadedModel:
             self._memory: tuple[DeviceMemory, ...] = ()
             if generates(opened.model):
                 self._engine, self._memory = start_engine(opened.model, given, self._n_ctx, ())
+        self._adapters = Adapters(self._model) if self._engine is None else self._engine.shared_adapters
         settings = self._n_ctx, given.n_threads, given.deterministic, given
         kinds: tuple[Kind, ...] = ("none", "rank")
         self._passes: dict[Kind, BatchEncoder] = {kind: GrowingContext(self._model, kind, *settings) for kind in kinds}
@@ -151,8 +157,18 @@ class _LoadedModel:
         }
 
     def submit(self, call_id: int, prompt: _Ids, request: protocol.GenerationRequest) -> None:
+        try:
+            adapters = self._adapters.of_choice(request.params.adapter)
+        except InferError:  # the program closed it in another thread
+            code, why = lib.PYG_ERR_CLOSED, b"an adapter of the request was closed"
+            c_calls.call(lib.pyg_engine_server_refuse, self._replies.handle, call_id, code, why)
+            return
         options, borrowed = request_options(
-            request.params, request.stop_token_ids, [], is_streamed=request.watched, reasoning=request.reasoning
+            request.params,
+            request.stop_token_ids,
+            [*adapters.items()],
+            is_streamed=request.watched,
+            reasoning=request.reasoning,
         )
         options.timeout_s = -1.0 if request.timeout_s is None else request.timeout_s
         engine = self._require_engine()._handle
@@ -170,14 +186,18 @@ class _LoadedModel:
     def slots(self, _: _Ids) -> tuple[dict[str, object]]:
         return ({"slots": [astuple(slot) for slot in self._require_engine().slots()]},)
 
-    def slot_tokens(self, _: _Ids, index: int, cache_salt: str | None) -> tuple[dict[str, object]]:
-        return ({"token_ids": self._require_engine().slot_tokens(index, cache_salt=cache_salt)},)
+    def slot_tokens(
+        self, _: _Ids, index: int, cache_salt: str | None, adapter: dict[str, float]
+    ) -> tuple[dict[str, object]]:
+        return ({"token_ids": self._require_engine().slot_tokens(index, cache_salt=cache_salt, adapter=adapter)},)
 
-    def erase_slot(self, _: _Ids, index: int, cache_salt: str | None) -> tuple[dict[str, object]]:
-        return ({"n_tokens": self._require_engine().erase_slot(index, cache_salt=cache_salt)},)
+    def erase_slot(
+        self, _: _Ids, index: int, cache_salt: str | None, adapter: dict[str, float]
+    ) -> tuple[dict[str, object]]:
+        return ({"n_tokens": self._require_engine().erase_slot(index, cache_salt=cache_salt, adapter=adapter)},)
 
-    def logits(self, prompt: _Ids) -> tuple[dict[str, object], memoryview]:
-        return {}, _bytes_of(self._require_engine().logits(prompt))
+    def logits(self, prompt: _Ids, adapter: dict[str, float]) -> tuple[dict[str, object], memoryview]:
+        return {}, _bytes_of(self._require_engine().logits(prompt, adapter=adapter))
 
     def save_prefix(
         self, prompt: _Ids, cache_salt: str | None, timeout_s: float | None
@@ -188,11 +208,25 @@ class _LoadedModel:
         data = numbers.data.cast("B")[:size]
         return ({"n_tokens": self._require_engine().restore_prefix(data, cache_salt=cache_salt)},)
 
-    def embed(self, token_ids: _Ids, parts: list[dict[str, Any]]) -> tuple[dict[str, object], memoryview]:
-        texts = decode_parts(parts, token_ids)
+    def load_adapter(self, _: _Ids, path: str, name: str, scale: float) -> tuple[dict[str, object]]:
+        adapter = load_adapter(self._adapters, self._model, path, name, scale)
+        return ({fact: getattr(adapter, fact) for fact in ("rank", "alpha", "n_targets", "content")},)
+
+    def adapter_bytes(self, _: _Ids, name: str) -> tuple[dict[str, object]]:
+        return ({"n_bytes": self._adapters.by_name()[name].size_bytes},)
+
+    def close_adapter(self, _: _Ids, name: str) -> tuple[dict[str, object]]:
+        if (adapter := self._adapters.by_name().get(name)) is not None:  # it was loaded again after a restart
+            adapter.close()
+        return ({},)
+
+    def embed(
+        self, token_ids: _Ids, parts: list[dict[str, Any]], adapter: dict[str, float]
+    ) -> tuple[dict[str, object], memoryview]:
+        texts, adapters = decode_parts(parts, token_ids), self._adapters.of_choice(adapter)
         passes = self._passes["rank" if texts[0].kind == "scores" else "none"]
         with self._embed_lock:
-            found = passes.outputs(texts)
+            found = passes.outputs(texts, adapters)
         return {}, _bytes_of(np.concatenate([rows.ravel() for rows in found]))
 
     def _require_engine(self) -> Engine:

@@ -162,8 +162,7 @@ class LoadOptions(SnapshotOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if checked_lora(self.lora) and self.isolate:
-            raise invalid("lora does not work with isolate=True: leave one of them out, or merge the adapter")
+        checked_lora(self.lora)
         require_prefix_cache(
             self.prefix_cache, self.prefix_cache_bytes, self.prefix_cache_dir, self.prefix_cache_disk_bytes
         )

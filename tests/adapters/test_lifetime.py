@@ -289,9 +289,27 @@ def test_tied_embedding_is_refused(tmp_path: Path, tiny_path: Path) -> None:
             llm.load_adapter(file)
 
 
-def test_isolated_models_have_none(model: Path, file: Path) -> None:
-    with pytest.raises(pyggml.InvalidParameterError, match="lora does not work with isolate=True"):
-        pyggml.load(model, isolate=True, lora=str(file))
+def _resident_bytes() -> int:
+    return 1024 * int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1])  # type: ignore[index]
+
+
+@pytest.mark.slow
+def test_memory_of_a_hundred(llm: pyggml.LLM, model: Path, tmp_path: Path) -> None:
+    """It is what ``size_bytes`` says: once when they are loaded, and B once more in tiles when they are used."""
+    rank, type = 48, pyggml.gguf.GGMLType.F32
+    files = [lora_files.write_adapter(tmp_path / f"{n}.gguf", model, seed=n, rank=rank, type=type) for n in range(100)]
+    with llm.load_adapter(files[0], "first"):  # what is allocated once
+        llm.generate(PROMPT, adapter="first", max_tokens=1)
+    before = _resident_bytes()
+    adapters = [llm.load_adapter(file) for file in files]
+    loaded, stated = _resident_bytes() - before, sum(each.size_bytes for each in adapters)
+    assert stated > 100 * 10**6
+    assert loaded == pytest.approx(stated, rel=0.1)
+    for adapter in adapters:
+        llm.generate(PROMPT, adapter=adapter.name, max_tokens=1)
+    used, packed = _resident_bytes() - before, sum(each.size_bytes for each in adapters)
+    assert 1.3 * stated < packed < 2 * stated
+    assert used == pytest.approx(packed, rel=0.1)
 
 
 @pytest.mark.slow
@@ -307,7 +325,7 @@ def test_hundred_adapters_and_a_thousand_loads(llm: pyggml.LLM, model: Path, tmp
         for number in range(200):
             with llm.load_adapter(files[number % 100], "one"):
                 llm.generate(PROMPT, adapter="one", max_tokens=1)
-        return int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1])  # type: ignore[index]
+        return _resident_bytes()
 
     rss = [cycle() for _ in range(5)]
     assert rss[-1] < rss[0] * 1.03

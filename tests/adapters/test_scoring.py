@@ -97,10 +97,3 @@ def test_a_model_is_closed_by_a_handler_that_interrupts_a_score(llm: pyggml.LLM)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-
-
-@pytest.mark.slow
-def test_a_model_in_another_process_has_none(shelf: Shelf) -> None:
-    refused = pytest.raises(pyggml.InvalidParameterError, match="there is no adapter 'law'")
-    with pyggml.load(shelf("llama"), n_ctx=512, device="cpu", isolate=True) as isolated, refused:
-        isolated.score(PROMPT, CONTINUATIONS, adapter="law")

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.checkpoints.hf_llama import HFLlama
+from support import example_files
 from update_outputs import CONSOLE, PAGES, PYTHON, RECIPES, ROOT, SHOWN_IN_A_SHELL, refreshed
 
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
@@ -19,7 +19,7 @@ RUN = [page for page in PAGES if PYTHON.search(page.read_text()) or page in SHOW
 @pytest.mark.slow_except("hugging-face-checkpoints.md")
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_examples_run_and_print_what_is_shown(page: Path, tmp_path: Path) -> None:
-    HFLlama().write(tmp_path / "my-model")
+    example_files.write(tmp_path, page.read_text())
     stale = "if the new outputs are right: python tools/update_outputs.py"
     assert refreshed(page, tmp_path) == page.read_text(), stale
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.checkpoints import lora_files
 from support.checkpoints.hf_llama import HFLlama
 from support.paths import ROOT
 from support.servers.hub_server import hub_at
@@ -44,8 +45,9 @@ def names() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory for the cells, with a model, a checkpoint and a text."""
+    """A working directory for the cells, with a model, an adapter, a checkpoint and a text."""
     shutil.copy(SHIPPED_MODEL, tmp_path / "model.gguf")
+    lora_files.write_adapter(tmp_path / "law.gguf", SHIPPED_MODEL)
     HFLlama().write(tmp_path / "my-model")
     (tmp_path / "text.txt").write_text("Once upon a time, there was a little dog named Max. " * 20)
     monkeypatch.chdir(tmp_path)
@@ -94,7 +96,7 @@ def _serve(line: str, folder: Path) -> None:
     env = {"PYGGML_CACHE": str(folder / "cache")}
     with ServerProcess(*shlex.split(line)[2:], env=env) as server:
         asked = httpx.get(f"{server.url}/v1/models", headers={"authorization": "Bearer sk-1"}, timeout=60)
-        assert len(asked.raise_for_status().json()["data"]) == 1
+        assert len(asked.raise_for_status().json()["data"]) == 1 + line.count("--lora ")
 
 
 def _type(line: str) -> None:

@@ -119,8 +119,9 @@ def _run(arguments: list[str], kernels: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.slow
-def test_random_schedules() -> None:
-    done = _run([str(TESTS / "soak" / "schedules.py"), "--rounds", "8", "--seed", "5"], "on")
+@pytest.mark.parametrize("adapters", [[], ["--adapters"]], ids=["without adapters", "with adapters"])
+def test_random_schedules(adapters: list[str]) -> None:
+    done = _run([str(TESTS / "soak" / "schedules.py"), "--rounds", "8", "--seed", "5", *adapters], "on")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

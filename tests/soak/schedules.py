@@ -1,11 +1,12 @@
 """Random schedules: whatever is asked at the same time, each request's tokens and logprobs are those it gets alone.
 
-    python tests/soak/schedules.py [--rounds 1000] [--seed 0] [--first 0]
+    python tests/soak/schedules.py [--rounds 1000] [--seed 0] [--first 0] [--adapters]
 
 A schedule loads one of MODELS with random options and lets several callers ask at random moments: for streams that
 they read or cancel, completions, several of one prompt, rows of logits; in cells that may be too few for all, after
 prompts that began alike. Then a model with one sequence, one thread and nothing kept is asked the same, one question
-after the other, and every bit is compared. Round N of a seed asks the same in each run, though not to the millisecond:
+after the other, and every bit is compared. With ``--adapters`` most asks name LoRA adapters, of rows and of whole
+steps, and some load one for themselves. Round N of a seed asks the same in each run, though not to the millisecond:
 ``--first N --rounds 1`` asks it again, and ``--first N`` goes on from there.
 
 Exit status: 0 all was equal, 1 something was not.
@@ -31,9 +32,11 @@ from typing import Any, Literal
 
 import numpy as np
 from support import device_kinds
+from support.checkpoints import lora_files
 
 import pyggml
 from pyggml import LLM, Completion
+from pyggml.gguf import GGMLType
 from pyggml.types import TokenLogprobs
 
 #: Models of device_kinds.WRITERS and their types: a plain one, norms of heads, a window with soft caps, experts, fused
@@ -50,14 +53,21 @@ MODELS = (
     ("mamba", "f32"),
     ("jamba", "f32"),
 )
+UNCHANGED = ("mamba",)  # has none of the products that adapters change here
 N_IDS = 256  # those of bytes, which every model here has
 LONGEST = 150  # tokens of a prompt
 LONG = 400  # enough for checkpoints, where the memory cannot be rewound
 ALONE: dict[str, Any] = {"n_parallel": 1, "n_threads": 1, "prefix_cache": False, "speculative": "off"}
 
-Kind = Literal["generate", "stream", "cancel", "batch", "n", "logits", "reset", "save"]
+Kind = Literal["generate", "stream", "cancel", "batch", "n", "logits", "reset", "save", "swap"]
 SAVED: dict[str, Any] = {"max_tokens": 5, "ignore_eos": True, "logprobs": 1}  # after a prefix was restored
 KINDS: dict[Kind, float] = {"generate": 4, "stream": 3, "cancel": 2, "batch": 1, "n": 1, "logits": 1, "reset": 0.5}
+
+
+#: Ranks and types of the adapters of a schedule with adapters. One more changes the embedding, where that is tested.
+ADAPTERS = ((3, GGMLType.F16), (8, GGMLType.F32), (13, GGMLType.BF16), (16, GGMLType.F16))
+OF_EMBEDDING = "embedding"
+SWAPPED: dict[str, Any] = {"max_tokens": 5, "ignore_eos": True, "logprobs": 1}  # with an adapter of its own
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,7 @@ class Schedule:
     options: dict[str, Any]
     asks: tuple[Ask, ...]
     n_guesses: tuple[int | None, ...]  # of each ask in each step; None: as many as pay
+    has_adapters: bool = False
 
     @property
     def guessing_asks(self) -> tuple[Ask, ...]:
@@ -121,8 +132,10 @@ class Tally:
     faults: list[str] = field(default_factory=list)
 
 
-def schedule_of(seed: int, number: int, models: Sequence[tuple[str, str]] = MODELS) -> Schedule:
-    """The same schedule for the same numbers."""
+def schedule_of(
+    seed: int, number: int, models: Sequence[tuple[str, str]] = MODELS, *, has_adapters: bool = False
+) -> Schedule:
+    """The same schedule for the same numbers; with adapters, the same asks, and more."""
     rng = random.Random(f"{seed} {number}")
     n_parallel = rng.choice((1, 2, 3, 4, 8, 8, 16))
     options: dict[str, Any] = {
@@ -142,7 +155,10 @@ def schedule_of(seed: int, number: int, models: Sequence[tuple[str, str]] = MODE
     stems = [_ids(rng, rng.randrange(1, longest)) for _ in range(rng.randrange(1, 4))]
     asks = tuple(_ask(rng, stems, longest) for _ in range(rng.randrange(3, 14)))
     options, asks = _with_tiers(random.Random(f"{seed} {number} tiers"), options, asks)
-    return Schedule(rng.choice(models), options, asks, _numbers_of_guesses(seed, number, len(asks)))
+    model = rng.choice(models)
+    if has_adapters:
+        asks = _with_adapters(random.Random(f"{seed} {number} adapters"), asks, _names_of_adapters(model[0]))
+    return Schedule(model, options, asks, _numbers_of_guesses(seed, number, len(asks)), has_adapters)
 
 
 def _numbers_of_guesses(seed: int, number: int, n_asks: int) -> tuple[int | None, ...]:
@@ -164,6 +180,41 @@ def _with_tiers(
         saves = (Ask("save", rng.uniform(0, 0.2), rng.choice(prompts), {}) for _ in range(rng.randrange(1, 4)))
         asks = (*asks, *saves)
     return options, asks
+
+
+def _names_of_adapters(family: str) -> list[str]:
+    return [f"a{number}" for number in range(len(ADAPTERS))] + [OF_EMBEDDING] * (family == "llama")
+
+
+def _with_adapters(rng: random.Random, asks: tuple[Ask, ...], names: Sequence[str]) -> tuple[Ask, ...]:
+    """Adapters of most asks, and perhaps asks that load one and close it."""
+    chosen = []
+    for ask in asks:
+        adapter: Any = rng.choice((*names, *names, {}, {rng.choice(names): rng.choice((0.5, -1.0)), "a0": 0.25}))
+        takes_adapters = ask.kind not in ("save", "reset") and rng.random() < 0.8
+        chosen.append(dataclasses.replace(ask, params=ask.params | {"adapter": adapter}) if takes_adapters else ask)
+    if rng.random() < 0.4:
+        prompts = rng.choice(asks).prompts
+        for number in range(rng.choice((1, 3))):
+            chosen.append(Ask("swap", rng.uniform(0, 0.2), prompts, {"adapter": f"own{number}"}, number))
+    return tuple(chosen)
+
+
+def load_adapters(llm: LLM, schedule: Schedule, shelf: device_kinds.Shelf, folder: Path) -> None:
+    """Load those that asks name."""
+    if not schedule.has_adapters:
+        return
+    family, base = schedule.model[0], shelf(schedule.model[0])
+    for number, (rank, type) in enumerate(ADAPTERS):
+        file = folder / f"{family}-{number}.gguf"
+        if not file.exists():
+            lora_files.write_adapter(file, base, seed=number, rank=rank, type=type)
+        llm.load_adapter(file, f"a{number}")
+    if OF_EMBEDDING in _names_of_adapters(family):
+        file = folder / f"{family}-embedding.gguf"
+        if not file.exists():
+            lora_files.write_embedding_adapter(file, base, seed=9)
+        llm.load_adapter(file, OF_EMBEDDING)
 
 
 def _ids(rng: random.Random, n: int) -> tuple[int, ...]:
@@ -202,8 +253,13 @@ def answer(llm: LLM, ask: Ask) -> list[Told]:
         llm.reset()
         llm._engine.restore_prefix(saved)
         return [_told(llm.generate(prompt, **SAVED))]
+    if ask.kind == "swap":
+        source, name = llm.adapters[f"a{ask.n_read % len(ADAPTERS)}"].path, ask.params["adapter"]
+        with llm.load_adapter(source, name, scale=0.5):
+            return [_told(llm.generate(prompt, **SWAPPED, adapter=name))]
     if ask.kind == "logits":
-        return [Told(rows=tuple(row.tobytes() for row in llm.logits(prompt)))]
+        rows = llm.logits(prompt, adapter=ask.params.get("adapter"))
+        return [Told(rows=tuple(row.tobytes() for row in rows))]
     if ask.kind == "n":
         return [_told(each) for each in llm.generate_n(prompt, 3, **ask.params)]
     if ask.kind == "batch":
@@ -256,6 +312,7 @@ def run(schedule: Schedule, shelf: device_kinds.Shelf, tally: Tally) -> None:
     """Runs a schedule, and compares."""
     path = shelf(*schedule.model)
     with pyggml.load(path, **schedule.options) as llm:
+        load_adapters(llm, schedule, shelf, path.parent)
         answers = together(llm, schedule.guessing_asks)
         stats = llm.stats()
     tally.counts.update(
@@ -265,6 +322,7 @@ def run(schedule: Schedule, shelf: device_kinds.Shelf, tally: Tally) -> None:
     tally.counts.update(guessed=stats.n_drafted_lookup, right=stats.n_accepted_lookup)
     alike = {name: schedule.options[name] for name in ("n_ctx", "cache_type")}
     with pyggml.load(path, **alike, **ALONE) as alone:
+        load_adapters(alone, schedule, shelf, path.parent)
         for ask, told in zip(schedule.asks, answers, strict=True):
             whole = dataclasses.replace(ask, kind="generate") if ask.kind == "cancel" else ask
             if ask.kind == "save":
@@ -286,18 +344,21 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first round")
+    parser.add_argument("--adapters", action="store_true", help="with LoRA adapters")
     parser.add_argument("--model", choices=[name for name, _ in MODELS], help="only this one")
     args = parser.parse_args()
-    models = [each for each in MODELS if args.model in (None, each[0])]
+    models = [each for each in MODELS if args.model in (None, each[0]) and not (args.adapters and each[0] in UNCHANGED)]
     total, n_unequal = Tally(), 0
     with tempfile.TemporaryDirectory() as folder:
         shelf = device_kinds.Shelf(Path(folder))
         for number in range(args.first, args.first + args.rounds):
-            schedule, tally = schedule_of(args.seed, number, models), Tally(total.counts)
+            schedule = schedule_of(args.seed, number, models, has_adapters=args.adapters)
+            tally = Tally(total.counts)
             run(schedule, shelf, tally)
             if tally.faults:
                 n_unequal += 1
-                print(f"NOT EQUAL: --seed {args.seed} --first {number} --rounds 1: {schedule.model} {schedule.options}")
+                again = f"--seed {args.seed} --first {number} --rounds 1{' --adapters' * args.adapters}"
+                print(f"NOT EQUAL: {again}: {schedule.model} {schedule.options}")
                 print("\n".join(f"    {fault}" for fault in tally.faults), flush=True)
             if number % 50 == 49:
                 print(f"{number + 1}: {dict(total.counts)} unequal={n_unequal}", flush=True)

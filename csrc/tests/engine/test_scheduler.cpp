@@ -341,17 +341,18 @@ bool is_in(const Step & step, const TaskPtr & task) {
     return std::any_of(step.slices.begin(), step.slices.end(), [&](const Slice & slice) { return slice.task == task; });
 }
 
-void test_groups_take_turns() {
+// A task waits for one step of each other group, and for no more.
+void require_turns(const std::vector<uint64_t> & groups, int n_groups) {
     Setting setting;
     setting.n_seq = 8;
     Engine               engine(setting);
     std::vector<TaskPtr> tasks;
-    for (const uint64_t group : {0, 7, 7, 9, 0}) {
+    for (const uint64_t group : groups) {
         tasks.push_back(engine.add(text(static_cast<int32_t>(tasks.size()) + 1, 10)));
         tasks.back()->adapter_group = group;
     }
     std::vector<int> waited(tasks.size(), 0), longest(tasks.size(), 0);
-    for (int i = 0; i < 30; i++) {
+    for (int i = 0; i < 10 * n_groups; i++) {
         const Step step = engine.step();
         CHECK(!step.empty());
         for (const Slice & slice : step.slices) {
@@ -362,7 +363,14 @@ void test_groups_take_turns() {
             longest[t] = std::max(longest[t], waited[t]);
         }
     }
-    CHECK(*std::max_element(longest.begin(), longest.end()) == 2);  // the two other groups
+    CHECK(*std::max_element(longest.begin(), longest.end()) == n_groups - 1);
+}
+
+void test_groups_take_turns() {
+    require_turns({5, 5}, 1);
+    require_turns({0, 7, 7, 9, 0}, 3);
+    require_turns({1, 2, 3, 4, 4, 5, 6, 2}, 6);
+    require_turns({1, 2, 3, 4, 5, 6, 7, 8}, 8);
 }
 
 // New groups that come and go do not keep an older one waiting.

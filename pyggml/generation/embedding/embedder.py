@@ -14,6 +14,7 @@ from pyggml._core.checks import choice, flag, integer
 from pyggml._native.model import Model
 from pyggml._native.token_batch import Ids, TokenBatch
 from pyggml.errors import ClosedError, InvalidParameterError, UnsupportedArchitectureError
+from pyggml.generation.adapters import Adapters
 from pyggml.generation.embedding.encoder import BatchEncoder, Kind
 from pyggml.generation.embedding.job import Job
 from pyggml.generation.embedding.pairs import Document, LongDocuments, PairReader
@@ -22,6 +23,7 @@ from pyggml.generation.embedding.pass_texts import Floats
 from pyggml.generation.embedding.texts import ReadTexts, Text, TextReader
 from pyggml.generation.embedding.vectors import DenseLayers, DType, VectorForm, Vectors, similarity
 from pyggml.gguf import GGUFReader
+from pyggml.options.adapter_choice import AdapterChoice
 from pyggml.options.embedding_profile import POOLINGS, Pooling, Similarity, read_profile
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import RankedDocument
@@ -43,6 +45,7 @@ class Embedder:
     Attributes:
         profile: settings of the model's authors.
         queue: the texts of all callers.
+        adapters: those that calls can name: its own, which it closes, unless they are replaced.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Embedder:
         self._texts = TextReader(model, tokenizer, n_ctx, self.profile)
         self._pair_reader = PairReader(model, tokenizer, self._texts, self.profile.second_text_ids)
         self.queue = PassQueue(make_encoder("none"), make_encoder("rank"))
+        self.adapters = Adapters(model)
 
     # --- embeddings -------------------------------------------------------------------------------------------
 
@@ -78,6 +82,7 @@ class Embedder:
         pooling: Pooling | TokenPooling | None = None,
         truncate: bool = False,
         max_tokens: int | None = None,
+        adapter: AdapterChoice | None = None,
         parse_special: bool = True,
     ) -> EmbeddingRequest:
         """Check the arguments of a call and tokenize its texts.
@@ -97,10 +102,10 @@ class Embedder:
             parse_special=parse_special,
         )
         tokens = self._expanded(read.tokens) if role == "query" and not kinds else read.tokens
-        n_columns = self._model.n_embd_out
-        job = Job("pooled", tokens, n_columns * len(kinds), kinds, read.n_prompt_tokens)
+        n_columns, adapters = self._model.n_embd_out, self.adapters.of_choice(adapter)
+        job = Job("pooled", tokens, n_columns * len(kinds), kinds, read.n_prompt_tokens, adapters)
         if not kinds:
-            job = Job("tokens", tokens, n_columns)
+            job = Job("tokens", tokens, n_columns, adapters=adapters)
         skipped = self.profile.skipped_tokens if role == "document" else ()
         return EmbeddingRequest(self.queue, job, read, form, self._dense(kinds), isinstance(texts, str), skipped)
 
@@ -137,6 +142,7 @@ class Embedder:
         normalize: bool | None = None,
         top_n: int | None = None,
         long_documents: LongDocuments = "refuse",
+        adapter: AdapterChoice | None = None,
     ) -> RerankRequest:
         """Check the arguments of a call and tokenize its pairs; they are as for :meth:`LLM.rerank`."""
         self._require_single_stack()
@@ -148,7 +154,7 @@ class Embedder:
         choice("long_documents", long_documents, get_args(LongDocuments))
         documents = documents if isinstance(documents, str) or not isinstance(documents, Iterable) else list(documents)
         pairs, n_windows = self._pair_reader.read(query, documents, long_documents)
-        job = Job("scores", pairs, self._model.n_cls_out)
+        job = Job("scores", pairs, self._model.n_cls_out, adapters=self.adapters.of_choice(adapter))
         return RerankRequest(
             self.queue, job, [documents] if isinstance(documents, str) else documents, n_windows, normalize, n_top
         )
@@ -160,8 +166,9 @@ class Embedder:
         return [pair.tolist() for pair in pairs.split()]
 
     def close(self) -> None:
-        """Free the contexts once a running forward pass ends. Safe to call again."""
+        """Free the contexts once a running forward pass ends, and close the adapters. Safe to call again."""
         self.queue.close()
+        self.adapters.close()
 
     # --- inside -----------------------------------------------------------------------------------------------
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from pyggml._core.fields import shared
+from pyggml._native.adapter import Adapter
 from pyggml._native.batch_invariance import require_batch_invariance
 from pyggml._native.context import Context
 from pyggml._native.context_options import ContextOptions
@@ -42,8 +43,12 @@ class BatchEncoder(ABC):
         self.n_texts = n_texts
 
     @abstractmethod
-    def outputs(self, parts: Sequence[PassTexts]) -> list[Floats]:
+    def outputs(self, parts: Sequence[PassTexts], adapters: Mapping[Adapter, float]) -> list[Floats]:
         """Compute a pass of texts that all have one kind of results.
+
+        Args:
+            parts: the texts.
+            adapters: LoRA adapters to compute all of them with, and their scales.
 
         Returns:
             The results of each part: float32, (n_texts, n_columns), or for "tokens" (n_tokens, n_embd_out).
@@ -78,10 +83,12 @@ class GrowingContext(BatchEncoder):
         self._deterministic = deterministic
         self._rope = rope
         self._context: Context | None = None
+        self._adapters: Mapping[Adapter, float] = {}  # of the pass
         self._tuner: ThreadTuner | None = None  # unless results would depend on the number of threads
 
-    def outputs(self, parts: Sequence[PassTexts]) -> list[Floats]:
+    def outputs(self, parts: Sequence[PassTexts], adapters: Mapping[Adapter, float]) -> list[Floats]:
         """As the base class."""
+        self._adapters = adapters
         texts = TokenBatch(
             np.concatenate([part.texts.ids for part in parts]), np.concatenate([part.texts.lengths for part in parts])
         )
@@ -116,7 +123,8 @@ class GrowingContext(BatchEncoder):
 
     def _compute(self, context: Context, ids: Ids, seq_ids: Ids) -> None:
         try:
-            with self._tuner.tuned(context, len(ids)) if self._tuner else contextlib.nullcontext():
+            tuned = self._tuner.tuned(context, len(ids)) if self._tuner else contextlib.nullcontext()
+            with context.adapted(self._adapters), tuned:
                 if self._model.has_encoder:
                     context.encode(ids, seq_id=seq_ids)
                 else:

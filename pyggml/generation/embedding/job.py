@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from pyggml._native.adapter import Adapter
 from pyggml._native.token_batch import TokenBatch
 from pyggml.generation.embedding.pass_texts import Floats, PassTexts, ResultKind
 
@@ -19,6 +20,7 @@ class Job:
         kind: what is computed for each text.
         pooling: for "pooled": kinds of pooling, whose results are concatenated.
         n_skipped: for "pooled": tokens at the beginning of each text that are left out.
+        adapters: LoRA adapters that they are computed with, and their scales.
         results: for "pooled" and "scores": float32, (n_texts, n_columns); for "tokens", a list of float32,
             (n_tokens, n_columns).
         arrival: number of jobs before it.
@@ -30,9 +32,16 @@ class Job:
     """
 
     def __init__(
-        self, kind: ResultKind, texts: TokenBatch, n_columns: int, pooling: Sequence[str] = (), n_skipped: int = 0
+        self,
+        kind: ResultKind,
+        texts: TokenBatch,
+        n_columns: int,
+        pooling: Sequence[str] = (),
+        n_skipped: int = 0,
+        adapters: Mapping[Adapter, float] | None = None,
     ) -> None:
         n_texts = len(texts.lengths)
+        self.adapters = dict(adapters or {})
         self.kind, self.pooling, self.n_skipped = kind, tuple(pooling), n_skipped
         self.results: Floats | list[Floats] = np.zeros((n_texts, n_columns), np.float32)
         if kind == "tokens":

@@ -14,6 +14,7 @@ from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, Rol
 from pyggml.generation.embedding.iteration import EmbeddingStream
 from pyggml.generation.embedding.texts import Text
 from pyggml.generation.embedding.vectors import DType, Vectors
+from pyggml.options.adapter_choice import AdapterChoice
 from pyggml.options.embedding_profile import EmbeddingProfile, Pooling
 from pyggml.types import EmbeddingStats
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         dtype: DType
         truncate: bool
         max_tokens: int | None
+        adapter: AdapterChoice | None
         parse_special: bool
 
     class VectorOptions(TextOptions, total=False):
@@ -80,6 +82,7 @@ class EmbeddingMethods:
         pooling: Pooling | TokenPooling | None = None,
         truncate: bool = False,
         max_tokens: int | None = None,
+        adapter: AdapterChoice | None = None,
         parse_special: bool = True,
     ) -> Vectors | list[Vectors]:
         """Embed texts, in a separate context, so that generation continues meanwhile.
@@ -103,6 +106,8 @@ class EmbeddingMethods:
                 is refused.
             max_tokens: length of the longest text in tokens, special ones included. None: as the model's file says, or
                 ``n_ctx``.
+            adapter: the LoRA adapters, as in SamplingParams: None means the defaults. Texts with the same ones share
+                passes.
             parse_special: as for :meth:`LLM.generate`.
 
         Returns:
@@ -114,10 +119,11 @@ class EmbeddingMethods:
             EmptyPromptError: a text has no tokens.
             ContextOverflowError: a text is longer than ``max_tokens``, without ``truncate``; names its index and both
                 lengths.
-            InvalidParameterError: an argument is invalid, or a token id is outside the vocabulary.
+            InvalidParameterError: an argument is invalid, there is no such adapter, or a token id is outside the
+                vocabulary.
             UnsupportedArchitectureError: the model has an encoder and a decoder.
             OutOfMemoryError: the context does not fit.
-            ClosedError: the model was closed.
+            ClosedError: the model or an adapter was closed.
         """
         return self._embedder.embed(
             texts,
@@ -128,6 +134,7 @@ class EmbeddingMethods:
             pooling=pooling,
             truncate=truncate,
             max_tokens=max_tokens,
+            adapter=adapter,
             parse_special=parse_special,
         )
 
@@ -160,6 +167,7 @@ class EmbeddingMethods:
         pooling: Pooling | TokenPooling | None = None,
         truncate: bool = False,
         max_tokens: int | None = None,
+        adapter: AdapterChoice | None = None,
         parse_special: bool = True,
     ) -> Vectors | list[Vectors]:
         """As :meth:`embed`, for coroutines. Cancelling the task gives up the texts that are in no pass yet."""
@@ -172,6 +180,7 @@ class EmbeddingMethods:
             pooling=pooling,
             truncate=truncate,
             max_tokens=max_tokens,
+            adapter=adapter,
             parse_special=parse_special,
         )
 

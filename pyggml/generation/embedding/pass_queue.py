@@ -163,9 +163,9 @@ class PassQueue:
             if not self._waiting or self._is_closed:
                 self._is_running, self._thread_id = False, None  # another thread may get the same number
                 return []
-            kind = min(self._waiting, key=lambda job: (job.turn, job.n_waiting_tokens, job.arrival)).kind
-            jobs = [job for job in self._waiting if job.kind == kind]
-            packed = pack(jobs, BATCH_TOKENS, self._encoders[kind].n_texts, may_be_short=not self._was_short)
+            first = min(self._waiting, key=lambda job: (job.turn, job.n_waiting_tokens, job.arrival))
+            jobs = [job for job in self._waiting if job.kind == first.kind and job.adapters == first.adapters]
+            packed = pack(jobs, BATCH_TOKENS, self._encoders[first.kind].n_texts, may_be_short=not self._was_short)
             self._was_short = packed.is_short
             parts = [job.take(n) for job, n in packed.calls]
             self.n_passes += 1
@@ -185,7 +185,7 @@ class PassQueue:
         try:
             with self._compute_lock.hold():
                 self._require_open()
-                results = encoder.outputs([part.content for part in parts])
+                results = encoder.outputs([part.content for part in parts], parts[0].job.adapters)
             for part, rows in zip(parts, results, strict=True):
                 if not part.job.is_cancelled:
                     part.add(rows)

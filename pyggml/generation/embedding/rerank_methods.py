@@ -11,6 +11,7 @@ import numpy.typing as npt
 from pyggml._core.hints import with_hints
 from pyggml.generation.embedding.embedder import Embedder, RerankRequest
 from pyggml.generation.embedding.pairs import Document, LongDocuments
+from pyggml.options.adapter_choice import AdapterChoice
 from pyggml.types import RankedDocument
 
 
@@ -30,6 +31,7 @@ class RerankMethods:
             normalize: bool | None = None,
             top_n: None = None,
             long_documents: LongDocuments = "refuse",
+            adapter: AdapterChoice | None = None,
         ) -> npt.NDArray[np.float32]: ...
 
         @overload
@@ -41,6 +43,7 @@ class RerankMethods:
             normalize: bool | None = None,
             top_n: int,
             long_documents: LongDocuments = "refuse",
+            adapter: AdapterChoice | None = None,
         ) -> list[RankedDocument]: ...
 
     @with_hints("reranking")
@@ -52,6 +55,7 @@ class RerankMethods:
         normalize: bool | None = None,
         top_n: int | None = None,
         long_documents: LongDocuments = "refuse",
+        adapter: AdapterChoice | None = None,
     ) -> npt.NDArray[np.float32] | list[RankedDocument]:
         """Score how well each document answers a query, using the model's classifier head; higher is better.
 
@@ -67,6 +71,7 @@ class RerankMethods:
             top_n: return this many documents, the best first, instead of the scores of all.
             long_documents: how to score a document that is too long with the query: "refuse": raise an error;
                 "truncate": by its beginning; "windows": by the best of overlapping parts.
+            adapter: the LoRA adapters, as in SamplingParams: None means the defaults.
 
         Returns:
             float32, (n_documents,), in the order of ``documents``: the head's first output, or its sigmoid. With
@@ -76,7 +81,8 @@ class RerankMethods:
             InvalidParameterError: the model has no classifier head, or an argument is invalid.
             InferError: as :meth:`embed <pyggml.LLM.embed>`; the length limit applies to query and document together.
         """
-        return self._embedder.rerank(query, documents, normalize=normalize, top_n=top_n, long_documents=long_documents)
+        options: dict[str, Any] = {"normalize": normalize, "top_n": top_n, "long_documents": long_documents}
+        return self._embedder.rerank(query, documents, **options, adapter=adapter)
 
     if TYPE_CHECKING:
 
@@ -89,6 +95,7 @@ class RerankMethods:
             normalize: bool | None = None,
             top_n: None = None,
             long_documents: LongDocuments = "refuse",
+            adapter: AdapterChoice | None = None,
         ) -> npt.NDArray[np.float32]: ...
 
         @overload
@@ -100,6 +107,7 @@ class RerankMethods:
             normalize: bool | None = None,
             top_n: int,
             long_documents: LongDocuments = "refuse",
+            adapter: AdapterChoice | None = None,
         ) -> list[RankedDocument]: ...
 
     @with_hints("reranking")
@@ -111,11 +119,11 @@ class RerankMethods:
         normalize: bool | None = None,
         top_n: int | None = None,
         long_documents: LongDocuments = "refuse",
+        adapter: AdapterChoice | None = None,
     ) -> npt.NDArray[np.float32] | list[RankedDocument]:
         """As :meth:`rerank`, for coroutines. Cancelling the task gives up the pairs that are in no pass yet."""
-        return await self._embedder.arerank(
-            query, documents, normalize=normalize, top_n=top_n, long_documents=long_documents
-        )
+        options: dict[str, Any] = {"normalize": normalize, "top_n": top_n, "long_documents": long_documents}
+        return await self._embedder.arerank(query, documents, **options, adapter=adapter)
 
     @with_hints("reranking")
     def rerank_ids(self, query: str, documents: Iterable[Document]) -> list[list[int]]:
@@ -135,6 +143,7 @@ class RerankMethods:
         normalize: bool | None = None,
         top_n: int | None = None,
         long_documents: LongDocuments = "refuse",
+        adapter: AdapterChoice | None = None,
     ) -> RerankRequest:
         """Tokenize and check pairs, to compute their scores later with ``request.run()`` or ``await request.arun()``.
 
@@ -144,9 +153,10 @@ class RerankMethods:
             normalize: as for :meth:`rerank`.
             top_n: as for :meth:`rerank`.
             long_documents: as for :meth:`rerank`.
+            adapter: as for :meth:`rerank`.
 
         Raises:
             InferError: as :meth:`rerank`.
         """
         options: dict[str, Any] = {"normalize": normalize, "top_n": top_n, "long_documents": long_documents}
-        return self._embedder.prepare_pairs(query, documents, **options)
+        return self._embedder.prepare_pairs(query, documents, **options, adapter=adapter)

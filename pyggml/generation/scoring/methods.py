@@ -174,10 +174,10 @@ class ScoringMethods:
     def _scores(
         self, items: Sequence[Item], adapter: AdapterChoice | None, is_cancelled: Callable[[], bool]
     ) -> list[Score]:
-        adapters = self._engine.resolve_adapters(adapter)  # none in another process
+        adapters = self._engine.resolve_adapters(adapter)
         if self._shared_scorer is not None:
             return self._shared_scorer.scores(items, adapters, is_cancelled)
-        make_request = partial(_prompt_request, self.tokenizer)
+        make_request = partial(_prompt_request, self.tokenizer, adapter)
         batch: Batch[Any] = Batch(items, make_request, noun="continuation", progress=False)
         return [_score_of_prompt(item, done) for item, done in zip(items, batch.run(self._engine), strict=True)]
 
@@ -234,9 +234,9 @@ class Tokens:
         return Item(before + after, len(after))
 
 
-def _prompt_request(tokenizer: Tokenizer, item: Item) -> PromptRequest:
+def _prompt_request(tokenizer: Tokenizer, adapter: AdapterChoice | None, item: Item) -> PromptRequest:
     """A request for the log probabilities of a sequence, for an engine in another process."""
-    params = SamplingParams(max_tokens=0, prompt_logprobs=1)
+    params = SamplingParams(max_tokens=0, prompt_logprobs=1, adapter=adapter)
     flags = {"is_streamed": False, "waits_for_capacity": True}
     return PromptRequest(item.token_ids, params, tokenizer, parse_special=True, **flags)
 

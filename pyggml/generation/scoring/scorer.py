@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from pyggml._core.c_values import int32_array
@@ -115,26 +114,13 @@ class Scorer(ClosableOwner):
             if adapters != self._resident_adapters:
                 self._reset()
                 self._resident_adapters = adapters
-            with self._adapted(adapters):
+            with self._context.adapted(adapters):
                 self._compute(tree(chunk, items), found)
         except BaseException:
             self._reset()
             raise
         for index in chunk:
             yield index, score_of(items[index], found[index])
-
-    @contextmanager
-    def _adapted(self, adapters: Mapping[Adapter, float]) -> Iterator[None]:
-        """Use adapters as long as this is open: closing one waits for that."""
-        if not adapters:
-            yield
-            return
-        self._context.set_adapters(adapters)
-        try:
-            yield
-        finally:
-            if not self._is_closed:
-                self._context.set_adapters({})
 
     def _compute(self, root: Node, found: dict[int, list[tuple[float, bool]]]) -> None:
         """Compute a tree in waves, from the root to the leaves."""

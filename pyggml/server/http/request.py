@@ -149,17 +149,17 @@ class ServerRequest:
         jobs[job_id] = self
         self.cleanup.callback(jobs.pop, job_id)
 
-    async def lease_model(self, name: str, *, generates: bool = False) -> LoadedModel:
+    async def lease_model(self, name: str, *, takes_adapter: bool = False) -> LoadedModel:
         """Return the model of this name, loading it if necessary. It stays loaded until the request ends.
 
-        If the endpoint ``generates``, the name may end with that of an adapter, "model:adapter".
+        If the endpoint ``takes_adapter``, the name may end with that of an adapter, "model:adapter".
 
         Raises:
             RequestError: 404, there is no such model or adapter.
             InferError: it cannot be loaded.
             ClientDisconnectedError: the client disconnected during loading.
         """
-        base, adapter = self.worker.models.split(name) if generates else (name, None)
+        base, adapter = self.worker.models.split(name) if takes_adapter else (name, None)
         lease = self.cleanup.enter_async_context(self.worker.models.lease(base))
         self.model = await self.cancel_on_disconnect(lease)
         if adapter is not None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def adapter_names(model: LoadedModel) -> list[str]:
     """Return the names of a model's adapters, in the order in which they were loaded: an adapter's index is its id."""
-    return [] if not model.llm.stop_tokens else [*model.llm.adapters]
+    return [*model.llm.adapters]
 
 
 def require_adapter(model: LoadedModel, name: str) -> None:

@@ -68,7 +68,7 @@ async def execute(request: ServerRequest, body: Execute) -> Response:
     """Continue a text, as a stream of events."""
     job_id = body.job_id or request.id
     request.register_job(job_id)  # before the lease, so that a job can be cancelled while its model is loaded
-    model = await request.lease_model(body.model, generates=True)
+    model = await request.lease_model(body.model, takes_adapter=True)
     generation = await submit_prompts(request, model, [body.prompt], sampling_overrides(body))
     return stream_events(request, _events(job_id, generation))
 

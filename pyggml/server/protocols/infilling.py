@@ -85,7 +85,7 @@ class Infilled(BaseModel):
 
 async def infill(request: ServerRequest, body: Infill) -> Response:
     """Fill in text between a prefix and a suffix."""
-    model = await request.lease_model(body.model, generates=True)
+    model = await request.lease_model(body.model, takes_adapter=True)
     sampling = sampling_overrides(body)
     token_ids, stop_ids, truncated = await request.run_in_thread(_prompt, model, body, sampling)
     generation = await submit_prompts(request, model, [token_ids], _with_stop_ids(sampling, stop_ids))

@@ -88,8 +88,7 @@ def scales_by_name(model: LoadedModel, scales: Sequence[AdapterScale]) -> dict[s
 async def lora_adapters(request: ServerRequest) -> Response:
     """List the adapters of a model: the first one, unless the query names another."""
     llm = (await request.lease_model(request.http.query_params.get("model", DEFAULT))).llm
-    defaults = llm.default_adapters if llm.stop_tokens else {}
-    adapters = llm.adapters.values() if llm.stop_tokens else ()
+    defaults, adapters = llm.default_adapters, llm.adapters.values()
     return JSONResponse(
         [
             {"id": id, "name": each.name, "path": Path(each.path).name, "scale": defaults.get(each.name, 0.0)}

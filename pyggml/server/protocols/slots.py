@@ -111,7 +111,7 @@ async def act_on_slot(request: ServerRequest, body: SlotAction) -> Response:
     action = _ACTIONS.get(name := request.http.query_params.get("action", ""))
     if action is None:
         raise errors.invalid(f"the action {name!r:.80} is none of {', '.join(_ACTIONS)}", "action")
-    model = await request.lease_model(body.model, generates=True)
+    model = await request.lease_model(body.model, takes_adapter=True)
     slot = _slot_index(request, model)
     return await request.run_in_thread(lambda: JSONResponse(_result(slot, action(request, model, slot, body, folder))))
 

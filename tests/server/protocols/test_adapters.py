@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from support.checkpoints import lora_files
 from support.device_kinds import Shelf
@@ -30,6 +31,7 @@ def client(shelf: Shelf, files: list[Path]) -> Iterator[httpx.Client]:
     load = {"n_ctx": 1024, "n_threads": 1, "device": "cpu", "lora": f"{files[0]}:0,{files[1]}:0"}
     settings = Settings(models=(ModelSpec(shelf("llama"), "base"),), load=load)
     with servers.serving(create_app(settings)) as url, httpx.Client(base_url=url, timeout=60) as client:
+        client.post("/v1/embeddings", json={"model": "base", "input": "makes a context that stays"})
         yield client
 
 
@@ -99,8 +101,30 @@ def test_errors(client: httpx.Client, fields: dict[str, Any], status: int, messa
     assert (response.status_code, message in response.json()["error"]["message"]) == (status, True), response.text
 
 
-def test_embeddings_take_no_adapter(client: httpx.Client) -> None:
-    assert client.post("/v1/embeddings", json={"model": "base:law", "input": "Once"}).status_code == 404
+def test_embeddings(client: httpx.Client, shelf: Shelf, files: list[Path]) -> None:
+    """In every protocol, by the model's name. tests/adapters/test_embedding.py compares with merged weights."""
+    with pyggml.load(shelf("llama"), n_ctx=1024, n_threads=1, device="cpu", lora=str(files[0])) as llm:
+        with_law = llm.embed("Once", normalize=True).astype(float)
+        without = llm.embed("Once", normalize=True, adapter={}).astype(float)
+    assert np.abs(with_law - without).max() > 0.01
+    for name, vector in (("base:law", with_law), ("base", without)):
+        found = [
+            client.post("/v1/embeddings", json={"model": name, "input": "Once"}).json()["data"][0]["embedding"],
+            client.post("/v2/embed", json={"model": name, "texts": ["Once"], "input_type": "classification"}).json()[
+                "embeddings"
+            ]["float"][0],
+            client.post("/api/embed", json={"model": name, "input": "Once"}).json()["embeddings"][0],
+        ]
+        alone = np.array(client.post("/api/embeddings", json={"model": name, "prompt": "Once"}).json()["embedding"])
+        found.append((alone / np.linalg.norm(alone)).tolist())
+        for each in found:
+            np.testing.assert_allclose(each, vector, atol=1e-5)
+    scored = [
+        client.post("/v1/score", json={"model": name, "text_1": "Once", "text_2": "upon"}).json()["data"][0]["score"]
+        for name in ("base", "base:law")
+    ]
+    assert abs(scored[0] - scored[1]) > 1e-3
+    assert client.post("/v1/embeddings", json={"model": "base:none", "input": "Once"}).status_code == 404
 
 
 def test_default_scales(client: httpx.Client, expected: dict[str, str]) -> None:

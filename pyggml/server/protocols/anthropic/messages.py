@@ -25,7 +25,7 @@ class TokenCount(BaseModel):
 
 async def messages(request: ServerRequest, body: CreateMessage) -> Response:
     """Respond to a conversation."""
-    model = await request.lease_model(body.model, generates=True)
+    model = await request.lease_model(body.model, takes_adapter=True)
     generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
     if body.stream:
         return stream_events(request, events(request.id, body, generation))

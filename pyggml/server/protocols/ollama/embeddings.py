@@ -65,13 +65,14 @@ class EmbeddingsResponse(BaseModel):
 async def embed(request: ServerRequest, body: EmbedRequest) -> Response:
     """Convert texts to vectors of length 1."""
     started = time.monotonic_ns()
-    llm = (await request.lease_model(body.model)).llm
+    llm = (await request.lease_model(body.model, takes_adapter=True)).llm
     loaded = time.monotonic_ns()
     texts = [body.input] if isinstance(body.input, str) else body.input
     options: dict[str, Any] = {
         "normalize": True,
         "truncate": body.truncate is not False,
         "dimensions": min(body.dimensions or llm.n_dimensions, llm.n_dimensions),
+        "adapter": request.adapter,
     }
     embedding = await request.run_in_thread_if_long(llm.embedding_request, texts if body.input else [], **options)
     vectors = await request.await_outside_engine_queue(embedding.arun)
@@ -87,6 +88,8 @@ async def embed(request: ServerRequest, body: EmbedRequest) -> Response:
 
 async def embed_one(request: ServerRequest, body: EmbeddingsRequest) -> Response:
     """Convert a text to a vector."""
-    llm = (await request.lease_model(body.model)).llm
-    vector = (await request.await_outside_engine_queue(llm.aembed, body.prompt)).tolist() if body.prompt else []
-    return JSONResponse({"embedding": vector})
+    llm = (await request.lease_model(body.model, takes_adapter=True)).llm
+    if not body.prompt:
+        return JSONResponse({"embedding": []})
+    vector = await request.await_outside_engine_queue(llm.aembed, body.prompt, adapter=request.adapter)
+    return JSONResponse({"embedding": vector.tolist()})

@@ -75,7 +75,7 @@ class Delta:
 async def generate(request: ServerRequest, body: GenerateRequest) -> Response:
     """Respond to a prompt, or continue it."""
     started = time.monotonic_ns()
-    model = await request.lease_model(body.model, generates=True)
+    model = await request.lease_model(body.model, takes_adapter=True)
     writer = _ResponseWriter(body, model, _generate_fields, started)
     if not body.prompt:
         return JSONResponse(writer.loaded())
@@ -96,7 +96,7 @@ async def generate(request: ServerRequest, body: GenerateRequest) -> Response:
 async def chat(request: ServerRequest, body: ChatRequest) -> Response:
     """Respond to a conversation."""
     started = time.monotonic_ns()
-    model = await request.lease_model(body.model, generates=True)
+    model = await request.lease_model(body.model, takes_adapter=True)
     writer = _ResponseWriter(body, model, _chat_fields, started)
     if not body.messages:
         return JSONResponse(writer.loaded())

@@ -33,7 +33,7 @@ class ChatCompletionResponse(GenerationResponse):
 
 async def chat(request: ServerRequest, body: ChatRequest) -> Response:
     """Respond to a conversation."""
-    model = await request.lease_model(body.model, generates=True)
+    model = await request.lease_model(body.model, takes_adapter=True)
     generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat, model))
     if body.stream:
         return stream_events(request, _chunks(request.id, body, generation))

@@ -63,12 +63,13 @@ async def embed_v1(request: ServerRequest, body: EmbedRequest) -> Response:
 
 
 async def _embed(request: ServerRequest, body: EmbedRequest, types: list[_Type] | None, version: str) -> Response:
-    model = await request.lease_model(body.model)
+    model = await request.lease_model(body.model, takes_adapter=True)
     if body.truncate == "START":
         raise invalid("truncate", "the beginning of texts cannot be cut off: send END or NONE")
     require_fitting(model.llm.n_ctx, body.texts)
     purpose = purpose_options(model.llm, body.input_type, None)
     options = {"normalize": True, "dimensions": body.output_dimension, "truncate": body.truncate != "NONE", **purpose}
+    options["adapter"] = request.adapter
     embedding = await request.run_in_thread_if_long(model.llm.embedding_request, body.texts, **options)
     await request.await_outside_engine_queue(embedding.arun)
 

@@ -108,7 +108,7 @@ class CompletionResponse(GenerationResponse):
 
 async def complete(request: ServerRequest, body: CompletionRequest) -> Response:
     """Continue texts."""
-    model = await request.lease_model(body.model, generates=True)
+    model = await request.lease_model(body.model, takes_adapter=True)
     sampling = await request.run_in_thread_if_long(body.to_sampling, model)
     prompts = as_list(body.prompt)
     if body.suffix:

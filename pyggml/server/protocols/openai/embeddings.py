@@ -88,13 +88,13 @@ class EmbeddingsResponse(BaseModel):
 
 async def embed(request: ServerRequest, body: EmbeddingsRequest) -> Response:
     """Convert texts to vectors of length 1."""
-    model = await request.lease_model(body.model)
+    model = await request.lease_model(body.model, takes_adapter=True)
     width = model.llm.n_dimensions
     if body.dimensions is not None and body.dimensions > width:
         raise invalid("dimensions", f"it is {body.dimensions}, and the model's vectors have {width} numbers")
     texts = as_list(body.input)
     require_fitting(model.llm.n_ctx, texts)
-    options = _options(model, body)
+    options = {**_options(model, body), "adapter": request.adapter}
     embedding = await request.run_in_thread_if_long(model.llm.embedding_request, texts, **options)
     vectors = await request.await_outside_engine_queue(embedding.arun)
     usage = {"prompt_tokens": embedding.n_tokens, "total_tokens": embedding.n_tokens}

@@ -136,7 +136,7 @@ ScoreRequest.model_rebuild()
 
 async def rerank(request: ServerRequest, body: RerankRequest) -> Response:
     """Sort documents by relevance to a query."""
-    model = await request.lease_model(body.model)
+    model = await request.lease_model(body.model, takes_adapter=True)
     documents, llm = body.contents, model.llm
     require_fitting(llm.n_ctx, [body.query, *documents])
     ranking = await request.run_in_thread_if_long(
@@ -146,6 +146,7 @@ async def rerank(request: ServerRequest, body: RerankRequest) -> Response:
         normalize=_normalizes(model, body.raw_scores),
         top_n=min(body.top_n or len(documents), len(documents)),
         long_documents=body.long_documents or ("truncate" if body.truncate else "refuse"),
+        adapter=request.adapter,
     )
     best = [(each.index, each.score) for each in await request.await_outside_engine_queue(ranking.arun)]
     response: Any
@@ -164,7 +165,7 @@ async def rerank(request: ServerRequest, body: RerankRequest) -> Response:
 
 async def score(request: ServerRequest, body: ScoreRequest) -> Response:
     """Score pairs of texts: with a reranker by its head, with another model by the cosine of their vectors."""
-    model = await request.lease_model(body.model)
+    model = await request.lease_model(body.model, takes_adapter=True)
     first, second = _pairs(body)
     require_fitting(model.llm.n_ctx, [*first, *second])
     compare = _head_scores if model.llm.model.n_cls_out else _cosines
@@ -186,13 +187,13 @@ def _pairs(body: ScoreRequest) -> tuple[list[str], list[str]]:
 async def _head_scores(
     request: ServerRequest, model: LoadedModel, body: ScoreRequest, first: list[str], second: list[str]
 ) -> tuple[list[float], int]:
-    normalize = _normalizes(model, body.raw_scores)
+    options: dict[str, Any] = {"normalize": _normalizes(model, body.raw_scores), "adapter": request.adapter}
     pairs = (
         [(first[0], second)] if len(first) == 1 else [(one, [other]) for one, other in zip(first, second, strict=True)]
     )
 
     def prepare() -> list[Any]:
-        return [model.llm.rerank_request(query, texts, normalize=normalize) for query, texts in pairs]
+        return [model.llm.rerank_request(query, texts, **options) for query, texts in pairs]
 
     rankings = await request.run_in_thread_if_long(prepare)
     found = await request.await_outside_engine_queue(lambda: asyncio.gather(*(each.arun() for each in rankings)))
@@ -202,7 +203,8 @@ async def _head_scores(
 async def _cosines(
     request: ServerRequest, model: LoadedModel, _body: ScoreRequest, first: list[str], second: list[str]
 ) -> tuple[list[float], int]:
-    embedding = await request.run_in_thread_if_long(model.llm.embedding_request, [*first, *second], normalize=True)
+    options: dict[str, Any] = {"normalize": True, "adapter": request.adapter}
+    embedding = await request.run_in_thread_if_long(model.llm.embedding_request, [*first, *second], **options)
     vectors = np.asarray(await request.await_outside_engine_queue(embedding.arun))
     products = (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1)
     return products.tolist(), embedding.n_tokens

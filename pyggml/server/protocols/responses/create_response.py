@@ -39,7 +39,7 @@ class ResponseObject(BaseModel):
 
 async def create(request: ServerRequest, body: CreateResponse) -> Response:
     """Respond to a conversation."""
-    model = await request.lease_model(body.model, generates=True)
+    model = await request.lease_model(body.model, takes_adapter=True)
     generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
     writer = _ResponseWriter(body, generation, request.id)
     if body.stream:
