@@ -720,7 +720,8 @@ pyg_status pyg_adapter_info_get(pyg_adapter * adapter, pyg_adapter_info * out, p
 
 // Refuse new requests with the adapter, wait until none uses it, up to `timeout_s` (negative: no limit), and free its
 // memory. *closed is false after a timeout: call it again. Does not hold the handle's lock while it waits.
-// PYG_ERR_INVALID_PARAMETER, and it stays open: requests use it, and this thread runs a logits callback.
+// PYG_ERR_INVALID_PARAMETER: requests use it, and this thread runs a logits callback, so it stays open; or an engine of
+// its model has been running one for some seconds, which may wait for this thread: call it again when that has ended.
 pyg_status pyg_adapter_close(pyg_adapter * adapter, double timeout_s, bool * closed, pyg_error * err);
 // Use adapters for all sequences of a context, from the next decode on, until it is closed or this is called again:
 // what is in the KV cache stays as it was computed. An engine refuses such a context.

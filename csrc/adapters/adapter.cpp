@@ -11,6 +11,10 @@
 
 namespace {
 
+// A logits callback that has run for so long may wait for the thread that closes an adapter.
+constexpr double LONGEST_CALLBACK_S = 5;
+constexpr auto   CALLBACK_CHECK     = std::chrono::milliseconds(500);
+
 // Copy B, (rank, n_outputs) of each expert, to tiles: (PYG_LORA_TILE, rank) of so many outputs, the last padded with
 // zeros.
 std::vector<uint8_t> tiles_of(const ggml_tensor * b) {
@@ -96,11 +100,18 @@ bool Adapter::close(double timeout_s) {
                                               "close an adapter that requests use: close it outside the processor");
     }
     is_closing_ = true;
-    if (!deadline) {
-        unused_.wait(lock, unused);
-        return true;
+    while (!unused() && (!deadline || Clock::now() < *deadline)) {
+        const auto next = Clock::now() + CALLBACK_CHECK;
+        unused_.wait_until(lock, deadline ? std::min(*deadline, next) : next, unused);
+        if (!unused() && RunningCallback::seconds_of(*model_) > LONGEST_CALLBACK_S) {
+            throw fail(PYG_ERR_INVALID_PARAMETER,
+                       "a logits processor has been running for more than %g seconds, and the adapter %s is in use "
+                       "until it returns; if it waits for the thread that closes the adapter, neither ends: close the "
+                       "adapter outside the processor. No new request can use it",
+                       LONGEST_CALLBACK_S, path_.c_str());
+        }
     }
-    return unused_.wait_until(lock, *deadline, unused);
+    return unused();
 }
 
 }  // namespace pyg

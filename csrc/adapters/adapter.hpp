@@ -48,7 +48,8 @@ class Adapter : NonCopyable {
     void begin_use();  // PYG_ERR_CLOSED once it is closing
     void end_use() noexcept;
     // Refuse new uses, and wait until there is none, up to `timeout_s` (negative: no limit). Return false if there is.
-    // PYG_ERR_INVALID_PARAMETER, and it stays open: it is in use, and this thread runs a logits callback.
+    // PYG_ERR_INVALID_PARAMETER: it is in use, and this thread runs a logits callback, so it stays open; or another
+    // thread has been running one for some seconds, which may wait for this thread.
     bool close(double timeout_s);
 
   private:

@@ -166,12 +166,6 @@ const ggml_tensor * target_of(const File & file, const pyg::Model & model, const
                    "the adapter into its model instead",
                    path, model.path.c_str());
     }
-    if (name.rfind("cls.", 0) == 0) {
-        throw fail(PYG_ERR_MODEL_LOAD,
-                   "%s changes %s, but the engine computes the classifier head without adapters: merge the adapter "
-                   "into its model instead",
-                   path, name.c_str());
-    }
     if (weights->type == GGML_TYPE_NVFP4) {
         throw fail(PYG_ERR_MODEL_LOAD, "%s changes %s, which is of type nvfp4; that is not supported", path,
                    name.c_str());

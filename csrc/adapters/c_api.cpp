@@ -1,5 +1,6 @@
 // The pyg_adapter_* functions.
 #include "adapters/adapter_set.hpp"
+#include "adapters/applied_weights.hpp"
 
 pyg_status pyg_adapter_load(pyg_model * model, const char * path, pyg_adapter ** out, pyg_error * err) {
     return pyg::guard(err,
@@ -44,7 +45,15 @@ pyg_status pyg_context_set_adapters(pyg_context * ctx, const pyg_scaled_adapter 
             scales.push_back(entry.scale);
         }
         llama_set_adapters_lora(context.raw, raw.data(), raw.size(), scales.data());
-        context.adapters = std::move(set);
+        context.adapters = set;
+        if (set) {
+            pyg_error error;
+            if (pyg::guard(&error, [&] { pyg::require_applied(context, *set); }) != PYG_OK) {
+                llama_set_adapters_lora(context.raw, nullptr, 0, nullptr);
+                context.adapters.reset();
+                throw pyg::fail(static_cast<pyg_code>(error.code), "%s", error.message);
+            }
+        }
     });
 }
 

@@ -17,6 +17,7 @@
 #include <memory>
 #include <shared_mutex>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -83,8 +84,9 @@ struct Context : NonCopyable {
     bool                   has_logits    = false;  // whether those rows are logits
     std::atomic<bool>      cancelled{false};       // read by the abort callback
 
-    std::shared_ptr<const AdapterSet> adapters;   // of all sequences, or null; an engine has its own
-    std::shared_ptr<ImatrixCollector> imatrix;    // or null
+    std::shared_ptr<const AdapterSet> adapters;          // of all sequences, or null; an engine has its own
+    std::unordered_set<uint64_t>      applied_adapters;  // contents of those whose every change upstream's graphs have
+    std::shared_ptr<ImatrixCollector> imatrix;           // or null
     std::vector<pyg_positions>        positions;  // of its KV caches, read by attention; must live as long as `raw`
 
     Context() = default;

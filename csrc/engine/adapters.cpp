@@ -1,5 +1,6 @@
 #include "engine/adapters.hpp"
 
+#include "adapters/applied_weights.hpp"
 #include "adapters/hash.hpp"
 #include "boundary/backend_loader.hpp"
 #include "context/forward.hpp"
@@ -115,6 +116,10 @@ void EngineAdapters::set_group(Request & request) {
         }
         request.adapter_group = 0;
         return;
+    }
+    if (!are_applied(context_, adapters)) {
+        apply_to_context(request.adapters);
+        require_applied(context_, adapters);
     }
     request.adapter_group = group_in_context(adapters);
     request.cache_salt    = salted(request.cache_salt, request.adapter_group);

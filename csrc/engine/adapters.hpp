@@ -24,6 +24,7 @@ class EngineAdapters : NonCopyable {
 
     // Set the group of a request with adapters that is not scheduled yet, 0 if it may share a step with requests
     // without adapters, and its salt, where other engines must not use its KV cells. Builds graphs the first time.
+    // PYG_ERR_UNSUPPORTED_ARCH: neither our kernels nor upstream would apply all that they change.
     void set_group(Request & request);
 
     // Let the context and this thread compute with the adapters of a step, until end().

@@ -273,14 +273,20 @@ void Engine::run_step() {
     }
 }
 
-// Find the groups of requests with adapters, without the lock, which callers need. If that throws, the request still
-// waits for its group, and so do those behind it.
+// Find the groups of requests with adapters, without the lock, which callers need. Those whose adapters cannot be
+// applied end. If std::bad_alloc is thrown, the request still waits for its group, and so do those behind it.
 void Engine::group_by_adapters(std::unique_lock<std::mutex> & lock) {
     while (!ungrouped_.empty()) {
         const std::shared_ptr<Request> request = ungrouped_.front();
         if (request->adapters) {
             lock.unlock();
-            adapters_.set_group(*request);
+            try {
+                adapters_.set_group(*request);
+            } catch (const Failure & failure) {
+                pyg_error error;
+                report(&error, failure);
+                request->end(error);
+            }
             lock.lock();
         }
         ungrouped_.pop_front();

@@ -9,6 +9,15 @@ namespace {
 
 thread_local const void * t_engine_of_callback = nullptr;
 
+struct Running {
+    const void *           engine;
+    const pyg::Model *     model;
+    pyg::Clock::time_point since;
+};
+
+std::mutex           g_running_mutex;
+std::vector<Running> g_running;  // of each engine at most one
+
 // Samplers sort and exponentiate the logits; NaN and +infinity break both.
 void require_processed(const std::vector<float> & row) {
     if (!std::all_of(row.begin(), row.end(), [](float logit) { return logit < INFINITY; })) {
@@ -23,8 +32,27 @@ void require_processed(const std::vector<float> & row) {
 
 namespace pyg {
 
-RunningCallback::RunningCallback(const void * engine) { t_engine_of_callback = engine; }
-RunningCallback::~RunningCallback() { t_engine_of_callback = nullptr; }
+RunningCallback::RunningCallback(const void * engine, const Model & model) {
+    std::lock_guard<std::mutex> lock(g_running_mutex);
+    g_running.push_back({engine, &model, Clock::now()});
+    t_engine_of_callback = engine;
+}
+
+RunningCallback::~RunningCallback() {
+    std::lock_guard<std::mutex> lock(g_running_mutex);
+    const auto                  is_this = [](const Running & each) { return each.engine == t_engine_of_callback; };
+    g_running.erase(std::find_if(g_running.begin(), g_running.end(), is_this));
+    t_engine_of_callback = nullptr;
+}
+
+double RunningCallback::seconds_of(const Model & model) {
+    std::lock_guard<std::mutex> lock(g_running_mutex);
+    Clock::duration             longest{0};
+    for (const Running & each : g_running) {
+        longest = each.model == &model ? std::max(longest, Clock::now() - each.since) : longest;
+    }
+    return std::chrono::duration<double>(longest).count();
+}
 
 const void * RunningCallback::engine() { return t_engine_of_callback; }
 
@@ -53,7 +81,7 @@ void Engine::process_logits() {
         while (end < processed_.size() && processed_[end]->request->logits_processor()->callback == callback) {
             end++;
         }
-        const RunningCallback running(this);
+        const RunningCallback running(this, *context_->model);
         callback(&callback_rows_[first], static_cast<int32_t>(end - first));
     }
     for (size_t i = 0; i < processed_.size(); i++) {

@@ -20,10 +20,13 @@ using LogitsRows = std::vector<pyg_logits_row>;
 // The engine whose callback this thread runs, if any. The engine waits for the thread.
 class RunningCallback : NonCopyable {
   public:
-    explicit RunningCallback(const void * engine);
+    RunningCallback(const void * engine, const Model & model);
     ~RunningCallback();
 
     static const void * engine();
+
+    // How long the callbacks of a model's engines have been running: the longest of them; 0 if none is. Any thread.
+    static double seconds_of(const Model & model);
 
     // PYG_ERR_INVALID_PARAMETER if this thread runs a callback of `engine`, for which the calling function waits.
     static void require_not_of(const void * engine);

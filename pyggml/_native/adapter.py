@@ -89,6 +89,7 @@ class Adapter(ClosableOwner):
 
         Raises:
             InvalidParameterError: this is a logits processor, for which requests with the adapter wait; it stays open.
+                Or a logits processor has been running for more than five seconds: it may wait for this thread.
         """
         closed = ffi.new("bool *")
         c_calls.call(lib.pyg_adapter_close, self._handle, 0.0, closed)

@@ -105,6 +105,21 @@ def test_an_encoder_with_a_head(model_dir: Path, tmp_path: Path) -> None:
             assert [*llm.adapters] == ["law", "other"]
 
 
+def test_a_head_is_computed_without_adapters(model_dir: Path, tmp_path: Path) -> None:
+    """By upstream's graph, in silence."""
+    path = models.write_bert(model_dir / "ranker-with-a-head.gguf", seed=3, ranks=True)
+    file = lora_files.write_adapter(tmp_path / "head.gguf", path, chosen=lambda name: name.startswith("cls"))
+    with pyggml.load(path, n_threads=1) as llm:
+        with pytest.raises(pyggml.UnsupportedArchitectureError, match="classifier head without adapters"):
+            llm.load_adapter(file)
+        plain = llm.embed(["bones"]).tobytes()
+        with llm._embedder.adapters.load(file, "head", 1.0):  # as a caller of the C interface
+            with pytest.raises(pyggml.UnsupportedArchitectureError, match=r"changes cls.*, but the engine computes"):
+                llm.rerank("what do dogs eat?", ["bones"], adapter="head")
+            assert llm.embed(["bones"], adapter="head").tobytes() == plain  # has no head
+        assert len(llm.rerank("what do dogs eat?", ["bones"])) == 1
+
+
 def test_an_adapter_is_closed_between_passes(llm: pyggml.LLM) -> None:
     """A call that needs more passes fails; what it computed before is not of another model."""
     many = [prompt(number, 200) for number in range(60)]
