@@ -300,10 +300,10 @@ def require_product(name: str, shape: tuple[int, ...], base: BaseModel, path: Pa
     if name == EMBEDDING:
         if base.is_tied:
             reason = "the output layer shares the embedding's weights, and would change as well"
-    elif not name.endswith(".weight") or (len(shape) < 2 and _SINGLE_ROW not in name):
-        reason = "the engine adds adapters to matrices only"
     elif name.startswith("cls."):
         reason = "the engine computes the classifier head without adapters"
+    elif not name.endswith(".weight") or (len(shape) < 2 and _SINGLE_ROW not in name):
+        reason = "the engine adds adapters to matrices only"
     elif name.endswith("token_embd.weight") or "conv" in name or name in ("position_embd.weight", "token_types.weight"):
         reason = "the engine does not multiply with it as with other matrices"
     if reason:
