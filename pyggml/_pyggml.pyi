@@ -2669,6 +2669,9 @@ class Lib:
         err: CData,
         /,
     ) -> int: ...
+    def pyg_engine_server_refuse(
+        self, server: CData, id: int, code: int, why: _Bytes, err: CData, /
+    ) -> int: ...
     def pyg_engine_server_reply(
         self, server: CData, id: int, data: _Bytes, n_bytes: int, last: bool, err: CData, /
     ) -> int: ...

@@ -7,12 +7,12 @@ imported model. There are two interpreters, because peft needs PyTorch and pyggm
 
     make compare TRANSFORMERS_PYTHON=/path/to/python
 
-The table shows, per case: the largest difference of a merged weight in units of the deviation of the changes, with the
-adapter converted for the directory and for the GGUF file of the base model. Then the root mean square of the differences
-of logits, in units of their deviation: "base", the base model's from transformers', which is rounding that no adapter
-changes; "adapter", those with the adapter from those with merged weights, both computed here; "logits", those with the
-adapter from peft's, and the largest of these. A case fails if a weight or "adapter" is off by more than 1e-4, or a logit
-by more than 2e-2.
+The table shows, per case: the largest difference of a merged weight in units of the deviation of the changes, with
+the adapter converted for the directory and for the GGUF file of the base model. Then the root mean square of the
+differences of logits, in units of their deviation: "base", the base model's from transformers', which is rounding
+that no adapter changes; "adapter", those with the adapter from those with merged weights, both computed here;
+"logits", those with the adapter from peft's, and the largest of these. A case fails if a weight or "adapter" is off
+by more than 1e-4, or a logit by more than 2e-2.
 """
 
 from __future__ import annotations

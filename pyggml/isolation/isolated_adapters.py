@@ -74,8 +74,8 @@ class IsolatedAdapter(Adapter):
         self._is_closing = True
         if self._is_closed:
             return
+        process = self._isolated.last
         try:
-            process = self._isolated.last
             if not process.has_exited():
                 process.call(protocol.encode_request("close_adapter", name=self.name_in_process))
         except ClosedError:  # with the process

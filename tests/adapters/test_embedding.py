@@ -44,13 +44,13 @@ def test_vectors_are_those_of_merged_weights(llm: pyggml.LLM, shelf: Shelf, tmp_
     plain = llm.embed(TEXTS)
     assert distance(expected, plain) > 0.05
     assert distance(expected, llm.embed(TEXTS, adapter={"law": 0.5})) < 1e-4
-    assert distance(tokens, llm.embed(TEXTS[3:4], pooling="none", adapter={"law": 0.5})[0]) < 1e-4  # type: ignore[arg-type]
+    assert distance(tokens, llm.embed(TEXTS[3:4], pooling="none", adapter={"law": 0.5})[0]) < 1e-4
     assert llm.embed(TEXTS).tobytes() == plain.tobytes() == llm.embed(TEXTS, adapter={"law": 0.0}).tobytes()
     llm.default_adapters = {"law": 0.5}
     assert distance(expected, llm.embed_query(TEXTS)) < 1e-4  # type: ignore[arg-type]
     assert distance(expected, asyncio.run(llm.aembed_documents(TEXTS))) < 1e-4  # type: ignore[arg-type]
     assert llm.embed(TEXTS, adapter={}).tobytes() == plain.tobytes()
-    ((_, chunk),) = llm.embed_iter(TEXTS, adapter={"law": 0.5})  # type: ignore[type-var]
+    ((_, chunk),) = llm.embed_iter(TEXTS, adapter={"law": 0.5})
     assert distance(expected, chunk) < 1e-4
 
 
@@ -78,7 +78,7 @@ def test_what_is_refused(llm: pyggml.LLM) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match="there is no adapter 'lew'"):
         llm.embed(TEXTS, adapter="lew")
     with pytest.raises(pyggml.InvalidParameterError, match="adapter must be the name"):
-        llm.embed(TEXTS, adapter=3)  # type: ignore[arg-type]
+        llm.embed(TEXTS, adapter=3)  # type: ignore[call-overload]
     request = llm.embedding_request(TEXTS, adapter="law")
     llm.adapters["law"].close()
     with pytest.raises(pyggml.ClosedError):

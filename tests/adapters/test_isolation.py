@@ -94,7 +94,12 @@ def test_lifetime(isolated: pyggml.LLM, files: list[Path], tmp_path: Path, shelf
     with isolated.stream(PROMPT, adapter="law", max_tokens=200, ignore_eos=True) as stream:
         next(iter(stream))
         closed = threading.Event()
-        thread = threading.Thread(target=lambda: (isolated.adapters["law"].close(), closed.set()))
+
+        def close(law: pyggml.Adapter = isolated.adapters["law"]) -> None:
+            law.close()
+            closed.set()
+
+        thread = threading.Thread(target=close)
         thread.start()
         assert not closed.wait(0.05) or stream.completion is not None  # it waits for the request
         tokens = sum(1 for _ in stream)

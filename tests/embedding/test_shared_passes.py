@@ -169,10 +169,10 @@ def test_a_failed_pass_fails_its_own_jobs_only(bert_path: Path, monkeypatch: pyt
         encoder = llm._embedder.queue._encoders["pooled"]
         outputs = encoder.outputs
 
-        def limited(parts: Any) -> Any:
+        def limited(parts: Any, adapters: Any) -> Any:
             if sum(len(part.texts.ids) for part in parts) > 100:
                 raise pyggml.OutOfMemoryError("there is no memory for so many", 100, 10)
-            return outputs(parts)
+            return outputs(parts, adapters)
 
         monkeypatch.setattr(encoder, "outputs", limited)
 
