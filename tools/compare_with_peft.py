@@ -215,7 +215,7 @@ def compare(directory: Path) -> Result:
         largest.append(largest_difference(base, directory / "ours.gguf", directory / "theirs.gguf"))
     expected = np.load(directory / "expected.npz")
     prompt, theirs = expected["prompt"].tolist(), expected["logits"]
-    adapted = logits_of(base, prompt, adapter)
+    adapted = logits_of(base, prompt, directory / "directory.gguf")
     return Result(
         largest[0],
         largest[-1],
@@ -251,11 +251,15 @@ def largest_difference(base: Path, ours: Path, theirs: Path) -> float:
 def logits_of(path: Path, prompt: list[int], adapter: Path | None = None) -> Any:
     import pyggml
 
-    with pyggml.load(path, n_ctx=256, cache_type="f32", n_threads=1, device="cpu") as llm:
+    with (
+        pyggml.Model(path, device="cpu") as model,
+        pyggml.Context(model, n_ctx=256, n_batch=256, flash_attn="off", cache_type="f32", n_threads=1) as context,
+        pyggml.Engine(context) as engine,
+    ):
         if adapter is None:
-            return llm.logits(prompt)
-        llm.load_adapter(adapter, "adapter")
-        return llm.logits(prompt, adapter="adapter")
+            return engine.logits(prompt)
+        engine.load_adapter(adapter, "adapter")
+        return engine.logits(prompt, adapter="adapter")
 
 
 def record(directory: Path, names: set[str]) -> None:
