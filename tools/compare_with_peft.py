@@ -42,7 +42,7 @@ from support.checkpoints import checkpoints  # noqa: E402
 RECORD = ROOT / "tests" / "data" / "peft.npz"
 
 MAX_ERROR, MAX_LOGIT = 1e-4, 1e-3
-#: The adapters are BF16. Upstream, which applies those of embeddings, rounds activations to their type; our kernels do not.
+#: Adapters of BF16 that upstream applies, because they change the embedding: it rounds activations to their type.
 ROUNDED, MAX_ROUNDED = ("llama, embedding",), 5e-2
 N_POSITIONS = 24
 
