@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def gemma() -> Path:
 def require_growth(turns: list[tuple[int, int]]) -> None:
     """Each turn's prompt is cached up to the end of the last one: (tokens of the prompt, of which were cached)."""
     assert turns[0][1] == 0
-    for (n_before, _), (n_prompt, n_cached) in zip(turns, turns[1:], strict=False):
+    for (n_before, _), (n_prompt, n_cached) in itertools.pairwise(turns):
         assert n_cached >= n_before - 1
         assert n_cached >= 0.95 * n_prompt
 

@@ -3,8 +3,9 @@
     python tests/soak/tiered_schedules.py [--rounds 1000] [--seed 0] [--first 0]
 
 A schedule is asked as those of schedules.py are, in several lives of one model: each is loaded with other options,
-often memory for a few snapshots only, and a directory of the prefix cache that outlives it; sometimes two
-models share the directory at the same time, a file is damaged or removed, or a small limit drops the oldest. Later lives continue what earlier ones were asked, or ask it again. Most models have a memory that cannot be rewound.
+often memory for a few snapshots only, and a directory of the prefix cache that outlives it; sometimes two models share
+the directory at the same time, a file is damaged or removed, or a small limit drops the oldest. Later lives continue
+what earlier ones were asked, or ask it again. Most models have a memory that cannot be rewound.
 
 Exit status: 0 all was equal, 1 something was not.
 """

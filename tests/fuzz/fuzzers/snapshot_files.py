@@ -87,8 +87,8 @@ def run(prepared: list[Prepared], parts: list[Any], folder: Path) -> str:
         changed = CHANGES[kind](whole, other, np.random.default_rng(seed))
         file.write_bytes(changed)
         n_whole -= changed != whole
-    options: dict[str, Any] = {"prefix_cache_dir": folder, "prefix_cache_disk_bytes": 1}  # so that no others are written
-    with pyggml.load(world.model, **options, **LOAD) as llm:
+    no_others: dict[str, Any] = {"prefix_cache_disk_bytes": 1}  # are written
+    with pyggml.load(world.model, prefix_cache_dir=folder, **no_others, **LOAD) as llm:
         done = [llm.generate(prompt, **ANSWER) for prompt in world.prompts]
         stats = llm.stats()
     for expected, each in zip(world.answers, done, strict=True):

@@ -7,7 +7,6 @@ is, and random tokens of a large vocabulary are not.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,17 +20,17 @@ from pyggml.quant import quantize
 from support.checkpoints import models
 
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
-SPECIAL = {"<|endoftext|>": CONTROL, "<|im_start|>": CONTROL, "<|im_end|>": CONTROL}
+SPECIAL = dict.fromkeys(("<|endoftext|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"), CONTROL)
 SPECIAL |= {"<think>": USER_DEFINED, "</think>": USER_DEFINED}
 N_CTX_TRAIN = 16_384
 
-_TURN = "{{ '<|im_start|>' + m.role + '\\n' + %s + '<|im_end|>\\n' }}"
-#: Chat templates: answers as they are, and with the reasoning of the last one only, as Qwen3 has it.
-PLAIN = "{% for m in messages %}" + _TURN % "m.content" + "{% endfor %}{{ '<|im_start|>assistant\\n' }}"
+_TURN = "{{ '<|' + m.role + '|>\\n' + %s + '<|end|>\\n' }}"
+#: Chat templates: answers as they are, and without the reasoning of earlier ones, as Qwen3 has it.
+PLAIN = "{% for m in messages %}" + _TURN % "m.content" + "{% endfor %}{{ '<|assistant|>\\n' }}"
 THINKING = (
     "{% for m in messages %}"
     "{% set said = m.content.split('</think>')[-1].lstrip('\\n') %}" + _TURN % "said" + "{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+    "{{ '<|assistant|>\\n<think>\\n' }}"
 )
 TEMPLATES = {"plain": PLAIN, "thinking": THINKING}
 
@@ -145,16 +144,16 @@ class _Pool:
         if self._blocks is None:
             numbers = draw(self.N_BLOCKS, 32, scale=0.03)
             self._blocks = np.ascontiguousarray(quantize(numbers, self._ftype)).view(np.uint8).reshape(-1)
-        n_bytes = math.prod(dims) // 32 * (len(self._blocks) // self.N_BLOCKS)
-        start = int(draw.generator.integers(self.N_BLOCKS)) * (len(self._blocks) // self.N_BLOCKS)
-        return np.resize(np.roll(self._blocks, -start), n_bytes)
+        block = len(self._blocks) // self.N_BLOCKS
+        shape = (*dims[:-1], dims[-1] // 32 * block)
+        start = int(draw.generator.integers(self.N_BLOCKS)) * block
+        return np.resize(np.roll(self._blocks, -start), shape)
 
 
 def _is_matrix(name: str, dims: tuple[int, ...]) -> bool:
-    """False for what the engine needs in F32."""
-    return len(dims) > 1 and not any(
-        part in name for part in ("conv1d", "ssm_a", "ssm_d", "norm", "ffn_gate_inp", "bias")
-    )
+    """False for what the engine needs in F32, and for rows that are no whole blocks."""
+    in_f32 = ("conv1d", "ssm_a", "ssm_d", "norm", "ffn_gate_inp", "bias")
+    return len(dims) > 1 and dims[-1] % 32 == 0 and not any(part in name for part in in_f32)
 
 
 def _floats(draw: models.Draw, name: str, dims: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -184,7 +183,7 @@ def _vocabulary(n_vocab: int) -> dict[str, object]:
         "tokenizer.ggml.tokens": [*tokens, *unused],
         "tokenizer.ggml.token_type": np.array(types, np.int32),
         "tokenizer.ggml.merges": ["t h"],
-        "tokenizer.ggml.eos_token_id": tokens.index("<|im_end|>"),
+        "tokenizer.ggml.eos_token_id": tokens.index("<|end|>"),
         "tokenizer.ggml.add_bos_token": False,
     }
 
