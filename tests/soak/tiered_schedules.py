@@ -204,7 +204,7 @@ def main() -> int:
                 n_unequal += 1
                 print(f"NOT EQUAL: --seed {args.seed} --first {number} --rounds 1: {schedule.model}")
                 print("\n".join(f"    {fault}" for fault in tally.faults), flush=True)
-            if number % 50 == 49:
+            if number % 20 == 19:
                 print(f"{number + 1}: {dict(counts)} unequal={n_unequal}", flush=True)
     print(f"{'FAILED' if n_unequal else 'OK'}: {n_unequal} of {args.rounds} schedules, {dict(counts)}")
     return 1 if n_unequal else 0
