@@ -1,13 +1,13 @@
 """Chats of ten turns with models whose memory cannot be rewound, over HTTP: `pyggml serve` and llama-server.
 
-Layers of Gemma 3 270M, gpt-oss-20b, Mamba 130M, Falcon-H1-0.5B, Qwen3-Next-80B-A3B (with 64 of its 512 experts) and
-Qwen3.5-0.8B, two to six of each, with random weights in Q8_0. A system message of 2,200 tokens is followed by ten
+The layers of Gemma 3 270M, and two to six of gpt-oss-20b, Mamba 130M, Falcon-H1-0.5B, Qwen3-Next-80B-A3B (with 64 of
+its 512 experts) and Qwen3.5-0.8B, with random weights in Q8_0. A system message of 2,200 tokens is followed by ten
 questions of 48 tokens and answers of 32. With the template "thinking", which leaves out the reasoning of earlier
 answers, each turn differs from the last one from its answer on. Both servers have their default checkpoints and take
 turns.
 
 The figures are the share of each prompt that was cached, and the time to the first token of turns eight to ten, the
-median: of each server, and of ours when it computes the prompt of turn ten anew (another ``cache_salt``).
+median: of each server, and of pyggml when it computes the prompt of turn ten anew (another ``cache_salt``).
 
     python benchmarks/internal/growing_chats.py [--model gemma3 gpt-oss mamba falcon-h1 qwen3-next qwen35]
 """
@@ -45,7 +45,7 @@ SYSTEM = "You answer questions. " * 100
 N_QUESTION = 48
 N_ANSWER = 32
 #: So many layers that turns take seconds, and at least one of each kind.
-N_LAYERS = {"gemma3": 6, "gpt-oss": 2, "mamba": 6, "falcon-h1": 6, "qwen3-next": 4, "qwen35": 4}
+N_LAYERS = {"gemma3": 18, "gpt-oss": 2, "mamba": 6, "falcon-h1": 6, "qwen3-next": 4, "qwen35": 4}
 
 
 @dataclass(frozen=True)

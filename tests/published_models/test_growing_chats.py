@@ -16,7 +16,7 @@ from support.servers import servers
 from pyggml.server import ModelSpec, Settings, create_app
 
 RULES = "Answer in one short sentence. " + " ".join(
-    f"Rule {number}: say nothing about topic number {number} unless somebody asks for it." for number in range(50)
+    f"Rule {number}: say nothing about topic number {number} unless it is asked for." for number in range(50)
 )
 LOAD = {"n_ctx": 8192, "chat_template": "gemma"}  # the published file is that of the base model, without a template
 QUESTIONS = [f"What is the capital of {country}?" for country in ("France", "Italy", "Spain", "Japan", "Peru", "Chad")]
