@@ -116,6 +116,9 @@ void Engine::apply_thread_tuning(uint32_t n_tokens) {
     }
     try {
         context_->set_threads(n, n);
+        if (draft_) {
+            draft_->share_threads(*context_);
+        }
         n_threads_ = n;
     } catch (const std::system_error &) {
         stop_tuning();
@@ -164,6 +167,7 @@ void Engine::update_stats(const Step & step, double seconds) {
     }
     if (n_prompt == 0) {
         column_costs_.measured(step.n_tokens, seconds);
+        add_time_for_trials(seconds);
     }
     std::lock_guard<std::mutex> lock(mutex_);
     if (tuner_) {

@@ -136,7 +136,7 @@ class _LoadedModel:
             self._engine: Engine | None = None
             self._memory: tuple[DeviceMemory, ...] = ()
             if generates(opened.model):
-                self._engine, self._memory = start_engine(opened.model, given, self._n_ctx, ())
+                self._engine, self._memory = start_engine(opened.model, given, self._n_ctx, (), opened.draft)
         settings = self._n_ctx, given.n_threads, given.deterministic, given
         kinds: tuple[Kind, ...] = ("none", "rank")
         self._passes: dict[Kind, BatchEncoder] = {kind: GrowingContext(self._model, kind, *settings) for kind in kinds}

@@ -50,6 +50,7 @@ MODELS = (
     ("mamba", "f32"),
     ("jamba", "f32"),
 )
+STATES = ("mamba", "jamba")  # memories that cannot drop guesses
 N_IDS = 256  # those of bytes, which every model here has
 LONGEST = 150  # tokens of a prompt
 LONG = 400  # enough for checkpoints, where the memory cannot be rewound
@@ -83,6 +84,7 @@ class Schedule:
     options: dict[str, Any]
     asks: tuple[Ask, ...]
     n_guesses: tuple[int | None, ...]  # of each ask in each step; None: as many as pay
+    is_drafted: bool = False  # by the same model in another type
 
     @property
     def guessing_asks(self) -> tuple[Ask, ...]:
@@ -142,7 +144,9 @@ def schedule_of(seed: int, number: int, models: Sequence[tuple[str, str]] = MODE
     stems = [_ids(rng, rng.randrange(1, longest)) for _ in range(rng.randrange(1, 4))]
     asks = tuple(_ask(rng, stems, longest) for _ in range(rng.randrange(3, 14)))
     options, asks = _with_tiers(random.Random(f"{seed} {number} tiers"), options, asks)
-    return Schedule(rng.choice(models), options, asks, _numbers_of_guesses(seed, number, len(asks)))
+    model = rng.choice(models)
+    is_drafted = model[0] not in STATES and random.Random(f"{seed} {number} drafts").random() < 0.5
+    return Schedule(model, options, asks, _numbers_of_guesses(seed, number, len(asks)), is_drafted)
 
 
 def _numbers_of_guesses(seed: int, number: int, n_asks: int) -> tuple[int | None, ...]:
@@ -255,7 +259,8 @@ def together(llm: LLM, asks: Sequence[Ask]) -> list[list[Told] | Exception]:
 def run(schedule: Schedule, shelf: device_kinds.Shelf, tally: Tally) -> None:
     """Runs a schedule, and compares."""
     path = shelf(*schedule.model)
-    with pyggml.load(path, **schedule.options) as llm:
+    draft = shelf(schedule.model[0]) if schedule.is_drafted else None
+    with pyggml.load(path, draft=draft, **schedule.options) as llm:
         answers = together(llm, schedule.guessing_asks)
         stats = llm.stats()
     tally.counts.update(
@@ -263,6 +268,7 @@ def run(schedule: Schedule, shelf: device_kinds.Shelf, tally: Tally) -> None:
     )
     tally.counts.update(snapshots=stats.n_snapshot_hits)
     tally.counts.update(guessed=stats.n_drafted_lookup, right=stats.n_accepted_lookup)
+    tally.counts.update(drafted=stats.n_drafted_model, right_drafts=stats.n_accepted_model)
     alike = {name: schedule.options[name] for name in ("n_ctx", "cache_type")}
     with pyggml.load(path, **alike, **ALONE) as alone:
         for ask, told in zip(schedule.asks, answers, strict=True):

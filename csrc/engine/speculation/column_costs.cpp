@@ -71,4 +71,6 @@ double ColumnCosts::of(uint32_t n_columns) const {
     return std::exp(log_ratios_[n]) * n_columns / n;
 }
 
+double ColumnCosts::seconds_of_one() const { return last_ == 0 ? 0 : std::exp(last_log_seconds_ - log_ratios_[last_]); }
+
 }  // namespace pyg
