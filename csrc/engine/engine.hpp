@@ -115,9 +115,10 @@ class Engine : NonCopyable {
     void               group_by_adapters(std::unique_lock<std::mutex> & lock);
     void               add_guesses(Step & step);
     void               propose(const Step & step);
-    void               draft(const Speculator::Load & load);
+    void               draft(Speculator::Load load);
     void               run_draft_model(Speculator::Load load, double unit);
-    void               add_time_for_trials(double seconds);
+    void               measured_decode(double seconds);
+    void               measured_tokens(uint64_t n);
     void               lose_draft_model(const pyg_error & error, bool state_unknown);
     size_t             most_guesses(const Request & request) const;
     void               learn_from_samples(const Step & step);
@@ -204,12 +205,15 @@ class Engine : NonCopyable {
     ColumnCosts                         column_costs_;
     std::unique_ptr<DraftModel>         draft_;         // null if there is none, or none any more
     const std::shared_ptr<DraftRecord>  draft_record_;  // null if there was none
-    const std::shared_ptr<FormatMemory> formats_  = std::make_shared<FormatMemory>();
-    double                              trials_s_ = 0;  // time that trials of the draft model may take
-    std::vector<Request *>              guessing_;      // requests of the step that may have guesses
-    std::vector<Request *>              drafting_;      // those that the draft model guesses for
-    std::vector<DraftModel::Job>        drafts_;        // of drafting_
-    std::vector<int32_t>                guesses_;       // scratch buffer
+    const std::shared_ptr<FormatMemory> formats_   = std::make_shared<FormatMemory>();
+    double                              trials_s_  = 0;  // time that trials of the draft model may take
+    double                              drafted_s_ = 0;  // that it took in this step
+    double                              decode_s_  = 0;  // of this step's forward pass; 0: it has prompts
+    double                              rate_      = 0;  // as Speculator::Load
+    std::vector<Request *>              guessing_;       // requests of the step that may have guesses
+    std::vector<Request *>              drafting_;       // those that the draft model guesses for
+    std::vector<DraftModel::Job>        drafts_;         // of drafting_
+    std::vector<int32_t>                guesses_;        // scratch buffer
     Step                                step_;
     std::vector<Sample>                 samples_;              // of the current step
     std::vector<Sample *>               unsampled_;            // of these, without a token yet

@@ -62,12 +62,12 @@ void Engine::add_guesses(Step & step) {
     }
     propose(step);
     Speculator::Load load = load_of(step);
+    drafted_s_            = 0;
     if (draft_) {
         const auto start = Clock::now();
         pyg_error  error;
         guard(&error, [&] { draft(load); });
-        const double unit = column_costs_.seconds_of_one();
-        load.n_drafted    = unit > 0 ? seconds_since(start) / unit : 0;
+        drafted_s_ = seconds_since(start);
     }
     auto n_rows = n_slices_that(step, [](const Slice & slice) { return slice.reaches_end(); });
     for (Request * const request : guessing_) {
@@ -107,9 +107,10 @@ void Engine::propose(const Step & step) {
 }
 
 // Let the draft model guess for the requests for which that promises to pay, all in the same forward passes.
-void Engine::draft(const Speculator::Load & load) {
+void Engine::draft(Speculator::Load load) {
     const double unit     = column_costs_.seconds_of_one();  // 0: not measured, and then nothing seems to cost any time
     const auto   in_units = [&](double seconds) { return unit > 0 ? seconds / unit : 0; };
+    load.rate             = std::max(rate_, load.n_tokens / column_costs_.of(load.n_columns));
     const size_t n_each = (n_rows_max_ - std::min(n_rows_max_, load.n_columns)) / std::max<size_t>(guessing_.size(), 1);
     const double pass   = in_units(draft_->seconds_of_pass(std::max<size_t>(guessing_.size(), 1)));
     double       trials = in_units(trials_s_);
@@ -131,8 +132,20 @@ void Engine::draft(const Speculator::Load & load) {
     }
 }
 
-void Engine::add_time_for_trials(double seconds) {
+// A step without prompts took so long.
+void Engine::measured_decode(double seconds) {
     trials_s_ = std::min(trials_s_ + TRIALS_SHARE * seconds, MOST_TRIALS * column_costs_.seconds_of_one());
+    decode_s_ = seconds;
+}
+
+// Such a step gave so many tokens.
+void Engine::measured_tokens(uint64_t n) {
+    constexpr double RATE  = 0.05;
+    const double     units = (decode_s_ + drafted_s_) / column_costs_.seconds_of_one();
+    if (decode_s_ > 0) {
+        rate_ += RATE * (static_cast<double>(n) / units - rate_);
+    }
+    decode_s_ = 0;
 }
 
 void Engine::run_draft_model(Speculator::Load load, double unit) {
@@ -142,7 +155,6 @@ void Engine::run_draft_model(Speculator::Load load, double unit) {
         const Proposal &   proposal   = drafts_[i].proposal;
         load.n_columns++;
         load.n_tokens += speculator.chance_of(proposal);
-        load.n_drafted = unit > 0 ? seconds_since(start) / unit : 0;
         return speculator.drafts_more(proposal, column_costs_, load, unit > 0 ? seconds / unit : 0);
     };
     interruptible_ = nullptr;  // only closing the engine aborts it

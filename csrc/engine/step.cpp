@@ -167,7 +167,7 @@ void Engine::update_stats(const Step & step, double seconds) {
     }
     if (n_prompt == 0) {
         column_costs_.measured(step.n_tokens, seconds);
-        add_time_for_trials(seconds);
+        measured_decode(seconds);
     }
     std::lock_guard<std::mutex> lock(mutex_);
     if (tuner_) {
@@ -188,6 +188,7 @@ void Engine::sample_and_publish(const Step & step) {
     sample_all();
     const uint64_t n_generated = publish_all();
     learn_from_samples(step);
+    measured_tokens(n_generated);
     std::lock_guard<std::mutex> lock(mutex_);
     settle_guesses(step);
     stats_.n_generated_tokens += n_generated;

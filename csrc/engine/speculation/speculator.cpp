@@ -12,11 +12,6 @@ constexpr uint32_t LONGEST_PAUSE = 15;     // steps
 // Tokens that a request is expected to generate yet, if it may: as many as it has generated, and some more.
 constexpr size_t EXPECTED_TOKENS = 64;
 
-// Tokens per second, as multiples of those of a single column.
-double rate_of(double n_tokens, uint32_t n_columns, double n_drafted, const pyg::ColumnCosts & costs) {
-    return n_tokens / (costs.of(n_columns) + n_drafted);
-}
-
 }  // namespace
 
 namespace pyg {
@@ -56,8 +51,7 @@ size_t Speculator::n_to_draft(size_t n_max, const ColumnCosts & costs, const Loa
     if (n_fixed_) {
         return std::min(n_max, n_fixed_);
     }
-    const double plain = rate_of(load.n_tokens, load.n_columns, load.n_drafted, costs);
-    double       least = LEAST_GAIN * plain;  // with the other proposers' guesses
+    double least = LEAST_GAIN * load.n_tokens / costs.of(load.n_columns);  // with the other proposers' guesses
     for (const Source & each : sources_) {
         least = std::max(least, worthwhile(each, n_max, costs, load).value);
     }
@@ -65,8 +59,8 @@ size_t Speculator::n_to_draft(size_t n_max, const ColumnCosts & costs, const Loa
     for (size_t n = 1; n <= n_max; n++) {
         all *= source->chance;
         n_expected += all;
-        best = std::max(best, rate_of(load.n_tokens + n_expected, load.n_columns + static_cast<uint32_t>(n),
-                                      load.n_drafted + static_cast<double>(n) * draft.pass, costs));
+        best = std::max(best, (load.n_tokens + n_expected) / (costs.of(load.n_columns + static_cast<uint32_t>(n)) +
+                                                              static_cast<double>(n) * draft.pass));
     }
     const auto   n_to_come = static_cast<double>(std::min(draft.n_left, EXPECTED_TOKENS + n_generated_));
     const double saved     = best > least ? n_to_come * (1 / least - 1 / best) : 0;
@@ -93,9 +87,8 @@ bool Speculator::drafts_more(const Proposal & drafted, const ColumnCosts & costs
     if (n_fixed_) {
         return true;
     }
-    const double all = chance_of(drafted);
-    return rate_of(load.n_tokens + all * drafting()->chance, load.n_columns + 1, load.n_drafted + pass, costs) >
-           rate_of(load.n_tokens, load.n_columns, load.n_drafted, costs);
+    const double price = costs.of(load.n_columns + 1) - costs.of(load.n_columns) + pass;
+    return chance_of(drafted) * drafting()->chance > load.rate * price;
 }
 
 void Speculator::set_drafted(Proposal drafted) { drafting()->proposal = std::move(drafted); }
@@ -132,13 +125,12 @@ Speculator::Choice Speculator::fixed(const Source & source, size_t n_max) const 
 Speculator::Choice Speculator::worthwhile(const Source & source, size_t n_max, const ColumnCosts & costs,
                                           const Load & load) const {
     Choice best;
-    double least = LEAST_GAIN * rate_of(load.n_tokens, load.n_columns, load.n_drafted, costs);
+    double least = LEAST_GAIN * load.n_tokens / costs.of(load.n_columns);
     double all = 1, n_expected = 0;
     for (size_t n = 1; n <= std::min(n_max, source.proposal.size()); n++) {
         all *= source.probability[source.proposal[n - 1].evidence];
         n_expected += all;
-        const double rate =
-            rate_of(load.n_tokens + n_expected, load.n_columns + static_cast<uint32_t>(n), load.n_drafted, costs);
+        const double rate = (load.n_tokens + n_expected) / costs.of(load.n_columns + static_cast<uint32_t>(n));
         if (rate > least) {
             best  = {n, n_expected, rate};
             least = rate;

@@ -25,9 +25,9 @@ class Speculator {
     // What a step costs and earns without the guesses that are still to be chosen. Costs are multiples of the duration
     // of a single column.
     struct Load {
-        uint32_t n_columns;      // of tokens to decode, and of guesses
-        double   n_tokens;       // expected
-        double   n_drafted = 0;  // cost of the draft model's forward passes
+        uint32_t n_columns;  // of tokens to decode, and of guesses
+        double   n_tokens;   // expected
+        double   rate = 0;   // tokens of a step by its cost, the draft model's share included, lately
     };
 
     // Costs of asking a draft model.
@@ -49,7 +49,8 @@ class Speculator {
 
     // Return how many guesses to ask of the draft model at most: 0, if it is not worth asking.
     size_t n_to_draft(size_t n_max, const ColumnCosts & costs, const Load & load, const DraftCosts & draft);
-    // Return true if the draft model should guess another token after these.
+    // Return true if the draft model should guess another token after these, for the cost of `pass`: if it promises
+    // more tokens than other uses of the time.
     bool drafts_more(const Proposal & drafted, const ColumnCosts & costs, const Load & load, double pass) const;
     // Probability that all of these guesses are right.
     double chance_of(const Proposal & drafted) const;

@@ -226,32 +226,37 @@ void test_several_proposers() {
 
 // --- draft models ---------------------------------------------------------------------------------------------------
 
-// Decode 2,000 tokens with a draft of which this share of the tokens is right, and a pass takes so long.
+// Decode 2,000 tokens with a draft of which this share of the tokens is right, and a pass takes so long. Return the
+// time, in steps of a single column.
 double cost_with_draft(double right, double pass, std::shared_ptr<pyg::DraftRecord> record) {
     std::mt19937 random(5);
     ColumnCosts  costs;
     Speculator   speculator;
     speculator.add(pyg::DRAFT_MODEL, std::make_unique<pyg::DraftedTokens>(std::move(record)));
-    double  cost = 0, affordable = 0;
+    double  cost = 0, affordable = 0, rate = 0;
     int32_t n_behind = 0;  // tokens that the draft has not read
     Tokens  guesses;
     for (int32_t at = 0; at < 2000;) {
         Speculator::Load load = {1, 1};
+        load.rate             = std::max(1.0, rate);
         speculator.propose({}, 15);
-        const double  catch_up = 0.2 * pass * n_behind;
-        const size_t  n_most   = std::min<size_t>(15, static_cast<size_t>(1999 - at));
-        const size_t  n        = speculator.n_to_draft(n_most, costs, load, {pass, catch_up, affordable, n_most});
+        const size_t  n_most  = std::min<size_t>(15, static_cast<size_t>(1999 - at));
+        double        drafted = 0;
         pyg::Proposal proposal;
-        if (n > 0) {
-            load.n_drafted = catch_up;
-            do {
+        if (costs.seconds_of_one() > 0) {
+            const double catch_up = 0.2 * pass * n_behind;
+            const size_t n        = speculator.n_to_draft(n_most, costs, load, {pass, catch_up, affordable, n_most});
+            for (auto after = load; proposal.size() < n; after.n_columns++) {
                 const bool    is_right = std::uniform_real_distribution<>()(random) < right;
                 const int32_t token_id = at + static_cast<int32_t>(proposal.size()) + 1;
-                proposal.push_back({is_right ? token_id : -1, static_cast<uint8_t>(is_right ? 3 : 1)});
-                load.n_drafted += pass;
-            } while (proposal.size() < n && speculator.drafts_more(proposal, costs, load, pass));
-            affordable -= n == 1 ? load.n_drafted : 0;
-            n_behind = 0;
+                proposal.push_back({is_right ? token_id : -1, static_cast<uint8_t>(is_right ? 3 : 2)});
+                if (!speculator.drafts_more(proposal, costs, after, pass)) {
+                    break;
+                }
+            }
+            drafted = n > 0 ? catch_up + pass * static_cast<double>(proposal.size()) : 0;
+            affordable -= n == 1 ? drafted : 0;
+            n_behind = n > 0 ? 0 : n_behind;
         }
         speculator.set_drafted(proposal);
         speculator.choose(n_most, costs, load, guesses);
@@ -265,18 +270,20 @@ double cost_with_draft(double right, double pass, std::shared_ptr<pyg::DraftReco
         n_behind += static_cast<int32_t>(sampled.size());
         speculator.learn(sampled.data(), sampled.size());
         costs.measured(load.n_columns, true_cost(load.n_columns));
-        cost += true_cost(load.n_columns) + load.n_drafted;
+        const double step = true_cost(load.n_columns) + drafted;
+        rate += 0.05 * (static_cast<double>(sampled.size()) / step - rate);
         affordable = std::min(16.0, affordable + 0.015 * true_cost(load.n_columns));
+        cost += step;
     }
     return cost;
 }
 
 void test_drafts() {
-    const auto record = std::make_shared<pyg::DraftRecord>();
+    const auto record  = std::make_shared<pyg::DraftRecord>();
+    const auto useless = std::make_shared<pyg::DraftRecord>();
     CHECK(cost_with_draft(0.8, 0.1, record) < 2000 / 1.9);
     CHECK(cost_with_draft(1, 0.05, record) < 2000 / 4.0);
     CHECK(cost_with_draft(0.9, 1, record) < 2000 * 1.03);  // as slow as the model
-    const auto useless = std::make_shared<pyg::DraftRecord>();
     CHECK(cost_with_draft(0, 0.1, useless) < 2000 * 1.03);
     CHECK(cost_with_draft(0, 0.1, useless) < 2000 * 1.025);  // the next request assumes what was learned
     CHECK(useless->chance() < 0.4 && record->chance() > 0.6);
