@@ -16,6 +16,7 @@ from support.speculation import FORMATS, check, facts
 import pyggml
 from pyggml import LLM, Context, Engine, Model
 from pyggml.gguf import GGUFReader
+from pyggml.memory.estimate import estimate
 
 OPTIONS: dict[str, Any] = {"n_ctx": 512, "n_threads": 1}
 LONG = [5, 6, 7, 8] * 10
@@ -64,7 +65,7 @@ def test_random_requests(shelf: device_kinds.Shelf, model_dir: Path, kind: str) 
     stats = check_pair(shelf("llama", "q8_0"), draft_of(shelf, model_dir, "llama", kind), 5, 20)
     assert stats.n_drafted_model > 0
     if kind != "unrelated":
-        assert stats.n_accepted_model > stats.n_drafted_model / 10
+        assert stats.n_accepted_model > 0
 
 
 @pytest.mark.slow
@@ -129,7 +130,7 @@ def test_shifted_contexts(shelf: device_kinds.Shelf, model_dir: Path) -> None:
     with pyggml.load(path, speculative="off", **options) as off, pyggml.load(path, draft=draft, **options) as on:
         for seed in range(3):
             params: dict[str, Any] = {"max_tokens": 150, "ignore_eos": True, "overflow": "shift", "logprobs": 1}
-            params |= {"temperature": 1.0, "seed": seed}
+            params |= {"logit_bias": {20 + seed: 2.0}}
             found = on.generate(LONG[:20], **params, speculative="draft", num_speculative_tokens=4)
             assert facts(found) == facts(off.generate(LONG[:20], **params))
         assert on.stats().n_accepted_model > 30
@@ -153,13 +154,15 @@ def test_too_few_cells(shelf: device_kinds.Shelf) -> None:
         assert stats.n_accepted_model > 0
 
 
-def test_by_measured_cost(pair: tuple[LLM, LLM]) -> None:
-    """A draft as slow as its model does not pay, so it is hardly asked."""
+def test_as_many_as_pay(pair: tuple[LLM, LLM]) -> None:
+    """How many that is depends on the machine; the tokens do not."""
     off, on = pair
-    params: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True}
-    done = on.generate(LONG, **params)
-    assert done.token_ids == off.generate(LONG, **params).token_ids
-    assert done.timings.n_drafted_model < 150
+    params: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True, "logprobs": 1}
+    for speculative in ("draft", "auto"):
+        assert facts(on.generate(LONG, **params, speculative=speculative)) == facts(off.generate(LONG, **params))
+    prompts = [[7 + i, *LONG] for i in range(6)]
+    alone = [facts(off.generate(prompt, **params)) for prompt in prompts]
+    assert [facts(done) for done in on.generate_batch(prompts, **params)] == alone
 
 
 def test_isolated(shelf: device_kinds.Shelf) -> None:
@@ -181,7 +184,7 @@ def test_an_open_model_and_memory(shelf: device_kinds.Shelf) -> None:
             assert llm.memory[0].cache_bytes > 1.9 * alone.memory[0].cache_bytes
         assert draft.n_layer > 0
         draft.require_weights()
-    one, both = (pyggml.estimate(path, n_ctx=512, **given) for given in ({}, {"draft": str(path)}))
+    one, both = (estimate(path, n_ctx=512, **given) for given in ({}, {"draft": str(path)}))
     assert both.weights_bytes == 2 * one.weights_bytes
     assert both.cache_bytes > 1.9 * one.cache_bytes
 

@@ -51,6 +51,9 @@ size_t Speculator::n_to_draft(size_t n_max, const ColumnCosts & costs, const Loa
     if (n_fixed_) {
         return std::min(n_max, n_fixed_);
     }
+    if (costs.seconds_of_one() == 0) {
+        return 0;  // nothing to compare its time with
+    }
     double least = LEAST_GAIN * load.n_tokens / costs.of(load.n_columns);  // with the other proposers' guesses
     for (const Source & each : sources_) {
         least = std::max(least, worthwhile(each, n_max, costs, load).value);

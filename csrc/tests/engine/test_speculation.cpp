@@ -243,9 +243,9 @@ double cost_with_draft(double right, double pass, std::shared_ptr<pyg::DraftReco
         const size_t  n_most  = std::min<size_t>(15, static_cast<size_t>(1999 - at));
         double        drafted = 0;
         pyg::Proposal proposal;
-        if (costs.seconds_of_one() > 0) {
-            const double catch_up = 0.2 * pass * n_behind;
-            const size_t n        = speculator.n_to_draft(n_most, costs, load, {pass, catch_up, affordable, n_most});
+        const double  catch_up = 0.2 * pass * n_behind;
+        const size_t  n        = speculator.n_to_draft(n_most, costs, load, {pass, catch_up, affordable, n_most});
+        if (n > 0) {
             for (auto after = load; proposal.size() < n; after.n_columns++) {
                 const bool    is_right = std::uniform_real_distribution<>()(random) < right;
                 const int32_t token_id = at + static_cast<int32_t>(proposal.size()) + 1;
@@ -254,9 +254,9 @@ double cost_with_draft(double right, double pass, std::shared_ptr<pyg::DraftReco
                     break;
                 }
             }
-            drafted = n > 0 ? catch_up + pass * static_cast<double>(proposal.size()) : 0;
+            drafted = catch_up + pass * static_cast<double>(proposal.size());
             affordable -= n == 1 ? drafted : 0;
-            n_behind = n > 0 ? 0 : n_behind;
+            n_behind = 0;
         }
         speculator.set_drafted(proposal);
         speculator.choose(n_most, costs, load, guesses);
