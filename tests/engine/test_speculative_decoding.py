@@ -287,7 +287,7 @@ def test_not_where_a_batch_changes_bits(model_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("params", "named"),
     [
-        ({"speculative": "draft"}, "speculative"),
+        ({"speculative": "guess"}, "speculative"),
         ({"speculative": True}, "speculative"),
         ({"num_speculative_tokens": 0}, "num_speculative_tokens"),
         ({"num_speculative_tokens": 16}, "num_speculative_tokens"),
