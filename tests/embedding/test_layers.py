@@ -20,6 +20,8 @@ PROMPT = [5, 6, 7, 8, 9, 10]
 @pytest.fixture(scope="module")
 def small(shelf: device_kinds.Shelf) -> Iterator[pyggml.LLM]:
     with pyggml.load(shelf("llama"), n_ctx=1024, n_threads=1) as llm:
+        for options in ({}, {"layers": [0]}):  # makes the contexts, which are not any test's own
+            llm.embed("a", **options)  # type: ignore[call-overload]
         yield llm
 
 
