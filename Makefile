@@ -98,6 +98,7 @@ stress: build ## run ten minutes of concurrent threads, tasks, cancels and close
 
 schedules: build ## check batch invariance: compare the requests of 1,000 random schedules with each request alone
 	$(BIN)/python tests/soak/schedules.py --rounds 1000
+	$(BIN)/python tests/soak/tiered_schedules.py --rounds 1000
 
 attack: build ## stream from a server that 500 hostile clients attack, and measure the effect
 	$(BIN)/python tests/soak/attack_server.py --attackers 500

@@ -25,6 +25,8 @@ PATHS = (
     "internal/cpu_contention.py",
     "internal/prefix_cache.py",
     "internal/alternating_conversations.py",
+    "internal/growing_chats.py",
+    "internal/prefixes_on_disk.py",
     "internal/speculative_decoding.py",
     "internal/prefill_stall.py",
     "internal/cancel_latency.py",

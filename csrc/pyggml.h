@@ -636,6 +636,16 @@ pyg_status pyg_context_scores(pyg_context * ctx, int32_t n, const int32_t * rows
 // Pooled embedding of a sequence of the last batch. dst: (n_embd_out,), or (n_cls_out,) for rank pooling.
 pyg_status pyg_context_embeddings_seq(pyg_context * ctx, int32_t seq_id, float * dst, int32_t n, pyg_error * err);
 
+// Keep the hidden states that these layers read, of every token, from the next batch on: layer i reads those after i
+// layers, layer 0 the embeddings of the tokens. PYG_ERR_INVALID_PARAMETER for a context without embeddings, and for
+// layers that the model does not have; PYG_ERR_UNSUPPORTED_ARCH, after which the context cannot be used, for models
+// whose graphs do not tell.
+pyg_status pyg_context_keep_layers(pyg_context * ctx, const int32_t * layers, int32_t n, pyg_error * err);
+
+// The hidden states of tokens [first, first + n_rows) of the last batch. dst: (n_rows, n_embd).
+pyg_status pyg_context_layer(pyg_context * ctx, int32_t layer, int32_t first, int32_t n_rows, float * dst,
+                             pyg_error * err);
+
 // How vectors of a text's tokens become one vector.
 typedef enum pyg_pooling {
     PYG_POOLING_CLS           = 0,  // the first
@@ -962,7 +972,8 @@ typedef enum pyg_speculative {
     PYG_SPECULATIVE_AUTO    = 1,  // all below, where guesses can be checked exactly and dropped; else none
     PYG_SPECULATIVE_FORCED  = 2,  // text that the grammar forces. PYG_ERR_INVALID_PARAMETER if that is not so
     PYG_SPECULATIVE_LOOKUP  = 3,  // how prompt and output went on after the same tokens. PYG_ERR_INVALID_PARAMETER, too
-    PYG_SPECULATIVE_OFF     = 4,
+    PYG_SPECULATIVE_DRAFT   = 4,  // the engine's draft model. PYG_ERR_INVALID_PARAMETER if it has none, too
+    PYG_SPECULATIVE_OFF     = 5,
 } pyg_speculative;
 
 // Guessed tokens that were computed, and those of them that were kept, by what proposed them.
@@ -971,6 +982,8 @@ typedef struct pyg_guess_counts {
     uint64_t n_accepted_forced;
     uint64_t n_drafted_lookup;
     uint64_t n_accepted_lookup;
+    uint64_t n_drafted_model;
+    uint64_t n_accepted_model;
 } pyg_guess_counts;
 
 typedef struct pyg_engine_options {
@@ -989,6 +1002,10 @@ typedef struct pyg_engine_options {
     uint64_t     prefix_cache_disk_bytes;
     int32_t      speculative;      // pyg_speculative, of requests with PYG_SPECULATIVE_DEFAULT
     bool         batch_invariant;  // pyg_context_not_batch_invariant named no operation: guesses can be checked exactly
+    // Context of a model that guesses tokens, with at least as many sequences, or NULL; taken over as well.
+    // PYG_ERR_INVALID_PARAMETER if guesses are not possible, if its KV cache cannot be cut back to any length, or if
+    // its vocabulary has too few of the texts of the model's tokens.
+    pyg_context * draft;
 } pyg_engine_options;
 
 pyg_engine_options pyg_engine_default_options(void);

@@ -4,10 +4,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
+from pyggml._native.model import Model
 from pyggml.chat.request import ChatTemplate
 from pyggml.options import All, Auto, QueueFull, RopeScaling, SplitMode
 from pyggml.progress import ProgressOption
 from pyggml.sampling import Grammar
+from pyggml.source import Source
 
 class LoadKeywords(TypedDict, total=False):
     n_gpu_layers: int | Auto | All | None
@@ -25,6 +27,9 @@ class LoadKeywords(TypedDict, total=False):
     cache_type: str
     type_k: str | None
     type_v: str | None
+    draft: Source | Model
+    draft_device: str | Sequence[str] | None
+    draft_n_gpu_layers: int | All | None
     rope_scaling_type: RopeScaling | None
     rope_freq_base: float | None
     rope_freq_scale: float | None
@@ -67,6 +72,9 @@ class EstimateKeywords(TypedDict, total=False):
     cache_type: str
     type_k: str | None
     type_v: str | None
+    draft: Source | Model
+    draft_device: str | Sequence[str] | None
+    draft_n_gpu_layers: int | All | None
     rope_scaling_type: RopeScaling | None
     rope_freq_base: float | None
     rope_freq_scale: float | None

@@ -2138,6 +2138,7 @@ class Lib:
     PYG_SPECULATIVE_AUTO: int
     PYG_SPECULATIVE_FORCED: int
     PYG_SPECULATIVE_LOOKUP: int
+    PYG_SPECULATIVE_DRAFT: int
     PYG_SPECULATIVE_OFF: int
     PYG_FINISH_NONE: int
     PYG_FINISH_STOP: int
@@ -2337,6 +2338,10 @@ class Lib:
     ) -> int: ...
     def pyg_context_embeddings_seq(
         self, ctx: CData, seq_id: int, dst: CData, n: int, err: CData, /
+    ) -> int: ...
+    def pyg_context_keep_layers(self, ctx: CData, layers: _Array, n: int, err: CData, /) -> int: ...
+    def pyg_context_layer(
+        self, ctx: CData, layer: int, first: int, n_rows: int, dst: CData, err: CData, /
     ) -> int: ...
     def pyg_pool(
         self,

@@ -36,6 +36,7 @@ from pyggml.engine_factory import start_engine
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.generation.batch_generation import of_one_prompt
+from pyggml.generation.embedding.classify_methods import ClassifyMethods
 from pyggml.generation.embedding.embedder import Embedder
 from pyggml.generation.embedding.encoder import GrowingContext
 from pyggml.generation.embedding.methods import EmbeddingMethods
@@ -73,6 +74,7 @@ class LLM(
     BatchMethods,
     EmbeddingMethods,
     RerankMethods,
+    ClassifyMethods,
     ScoringMethods,
     InfillMethods,
     SessionMethods,
@@ -109,13 +111,18 @@ class LLM(
         """
         source = options.source
         if isinstance(source, Model):
-            self._start(model_loader.take_over(source, options), options)
+            opened = model_loader.take_over(source, options)
+            try:
+                self._start(opened, options)
+            finally:
+                opened.release_draft(options)
             return
         isolated: Isolated | None = None
         with progress_bar(f"Loading {source_name(source)}", options.progress) as progress:
             options = replace(options, progress=progress)
             if options.isolate:
                 path, tokenizer = model_loader.fetch_file(source, options, self._acceptance())
+                options = model_loader.fetch_draft(options)
                 isolated = Isolated(path, options)
                 opened = model_loader.Opened(isolated.model, tokenizer, isolated.n_ctx)
             else:
@@ -127,6 +134,8 @@ class LLM(
                 isolated.close()
             opened.model.close()
             raise
+        finally:
+            opened.release_draft(options)
 
     def _start(self, opened: model_loader.Opened, options: LoadOptions, isolated: Isolated | None = None) -> None:
         self.model = model = opened.model
@@ -167,7 +176,7 @@ class LLM(
         if generates(model) and isolated:
             self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory
         elif generates(model):
-            self._own_engine, self.memory = start_engine(model, options, self.n_ctx, self.stop_tokens)
+            self._own_engine, self.memory = start_engine(model, options, self.n_ctx, self.stop_tokens, opened.draft)
         if self._own_engine is not None:
             self._embedder.adapters = self._own_engine.shared_adapters
         self._load_adapters(options)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +19,9 @@ from pyggml.importer.adapter import is_adapter
 from pyggml.importer.cache import imported
 from pyggml.importer.convert import Accept
 from pyggml.importer.encoding import require_outtype
+from pyggml.memory.draft import draft_placement, draft_planner
 from pyggml.memory.estimate import require_memory, resolve
+from pyggml.memory.llm_context import generates
 from pyggml.memory.planner import Planner
 from pyggml.options import LoadOptions, PlacementOptions
 from pyggml.progress import Progress, progress_function
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from tokenizers import Tokenizer as HuggingFace
+
+    from pyggml._native.backend import Device
 
     TokenizerChoice: TypeAlias = str | os.PathLike[str] | Tokenizer | HuggingFace | None
 
@@ -44,11 +50,18 @@ class Opened(NamedTuple):
         model: the model, with its weights.
         tokenizer: replaces the tokenizer in the model's file, if not None.
         n_ctx: context size in tokens; None: the default.
+        draft: the draft model, with its weights; None: there is none.
     """
 
     model: Model
     tokenizer: TokenizerChoice
     n_ctx: int | None
+    draft: Model | None = None
+
+    def release_draft(self, options: LoadOptions) -> None:
+        """Close the draft model, whose context keeps the weights, unless the caller has opened it."""
+        if self.draft is not None and self.draft is not options.draft:
+            self.draft.close()
 
 
 def open_model(source: Source, options: LoadOptions, accept: Accept | None = None) -> Opened:
@@ -60,9 +73,14 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     with connected(options.rpc, options.rpc_key) as devices_of_hosts:
         placement = resolve_placement(options, devices_of_hosts)
         path = model_file(source, progress_function(options.progress), tokenizer, accept, options.outtype)
-        n_ctx, placement = _plan_or_explain(path, options, placement)
+        draft = _draft_file(options)
+        n_ctx, placement = _plan_or_explain(path, options, placement, draft, devices_of_hosts)
         model = Model(path, placement=placement, progress=progress_function(options.progress))
-        return Opened(model, tokenizer, n_ctx)
+        try:
+            return Opened(model, tokenizer, n_ctx, _open_draft(model, options, draft, devices_of_hosts))
+        except BaseException:
+            model.close()
+            raise
 
 
 def fetch_file(source: Source, options: LoadOptions, accept: Accept | None = None) -> tuple[Path, TokenizerChoice]:
@@ -87,7 +105,7 @@ def take_over(model: Model, options: LoadOptions) -> Opened:
         raise InvalidParameterError(
             'n_ctx="auto" does not work with an open Model: pass the model\'s path instead, or give n_ctx a number'
         )
-    return Opened(model, options.tokenizer, options.n_ctx)
+    return Opened(model, options.tokenizer, options.n_ctx, _open_draft(model, options, _draft_file(options)))
 
 
 def model_file(
@@ -142,9 +160,39 @@ def _find_tokenizer(path: str | os.PathLike[str], source: Source) -> Path:
         raise
 
 
-def _plan_or_explain(path: Path, options: LoadOptions, placement: Placement) -> tuple[int, Placement]:
+def fetch_draft(options: LoadOptions) -> LoadOptions:
+    """Return the options with the draft model's GGUF file, for another process to open.
+
+    Raises:
+        As :func:`open_model`.
+    """
+    draft = _draft_file(options)
+    return options if draft is None else replace(options, draft=os.fspath(draft))
+
+
+def _draft_file(options: LoadOptions) -> Path | None:
+    draft = options.draft
+    if draft is None:
+        return None
+    return Path(draft.path) if isinstance(draft, Model) else model_file(draft, progress_function(options.progress))
+
+
+def _open_draft(model: Model, options: LoadOptions, file: Path | None, hosts: Sequence[Device] = ()) -> Model | None:
+    if file is None:
+        return None
+    if not generates(model):
+        raise InvalidParameterError(f"draft has no effect on {model.path}, which does not generate text: leave it out")
+    if isinstance(options.draft, Model):
+        options.draft.require_weights()
+        return options.draft
+    return Model(file, placement=draft_placement(options, hosts), progress=progress_function(options.progress))
+
+
+def _plan_or_explain(
+    path: Path, options: LoadOptions, placement: Placement, draft: Path | None, hosts: Sequence[Device]
+) -> tuple[int, Placement]:
     try:
-        return _plan(path, options, placement)
+        return _plan(path, options, placement, draft, hosts)
     except InferError:
         if not is_adapter(path):
             raise
@@ -154,9 +202,11 @@ def _plan_or_explain(path: Path, options: LoadOptions, placement: Placement) -> 
         ) from None
 
 
-def _plan(path: Path, options: LoadOptions, placement: Placement) -> tuple[int, Placement]:
-    """Resolve "auto" to a context size and a placement, and require that the model fits."""
-    with Planner(gguf_at(path), placement) as planner:
+def _plan(
+    path: Path, options: LoadOptions, placement: Placement, draft: Path | None, hosts: Sequence[Device]
+) -> tuple[int, Placement]:
+    """Resolve "auto" to a context size and a placement, and require that the model and its draft model fit."""
+    with Planner(gguf_at(path), placement, draft_planner(options, hosts, draft)) as planner:
         settings = resolve(planner, options)
         require_memory(planner, settings)
         return settings.n_ctx, planner.placement_of(settings)

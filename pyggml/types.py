@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -39,6 +39,8 @@ class Timings(JSONReady):
         n_accepted_forced: those of them that were right, and part of the output.
         n_drafted_lookup: tokens computed as guesses of prompt lookup.
         n_accepted_lookup: those of them that were right, and part of the output.
+        n_drafted_model: tokens computed as guesses of the draft model.
+        n_accepted_model: those of them that were right, and part of the output.
     """
 
     queue_s: float = 0.0
@@ -52,6 +54,8 @@ class Timings(JSONReady):
     n_accepted_forced: int = 0
     n_drafted_lookup: int = 0
     n_accepted_lookup: int = 0
+    n_drafted_model: int = 0
+    n_accepted_model: int = 0
 
     _derived = ("ttft_s", "itl_s", "tokens_per_s")
 
@@ -110,6 +114,21 @@ class RankedDocument:
     index: int
     score: float
     document: Any
+
+
+@dataclass(frozen=True)
+class Classification:
+    """The label of a text; see :meth:`LLM.classify <pyggml.LLM.classify>`.
+
+    Attributes:
+        label: the label with the highest score.
+        score: its score.
+        scores: label -> score of all labels, in the order of the head's outputs.
+    """
+
+    label: str
+    score: float
+    scores: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -332,6 +351,8 @@ class EngineStats(JSONReady):
         n_accepted_forced: those of them that were right.
         n_drafted_lookup: tokens computed as guesses of prompt lookup.
         n_accepted_lookup: those of them that were right.
+        n_drafted_model: tokens computed as guesses of the draft model.
+        n_accepted_model: those of them that were right.
         not_batch_invariant: names of the operations that may give a request other bits in a batch than alone; see
             :meth:`pyggml.Context.not_batch_invariant`. (): each request gets the same bits in any batch as alone.
         n_restarts: number of restarts of the engine's process (``isolate``). The counters are those of the current
@@ -374,6 +395,8 @@ class EngineStats(JSONReady):
     n_accepted_forced: int
     n_drafted_lookup: int
     n_accepted_lookup: int
+    n_drafted_model: int
+    n_accepted_model: int
     not_batch_invariant: tuple[str, ...] = ()
     n_restarts: int = 0
 

@@ -30,10 +30,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
+from pyggml._native.model import Model
 from pyggml.chat.request import ChatTemplate
 from pyggml.options import All, Auto, QueueFull, RopeScaling, SplitMode
 from pyggml.progress import ProgressOption
 from pyggml.sampling import Grammar
+from pyggml.source import Source
 """
 #: Name -> the class whose fields become keywords, and the fields that do not.
 KEYWORDS: dict[str, tuple[type, set[str]]] = {

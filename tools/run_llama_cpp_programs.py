@@ -201,7 +201,10 @@ def table(kept: Mapping[str, Mapping[str, str]]) -> str:
     Args:
         kept: repository -> how its program ended with pyggml, and with llama-cpp-python.
     """
-    lines = [f"| Program | Uses | With pyggml | With llama-cpp-python {REFERENCE_VERSION} |", "| --- | --- | --- | --- |"]
+    lines = [
+        f"| Program | Uses | With pyggml | With llama-cpp-python {REFERENCE_VERSION} |",
+        "| --- | --- | --- | --- |",
+    ]
     for program in programs():
         address = f"{SITE}/{program.repository}/blob/{program.commit}/{program.path}"
         found = kept.get(program.repository, {"pyggml": "not run", "llama_cpp": "not run"})

@@ -9,7 +9,7 @@ take the time and memory of the real models. large_models.py has those for GPUs.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ SCRATCH = ROOT / "build" / "models"
 
 #: Tokens in a block of :func:`counting_model_file`.
 COUNT = 256
+
+#: Share of the tokens of :func:`counting_draft_file` that are followed by the right one.
+AGREEMENT = 0.8
 
 _ROWS_AT_ONCE = 8192
 
@@ -96,6 +99,18 @@ def counting_model_file(name: str) -> Path:
     return path
 
 
+def counting_draft_file(name: str) -> Path:
+    """Path of a draft for :func:`counting_model_file`: one of its layers, and AGREEMENT of its tokens right."""
+    path = SCRATCH / f"{name}-counting-draft-q4_k_m.gguf"
+    if not path.exists():
+        SCRATCH.mkdir(parents=True, exist_ok=True)
+        full = SCRATCH / f"{name}-counting-draft-f16.gguf"
+        _write(full, replace(SHAPES[name], n_layer=1), counts=True, agreement=AGREEMENT)
+        _quantize(full, path, "q4_k_m")
+        full.unlink()
+    return path
+
+
 def checkpoint_settings(shape: Shape) -> dict[str, object]:
     """The ``config.json`` of the same shape, for a peer that makes up the weights itself."""
     return {
@@ -132,7 +147,7 @@ def n_vocab(shape: Shape) -> int:
         return len(tokens)
 
 
-def _write(path: Path, shape: Shape, *, counts: bool = False) -> None:
+def _write(path: Path, shape: Shape, *, counts: bool = False, agreement: float = 1.0) -> None:
     with (
         GGUFReader(vocabulary_file(shape)) as vocabulary,
         GGUFWriter(path) as writer,
@@ -154,6 +169,8 @@ def _write(path: Path, shape: Shape, *, counts: bool = False) -> None:
             if counts and name == "output.weight":
                 ids = np.arange(dims[0])
                 following = ids - ids % COUNT + (ids + 1) % COUNT
+                wrong = ids[np.random.default_rng(1).random(dims[0]) >= agreement]
+                following[wrong] = np.roll(following[wrong], 1)
                 known = following < dims[0]
                 weights[following[known]] = embeddings[ids[known]] / 2
             writer.write_tensor(name, weights)

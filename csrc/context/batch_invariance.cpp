@@ -43,6 +43,7 @@ Reach reach(const ggml_tensor * node) {
         return node->src[1] ? Reach::OTHERS : Reach::ROW;
     case GGML_OP_SSM_CONV:
     case GGML_OP_SSM_SCAN:
+    case GGML_OP_GATED_DELTA_NET:
         return Reach::STATE;
     case GGML_OP_MUL_MAT:
         return node->op_params[1] == GGML_HINT_SRC0_IS_HADAMARD ? Reach::ROW : Reach::FACTOR;

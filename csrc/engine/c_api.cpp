@@ -75,11 +75,18 @@ void require_mode(int32_t mode) {
 }
 
 // Refuse a mode that insists on guesses if there can be none.
-void require_speculation(pyg::Engine::Speculation speculation) {
-    const bool is_forced = speculation.mode == PYG_SPECULATIVE_FORCED;
-    if (speculation.obstacle && (is_forced || speculation.mode == PYG_SPECULATIVE_LOOKUP)) {
+void require_speculation(const pyg::Engine::Speculation & speculation, bool has_draft) {
+    const char * const name = speculation.mode == PYG_SPECULATIVE_FORCED   ? "forced"
+                              : speculation.mode == PYG_SPECULATIVE_LOOKUP ? "lookup"
+                              : speculation.mode == PYG_SPECULATIVE_DRAFT  ? "draft"
+                                                                           : nullptr;
+    if (name && speculation.obstacle) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "speculative=\"%s\" is not possible here: %s; use \"auto\" or \"off\"",
-                   is_forced ? "forced" : "lookup", speculation.obstacle);
+                   name, speculation.obstacle);
+    }
+    if (speculation.mode == PYG_SPECULATIVE_DRAFT && !has_draft) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "speculative=\"draft\" needs a draft model: load the model with draft=\"small.gguf\"");
     }
 }
 
@@ -97,9 +104,10 @@ void start_guessing(Request & request, pyg::Engine::Speculation speculation, con
     if (options.logits_callback && !speculation.obstacle) {
         speculation.obstacle = "a logits processor is called for one token at a time";
     }
-    require_speculation(speculation);
+    require_speculation(speculation, speculation.draft != nullptr);
     if (!speculation.obstacle && speculation.mode != PYG_SPECULATIVE_OFF) {
-        request.start_guessing(speculation.mode, static_cast<size_t>(options.n_guesses));
+        request.start_guessing(speculation.mode, static_cast<size_t>(options.n_guesses), std::move(speculation.draft),
+                               *speculation.formats);
     }
 }
 
@@ -124,7 +132,12 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
     options.n_ctx = options.n_ctx ? options.n_ctx : all;
     require_layout(context, options);
     require_mode(options.speculative);
-    require_speculation(pyg::Engine::speculation_of(context, options));
+    const auto speculation = pyg::Engine::speculation_of(context, options);
+    require_speculation(speculation, options.draft);
+    if (options.draft && speculation.obstacle) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "a draft model is of no use here: %s; leave draft out",
+                   speculation.obstacle);
+    }
     const uint32_t n_ubatch = llama_n_ubatch(context.raw), n_seq = llama_n_seq_max(context.raw);
     if (pyg::Engine::steps_are_micro_batches(context) && n_ubatch < n_seq) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
@@ -133,6 +146,12 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
                    n_ubatch, n_seq, n_seq);
     }
     return options;
+}
+
+// Close the handle of a context that an engine has taken over.
+void take(pyg_context & handle) {
+    handle.object.reset();
+    handle.closed = true;
 }
 
 // Creating a request can take long (it may compile a grammar), so the engine's lock is taken twice briefly instead of
@@ -187,9 +206,22 @@ pyg_request_options pyg_request_default_options(void) {
 pyg_status pyg_engine_new(pyg_context * ctx, const pyg_engine_options * options, pyg_engine ** out, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         require_generative(*handle.object);
-        *out = new pyg_engine(std::make_unique<pyg::Engine>(handle.object, checked(*handle.object, *options)));
-        handle.object.reset();
-        handle.closed = true;
+        const auto create = [&](std::shared_ptr<pyg::Context> draft) {
+            *out = new pyg_engine(
+                std::make_unique<pyg::Engine>(handle.object, std::move(draft), checked(*handle.object, *options)));
+            take(handle);
+        };
+        if (!options->draft) {
+            create(nullptr);
+            return;
+        }
+        if (options->draft == ctx) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the draft model needs a context of its own, not that of the model");
+        }
+        pyg::with_lock(options->draft, [&](pyg_context & draft) {
+            create(draft.object);
+            take(draft);
+        });
     });
 }
 

@@ -57,7 +57,7 @@ namespace pyg {
 
 bool Engine::steps_are_micro_batches(const Context & context) { return llama_model_n_swa(context.model->raw) != 0; }
 
-Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & options)
+Engine::Engine(std::shared_ptr<Context> context, std::shared_ptr<Context> draft, const pyg_engine_options & options)
     : model_(context->model), context_(std::move(context)),
       n_ctx_(std::min(options.n_ctx, static_cast<uint32_t>(n_positions(*model_)))), n_vocab_(model_->n_vocab()),
       n_parallel_(llama_n_seq_max(context_->raw)), n_cells_(llama_n_ctx(context_->raw)), max_queue_(options.max_queue),
@@ -67,11 +67,16 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
       fingerprint_(cells_fingerprint(*context_)), files_(open_files(options)), layout_(layout_for(*context_, options)),
       device_sampler_(*context_, options.backend_sampling && may_sample_on_device(*context_),
                       cache_.rewinds() || steps_are_micro_batches(*context_)),
+      draft_(draft ? std::make_unique<DraftModel>(std::move(draft), *context_) : nullptr),
+      draft_record_(draft_ ? draft_->record() : nullptr),
       helpers_(*context_,
                device_use_.all_on_devices ? std::min(llama_n_threads(context_->raw), MAX_SAMPLING_THREADS) : 0),
       scheduler_(limits_of(*context_, options), cache_, files_.get()) {
     if (options.adapt_threads && device_use_.all_on_devices) {
         context_->set_threads(1, std::min(llama_n_threads_batch(context_->raw), MAX_EMBEDDING_THREADS));
+    }
+    if (draft_) {
+        draft_->share_threads(*context_);
     }
     stats_.n_parallel      = static_cast<int32_t>(n_parallel_);
     stats_.n_threads       = llama_n_threads(context_->raw);
@@ -182,6 +187,9 @@ size_t Engine::queue_capacity() const {
 void Engine::run() {
     platform::name_this_thread("pyggml-engine");
     llama_set_abort_callback(context_->raw, should_abort, this);
+    if (draft_) {
+        llama_set_abort_callback(draft_->context().raw, should_abort, this);
+    }
     while (wait_for_work()) {
         pyg_error        error;
         bool             state_unknown = false;
@@ -376,6 +384,7 @@ void Engine::sweep() {
 void Engine::end(Request & request, const End & end, bool evict_cells) {
     const auto notify = [&] {
         request.adapters.reset();
+        request.stop_guessing();  // first: the next request may look up its output
         request.end(end.finish, end.stop_token_id);
     };
     try {

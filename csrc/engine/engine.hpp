@@ -7,6 +7,7 @@
 
 #include "context/forward.hpp"
 #include "engine/adapters.hpp"
+#include "engine/proposers/draft_model.hpp"
 #include "engine/request.hpp"
 #include "engine/scheduling/context_kv_cache.hpp"
 #include "engine/scheduling/kv_layout.hpp"
@@ -38,7 +39,8 @@ class Engine : NonCopyable {
     // Cells of each stream if `n_cells` are divided among the sequences; 0: too few.
     static uint32_t n_per_stream(const Context & context, uint32_t n_cells);
 
-    Engine(std::shared_ptr<Context> context, const pyg_engine_options & options);
+    // `draft`: of the draft model, or null.
+    Engine(std::shared_ptr<Context> context, std::shared_ptr<Context> draft, const pyg_engine_options & options);
     ~Engine();
 
     void submit(std::shared_ptr<Request> request);
@@ -62,11 +64,13 @@ class Engine : NonCopyable {
     // Guessed tokens: of requests that leave it open, one of pyg_speculative; and the reason why there are none,
     // static, or null. Requests that insist on them are refused then.
     struct Speculation {
-        int32_t      mode;
-        const char * obstacle;
+        int32_t                       mode;
+        const char *                  obstacle;
+        std::shared_ptr<DraftRecord>  draft   = nullptr;  // of the draft model, or null
+        std::shared_ptr<FormatMemory> formats = nullptr;  // outputs of earlier requests; never null of an engine
     };
     static Speculation speculation_of(const Context & context, const pyg_engine_options & options);
-    Speculation        speculation() const { return speculation_; }
+    Speculation speculation() const { return {speculation_.mode, speculation_.obstacle, draft_record_, formats_}; }
 
   private:
     // How a request ended. With PYG_FINISH_ERROR, the request has the error already: it takes kilobytes, which must not
@@ -110,6 +114,12 @@ class Engine : NonCopyable {
     Step               next_step();
     void               group_by_adapters(std::unique_lock<std::mutex> & lock);
     void               add_guesses(Step & step);
+    void               propose(const Step & step);
+    void               draft(Speculator::Load load);
+    void               run_draft_model(Speculator::Load load, double unit);
+    void               measured_decode(double seconds);
+    void               measured_tokens(uint64_t n);
+    void               lose_draft_model(const pyg_error & error, bool state_unknown);
     size_t             most_guesses(const Request & request) const;
     void               learn_from_samples(const Step & step);
     void               settle_guesses(const Step & step);
@@ -187,25 +197,35 @@ class Engine : NonCopyable {
     const std::unique_ptr<SnapshotFiles> files_;        // null without a directory
 
     // Used by the engine's thread only.
-    KvLayout                   layout_;
-    DeviceSampler              device_sampler_;
-    BatchArrays                batch_;
-    std::vector<int32_t>       rows_;     // by slice of the step: the batch index of its last token
-    std::vector<int32_t>       fillers_;  // sequences with a token in the batch that belongs to no request
-    ColumnCosts                column_costs_;
-    std::vector<int32_t>       guesses_;  // scratch buffer
-    Step                       step_;
-    std::vector<Sample>        samples_;              // of the current step
-    std::vector<Sample *>      unsampled_;            // of these, without a token yet
-    std::vector<Sample *>      processed_;            // of these, with a logits processor
-    LogitsRows                 callback_rows_;        // of processed_
-    std::vector<Ended>         ended_;                // by the current step
-    size_t                     n_rows_      = 0;      // of the current step's logits
-    bool                       only_decode_ = false;  // in the next step
-    Clock::time_point          step_started_;
-    double                     compute_s_    = 0;  // duration of the last forward pass
-    double                     s_per_sample_ = 0;
-    HelperThreads              helpers_;
+    KvLayout                            layout_;
+    DeviceSampler                       device_sampler_;
+    BatchArrays                         batch_;
+    std::vector<int32_t>                rows_;     // by slice of the step: the batch index of its last token
+    std::vector<int32_t>                fillers_;  // sequences with a token in the batch that belongs to no request
+    ColumnCosts                         column_costs_;
+    std::unique_ptr<DraftModel>         draft_;         // null if there is none, or none any more
+    const std::shared_ptr<DraftRecord>  draft_record_;  // null if there was none
+    const std::shared_ptr<FormatMemory> formats_   = std::make_shared<FormatMemory>();
+    double                              trials_s_  = 0;  // time that trials of the draft model may take
+    double                              drafted_s_ = 0;  // that it took in this step
+    double                              decode_s_  = 0;  // of this step's forward pass; 0: it has prompts
+    double                              rate_      = 0;  // as Speculator::Load
+    std::vector<Request *>              guessing_;       // requests of the step that may have guesses
+    std::vector<Request *>              drafting_;       // those that the draft model guesses for
+    std::vector<DraftModel::Job>        drafts_;         // of drafting_
+    std::vector<int32_t>                guesses_;        // scratch buffer
+    Step                                step_;
+    std::vector<Sample>                 samples_;              // of the current step
+    std::vector<Sample *>               unsampled_;            // of these, without a token yet
+    std::vector<Sample *>               processed_;            // of these, with a logits processor
+    LogitsRows                          callback_rows_;        // of processed_
+    std::vector<Ended>                  ended_;                // by the current step
+    size_t                              n_rows_      = 0;      // of the current step's logits
+    bool                                only_decode_ = false;  // in the next step
+    Clock::time_point                   step_started_;
+    double                              compute_s_    = 0;  // duration of the last forward pass
+    double                              s_per_sample_ = 0;
+    HelperThreads                       helpers_;
     std::optional<ThreadTuner> tuner_;  // empty if the caller set the number of threads, or devices compute everything
     int32_t                    n_threads_          = 0;        // last applied; 0: none
     const Request *            interruptible_      = nullptr;  // cancelling this request aborts the current step

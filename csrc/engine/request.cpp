@@ -1,5 +1,6 @@
 #include "engine/request.hpp"
 
+#include "adapters/hash.hpp"
 #include "engine/proposers/forced_text.hpp"
 #include "engine/proposers/prompt_lookup.hpp"
 #include "engine/repetition.hpp"
@@ -88,6 +89,12 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
     std::sort(stop_token_ids_.begin(), stop_token_ids_.end());
     sampler_.emplace(model, n_ctx, options.sampling, stop_token_ids_);
     sampler_->accept_prompt(tokens);
+    if (options.sampling.grammar) {
+        ContentHash hash;
+        hash.add(std::string(options.sampling.grammar));
+        hash.add(cache_salt);
+        format_ = hash.value();
+    }
     if (options.logits_callback) {
         processor_ = LogitsProcessor{options.logits_callback, options.processor,
                                      std::vector<float>(static_cast<size_t>(model.n_vocab()))};
@@ -124,16 +131,23 @@ void Request::prefilled(uint32_t n_tokens) {
     n_prefilled_ += n_tokens;
 }
 
-void Request::start_guessing(int32_t mode, size_t n_fixed) {
+void Request::start_guessing(int32_t mode, size_t n_fixed, std::shared_ptr<DraftRecord> draft, FormatMemory & formats) {
+    const auto is_wanted = [&](int32_t of_proposer) { return mode == PYG_SPECULATIVE_AUTO || mode == of_proposer; };
     if (max_tokens == 0 || max_tokens == 1 || !sampler_) {
         return;
     }
     speculator_.emplace(n_fixed);
-    if (mode != PYG_SPECULATIVE_LOOKUP && sampler_->has_grammar()) {
+    if (is_wanted(PYG_SPECULATIVE_FORCED) && sampler_->has_grammar()) {
         speculator_->add(FORCED_TEXT, std::make_unique<ForcedText>(*sampler_));
     }
-    if (mode != PYG_SPECULATIVE_FORCED) {
+    if (is_wanted(PYG_SPECULATIVE_LOOKUP)) {
+        if (format_) {
+            speculator_->add(PROMPT_LOOKUP, std::make_unique<FormatLookup>(formats.of(format_), tokens));
+        }
         speculator_->add(PROMPT_LOOKUP, std::make_unique<PromptLookup>(tokens));
+    }
+    if (is_wanted(PYG_SPECULATIVE_DRAFT) && draft) {
+        speculator_->add(DRAFT_MODEL, std::make_unique<DraftedTokens>(std::move(draft)));
     }
 }
 

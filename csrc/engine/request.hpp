@@ -4,6 +4,8 @@
 #include "adapters/adapter_set.hpp"
 #include "engine/deadline.hpp"
 #include "engine/logits_callback.hpp"
+#include "engine/proposers/drafted_tokens.hpp"
+#include "engine/proposers/format_lookup.hpp"
 #include "engine/scheduling/scheduler.hpp"
 #include "engine/speculation/speculator.hpp"
 #include "engine/waker.hpp"
@@ -59,10 +61,11 @@ class Request : public Task {
     bool     repeats_itself() const;  // and must end, therefore
     bool     in_prefill() const { return n_past < n_prompt && n_dropped == 0; }
 
-    // Guess tokens from now on, by some of the proposers: one of pyg_speculative, AUTO, FORCED or LOOKUP. Any thread,
-    // before the request is shared. `n_fixed`: as Speculator.
-    void         start_guessing(int32_t mode, size_t n_fixed);
-    void         stop_guessing() { speculator_.reset(); }
+    // Guess tokens from now on, by some of the proposers: one of pyg_speculative, not DEFAULT or OFF. Any thread,
+    // before the request is shared. `n_fixed`: as Speculator; `draft`: of the engine's draft model, or null.
+    // `formats`: outputs of earlier requests.
+    void start_guessing(int32_t mode, size_t n_fixed, std::shared_ptr<DraftRecord> draft, FormatMemory & formats);
+    void stop_guessing() { speculator_.reset(); }
     Speculator * speculator() { return speculator_ ? &*speculator_ : nullptr; }
     void         count_guesses(ProposerKind kind, uint32_t n_drafted, uint32_t n_accepted);
 
@@ -114,6 +117,7 @@ class Request : public Task {
     std::optional<TokenSampler>            sampler_;
     std::optional<Speculator>              speculator_;
     std::optional<LogitsProcessor>         processor_;
+    uint64_t                               format_ = 0;      // hash of the grammar and the salt; 0: there is no grammar
     std::vector<int32_t>                   stop_token_ids_;  // sorted
     const bool                             repetition_guard_ = false;
     const Clock::time_point                submitted_;

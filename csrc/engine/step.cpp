@@ -116,6 +116,9 @@ void Engine::apply_thread_tuning(uint32_t n_tokens) {
     }
     try {
         context_->set_threads(n, n);
+        if (draft_) {
+            draft_->share_threads(*context_);
+        }
         n_threads_ = n;
     } catch (const std::system_error &) {
         stop_tuning();
@@ -164,6 +167,7 @@ void Engine::update_stats(const Step & step, double seconds) {
     }
     if (n_prompt == 0) {
         column_costs_.measured(step.n_tokens, seconds);
+        measured_decode(seconds);
     }
     std::lock_guard<std::mutex> lock(mutex_);
     if (tuner_) {
@@ -184,6 +188,7 @@ void Engine::sample_and_publish(const Step & step) {
     sample_all();
     const uint64_t n_generated = publish_all();
     learn_from_samples(step);
+    measured_tokens(n_generated);
     std::lock_guard<std::mutex> lock(mutex_);
     settle_guesses(step);
     stats_.n_generated_tokens += n_generated;

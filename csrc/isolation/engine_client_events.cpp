@@ -58,7 +58,8 @@ void require_valid(const pyg_request_state & state) {
         }
     }
     const pyg_guess_counts & guesses = state.guesses;
-    if (guesses.n_accepted_forced > guesses.n_drafted_forced || guesses.n_accepted_lookup > guesses.n_drafted_lookup) {
+    if (guesses.n_accepted_forced > guesses.n_drafted_forced || guesses.n_accepted_lookup > guesses.n_drafted_lookup ||
+        guesses.n_accepted_model > guesses.n_drafted_model) {
         throw malformed("counts");
     }
     if (state.finish < PYG_FINISH_NONE || state.finish > PYG_FINISH_ERROR) {

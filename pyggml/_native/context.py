@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -261,6 +261,35 @@ class Context(ClosableOwner):
         row = np.empty(n, np.float32)
         c_calls.call(lib.pyg_context_embeddings_seq, self._handle, seq_number(seq_id), pointer("float[]", row), n)
         return row
+
+    def keep_layers(self, layers: Sequence[SupportsIndex]) -> None:
+        """Keep the hidden states that these layers read, of every token, from the next batch on.
+
+        Args:
+            layers: layer i reads the hidden states after i layers; layer 0 the embeddings of the tokens.
+
+        Raises:
+            InvalidParameterError: the context computes no embeddings, or there is no such layer.
+            UnsupportedArchitectureError: the engine does not tell the states of this architecture. The context cannot
+                be used any more.
+        """
+        numbers = int32_array("layers", layers)
+        c_calls.call(lib.pyg_context_keep_layers, self._handle, pointer("int32_t[]", numbers), len(numbers))
+
+    def layer(self, layer: SupportsIndex, first: int = 0, n: int | None = None) -> npt.NDArray[np.float32]:
+        """Return the hidden states that a kept layer read, of the tokens of the last batch.
+
+        Arguments, result and errors as for :meth:`logits`, with rows of n_embd.
+
+        Args:
+            layer: its number, as for :meth:`keep_layers`.
+            first: first row.
+            n: number of rows; None: all that follow.
+        """
+        number = integer("layer", layer, 0, INT32_MAX)
+        return self._rows(
+            lambda handle, *rest: lib.pyg_context_layer(handle, number, *rest), first, n, self.model.n_embd
+        )
 
     # --- adapters -------------------------------------------------------------------------------------------
 

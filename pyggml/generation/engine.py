@@ -95,6 +95,7 @@ class Engine(SlotMethods, ClosableOwner):
         kv_unified: bool | None = None,
         backend_sampling: bool = False,
         speculative: str = "auto",
+        draft: Context | None = None,
         stop_token_ids: Iterable[int] | None = None,
     ) -> None:
         """Take over the context, which is closed for other users, and start the thread, which sleeps when idle.
@@ -119,6 +120,8 @@ class Engine(SlotMethods, ClosableOwner):
                 least four requests run. ``n_kv_streams`` of the statistics is the number of parts.
             backend_sampling: find the likeliest tokens on the device that computes the logits, if it can.
             speculative: how next tokens are guessed, unless a request's parameters set it; see SamplingParams.
+            draft: an empty context of a smaller model with the same vocabulary, which guesses tokens; it has the
+                n_seq_max of ``context`` at least. It is taken over as well.
             stop_token_ids: tokens that end every generation. None: those of the model's files and its family, as
                 ``llm.stop_tokens``. (): only a request's own.
 
@@ -128,12 +131,15 @@ class Engine(SlotMethods, ClosableOwner):
                 the model has sliding windows, and the context an n_ubatch of less than its n_seq_max; n_ctx is more
                 than it has; or another argument is out of range; ``kv_unified=False`` with fewer than 256 cells for
                 each request, or with a model whose KV cache has sliding windows or recurrent states;
-                ``speculative="forced"`` or "lookup" where guesses could not be exact.
+                ``speculative="forced"``, "lookup" or ``draft`` where guesses could not be exact; a draft with another
+                vocabulary.
             OutOfMemoryError: ``prefix_cache_bytes`` is more than the available memory.
             TokenizerError: the model has no token to stop at, and ``stop_token_ids`` is None.
             ClosedError: the context was closed.
         """
         _require_unused(context)
+        if draft is not None:
+            _require_unused(draft)
         self.model = context.model
         self.n_ctx = context.n_ctx if n_ctx is None else integer("n_ctx", n_ctx, 1, UINT32_MAX)
         self.n_parallel = context.n_seq_max
@@ -155,8 +161,11 @@ class Engine(SlotMethods, ClosableOwner):
         self._not_invariant = context.not_batch_invariant()
         choice("speculative", speculative, SPECULATIVE_MODES)
         options.speculative, options.batch_invariant = SPECULATIVE[speculative], not self._not_invariant
+        options.draft = ffi.NULL if draft is None else draft._handle
         self._handle = c_calls.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)
         context.close()
+        if draft is not None:
+            draft.close()
         self._adapters = Adapters(self.model)
         _open_engines.add(self)
 

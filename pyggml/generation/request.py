@@ -264,6 +264,8 @@ class Request(Owner):
             n_accepted_forced=state.guesses.n_accepted_forced,
             n_drafted_lookup=state.guesses.n_drafted_lookup,
             n_accepted_lookup=state.guesses.n_accepted_lookup,
+            n_drafted_model=state.guesses.n_drafted_model,
+            n_accepted_model=state.guesses.n_accepted_model,
         )
 
     def __repr__(self) -> str:

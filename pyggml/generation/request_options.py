@@ -20,6 +20,7 @@ SPECULATIVE = {
     "auto": lib.PYG_SPECULATIVE_AUTO,
     "forced": lib.PYG_SPECULATIVE_FORCED,
     "lookup": lib.PYG_SPECULATIVE_LOOKUP,
+    "draft": lib.PYG_SPECULATIVE_DRAFT,
     "off": lib.PYG_SPECULATIVE_OFF,
 }
 

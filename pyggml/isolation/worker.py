@@ -141,7 +141,7 @@ class _LoadedModel:
             self._engine: Engine | None = None
             self._memory: tuple[DeviceMemory, ...] = ()
             if generates(opened.model):
-                self._engine, self._memory = start_engine(opened.model, given, self._n_ctx, ())
+                self._engine, self._memory = start_engine(opened.model, given, self._n_ctx, (), opened.draft)
         self._adapters = Adapters(self._model) if self._engine is None else self._engine.shared_adapters
         settings = self._n_ctx, given.n_threads, given.deterministic, given
         kinds: tuple[Kind, ...] = ("none", "rank")

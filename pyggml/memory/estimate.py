@@ -11,6 +11,7 @@ from pyggml._native.rope_effect import require_rope_effect
 from pyggml.cache import display_name
 from pyggml.errors import OutOfMemoryError
 from pyggml.generation.engine import default_prefix_cache_bytes
+from pyggml.memory.draft import draft_planner
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.memory.planner import Planner
 from pyggml.memory.search import (
@@ -160,7 +161,11 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
     """
     with (
         connected(options.rpc, options.rpc_key) as devices_of_hosts,
-        Planner(identify(options.source), resolve_placement(options, devices_of_hosts)) as planner,
+        Planner(
+            identify(options.source),
+            resolve_placement(options, devices_of_hosts),
+            draft_planner(options, devices_of_hosts),
+        ) as planner,
     ):
         settings = resolve(planner, options, options.outtype)
         devices = planner.memory_of(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pyggml._core.checks import UINT32_MAX, integer
@@ -101,3 +102,11 @@ def context_options(options: MemoryOptions, n_ctx: int) -> ContextOptions:
         "n_outputs_max": min(options.n_batch, max(options.n_parallel, _N_OUTPUTS_MAX)),
     }
     return ContextOptions(**values)
+
+
+def draft_context_options(options: MemoryOptions, n_ctx: int) -> ContextOptions:
+    """Return the options of a draft model's context: a sequence for each request, of which it guesses a row at a time.
+
+    The cache is full in layers with sliding windows too, so that wrong guesses can be dropped.
+    """
+    return replace(context_options(options, n_ctx), n_outputs_max=options.n_parallel, swa_full=True)

@@ -18,8 +18,8 @@ from pyggml.files.model_files import ModelFiles
 from pyggml.generation.embedding import encoder
 from pyggml.importer.encoding import require_outtype
 from pyggml.memory.gguf_header import build_header
-from pyggml.memory.llm_context import context_options, generates, longest_n_ctx
-from pyggml.memory.search import DeviceMemory, Limits, ResolvedOptions
+from pyggml.memory.llm_context import context_options, draft_context_options, generates, longest_n_ctx
+from pyggml.memory.search import DeviceMemory, Limits, ResolvedOptions, memory_of_both
 from pyggml.options.file_types import NO_IMATRIX_TYPES
 
 if TYPE_CHECKING:
@@ -32,8 +32,11 @@ class Planner(contextlib.AbstractContextManager["Planner"]):
     The engine itself plans, with the model as it would load it, but without the weights.
     """
 
-    def __init__(self, files: ModelFiles, placement: Placement) -> None:
-        """Plan for a model with a placement, in which settings replace n_gpu_layers and n_cpu_moe."""
+    def __init__(self, files: ModelFiles, placement: Placement, draft: Planner | None = None) -> None:
+        """Plan for a model with a placement, in which settings replace n_gpu_layers and n_cpu_moe.
+
+        ``draft`` plans its draft model, whose memory is added; its placement is fixed. It is closed with this one.
+        """
         self.path = files.path
         self._source = files
         self._placement = placement
@@ -41,6 +44,7 @@ class Planner(contextlib.AbstractContextManager["Planner"]):
         self._folder: Path | None = None
         self._files: dict[str, Path] = {"auto": files.path} if files.format == "gguf" else {}
         self._models: dict[tuple[Placement, str], Model] = {}
+        self._draft = draft if draft is None else self._stack.enter_context(draft)
 
     def model(self, settings: ResolvedOptions | None = None, outtype: str = "auto") -> Model:
         """Return the model without weights, placed and converted as in the settings, else converted to ``outtype``."""
@@ -58,10 +62,12 @@ class Planner(contextlib.AbstractContextManager["Planner"]):
     def memory_of(self, settings: ResolvedOptions) -> tuple[DeviceMemory, ...]:
         """Plan the model's memory with these settings, in main memory and on each GPU."""
         model = self.model(settings)
-        memory = ffi.new("pyg_memory *")
-        options = native_options(_context_options(model, settings))
-        c_calls.call(lib.pyg_context_estimate, model._handle, options, memory)
-        return device_memories(memory)
+        memories = _planned(model, _context_options(model, settings))
+        return memories if self._draft is None else memory_of_both(memories, self._draft.memory_as_draft(settings))
+
+    def memory_as_draft(self, settings: ResolvedOptions) -> tuple[DeviceMemory, ...]:
+        """Plan the model's memory as the draft model of one with these settings."""
+        return _planned(self.model(), draft_context_options(settings, settings.n_ctx))
 
     def limits(self, settings: ResolvedOptions) -> Limits:
         """Return the limits of a search for settings that fit."""
@@ -84,6 +90,12 @@ class Planner(contextlib.AbstractContextManager["Planner"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _planned(model: Model, options: ContextOptions) -> tuple[DeviceMemory, ...]:
+    memory = ffi.new("pyg_memory *")
+    c_calls.call(lib.pyg_context_estimate, model._handle, native_options(options), memory)
+    return device_memories(memory)
 
 
 def memory_used_by(context: Context) -> tuple[DeviceMemory, ...]:

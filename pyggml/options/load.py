@@ -6,21 +6,20 @@ the same name, and the memory planner if it belongs to MemoryOptions. Signatures
 ``make stubs`` writes the keyword types of ``Inference.use_...``.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pyggml._core.checks import UINT32_MAX, UINT64_MAX, integer, invalid, is_path, shown
+from pyggml._core.checks import INT32_MAX, UINT32_MAX, UINT64_MAX, integer, invalid, is_path, shown
 from pyggml._core.fields import CACHE_TYPE_NUMBERS, CACHE_TYPES, CacheType, Field, Threads, option_class
 from pyggml._core.hints import hints
-from pyggml._native.placement_options import Auto, PlacementOptions
+from pyggml._native.placement_options import All, Auto, PlacementOptions
 from pyggml._native.rope_options import RopeOptions
 from pyggml.options.adapter_choice import checked_lora
 from pyggml.options.sampling_values import SPECULATIVE_MODES
 
 if TYPE_CHECKING:
-    import os
-
     from tokenizers import Tokenizer as HuggingFace
 
     from pyggml._native.model import Model
@@ -49,6 +48,10 @@ class SizeOptions(PlacementOptions):
         cache_type: element type of the KV cache.
         type_k: element type of the K cache. None: ``cache_type``.
         type_v: element type of the V cache. None: ``cache_type``.
+        draft: a small model that guesses the next tokens of this one (``speculative``), with the same vocabulary. None:
+            no draft model.
+        draft_device: devices of the draft model, as for ``device``. None: those of ``device``.
+        draft_n_gpu_layers: number of the draft model's layers on the GPU. None: all of them.
     """
 
     HINTS: ClassVar[Mapping[str, str]] = hints("loading")
@@ -62,9 +65,17 @@ class SizeOptions(PlacementOptions):
     cache_type: CacheType = "f16"
     type_k: Annotated[str | None, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS, letter="ctk")] = None
     type_v: Annotated[str | None, Field(choices=CACHE_TYPES, without=CACHE_TYPE_NUMBERS, letter="ctv")] = None
+    draft: Annotated["Source | Model", Field(letter="md")] = None
+    draft_device: Annotated[str | Sequence[str] | None, Field(letter="devd")] = None
+    draft_n_gpu_layers: Annotated[int | All | None, Field(-1, INT32_MAX, letter="ngld")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.draft, os.PathLike):
+            object.__setattr__(self, "draft", os.fspath(self.draft))
+        for name in ("draft_device", "draft_n_gpu_layers"):
+            if self.draft is None and getattr(self, name) is not None:
+                raise invalid(f"{name} has no effect without a draft model: add draft, or leave it out")
         if self.n_batch < self.n_parallel:
             raise invalid(
                 f"n_batch is {self.n_batch} and n_parallel is {self.n_parallel}: n_batch must be at least n_parallel, "
@@ -128,8 +139,8 @@ class LoadOptions(SnapshotOptions):
         kv_unified: share the KV cache: a lone request can use all of n_ctx. False: divide it among n_parallel requests,
             while none needs more than its part. None: divide it on GPUs if at least four requests run.
         backend_sampling: find the likeliest tokens on the GPU (experimental).
-        speculative: how next tokens are guessed, unless a request sets it: "auto", "forced", "lookup" or "off". See
-            SamplingParams.
+        speculative: how next tokens are guessed, unless a request sets it: "auto", "forced", "lookup", "draft" or
+            "off". See SamplingParams.
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise": refuse a request if the queue is full; "wait": wait until it is not.
         progress: called with 0..1 while loading. None: a bar in a notebook; False: no bar.
@@ -163,6 +174,8 @@ class LoadOptions(SnapshotOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         checked_lora(self.lora)
+        if self.isolate and not isinstance(self.draft, (str, type(None))):
+            raise invalid("with isolate=True, draft must be a path or a reference: the engine is in another process")
         require_prefix_cache(
             self.prefix_cache, self.prefix_cache_bytes, self.prefix_cache_dir, self.prefix_cache_disk_bytes
         )

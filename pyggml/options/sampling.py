@@ -134,9 +134,9 @@ class SamplingParams:
             even if a prefix of it is cached.
         speculative: how the next tokens are guessed, so that one forward pass computes several. Guesses are kept only
             if they equal what is sampled: text and logprobs are the same bits as without. "forced": text that the
-            grammar or schema forces. "lookup": how prompt and output went on after the same tokens. "auto": both, as
-            many guesses as the engine measures to pay, and none where they could not be exact. "off": none. None: as
-            the model was loaded.
+            grammar or schema forces. "lookup": how prompt and output went on after the same tokens. "draft": those of
+            the draft model that was loaded with it. "auto": all of these, as many guesses as the engine measures to
+            pay, and none where they could not be exact. "off": none. None: as the model was loaded.
         num_speculative_tokens: number of guesses in each step, whether they pay or not. None: as many as pay.
     """
 

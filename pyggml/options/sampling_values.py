@@ -22,7 +22,7 @@ DEFAULT_SAMPLERS = (
 )
 
 #: What may guess a request's next tokens; see ``speculative`` of SamplingParams.
-SPECULATIVE_MODES = ("auto", "forced", "lookup", "off")
+SPECULATIVE_MODES = ("auto", "forced", "lookup", "draft", "off")
 
 _MAX_BREAKER_BYTES = 40  # upstream truncates longer ones
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from soak import schedules, tiered_schedules
+from support import device_kinds
 from support.checkpoints import models
 
 import pyggml
@@ -194,21 +196,13 @@ def test_a_file_that_cannot_be_opened_is_kept(llama: Path, folder: Path, caplog:
 
 
 @pytest.mark.slow
-def test_changed_files_never_change_an_answer(llama: Path, folder: Path) -> None:
-    """500 files with changes at random places, most of them in the head."""
-    rng = random.Random(1)
-    (expected,) = fill(llama, folder, range(1))
-    (file,) = files(folder)
-    whole = file.read_bytes()
-    for _ in range(500):
-        data = bytearray(whole)
-        for _ in range(rng.randrange(1, 4)):
-            at = rng.randrange(rng.choice((72, 600, len(data))))
-            data[at] = rng.randrange(256)
-        if rng.random() < 0.2:
-            del data[rng.randrange(len(data)) :]
-        file.write_bytes(data)
-        assert fill(llama, folder, range(1)) == [expected]
+def test_random_schedules_with_restarts(model_dir: Path) -> None:
+    """A dozen of those that ``make schedules`` runs by the thousand."""
+    shelf, tally = device_kinds.Shelf(model_dir), schedules.Tally()
+    for number in range(12):
+        tiered_schedules.run(tiered_schedules.schedule_of(1, number), shelf, tally)
+    assert tally.faults == []
+    assert tally.counts["snapshots"] + tally.counts["files"] > 0
 
 
 def test_a_directory_that_cannot_be_used(llama: Path, tmp_path: Path) -> None:

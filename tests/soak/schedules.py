@@ -54,6 +54,7 @@ MODELS = (
     ("jamba", "f32"),
 )
 UNCHANGED = ("mamba",)  # has none of the products that adapters change here
+STATES = ("mamba", "jamba")  # memories that cannot drop guesses
 N_IDS = 256  # those of bytes, which every model here has
 LONGEST = 150  # tokens of a prompt
 LONG = 400  # enough for checkpoints, where the memory cannot be rewound
@@ -94,6 +95,7 @@ class Schedule:
     asks: tuple[Ask, ...]
     n_guesses: tuple[int | None, ...]  # of each ask in each step; None: as many as pay
     has_adapters: bool = False
+    is_drafted: bool = False  # by the same model in another type
 
     @property
     def guessing_asks(self) -> tuple[Ask, ...]:
@@ -158,7 +160,8 @@ def schedule_of(
     model = rng.choice(models)
     if has_adapters:
         asks = _with_adapters(random.Random(f"{seed} {number} adapters"), asks, _names_of_adapters(model[0]))
-    return Schedule(model, options, asks, _numbers_of_guesses(seed, number, len(asks)), has_adapters)
+    is_drafted = model[0] not in STATES and random.Random(f"{seed} {number} drafts").random() < 0.5
+    return Schedule(model, options, asks, _numbers_of_guesses(seed, number, len(asks)), has_adapters, is_drafted)
 
 
 def _numbers_of_guesses(seed: int, number: int, n_asks: int) -> tuple[int | None, ...]:
@@ -311,7 +314,8 @@ def together(llm: LLM, asks: Sequence[Ask]) -> list[list[Told] | Exception]:
 def run(schedule: Schedule, shelf: device_kinds.Shelf, tally: Tally) -> None:
     """Runs a schedule, and compares."""
     path = shelf(*schedule.model)
-    with pyggml.load(path, **schedule.options) as llm:
+    draft = shelf(schedule.model[0]) if schedule.is_drafted else None
+    with pyggml.load(path, draft=draft, **schedule.options) as llm:
         load_adapters(llm, schedule, shelf, path.parent)
         answers = together(llm, schedule.guessing_asks)
         stats = llm.stats()
@@ -320,6 +324,7 @@ def run(schedule: Schedule, shelf: device_kinds.Shelf, tally: Tally) -> None:
     )
     tally.counts.update(snapshots=stats.n_snapshot_hits)
     tally.counts.update(guessed=stats.n_drafted_lookup, right=stats.n_accepted_lookup)
+    tally.counts.update(drafted=stats.n_drafted_model, right_drafts=stats.n_accepted_model)
     alike = {name: schedule.options[name] for name in ("n_ctx", "cache_type")}
     with pyggml.load(path, **alike, **ALONE) as alone:
         load_adapters(alone, schedule, shelf, path.parent)

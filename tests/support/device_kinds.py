@@ -101,11 +101,11 @@ class Shelf:
     """Models that are made when they are first asked for."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
 
     def __call__(self, name: str, ftype: str = "f32") -> Path:
         """The file of a model, of the same weights in each type."""
-        path = self._directory / f"{name}-{ftype}.gguf"
+        path = self.directory / f"{name}-{ftype}.gguf"
         if not path.exists():
             if ftype == "f32":
                 WRITERS[name](path)

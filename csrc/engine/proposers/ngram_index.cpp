@@ -19,10 +19,11 @@ uint32_t hash_of(const int32_t * tokens, uint32_t n) {
     return static_cast<uint32_t>(hash >> 32);
 }
 
-// Number of equal tokens before `a` and before `b`.
-uint32_t common_suffix(const std::vector<int32_t> & tokens, size_t a, size_t b, uint32_t n_max) {
+// Number of equal tokens at the end of `tail`, and of `tokens` before `end`.
+uint32_t common_suffix(const std::vector<int32_t> & tokens, size_t end, const std::vector<int32_t> & tail,
+                       uint32_t n_max) {
     uint32_t n = 0;
-    while (n < n_max && n < std::min(a, b) && tokens[a - n - 1] == tokens[b - n - 1]) {
+    while (n < n_max && n < std::min(end, tail.size()) && tokens[end - n - 1] == tail[tail.size() - n - 1]) {
         n++;
     }
     return n;
@@ -49,13 +50,13 @@ void NgramIndex::extend(const std::vector<int32_t> & tokens) {
     }
 }
 
-NgramIndex::Match NgramIndex::find(const std::vector<int32_t> & tokens) const {
+NgramIndex::Match NgramIndex::find(const std::vector<int32_t> & tokens, const std::vector<int32_t> & tail) const {
     for (const uint32_t length : LENGTHS) {
-        if (entries_.empty() || tokens.size() < length) {
+        if (entries_.empty() || tail.size() < length) {
             continue;
         }
-        const uint32_t next   = entry_of(hash_of(&tokens[tokens.size() - length], length)).next;
-        const uint32_t common = common_suffix(tokens, next, tokens.size(), MAX_LENGTH);
+        const uint32_t next   = entry_of(hash_of(&tail[tail.size() - length], length)).next;
+        const uint32_t common = common_suffix(tokens, next, tail, MAX_LENGTH);
         if (common >= length) {  // not another n-gram with the same hash
             return {next, common};
         }

@@ -24,7 +24,9 @@ class NgramIndex {
 
     // Find the latest occurrence of the longest indexed n-gram that the tokens end with. `tokens`: as last given to
     // extend.
-    Match find(const std::vector<int32_t> & tokens) const;
+    Match find(const std::vector<int32_t> & tokens) const { return find(tokens, tokens); }
+    // The same of what another text, `tail`, ends with.
+    Match find(const std::vector<int32_t> & tokens, const std::vector<int32_t> & tail) const;
 
   private:
     struct Entry {

@@ -7,6 +7,11 @@
 
 namespace pyg {
 
+// The more tokens occurred before, the likelier is the next one.
+inline uint8_t lookup_evidence(size_t n_common) {
+    return static_cast<uint8_t>((n_common >= 4) + (n_common >= 8) + (n_common >= 16));
+}
+
 class PromptLookup : public Proposer {
   public:
     // Index the prompt: about 50 ns for each token.

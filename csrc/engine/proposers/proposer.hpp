@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace pyg {
@@ -15,8 +16,7 @@ namespace pyg {
 constexpr size_t MAX_GUESSES = 15;
 
 // Kinds of proposers, in the order in which they are asked.
-enum ProposerKind : uint8_t { FORCED_TEXT, PROMPT_LOOKUP };
-constexpr size_t N_PROPOSERS = 2;
+enum ProposerKind : uint8_t { FORCED_TEXT, PROMPT_LOOKUP, DRAFT_MODEL };
 
 // Levels of evidence for a guess, from the least to the most. How often guesses of a level are right is measured.
 constexpr size_t N_EVIDENCE = 4;
@@ -45,8 +45,20 @@ class Proposer {
     // Probability to assume that a guess is right if those before it are, until it has been measured.
     virtual ByEvidence prior() const = 0;
 
+    // The same for a guess of any evidence.
+    virtual double prior_chance() const {
+        const ByEvidence all = prior();
+        return std::accumulate(all.begin(), all.end(), 0.0) / N_EVIDENCE;
+    }
+
     // True if proposing takes so long that it should be done seldom while guesses are mostly wrong.
     virtual bool is_costly() const = 0;
+
+    // Tokens were sampled, guessed or not.
+    virtual void sampled(const int32_t * /*token_ids*/, size_t /*n*/) {}
+
+    // A guess, after right ones, was compared with what was sampled.
+    virtual void learn(uint8_t /*evidence*/, bool /*is_right*/) {}
 };
 
 }  // namespace pyg

@@ -9,6 +9,9 @@ namespace {
 // Share of the duration of a single column that each further one adds, until it has been measured.
 constexpr double PRIOR_SHARE = 0.05;
 
+// The least that it may be: an error of the comparisons would else make columns free.
+constexpr double LEAST_SHARE = 0.01;
+
 constexpr double LEAST_RATE = 0.05;   // of learning, after many comparisons
 constexpr double LARGEST    = 0.5;    // error: a single slow step is an outlier
 constexpr double FORGET     = 0.001;  // of what was learned, in each step: a disturbance must not last for ever
@@ -61,7 +64,8 @@ void ColumnCosts::move(uint32_t n_columns, double change) {
     for (uint32_t n = 2; n <= N; n++) {
         const int distance = std::abs(static_cast<int>(n) - static_cast<int>(n_columns));
         if (distance == 0 || (distance <= N_NEARBY && n_compared_[n] == 0)) {
-            log_ratios_[n] += std::pow(NEARBY, distance) * change;
+            log_ratios_[n] =
+                std::max(log_ratios_[n] + std::pow(NEARBY, distance) * change, std::log1p(LEAST_SHARE * (n - 1.0)));
         }
     }
 }
@@ -70,5 +74,7 @@ double ColumnCosts::of(uint32_t n_columns) const {
     const uint32_t n = std::min(n_columns, N);
     return std::exp(log_ratios_[n]) * n_columns / n;
 }
+
+double ColumnCosts::seconds_of_one() const { return last_ == 0 ? 0 : std::exp(last_log_seconds_ - log_ratios_[last_]); }
 
 }  // namespace pyg

@@ -19,6 +19,9 @@ class ColumnCosts {
     // Duration of a step, as a multiple of that of a single column.
     double of(uint32_t n_columns) const;
 
+    // Duration of a step of a single column, lately; 0: nothing has been measured.
+    double seconds_of_one() const;
+
   private:
     static constexpr uint32_t N = 64;  // more columns take proportionally longer
 

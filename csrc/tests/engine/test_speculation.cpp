@@ -1,4 +1,6 @@
 // Prompt lookup against a search through all tokens, the measured cost of columns, and the choice of guesses.
+#include "engine/proposers/drafted_tokens.hpp"
+#include "engine/proposers/format_lookup.hpp"
 #include "engine/proposers/prompt_lookup.hpp"
 #include "engine/speculation/speculator.hpp"
 #include "tests/support/testing.hpp"
@@ -163,8 +165,10 @@ Outcome decode(double right, bool is_costly, uint32_t n_others, size_t n_fixed =
     speculator.add(pyg::PROMPT_LOOKUP, std::make_unique<Prophet>(future, right, is_costly, outcome.n_calls));
     Tokens tokens = {future[0]}, guesses;
     while (tokens.size() < future.size()) {
-        Speculator::Load load = {1 + n_others, 1.0 + n_others};
-        speculator.choose(tokens, std::min(n_max, future.size() - tokens.size() - 1), costs, load, guesses);
+        Speculator::Load load   = {1 + n_others, 1.0 + n_others};
+        const size_t     n_most = std::min(n_max, future.size() - tokens.size() - 1);
+        speculator.propose(tokens, n_most);
+        speculator.choose(n_most, costs, load, guesses);
         CHECK(load.n_columns == 1 + n_others + guesses.size() && guesses.size() <= std::min<size_t>(n_max, 15));
         const size_t n_before = tokens.size();
         for (size_t i = 0; i <= guesses.size(); i++) {
@@ -199,7 +203,7 @@ void test_choices() {
 
 void test_pauses() {
     CHECK(decode(0, false, 0).n_calls > 1900);
-    CHECK(decode(0, true, 0).n_calls < 100);
+    CHECK(decode(0, true, 0).n_calls < 200);
     CHECK(decode(1, true, 0).n_calls > 100);
 }
 
@@ -213,15 +217,109 @@ void test_several_proposers() {
     Tokens            guesses;
     for (int i = 0; i < 100; i++) {
         Speculator::Load load = {1, 1};
-        speculator.choose({0}, 4, costs, load, guesses);
+        speculator.propose({0}, 4);
+        speculator.choose(4, costs, load, guesses);
         speculator.learn(&future[1], 5);
     }
     CHECK(speculator.kind() == pyg::PROMPT_LOOKUP && guesses == Tokens({1, 2, 3, 4}));
 }
 
+// --- draft models ---------------------------------------------------------------------------------------------------
+
+// Decode 2,000 tokens with a draft of which this share of the tokens is right, and a pass takes so long. Return the
+// time, in steps of a single column.
+double cost_with_draft(double right, double pass, std::shared_ptr<pyg::DraftRecord> record) {
+    std::mt19937 random(5);
+    ColumnCosts  costs;
+    Speculator   speculator;
+    speculator.add(pyg::DRAFT_MODEL, std::make_unique<pyg::DraftedTokens>(std::move(record)));
+    double  cost = 0, affordable = 0, rate = 0;
+    int32_t n_behind = 0;  // tokens that the draft has not read
+    Tokens  guesses;
+    for (int32_t at = 0; at < 2000;) {
+        Speculator::Load load = {1, 1};
+        load.rate             = std::max(1.0, rate);
+        speculator.propose({}, 15);
+        const size_t  n_most  = std::min<size_t>(15, static_cast<size_t>(1999 - at));
+        double        drafted = 0;
+        pyg::Proposal proposal;
+        const double  catch_up = 0.2 * pass * n_behind;
+        const size_t  n        = speculator.n_to_draft(n_most, costs, load, {pass, catch_up, affordable, n_most});
+        if (n > 0) {
+            for (auto after = load; proposal.size() < n; after.n_columns++) {
+                const bool    is_right = std::uniform_real_distribution<>()(random) < right;
+                const int32_t token_id = at + static_cast<int32_t>(proposal.size()) + 1;
+                proposal.push_back({is_right ? token_id : -1, static_cast<uint8_t>(is_right ? 3 : 2)});
+                if (!speculator.drafts_more(proposal, costs, after, pass)) {
+                    break;
+                }
+            }
+            drafted = catch_up + pass * static_cast<double>(proposal.size());
+            affordable -= n == 1 ? drafted : 0;
+            n_behind = 0;
+        }
+        speculator.set_drafted(proposal);
+        speculator.choose(n_most, costs, load, guesses);
+        Tokens sampled;
+        for (size_t i = 0; i <= guesses.size(); i++) {
+            sampled.push_back(++at);
+            if (i == guesses.size() || guesses[i] != at) {
+                break;
+            }
+        }
+        n_behind += static_cast<int32_t>(sampled.size());
+        speculator.learn(sampled.data(), sampled.size());
+        costs.measured(load.n_columns, true_cost(load.n_columns));
+        const double step = true_cost(load.n_columns) + drafted;
+        rate += 0.05 * (static_cast<double>(sampled.size()) / step - rate);
+        affordable = std::min(16.0, affordable + 0.015 * true_cost(load.n_columns));
+        cost += step;
+    }
+    return cost;
+}
+
+void test_drafts() {
+    const auto record  = std::make_shared<pyg::DraftRecord>();
+    const auto useless = std::make_shared<pyg::DraftRecord>();
+    CHECK(cost_with_draft(0.8, 0.1, record) < 2000 / 1.9);
+    CHECK(cost_with_draft(1, 0.05, record) < 2000 / 4.0);
+    CHECK(cost_with_draft(0.9, 1, record) < 2000 * 1.03);  // as slow as the model
+    CHECK(cost_with_draft(0, 0.1, useless) < 2000 * 1.03);
+    CHECK(cost_with_draft(0, 0.1, useless) < 2000 * 1.025);  // the next request assumes what was learned
+    CHECK(useless->chance() < 0.4 && record->chance() > 0.6);
+}
+
+// The outputs of other requests, of which one ends where the next begins.
+void test_formats() {
+    pyg::FormatMemory memory;
+    const auto        outputs = memory.of(1);
+    CHECK(memory.of(1) == outputs && memory.of(2) != outputs);
+    {
+        pyg::FormatLookup lookup(outputs, {1, 2, 3});
+        const Tokens      sampled = {10, 11, 12, 13};
+        lookup.sampled(sampled.data(), sampled.size());
+        pyg::Proposal proposal;
+        lookup.propose({2, 3}, 5, proposal);
+        CHECK(proposal.empty());
+    }
+    pyg::FormatLookup lookup(outputs, {7, 2, 3});
+    pyg::Proposal     proposal;
+    lookup.propose({7, 2, 3}, 5, proposal);
+    CHECK(proposal.size() == 4 && proposal[0].token_id == 10 && proposal[3].token_id == 13);
+    proposal.clear();
+    lookup.propose({12, 13}, 5, proposal);
+    CHECK(proposal.empty());
+    for (uint64_t key = 3; key < 200; key++) {
+        memory.of(key);
+    }
+    CHECK(memory.of(1) != outputs);
+}
+
 }  // namespace
 
 int main() {
+    test_drafts();
+    test_formats();
     test_find();
     test_proposals();
     test_long_prompt();

@@ -17,6 +17,7 @@ from pyggml.errors import ClosedError, InvalidParameterError, UnsupportedArchite
 from pyggml.generation.adapters import Adapters
 from pyggml.generation.embedding.encoder import BatchEncoder, Kind
 from pyggml.generation.embedding.job import Job
+from pyggml.generation.embedding.layer_states import LayerStates, checked_layers
 from pyggml.generation.embedding.pairs import Document, LongDocuments, PairReader
 from pyggml.generation.embedding.pass_queue import PassQueue
 from pyggml.generation.embedding.pass_texts import Floats
@@ -58,6 +59,7 @@ class Embedder:
         self._pair_reader = PairReader(model, tokenizer, self._texts, self.profile.second_text_ids)
         self.queue = PassQueue(make_encoder("none"), make_encoder("rank"))
         self.adapters = Adapters(model)
+        self._layer_states = LayerStates(model, make_encoder("none"))
 
     # --- embeddings -------------------------------------------------------------------------------------------
 
@@ -67,8 +69,33 @@ class Embedder:
 
     async def aembed(self, texts: str | Iterable[Text], **options: Any) -> Vectors | list[Vectors]:
         """As :meth:`embed`, for coroutines."""
-        request = await in_thread(_is_long(texts), functools.partial(self.prepare, texts, **options))
+        request = await in_thread(is_long(texts), functools.partial(self.prepare, texts, **options))
         return await request.arun()
+
+    def embed_layers(
+        self,
+        texts: str | Iterable[Text],
+        layers: object,
+        *,
+        pooling: Pooling | TokenPooling | None = None,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        dtype: DType = "float32",
+        **options: Any,
+    ) -> Vectors | list[Vectors]:
+        """See :meth:`LLM.embed <pyggml.llm.LLM.embed>` with ``layers``."""
+        self._require_single_stack()
+        if dimensions is not None or dtype != "float32":
+            raise InvalidParameterError("dimensions and dtype do not work with layers: leave them out")
+        numbers = checked_layers(self._model, layers)
+        kinds = self._pooling(pooling)
+        read = self._texts.read(texts, **options)
+        found: list[Any] = self._layer_states.compute(read.tokens, numbers, kinds, read.n_prompt_tokens)
+        if normalize is not None and flag("normalize", normalize):
+            found = [rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in found]
+        if isinstance(texts, str):
+            return found[0]
+        return np.stack(found) if kinds and found else found
 
     def prepare(  # noqa: D417
         self,
@@ -130,8 +157,8 @@ class Embedder:
 
     async def arerank(self, query: str, documents: Iterable[Document], **options: Any) -> Floats | list[RankedDocument]:
         """As :meth:`rerank`, for coroutines."""
-        is_long = _is_long([query]) or _is_long(documents)
-        request = await in_thread(is_long, functools.partial(self.prepare_pairs, query, documents, **options))
+        any_long = is_long([query]) or is_long(documents)
+        request = await in_thread(any_long, functools.partial(self.prepare_pairs, query, documents, **options))
         return await request.arun()
 
     def prepare_pairs(
@@ -159,6 +186,19 @@ class Embedder:
             self.queue, job, [documents] if isinstance(documents, str) else documents, n_windows, normalize, n_top
         )
 
+    def prepare_labels(
+        self, texts: str | Iterable[Text], truncate: bool, max_tokens: int | None, parse_special: bool
+    ) -> tuple[tuple[str, ...], Job]:
+        """Check the arguments of :meth:`LLM.classify <pyggml.llm.LLM.classify>` and tokenize its texts.
+
+        Returns:
+            The labels of the head's outputs, and the job that computes these.
+        """
+        self._require_single_stack()
+        self._require_head(normalize=False)
+        read = self._texts.read(texts, truncate=truncate, max_tokens=max_tokens, parse_special=parse_special)
+        return self._labels, Job("scores", read.tokens, self._model.n_cls_out)
+
     def pairs(self, query: str, documents: Iterable[Document]) -> list[list[int]]:
         """See :meth:`LLM.rerank_ids <pyggml.llm.LLM.rerank_ids>`."""
         self._require_head(normalize=False)
@@ -169,6 +209,7 @@ class Embedder:
         """Free the contexts once a running forward pass ends, and close the adapters. Safe to call again."""
         self.queue.close()
         self.adapters.close()
+        self._layer_states.close()
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -205,6 +246,15 @@ class Embedder:
                 for layer in self.profile.dense
             ]
 
+    @cached_property
+    def _labels(self) -> tuple[str, ...]:
+        """The names of the head's outputs: those of the file, or transformers' names of outputs without one."""
+        n = self._model.n_cls_out
+        with GGUFReader(self._model.path) as reader:
+            given = reader.metadata.get(f"{self._model.arch}.classifier.output_labels", ())
+        labels = tuple(map(str, given)) if isinstance(given, (tuple, list)) else ()
+        return labels if len(labels) == n == len(set(labels)) else tuple(f"LABEL_{i}" for i in range(n))
+
     def _prompt_name(self, role: Role | None) -> str | None:
         names = () if role is None else _PROMPT_NAMES[choice("role", role, _PROMPT_NAMES)]
         return next((name for name in names if name in self.profile.prompts), None)
@@ -227,7 +277,8 @@ class Embedder:
         if self._model.n_cls_out == 0:
             raise InvalidParameterError(
                 f"{self._model.desc} ({self._model.path}) has no classifier head (its {self._model.arch}.pooling_type "
-                "is not rank), so it cannot rerank: load a reranker, or compare embeddings from embed()"
+                "is not rank), so it can neither rerank nor classify: load a reranker or a classifier, or compare "
+                "embeddings from embed()"
             )
         if normalize and self._model.n_cls_out > 1:
             raise InvalidParameterError(
@@ -346,7 +397,7 @@ async def in_thread(is_long: bool, work: Callable[[], T]) -> T:
     return await result
 
 
-def _is_long(texts: object) -> bool:
+def is_long(texts: object) -> bool:
     """Return True for texts that take long to tokenize, or whose length is not known."""
     if isinstance(texts, str):
         return len(texts) > _LONG_CHARS

@@ -84,6 +84,7 @@ class GrowingContext(BatchEncoder):
         self._rope = rope
         self._context: Context | None = None
         self._adapters: Mapping[Adapter, float] = {}  # of the pass
+        self._kept: tuple[int, ...] = ()  # layers whose hidden states the context keeps
         self._tuner: ThreadTuner | None = None  # unless results would depend on the number of threads
 
     def outputs(self, parts: Sequence[PassTexts], adapters: Mapping[Adapter, float]) -> list[Floats]:
@@ -104,6 +105,28 @@ class GrowingContext(BatchEncoder):
         if context is not None:
             context.close()
             self._context = None
+
+    def layer_states(self, ids: Ids, layers: Sequence[int]) -> Floats:
+        """Compute the hidden states of a text: float32, (n_layers, n_tokens, n_embd).
+
+        Args:
+            ids: token ids.
+            layers: numbers of layers, 0 to n_layer; the last is the model's output.
+
+        Raises:
+            UnsupportedArchitectureError: the engine does not tell the states of this architecture.
+        """
+        kept = tuple(sorted({layer for layer in layers if layer < self._model.n_layer}))
+        if kept != self._kept:
+            self.close()
+            self._kept = kept
+        context = self._cleared(len(ids))
+        parts = []
+        for first in range(0, len(ids), context.n_batch):
+            part = ids[first : first + context.n_batch]
+            self._compute(context, part, np.zeros(len(part), np.int32))
+            parts.append(np.stack([context.layer(i) if i in kept else context.embeddings() for i in layers]))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def _token_embeddings(self, texts: TokenBatch) -> Floats:
         """Compute the vectors of all tokens: float32, (n_tokens, n_embd_out)."""
@@ -147,6 +170,8 @@ class GrowingContext(BatchEncoder):
         options = context_options(self._model, self._pooling, self._n_ctx, n_tokens, self._rope, self._n_threads)
         context = Context(self._model, **vars(options))
         try:
+            if self._kept:
+                context.keep_layers(self._kept)
             if self._deterministic:
                 require_batch_invariance(context)
             if self._n_threads is None and not context.not_batch_invariant():

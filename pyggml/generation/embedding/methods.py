@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
+import functools
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from pyggml._core.hints import require_parameters, with_hints
 from pyggml.generation.batch_generation import ItemProgress
-from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, Role, TokenPooling
+from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, Role, TokenPooling, in_thread
 from pyggml.generation.embedding.iteration import EmbeddingStream
 from pyggml.generation.embedding.texts import Text
 from pyggml.generation.embedding.vectors import DType, Vectors
@@ -84,6 +85,7 @@ class EmbeddingMethods:
         max_tokens: int | None = None,
         adapter: AdapterChoice | None = None,
         parse_special: bool = True,
+        layers: Sequence[int] | None = None,
     ) -> Vectors | list[Vectors]:
         """Embed texts, in a separate context, so that generation continues meanwhile.
 
@@ -109,11 +111,16 @@ class EmbeddingMethods:
             adapter: the LoRA adapters, as in SamplingParams: None means the defaults. Texts with the same ones share
                 passes.
             parse_special: as for :meth:`LLM.generate`.
+            layers: return the hidden states after so many layers, of each number, instead of the model's output: 0 is
+                the embeddings of the tokens, ``llm.model.n_layer`` or -1 the output. They are not scaled unless
+                ``normalize`` says so, and the model's dense layers are left out. The texts are computed one by one.
+                None: the model's output.
 
         Returns:
             An array of ``dtype``, (n_texts, n_dimensions), in the order of ``texts``; for a single str,
             (n_dimensions,). With ``pooling="none"``, and for models that embed tokens, a list of arrays, (n_tokens,
-            n_dimensions); for a single str, one of them. "binary": uint8, with an eighth of the columns.
+            n_dimensions); for a single str, one of them. "binary": uint8, with an eighth of the columns. With
+            ``layers``, float32, (n_texts, n_layers, n_embd), or of each text (n_layers, n_tokens, n_embd).
 
         Raises:
             EmptyPromptError: a text has no tokens.
@@ -121,22 +128,25 @@ class EmbeddingMethods:
                 lengths.
             InvalidParameterError: an argument is invalid, there is no such adapter, or a token id is outside the
                 vocabulary.
-            UnsupportedArchitectureError: the model has an encoder and a decoder.
+            UnsupportedArchitectureError: the model has an encoder and a decoder, or ``layers`` is not possible with its
+                architecture.
             OutOfMemoryError: the context does not fit.
             ClosedError: the model or an adapter was closed.
         """
-        return self._embedder.embed(
-            texts,
-            prompt_name=prompt_name,
-            dimensions=dimensions,
-            normalize=normalize,
-            dtype=dtype,
-            pooling=pooling,
-            truncate=truncate,
-            max_tokens=max_tokens,
-            adapter=adapter,
-            parse_special=parse_special,
-        )
+        options: dict[str, Any] = {
+            "prompt_name": prompt_name,
+            "dimensions": dimensions,
+            "normalize": normalize,
+            "dtype": dtype,
+            "pooling": pooling,
+            "truncate": truncate,
+            "max_tokens": max_tokens,
+            "adapter": adapter,
+            "parse_special": parse_special,
+        }
+        if layers is not None:
+            return self._embedder.embed_layers(texts, layers, **options)
+        return self._embedder.embed(texts, **options)
 
     if TYPE_CHECKING:
 
@@ -169,20 +179,23 @@ class EmbeddingMethods:
         max_tokens: int | None = None,
         adapter: AdapterChoice | None = None,
         parse_special: bool = True,
+        layers: Sequence[int] | None = None,
     ) -> Vectors | list[Vectors]:
         """As :meth:`embed`, for coroutines. Cancelling the task gives up the texts that are in no pass yet."""
-        return await self._embedder.aembed(
-            texts,
-            prompt_name=prompt_name,
-            dimensions=dimensions,
-            normalize=normalize,
-            dtype=dtype,
-            pooling=pooling,
-            truncate=truncate,
-            max_tokens=max_tokens,
-            adapter=adapter,
-            parse_special=parse_special,
-        )
+        options: dict[str, Any] = {
+            "prompt_name": prompt_name,
+            "dimensions": dimensions,
+            "normalize": normalize,
+            "dtype": dtype,
+            "pooling": pooling,
+            "truncate": truncate,
+            "max_tokens": max_tokens,
+            "adapter": adapter,
+            "parse_special": parse_special,
+        }
+        if layers is not None:
+            return await in_thread(True, functools.partial(self._embedder.embed_layers, texts, layers, **options))
+        return await self._embedder.aembed(texts, **options)
 
     def embed_query(self, texts: str | Iterable[str], **options: Unpack[TextOptions]) -> Vectors:
         """Embed queries, with the model's prompt for queries.

@@ -48,7 +48,7 @@ def _cells(_: LoadedModel, stats: EngineStats) -> Values:
 def _speculative_tokens(_: LoadedModel, stats: EngineStats) -> Values:
     return {
         (proposer, state): getattr(stats, f"n_{state}_{proposer}")
-        for proposer in ("forced", "lookup")
+        for proposer in ("forced", "lookup", "model")
         for state in ("drafted", "accepted")
     }
 

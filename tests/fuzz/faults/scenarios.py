@@ -91,6 +91,18 @@ def snapshots(world: World, _folder: Path) -> Any:
         return done
 
 
+def snapshot_files(world: World, folder: Path) -> Any:
+    """Evicted cells that are written to files, and read after a restart."""
+    load = LOAD | {"n_parallel": 1, "prefix_cache_dir": folder / "prefixes"}
+    prompts = [[1 + (seed * 7 + i * i) % 200 for i in range(60)] for seed in range(3)]
+    done = []
+    for _ in range(2):
+        with pyggml.load(world.tiny, **load) as llm:
+            done.append([llm.generate(prompt, max_tokens=3, ignore_eos=True).token_ids for prompt in prompts])
+    assert done[0] == done[1]
+    return done[0]
+
+
 def context(world: World, _folder: Path) -> Any:
     with pyggml.Model(world.tiny) as model, pyggml.Context(model, n_ctx=256, n_threads=2) as ctx:
         ctx.decode([1, 2, 3])
@@ -234,8 +246,8 @@ def batch(world: World, folder: Path) -> Any:
 SCENARIOS: dict[str, Callable[[World, Path], Any]] = {
     each.__name__: each
     for each in (
-        load, divided, load_unmapped, snapshots, context, generate, sampled, stream, chat, tools, schema, grammar,
-        embed, tasks, tokenizers, inspect, quantize, convert, convert_again, directory, write_and_read, batch, isolated,
-        served,
+        load, divided, load_unmapped, snapshots, snapshot_files, context, generate, sampled, stream, chat, tools,
+        schema, grammar, embed, tasks, tokenizers, inspect, quantize, convert, convert_again, directory,
+        write_and_read, batch, isolated, served,
     )
 }  # fmt: skip

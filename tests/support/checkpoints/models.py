@@ -236,6 +236,7 @@ def write_bert(
     seed: int = 0,
     *,
     ranks: bool = False,
+    n_labels: int = 1,
     n_positions: int = N_CTX_TRAIN,
     profile: EmbeddingProfile | None = None,
     dense: Metadata | None = None,
@@ -246,7 +247,8 @@ def write_bert(
     Args:
         path: the file to write.
         seed: of its weights.
-        ranks: with a classifier head of a dense layer and one output, instead of pooling.
+        ranks: with a classifier head of a dense layer and an output for each label, instead of pooling.
+        n_labels: number of outputs of the head. ``classifier__output_labels`` names them.
         n_positions: tokens that it can read.
         profile: how it embeds.
         dense: arrays of the profile's dense layers.
@@ -272,7 +274,7 @@ def write_bert(
             **draw.norm(f"blk.{i}.layer_output_norm"),
         }
     if ranks:
-        weights |= draw.linear("cls", N_EMBD, N_EMBD) | draw.linear("cls.output", 1, N_EMBD)
+        weights |= draw.linear("cls", N_EMBD, N_EMBD) | draw.linear("cls.output", n_labels, N_EMBD)
     facts = {
         "general.architecture": "bert",
         "general.name": f"random bert {seed}",
@@ -285,7 +287,7 @@ def write_bert(
         "bert.attention.causal": False,
         "bert.pooling_type": 4 if ranks else 1,
     }
-    facts |= {f"bert.{key}": value for key, value in metadata.items()}
+    facts |= {f"bert.{key.replace('__', '.')}": value for key, value in metadata.items()}
     facts |= {} if profile is None else profile.metadata("bert")
     return write(path, {**facts, **vocabulary, **(dense or {})}, weights)
 

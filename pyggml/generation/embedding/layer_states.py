@@ -1,0 +1,70 @@
+"""Hidden states of chosen layers: the vectors of tokens between the layers of a model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from pyggml._core.checks import integer, items
+from pyggml._native.model import Model
+from pyggml._native.pooling import pooled
+from pyggml._native.token_batch import TokenBatch
+from pyggml.errors import InvalidParameterError
+from pyggml.generation.embedding.encoder import BatchEncoder, GrowingContext
+from pyggml.generation.embedding.pass_texts import Floats
+
+
+def checked_layers(model: Model, layers: object) -> tuple[int, ...]:
+    """Return the numbers of layers, 0 to n_layer; negative ones count from the last.
+
+    Raises:
+        InvalidParameterError: it is no sequence of such numbers, or empty.
+    """
+    n = model.n_layer + 1
+    numbers = items("layers", layers, "numbers of layers, such as [0, -1]")
+    if not numbers:
+        raise InvalidParameterError("layers is empty: give the number of at least one layer, such as [-1]")
+    return tuple(integer("a number of layers", number, -n, n - 1) % n for number in numbers)
+
+
+class LayerStates:
+    """Computes hidden states, one text after the other. Thread-safe."""
+
+    def __init__(self, model: Model, encoder: BatchEncoder) -> None:
+        """Compute with an encoder of token vectors of its own, which it closes."""
+        self._model, self._encoder, self._lock = model, encoder, threading.Lock()
+
+    def compute(self, texts: TokenBatch, layers: Sequence[int], pooling: Sequence[str], n_skipped: int) -> list[Floats]:
+        """Compute the hidden states of each text.
+
+        Args:
+            texts: token ids.
+            layers: numbers of layers, 0 to n_layer.
+            pooling: kinds of pooling, whose results are concatenated; () for the vectors of all tokens.
+            n_skipped: tokens at the beginning of each text that pooling leaves out.
+
+        Returns:
+            float32, (n_layers, n_columns) each; without pooling (n_layers, n_tokens, n_embd).
+
+        Raises:
+            InvalidParameterError: the model is in another process.
+            UnsupportedArchitectureError: the engine does not tell the states of this architecture.
+        """
+        if not isinstance(self._encoder, GrowingContext):
+            raise InvalidParameterError("layers does not work with isolate=True: load the model without it")
+        results = []
+        with self._lock:
+            for ids in texts.split():
+                rows = self._encoder.layer_states(ids, layers)
+                if pooling:
+                    length = np.array([len(ids)], np.int32)
+                    rows = np.stack([pooled(layer, length, pooling, n_skipped)[0] for layer in rows])
+                results.append(rows)
+        return results
+
+    def close(self) -> None:
+        """Free the context once a running pass ends. Safe to call again."""
+        with self._lock:
+            self._encoder.close()
