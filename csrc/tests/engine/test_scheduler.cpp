@@ -140,6 +140,40 @@ void test_the_oldest_prompt_comes_first() {
     CHECK(n_of(step, a) == 50 && n_of(step, b) == 50);
 }
 
+void test_a_short_prompt_does_not_wait_for_a_long_one() {
+    Engine     engine;
+    const auto a    = engine.add(text(1, 500));
+    Step       step = engine.step();
+    CHECK(n_of(step, a) == 100);
+
+    const auto b = engine.add(text(2, 30)), c = engine.add(text(3, 40));
+    step = engine.step();
+    CHECK(n_of(step, b) == 30 && n_of(step, c) == 20 && n_of(step, a) == 50);  // half for the shortest
+    step = engine.step();
+    CHECK(n_of(step, b) == 1 && n_of(step, c) == 20 && n_of(step, a) == 79);
+}
+
+void test_long_prompts_leave_the_last_slot_to_short_ones() {
+    Setting setting;
+    setting.n_cells = 20'000;
+    setting.n_seq   = 3;
+    Engine     engine(setting);
+    const auto a = engine.add(text(1, 3000)), b = engine.add(text(2, 3000)), c = engine.add(text(3, 3000));
+    engine.step();
+    CHECK(a->is_running() && b->is_running() && !c->is_running());
+
+    const auto d    = engine.add(text(4, 50));
+    Step       step = engine.step();
+    CHECK(n_of(step, d) == 50 && !c->is_running());
+    engine.scheduler.end(*d);
+    while (a->n_pending() > 1 || b->n_pending() > 1024) {
+        CHECK(!c->is_running());
+        engine.step();
+    }
+    engine.step();
+    CHECK(c->is_running());  // no prefill of a long prompt is left
+}
+
 // Large prefill chunks delay streamed tokens, so they are used only if no task streams.
 void test_prefill_budget_depends_on_streaming() {
     const Scheduler::PrefillBudget budget = {10, 20, 50};
@@ -1044,6 +1078,8 @@ void test_a_change_of_the_layout_has_to_pay() {
 int main() {
     test_decoding_tasks_come_before_prefill_chunks();
     test_the_oldest_prompt_comes_first();
+    test_a_short_prompt_does_not_wait_for_a_long_one();
+    test_long_prompts_leave_the_last_slot_to_short_ones();
     test_prefill_budget_depends_on_streaming();
     test_steps_fill_micro_batches();
     test_decoding_tasks_alone_fill_a_micro_batch();
