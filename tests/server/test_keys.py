@@ -79,7 +79,7 @@ def test_each_key_has_its_limits(key_file: Path, caplog: pytest.LogCaptureFixtur
     assert "sk-" not in caplog.text + metrics
 
 
-def test_embeddings_count_as_tokens(tmp_path: Path) -> None:
+def test_embeddings_count_as_tokens() -> None:
     with servers.running(api_keys=("sk-a",), tokens_per_minute=3) as server:
         assert post(server, "/v1/embeddings", "sk-a", input="one two three four five").status_code == 200
         assert post(server, "/v1/embeddings", "sk-a", input="one").status_code == 429

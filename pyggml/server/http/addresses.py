@@ -31,9 +31,7 @@ def is_local(host: str) -> bool:
     Args:
         host: the name or address, without a port.
     """
-    if is_loopback(host) or (host and "." not in host) or host.endswith(_LOCAL_SUFFIXES):
-        return True
     try:
         return not ipaddress.ip_address(host).is_unspecified
     except ValueError:
-        return False
+        return is_loopback(host) or (host != "" and "." not in host) or host.endswith(_LOCAL_SUFFIXES)
