@@ -29,6 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -172,7 +173,7 @@ async def measure(port: int, seconds: float) -> Figures:
         status, times = await send(port, small_chat(index))
         assert status == 200, status
         figures.starts.append(times[0])
-        figures.steps.extend(after - before for before, after in zip(times, times[1:-1], strict=False))
+        figures.steps.extend(after - before for before, after in pairwise(times[:-1]))
 
     async def health(_: int) -> None:
         began = time.monotonic()
