@@ -64,7 +64,8 @@ def test_each_key_has_its_limits(key_file: Path, caplog: pytest.LogCaptureFixtur
         assert post(server, "/cancel", "sk-a", job_id="x").json()["cancelled"] is True
         assert '"reason":"cancelled"' in endless.result().text
 
-        first = post(server, "/v1/completions", "sk-b", prompt="a b c d e", max_tokens=60, ignore_eos=True)
+        body = {"prompt": "a b c d e", "max_tokens": 60, "ignore_eos": True, "stream": True}
+        first = post(server, "/v1/completions", "sk-b", **body)
         assert (first.status_code, first.headers["x-ratelimit-limit-tokens"]) == (200, "40")
         spent = post(server, "/v1/completions", "sk-b", prompt="a", max_tokens=1)
         assert spent.status_code == 429
@@ -129,7 +130,8 @@ async def _served(queue: FairQueue, accounts: list[Account], n_tokens: list[int]
 
     async def run(index: int) -> None:
         while sum(counts) < n_rounds:
-            turn = await queue.acquire(accounts[index])
+            turn = queue.enqueue(accounts[index])
+            await turn.granted
             counts[index] += 1
             await asyncio.sleep(0)
             accounts[index].n_running += 1
@@ -153,21 +155,24 @@ def test_an_account_that_returns_finds_a_slot() -> None:
     async def run() -> None:
         queue = FairQueue(4)
         flood, other = Account("flood", KeyLimits()), Account("other", KeyLimits())
-        (await queue.acquire(other)).end(10)
-        waiting = [asyncio.ensure_future(queue.acquire(flood)) for _ in range(20)]
-        await asyncio.sleep(0)
-        assert sum(each.done() for each in waiting) == 3  # one is left to the other
-        turn = await asyncio.wait_for(queue.acquire(other), 1)
-        waiting[5].cancel()
-        turn.end(10)
-        for each in waiting[:3]:
-            each.result().end(10)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert sum(each.done() and not each.cancelled() for each in waiting) == 6
-        for each in waiting:
-            each.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        queue.enqueue(other).end(10)
+        turns = [queue.enqueue(flood) for _ in range(20)]
+        assert [each.granted.done() for each in turns] == [True] * 3 + [False] * 17  # one is left to the other
+        turn = queue.enqueue(other)
+        assert turn.granted.done()
+        turns[5].end(0)  # its client disconnects
+        for each in (turn, *turns[:3]):
+            each.end(10)
+            each.end(10)  # has no effect
+        assert [index for index, each in enumerate(turns) if each.granted.done()] == [0, 1, 2, 3, 4, 6]
+        for each in turns:
+            each.end(0)
+        three, two = queue.enqueue(flood, 3), queue.enqueue(other, 2)
+        assert three.granted.done()
+        assert not two.granted.done()
+        three.end(0)
+        assert two.granted.done()
+        assert queue.enqueue(Account("many", KeyLimits()), 100).n == 4
 
     asyncio.run(run())
 

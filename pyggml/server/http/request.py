@@ -239,9 +239,11 @@ class ServerRequest:
         """
         if self.account is None or self.model is None or len(self.worker.api_keys.accounts) < 2:
             return
-        turn = asyncio.wait_for(self.model.turns.acquire(self.account, n), self.worker.settings.request_timeout)
+        self._turn = turn = self.model.turns.enqueue(self.account, n)  # ended with the request
         try:
-            self._turn = await self.await_outside_engine_queue(lambda: turn)
+            await self.await_outside_engine_queue(
+                lambda: asyncio.wait_for(turn.granted, self.worker.settings.request_timeout)
+            )
         except asyncio.TimeoutError:
             raise RequestTimeout("the request was still waiting for its turn: try again later") from None
 

@@ -37,12 +37,17 @@ class _Flow:
 
 
 class Turn:
-    """A request's place in the queue, and then its slots, until :meth:`end`."""
+    """A request's place in the queue, and then its slots, until :meth:`end`.
+
+    Attributes:
+        n: number of slots.
+        granted: done once it has the slots.
+    """
 
     def __init__(self, queue: FairQueue, flow: _Flow, n: int) -> None:
         """Wait for ``n`` slots."""
         self.n = n
-        self.granted = asyncio.get_running_loop().create_future()
+        self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue = queue
         self._flow = flow
         self._estimate = 0.0
@@ -80,19 +85,14 @@ class FairQueue:
         self._flows: dict[Account, _Flow] = {}
         self._virtual_time = 0.0  # tokens per share of the flow that was granted last, before that
 
-    async def acquire(self, account: Account, n: int = 1) -> Turn:
-        """Wait for ``n`` slots, or for all if there are fewer. Cancelling the task gives up waiting."""
+    def enqueue(self, account: Account, n: int = 1) -> Turn:
+        """Queue a request for ``n`` slots, or for all if there are fewer. Await ``granted``, and end it in any case."""
         flow = self._flows.setdefault(account, _Flow(account))
         if not flow.is_active:
             flow.served = max(flow.served, self._virtual_time)
         turn = Turn(self, flow, min(n, self._n_slots))
         flow.waiting.append(turn)
         self.grant()
-        try:
-            await turn.granted
-        except BaseException:
-            turn.end(0)
-            raise
         return turn
 
     def grant(self) -> None:
