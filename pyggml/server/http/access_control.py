@@ -1,10 +1,11 @@
-"""Checks of requests: the Host and Origin headers, and the query."""
+"""Headers that control access: API keys, Host and Origin; and checks of the query."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from pyggml.server.http import errors
@@ -13,6 +14,12 @@ from pyggml.server.http.errors import Failure, RequestError
 
 #: Allows any host or origin.
 ANY = "*"
+
+
+def api_key(headers: Headers) -> str:
+    """Return the API key in the header of OpenAI's or Anthropic's clients; empty: there is none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
 
 
 def require_utf8_query(scope: Scope) -> None:

@@ -23,9 +23,9 @@ from pyggml import (
     QueueFullError,
 )
 from pyggml.server.http import errors
+from pyggml.server.http.access_control import api_key
 from pyggml.server.http.concurrency_limit import queue_full
 from pyggml.server.http.request_body import require_tractable
-from pyggml.server.keys.accounts import api_key
 
 if TYPE_CHECKING:
     from pyggml.server.http.request import ServerRequest

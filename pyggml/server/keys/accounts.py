@@ -10,6 +10,7 @@ from hashlib import sha256
 
 from starlette.datastructures import Headers
 
+from pyggml.server.http.access_control import api_key
 from pyggml.server.http.errors import Failure, RequestError
 from pyggml.server.settings.api_keys import ApiKey, KeyLimits
 
@@ -153,12 +154,6 @@ class ApiKeys:
             max_requests=limits.max_requests or default.max_requests,
             tokens_per_minute=limits.tokens_per_minute or default.tokens_per_minute,
         )
-
-
-def api_key(headers: Headers) -> str:
-    """Return the API key in the header of OpenAI's or Anthropic's clients; empty: there is none."""
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
 
 
 def _digest(key: str) -> bytes:
