@@ -10,8 +10,8 @@ prompts     four clients post prompts of 7,800 tokens
 keys        with an API key of their own, 16 clients post prompts for 64 tokens; another key sends a chat for 16 tokens
             per second, and then one after another
 
-Meanwhile one client sends a small chat four times a second, and another asks for /health twenty times a second. A chat
-starts with its first token. The floods run in a separate process, on the same CPUs.
+Meanwhile one client sends a small chat four times a second, one asks for /health twenty times a second, and one embeds
+a text each second. A chat starts with its first token. The floods run in a separate process, on the same CPUs.
 
 Exit status: 0 all is well, 1 a bound does not hold: 95 % of the chats start within 0.3 s and one step, which is the
 median time between two of their tokens; 95 % of /health within 50 ms; and the second key's rate is 0.9 of that alone.
@@ -148,6 +148,7 @@ class Figures(NamedTuple):
     starts: list[float]
     steps: list[float]
     health: list[float]
+    embeddings: list[float]
 
 
 async def paced(per_s: float, seconds: float, run: Callable[[int], Awaitable[None]]) -> None:
@@ -167,7 +168,7 @@ def small_chat(index: int, n_tokens: int = N_CHAT_TOKENS) -> bytes:
 
 
 async def measure(port: int, seconds: float) -> Figures:
-    figures = Figures([], [], [])
+    figures = Figures([], [], [], [])
 
     async def chat(index: int) -> None:
         status, times = await send(port, small_chat(index))
@@ -180,7 +181,15 @@ async def measure(port: int, seconds: float) -> Figures:
         await send(port, b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         figures.health.append(time.monotonic() - began)
 
-    await asyncio.gather(paced(CHATS_PER_S, seconds, chat), paced(CHECKS_PER_S, seconds, health))
+    async def embed(index: int) -> None:
+        body = {"model": "embedder", "input": sentence(20, random.Random(index))}
+        status, times = await send(port, encoded("/v1/embeddings", body))
+        assert status == 200, status
+        figures.embeddings.append(times[-1])
+
+    await asyncio.gather(
+        paced(CHATS_PER_S, seconds, chat), paced(CHECKS_PER_S, seconds, health), paced(1, seconds, embed)
+    )
     return figures
 
 
@@ -211,7 +220,8 @@ def report(part: str, figures: Figures, counts: dict[int, int]) -> bool:
     print(
         f"{part:11} chats start: median {median(figures.starts) * 1e3:5.0f} ms, 95 % {start * 1e3:5.0f} ms, most "
         f"{max(figures.starts) * 1e3:5.0f} ms; step {step * 1e3:4.0f} ms; /health 95 % {health * 1e3:4.1f} ms, most "
-        f"{max(figures.health) * 1e3:4.0f} ms; flood {counts or '-'}  {'ok' if holds else 'TOO SLOW'}",
+        f"{max(figures.health) * 1e3:4.0f} ms; one embedding: median {median(figures.embeddings) * 1e3:4.0f} ms, most "
+        f"{max(figures.embeddings) * 1e3:4.0f} ms; flood {counts or '-'}  {'ok' if holds else 'TOO SLOW'}",
         flush=True,
     )
     return holds

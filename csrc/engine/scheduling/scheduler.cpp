@@ -107,7 +107,7 @@ void Scheduler::add_prefill_chunks(Step & step, const std::vector<std::shared_pt
     };
     uint32_t n_shortest = (n + 1) / 2;
     for (const auto & task : shortest_first) {
-        n_shortest -= extend(task, n_shortest);
+        n_shortest -= task->prefer_throughput ? 0 : extend(task, n_shortest);
     }
     for (const auto & task : prompts) {
         extend(task, n_left);
@@ -344,7 +344,7 @@ void Scheduler::admit(uint64_t n_admissible) {
         if (fetch(*task, prefix.n)) {
             prefix = longest_prefix(*task);
         }
-        if (will_be_cached_soon(*task, prefix.n) || leaves_last_slot(*task, prefix.n)) {
+        if (will_be_cached_soon(*task, prefix.n) || waits_for_long_prompt(*task, prefix.n)) {
             if (++n_passed_over == MAX_SKIPPED) {
                 return;
             }
@@ -356,13 +356,14 @@ void Scheduler::admit(uint64_t n_admissible) {
     }
 }
 
-// Return true if a task should leave the last free slot to a short prompt: its own is long, and the steps are full with
-// the prefill of other long ones anyway.
-bool Scheduler::leaves_last_slot(const Task & task, uint32_t n_cached) const {
-    const auto is_long = [](const Task & each, uint32_t n_past) { return each.n_tokens() > n_past + LONG_PROMPT; };
-    return running_.size() + 1 == slots_.size() && !task.prefer_throughput && is_long(task, n_cached) &&
-           std::any_of(running_.begin(), running_.end(),
-                       [&](const auto & each) { return is_long(*each, each->n_past); });
+// Return true if a task's prompt is long and another long one is being prefilled, which fills the steps alone: slots
+// stay free for short prompts, and both end as soon as if they were prefilled together.
+bool Scheduler::waits_for_long_prompt(const Task & task, uint32_t n_cached) const {
+    const auto is_long = [](const Task & each, uint32_t n_past) {
+        return !each.needs_all_logits && !each.prefer_throughput && each.n_tokens() > n_past + LONG_PROMPT;
+    };
+    return is_long(task, n_cached) && std::any_of(running_.begin(), running_.end(),
+                                                  [&](const auto & each) { return is_long(*each, each->n_past); });
 }
 
 // Streams always have cells for a task.

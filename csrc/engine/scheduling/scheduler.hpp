@@ -4,7 +4,7 @@
 // A request is a Task here: its tokens, and how many of them are in the KV cache. A task waits, is admitted to a slot
 // (one sequence of the KV cache), and ends; the slot then caches its tokens until their cells are needed. A new task
 // starts from the longest prefix that any slot has cached. Tasks are admitted first come, first served, except that
-// long prompts leave the last slot to short ones; of the prefill of each step, the shortest prompts get half. When
+// long prompts are prefilled one at a time; of the prefill of each step, the shortest prompts get half. When
 // cells run out, the least recently used cached slots are evicted first; then the youngest running task is preempted,
 // which evicts its cells, and waits to be prefilled again. The oldest task is never preempted, so every task ends.
 // Where the KV cache cannot be rewound, slots keep checkpoints of their prompts (checkpoints.hpp). Cells that are
@@ -242,7 +242,7 @@ class Scheduler {
     uint32_t headroom() const;
     void     order_for_streams(Step & step) const;
     void     add_prefill_chunks(Step & step, const std::vector<std::shared_ptr<Task>> & prompts, uint32_t n);
-    bool     leaves_last_slot(const Task & task, uint32_t n_cached) const;
+    bool     waits_for_long_prompt(const Task & task, uint32_t n_cached) const;
     Step     all_logits_step();
     uint64_t next_group();
     uint32_t prefill_tokens(const PrefillBudget & budget) const;
