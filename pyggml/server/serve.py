@@ -43,6 +43,7 @@ def run(app: Starlette, settings: Settings, listening: Callable[[str], None]) ->
         SystemExit: with 143, after SIGTERM.
     """
     configure_logs(settings)
+    sys.setswitchinterval(_SWITCH_S)
     with _bind(settings) as bound:
         stop_signal = asyncio.run(_serve(app, settings, bound, listening))
     if stop_signal:
@@ -146,6 +147,9 @@ class Server(uvicorn.Server):
         close_all(self.server_state.connections)
 
 
+# Seconds for which a thread keeps the GIL while others wait for it. By default 5 ms: beside bulk work in threads, a
+# request would wait as long each time that it comes back to the event loop.
+_SWITCH_S = 0.0005
 # uvicorn's loop ticks ten times a second.
 _TICKS_PER_SWEEP = 5
 # Seconds for clients to read the rest of their responses.

@@ -167,12 +167,24 @@ def test_an_account_that_returns_finds_a_slot() -> None:
         assert [index for index, each in enumerate(turns) if each.granted.done()] == [0, 1, 2, 3, 4, 6]
         for each in turns:
             each.end(0)
-        three, two = queue.enqueue(flood, 3), queue.enqueue(other, 2)
+
+        queue = FairQueue(4)
+        pair, single = queue.enqueue(flood, 2), queue.enqueue(other)
+        three, one = queue.enqueue(flood, 3), queue.enqueue(other)
+        assert [each.granted.done() for each in (pair, single, three, one)] == [True, True, False, False]
+        pair.end(0)
         assert three.granted.done()
-        assert not two.granted.done()
-        three.end(0)
-        assert two.granted.done()
+        assert not one.granted.done()  # it did not overtake
         assert queue.enqueue(Account("many", KeyLimits()), 100).n == 4
+
+    asyncio.run(run())
+
+
+def test_an_account_alone_fills_the_engines_queue() -> None:
+    async def run() -> None:
+        queue, account = FairQueue(4), Account("a", KeyLimits())
+        turns = [queue.enqueue(account) for _ in range(10)]
+        assert sum(each.granted.done() for each in turns) == 8
 
     asyncio.run(run())
 

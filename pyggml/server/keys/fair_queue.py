@@ -4,6 +4,8 @@ The account that has had the fewest tokens for its share goes next, whatever the
 progress counts with the mean of its account, and is corrected at its end. An account that was idle starts level with
 the others. As a running request is not interrupted, a slot stays free for each account that was active a moment ago and
 now runs nothing: otherwise a flood of another account would make each of its requests wait for the end of a long one.
+Requests that have been granted are in the engine's queue, first come, first served, so they are no more than the slots;
+if no other account is active, twice as many, since the engine lets short prompts overtake long ones.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ class FairQueue:
     """Queue for the slots of a model. For one event loop."""
 
     def __init__(self, n_slots: int) -> None:
-        """Grant ``n_slots`` slots at the same time."""
+        """Grant about ``n_slots`` slots at the same time."""
         self._n_slots = n_slots
         self._flows: dict[Account, _Flow] = {}
         self._virtual_time = 0.0  # tokens per share of the flow that was granted last, before that
@@ -102,17 +104,23 @@ class FairQueue:
             flow.waiting.popleft().grant()
 
     def _next(self) -> _Flow | None:
-        n_free = self._n_slots - sum(flow.n_taken for flow in self._flows.values())
-        for flow in sorted((each for each in self._flows.values() if each.waiting), key=lambda each: each.served):
-            n = flow.waiting[0].n
-            if n > n_free:
-                return None  # others may not overtake it until there are enough
-            if flow.n_taken == 0 or n <= n_free - self._n_reserved(flow):
+        n_taken = sum(flow.n_taken for flow in self._flows.values())
+        waiting = sorted((each for each in self._flows.values() if each.waiting), key=lambda each: each.served)
+        if waiting and waiting[0].n_taken == 0:
+            return waiting[0]  # it need not wait for others, only for its turn in the engine
+        for flow in waiting:
+            n = n_taken + flow.waiting[0].n
+            if n <= self._limit(flow):
                 return flow
+            if n > self._n_slots:
+                return None  # the others do not overtake it until there are enough slots
         return None
 
-    def _n_reserved(self, but: _Flow) -> int:
-        """Return the slots that stay free for accounts other than ``but`` that will probably return."""
+    def _limit(self, flow: _Flow) -> int:
+        """Return the number of slots that may be taken together with a flow's next turn."""
         since = time.monotonic() - _RETURN_S
-        n = sum(each is not but and not each.is_active and each.ended_s > since for each in self._flows.values())
-        return min(n, self._n_slots // 2)
+        others = [each for each in self._flows.values() if each is not flow]
+        returning = sum(not each.is_active and each.ended_s > since for each in others)
+        if not returning and not any(each.is_active for each in others):
+            return 2 * self._n_slots
+        return self._n_slots - min(returning, self._n_slots // 2)
