@@ -27,6 +27,8 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
@@ -246,7 +248,8 @@ def report_keys(port: int, seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def serving(arguments: argparse.Namespace, folder: Path) -> Iterator[int]:
+def serving(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[int, int]]:
+    """Run the server; yield its port and its process ID."""
     keys = folder / "keys"
     keys.write_text("".join(f"{key}\n" for key in KEYS))
     keys.chmod(0o600)
@@ -262,10 +265,16 @@ def serving(arguments: argparse.Namespace, folder: Path) -> Iterator[int]:
     try:
         assert process.stderr is not None
         port = next(int(found[1]) for line in process.stderr if (found := re.search(r"://127.0.0.1:(\d+)", line)))
-        yield port
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield port, process.pid
     finally:
         process.terminate()
-        process.communicate()
+        process.wait()
+
+
+def resident_mb(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) // 1024
 
 
 def main() -> int:
@@ -288,10 +297,8 @@ def main() -> int:
         folder = Path(real_models.folder())
         arguments.model = arguments.model or str(folder / "SmolLM2-135M-Instruct.Q4_1.gguf")
         arguments.embedding_model = arguments.embedding_model or str(folder / "all-MiniLM-L6-v2")
-    import tempfile
-
     all_hold = True
-    with tempfile.TemporaryDirectory() as temporary, serving(arguments, Path(temporary)) as port:
+    with tempfile.TemporaryDirectory() as temporary, serving(arguments, Path(temporary)) as (port, pid):
         asyncio.run(measure(port, 2))  # warm
         for part in arguments.parts:
             if part == "keys":
@@ -301,6 +308,7 @@ def main() -> int:
             with flooding(port, part, counts):
                 figures = asyncio.run(measure(port, arguments.seconds))
             all_hold &= report(part, figures, counts)
+            print(f"            {resident_mb(pid)} MB of memory afterwards", flush=True)
             time.sleep(2)
     return 0 if all_hold else 1
 

@@ -22,7 +22,8 @@ from pyggml.generation.pending_request import PendingRequest
 T = TypeVar("T")
 Kind = Literal["short", "long", "grammar"]
 
-_N_THREADS: dict[Kind, int] = {"short": 4, "long": 2, "grammar": 4}
+# Grammars leave half of the CPUs to the model.
+_N_THREADS: dict[Kind, int] = {"short": 4, "long": 2, "grammar": min(4, max(2, (os.cpu_count() or 1) // 2))}
 # Characters or token ids from which on a prompt is long: some ten milliseconds.
 _LONG = 16_000
 # As many as the engine keeps of a model.
