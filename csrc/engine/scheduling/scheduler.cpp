@@ -90,8 +90,8 @@ Step Scheduler::next(const PrefillBudget & budget, uint64_t n_admissible) {
     return step;
 }
 
-// Add `n` tokens of prompts, which are in order of arrival. The shortest ones get half of them, so that a short prompt
-// does not wait for the long ones before it; the oldest ones get the rest, so that each of them ends.
+// Add `n` tokens of prompts, which are in order of arrival. The shortest ones get three quarters of them, so that a
+// short prompt does not wait for the long ones before it; the oldest ones get the rest, so that each of them ends.
 void Scheduler::add_prefill_chunks(Step & step, const std::vector<std::shared_ptr<Task>> & prompts, uint32_t n) {
     std::vector<std::shared_ptr<Task>> shortest_first = prompts;
     std::stable_sort(shortest_first.begin(), shortest_first.end(),
@@ -105,7 +105,7 @@ void Scheduler::add_prefill_chunks(Step & step, const std::vector<std::shared_pt
         n_left -= added;
         return added;
     };
-    uint32_t n_shortest = (n + 1) / 2;
+    uint32_t n_shortest = n - n / 4;
     for (const auto & task : shortest_first) {
         n_shortest -= task->prefer_throughput ? 0 : extend(task, n_shortest);
     }

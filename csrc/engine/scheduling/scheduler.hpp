@@ -4,7 +4,8 @@
 // A request is a Task here: its tokens, and how many of them are in the KV cache. A task waits, is admitted to a slot
 // (one sequence of the KV cache), and ends; the slot then caches its tokens until their cells are needed. A new task
 // starts from the longest prefix that any slot has cached. Tasks are admitted first come, first served, except that
-// long prompts are prefilled one at a time; of the prefill of each step, the shortest prompts get half. When
+// long prompts are prefilled one at a time; of the prefill of each step, the shortest prompts get three
+// quarters. When
 // cells run out, the least recently used cached slots are evicted first; then the youngest running task is preempted,
 // which evicts its cells, and waits to be prefilled again. The oldest task is never preempted, so every task ends.
 // Where the KV cache cannot be rewound, slots keep checkpoints of their prompts (checkpoints.hpp). Cells that are

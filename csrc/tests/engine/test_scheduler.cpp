@@ -148,9 +148,10 @@ void test_a_short_prompt_does_not_wait_for_a_long_one() {
 
     const auto b = engine.add(text(2, 30)), c = engine.add(text(3, 40));
     step = engine.step();
-    CHECK(n_of(step, b) == 30 && n_of(step, c) == 20 && n_of(step, a) == 50);  // half for the shortest
-    step = engine.step();
-    CHECK(n_of(step, b) == 1 && n_of(step, c) == 20 && n_of(step, a) == 79);
+    CHECK(n_of(step, b) == 30 && n_of(step, c) == 40 && n_of(step, a) == 30);
+    const auto d = engine.add(text(4, 90));
+    step         = engine.step();
+    CHECK(n_of(step, b) == 1 && n_of(step, c) == 1 && n_of(step, d) == 74 && n_of(step, a) == 24);  // a quarter
 }
 
 void test_long_prompts_are_prefilled_one_at_a_time() {
@@ -163,7 +164,7 @@ void test_long_prompts_are_prefilled_one_at_a_time() {
 
     const auto c = engine.add(text(3, 50)), d = engine.add(text(4, 20));
     Step       step = engine.step();
-    CHECK(n_of(step, a) == 50 && n_of(step, c) == 30 && n_of(step, d) == 20 && !b->is_running());
+    CHECK(n_of(step, a) == 30 && n_of(step, c) == 50 && n_of(step, d) == 20 && !b->is_running());
     while (a->n_pending() > 1024) {
         CHECK(!b->is_running());
         engine.step();
@@ -186,11 +187,11 @@ void test_prefill_budget_depends_on_streaming() {
 
     const auto watched = engine.add(text(4, 25));
     step               = engine.step(budget);
-    CHECK(n_of(step, a) == 1 && n_of(step, b) == 10 && n_of(step, watched) == 10);
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 5 && n_of(step, watched) == 15);
     engine.scheduler.end(*b);
     engine.scheduler.end(*c);
     step = engine.step(budget);
-    CHECK(n_of(step, a) == 1 && n_of(step, watched) == 15);
+    CHECK(n_of(step, a) == 1 && n_of(step, watched) == 10);
     engine.step(budget);
 
     const auto d         = engine.add(text(5, 90));
@@ -314,7 +315,7 @@ void test_a_task_waits_for_a_shared_prefix_in_prefill() {
     CHECK(a->is_running() && !b->is_running() &&
           other->is_running());  // the other one does not wait for the prefix of a
     engine.step(99);
-    engine.step(19);
+    engine.step(30);
     CHECK(a->n_past == 217 && !b->is_running());
     engine.step(1);
     CHECK(a->n_past == 218 && !b->is_running());  // when this was planned, 32 of b's 249 tokens were still to come
