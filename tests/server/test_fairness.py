@@ -16,7 +16,7 @@ import pytest
 from server_fairness import bad_schema, sentence
 from support.servers import servers
 
-CHAT = {"messages": [{"role": "user", "content": "What colour is the sky?"}], "max_tokens": 2}
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "What colour is the sky?"}], "max_tokens": 2}
 
 
 def post(server: servers.Running, path: str, **body: Any) -> int:
@@ -75,7 +75,7 @@ def test_threads_for_one_kind_of_work_leave_the_others_free() -> None:
     """Not even a text that takes forever keeps other requests waiting."""
     release = threading.Event()
     long_chat = {**CHAT, "metadata": {"padding": "x" * 40_000}}
-    others = {
+    others: dict[str, dict[str, Any]] = {
         "/v1/chat/completions": long_chat,
         "/apply-template": {"messages": CHAT["messages"]},
         "/v1/embeddings": {"input": "a"},
