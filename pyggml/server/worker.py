@@ -56,7 +56,6 @@ class Worker:
                 raise InvalidParameterError(
                     f"{name} has no effect without API keys: set api_keys or api_key_file, or leave it out"
                 )
-        self._warn_of_readable_keys()
         if settings.slot_save_path is not None and not settings.slot_save_path.is_dir():
             message = f"slot_save_path must be a directory that exists, not {settings.slot_save_path}"
             raise InvalidParameterError(message)
@@ -71,6 +70,7 @@ class Worker:
         Raises:
             InferError: the first model cannot be loaded.
         """
+        self._warn_of_readable_keys()
         loop_monitor = asyncio.create_task(self.metrics.monitor_event_loop())
         try:
             await self.models.start()
