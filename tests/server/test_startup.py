@@ -11,6 +11,7 @@ import pytest
 from support.servers import servers
 
 
+@pytest.mark.slow
 def test_a_context_that_does_not_fit_is_one_error() -> None:
     command = [sys.executable, "-m", "pyggml", "serve", "--port", "0", "--n-ctx", "2000000000"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
