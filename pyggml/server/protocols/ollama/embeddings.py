@@ -74,7 +74,8 @@ async def embed(request: ServerRequest, body: EmbedRequest) -> Response:
         "dimensions": min(body.dimensions or llm.n_dimensions, llm.n_dimensions),
         "adapter": request.adapter,
     }
-    embedding = await request.run_in_thread_if_long(llm.embedding_request, texts if body.input else [], **options)
+    embedding = await request.run_for_if_long("texts", llm.embedding_request, texts if body.input else [], **options)
+    request.count_tokens(embedding.n_tokens)
     vectors = await request.await_outside_engine_queue(embedding.arun)
     others = {
         "model": body.model,
@@ -83,7 +84,7 @@ async def embed(request: ServerRequest, body: EmbedRequest) -> Response:
         "prompt_eval_count": embedding.n_tokens,
     }
     rows = ([encode(row, as_base64=False)] for row in vectors)
-    return await request.run_in_thread_if_long(large_json_response, "embeddings", rows, **others)
+    return await request.run_for_if_long("responses", large_json_response, "embeddings", rows, **others)
 
 
 async def embed_one(request: ServerRequest, body: EmbeddingsRequest) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
@@ -46,7 +45,7 @@ async def create(request: ServerRequest, body: CreateResponse) -> Response:
         first = await request.run_in_thread_if_long(_encode, writer.start())
         return stream_events(request, _events(request, writer, generation, first))
     await request.cancel_on_disconnect(generation.finish())
-    return await request.run_in_thread(_whole_response, writer, generation)
+    return await request.run_for("responses", _whole_response, writer, generation)
 
 
 def _whole_response(writer: _ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]) -> Response:
@@ -67,7 +66,7 @@ async def _events(
             for event in _encode(writer.add(chunk)):
                 yield event
         # They repeat the whole response and the request.
-        for event in await asyncio.to_thread(lambda: _encode(_end(writer, generation))):
+        for event in await request.run_for("responses", lambda: _encode(_end(writer, generation))):
             yield event
     except Exception as error:
         for event in _encode([writer.failed(request.record_failure(error))]):
