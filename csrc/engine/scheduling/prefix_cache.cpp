@@ -58,11 +58,19 @@ Scheduler::Prefix Scheduler::longest_in_slots(const Task & task) const {
     return best;
 }
 
+// Return how many tokens a task could start from if a snapshot was fetched from the store; `n` without one.
+uint32_t Scheduler::n_fetchable(const Task & task, uint32_t n) const {
+    if (!store_ || !limits_.prefix_cache || task.needs_all_logits) {
+        return n;
+    }
+    const uint32_t n_stored = store_->longest(lookup_of(task));
+    return n_stored >= n + MIN_SNAPSHOT ? n_stored : n;
+}
+
 // Fetch a snapshot from the store if it is clearly longer than the `n` tokens that are in memory. Return true then. If
 // it is too large to be kept, it is pinned until the task is admitted or ends.
 bool Scheduler::fetch(Task & task, uint32_t n) {
-    if (!store_ || !limits_.prefix_cache || task.needs_all_logits ||
-        store_->longest(lookup_of(task)) < n + MIN_SNAPSHOT) {
+    if (n_fetchable(task, n) == n) {
         return false;
     }
     const auto snapshot = store_->load(lookup_of(task));

@@ -15,8 +15,13 @@ constexpr uint32_t HEADROOM = 32;
 // Most waiting tasks skipped, because their prefix is being prefilled, to find one that can be admitted.
 constexpr uint32_t MAX_SKIPPED = 64;
 
-// Tokens to prefill from which on a prompt is long.
-constexpr uint32_t LONG_PROMPT = 1024;
+// Tokens to prefill from which on a prompt is long, and most of these that are skipped while others are prefilled.
+constexpr uint32_t LONG_PROMPT = 1024, MAX_LONG_SKIPPED = 512;
+
+// Return true if a task has a long prompt to prefill, when `n_past` tokens are in the KV cache.
+bool is_long(const Task & task, uint32_t n_past) {
+    return !task.needs_all_logits && !task.prefer_throughput && task.n_tokens() > n_past + LONG_PROMPT;
+}
 
 bool arrived_before(const std::shared_ptr<Task> & a, const std::shared_ptr<Task> & b) {
     return a->arrival < b->arrival;
@@ -63,7 +68,7 @@ void Scheduler::add(std::shared_ptr<Task> task) {
 
 Step Scheduler::next(const PrefillBudget & budget, uint64_t n_admissible) {
     allocate_decode_cells();
-    admit(n_admissible);
+    admit(n_admissible, budget);
     if (Step step = all_logits_step(); !step.empty()) {
         return step;
     }
@@ -105,7 +110,7 @@ void Scheduler::add_prefill_chunks(Step & step, const std::vector<std::shared_pt
         n_left -= added;
         return added;
     };
-    uint32_t n_shortest = n - n / 4;
+    uint32_t n_shortest = n - std::min(n, std::max(n / 4, 1u));
     for (const auto & task : shortest_first) {
         n_shortest -= task->prefer_throughput ? 0 : extend(task, n_shortest);
     }
@@ -333,19 +338,27 @@ void Scheduler::allocate_decode_cells() {
     }
 }
 
-void Scheduler::admit(uint64_t n_admissible) {
-    size_t n_passed_over = 0;  // an iterator would not survive an add() meanwhile
+void Scheduler::admit(uint64_t n_admissible, const PrefillBudget & budget) {
+    size_t n_passed_over = 0, n_long = 0;  // an iterator would not survive an add() meanwhile
     while (n_passed_over < waiting_.size() && running_.size() < slots_.size()) {
         const auto task = waiting_[n_passed_over];
         if (task->arrival >= n_admissible) {
             return;
         }
         Prefix prefix = longest_prefix(*task);
+        if (waits_for_long_prompts(*task, prefix.n, budget) &&
+            waits_for_long_prompts(*task, n_fetchable(*task, prefix.n), budget)) {
+            n_passed_over++;
+            if (++n_long == MAX_LONG_SKIPPED) {
+                return;
+            }
+            continue;
+        }
         if (fetch(*task, prefix.n)) {
             prefix = longest_prefix(*task);
         }
-        if (will_be_cached_soon(*task, prefix.n) || waits_for_long_prompt(*task, prefix.n)) {
-            if (++n_passed_over == MAX_SKIPPED) {
+        if (will_be_cached_soon(*task, prefix.n)) {
+            if (++n_passed_over - n_long == MAX_SKIPPED) {
                 return;
             }
         } else if (assign_slot(task, prefix)) {
@@ -356,14 +369,17 @@ void Scheduler::admit(uint64_t n_admissible) {
     }
 }
 
-// Return true if a task's prompt is long and another long one is being prefilled, which fills the steps alone: slots
-// stay free for short prompts, and both end as soon as if they were prefilled together.
-bool Scheduler::waits_for_long_prompt(const Task & task, uint32_t n_cached) const {
-    const auto is_long = [](const Task & each, uint32_t n_past) {
-        return !each.needs_all_logits && !each.prefer_throughput && each.n_tokens() > n_past + LONG_PROMPT;
-    };
-    return is_long(task, n_cached) && std::any_of(running_.begin(), running_.end(),
-                                                  [&](const auto & each) { return is_long(*each, each->n_past); });
+// Return true if a task's prompt is long and others are being prefilled, which fill the step alone: slots stay free for
+// short prompts, and all end as soon as if they were prefilled together. Preempted tasks have waited before.
+bool Scheduler::waits_for_long_prompts(const Task & task, uint32_t n_cached, const PrefillBudget & budget) const {
+    if (!is_long(task, n_cached) || task.n_preemptions > 0) {
+        return false;
+    }
+    uint64_t n_pending = 0;
+    for (const auto & each : running_) {
+        n_pending += is_long(*each, each->n_past) ? each->n_pending() : 0;
+    }
+    return n_pending > 0 && n_pending >= std::min(limits_.n_batch, prefill_tokens(budget));
 }
 
 // Streams always have cells for a task.

@@ -4,13 +4,12 @@
 // A request is a Task here: its tokens, and how many of them are in the KV cache. A task waits, is admitted to a slot
 // (one sequence of the KV cache), and ends; the slot then caches its tokens until their cells are needed. A new task
 // starts from the longest prefix that any slot has cached. Tasks are admitted first come, first served, except that
-// long prompts are prefilled one at a time; of the prefill of each step, the shortest prompts get three
-// quarters. When
-// cells run out, the least recently used cached slots are evicted first; then the youngest running task is preempted,
-// which evicts its cells, and waits to be prefilled again. The oldest task is never preempted, so every task ends.
-// Where the KV cache cannot be rewound, slots keep checkpoints of their prompts (checkpoints.hpp). Cells that are
-// evicted are copied to main memory first, as snapshots (snapshots.hpp), and copied back for a task that can start from
-// them.
+// a long prompt waits while others fill the steps; of the prefill of each step, the shortest prompts get three
+// quarters. When cells run out, the least recently used cached slots are evicted first; then the youngest running task
+// is preempted, which evicts its cells, and waits to be prefilled again. The oldest task is never preempted, so every
+// task ends. Where the KV cache cannot be rewound, slots keep checkpoints of their prompts (checkpoints.hpp). Cells
+// that are evicted are copied to main memory first, as snapshots (snapshots.hpp), and copied back for a task that can
+// start from them.
 //
 // Tasks of different groups take turns: each group that has waited goes before one that has not, so with k groups a
 // task is in every k-th step at the latest.
@@ -243,17 +242,18 @@ class Scheduler {
     uint32_t headroom() const;
     void     order_for_streams(Step & step) const;
     void     add_prefill_chunks(Step & step, const std::vector<std::shared_ptr<Task>> & prompts, uint32_t n);
-    bool     waits_for_long_prompt(const Task & task, uint32_t n_cached) const;
+    bool     waits_for_long_prompts(const Task & task, uint32_t n_cached, const PrefillBudget & budget) const;
     Step     all_logits_step();
     uint64_t next_group();
     uint32_t prefill_tokens(const PrefillBudget & budget) const;
     uint32_t round_to_micro_batches(uint32_t n_others, uint32_t n) const;
     void     allocate_decode_cells();
-    void     admit(uint64_t n_admissible);
+    void     admit(uint64_t n_admissible, const PrefillBudget & budget);
     bool     assign_slot(const std::shared_ptr<Task> & task, const Prefix & prefix);
     bool     assign_slot_from_snapshot(const std::shared_ptr<Task> & task, const Snapshot & snapshot);
     Prefix   longest_prefix(const Task & task) const;
     Prefix   longest_in_slots(const Task & task) const;
+    uint32_t n_fetchable(const Task & task, uint32_t n) const;
     bool     fetch(Task & task, uint32_t n);
     void     release_fetched(Task & task);
     Prefix   usable_prefix(int32_t seq_id, uint32_t n) const;

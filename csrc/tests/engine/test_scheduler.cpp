@@ -36,6 +36,7 @@ struct Setting {
     bool     prefix_cache = true;
     uint32_t n_ubatch     = UINT32_MAX;
     size_t   saved_bytes  = 0;  // of checkpoints and snapshots
+    uint32_t n_batch      = 100;
 };
 
 // A scheduler with a simulated engine that generates until a task is ended.
@@ -45,7 +46,7 @@ struct Engine {
 
     explicit Engine(const Setting & setting = {}, pyg::SnapshotStore * store = nullptr)
         : cache(setting.kind, setting.n_cells, setting.n_seq),
-          scheduler({setting.n_seq, setting.n_cells, /*n_batch=*/100, /*n_rows=*/16, setting.prefix_cache,
+          scheduler({setting.n_seq, setting.n_cells, setting.n_batch, /*n_rows=*/16, setting.prefix_cache,
                      setting.n_ubatch, setting.saved_bytes},
                     cache, store) {}
 
@@ -152,6 +153,28 @@ void test_a_short_prompt_does_not_wait_for_a_long_one() {
     const auto d = engine.add(text(4, 90));
     step         = engine.step();
     CHECK(n_of(step, b) == 1 && n_of(step, c) == 1 && n_of(step, d) == 74 && n_of(step, a) == 24);  // a quarter
+    const auto e = engine.add(text(5, 90));
+    for (const uint32_t n_prefill : {1u, 2u, 3u}) {
+        step = engine.step(n_prefill);
+        CHECK(n_of(step, a) == 1 && n_of(step, d) == n_prefill - 1);  // the oldest one always gets a token
+    }
+    CHECK(!e->is_running());  // no slot
+}
+
+// A step has more space than the rest of a long prompt takes.
+void test_long_prompts_that_do_not_fill_a_step_are_prefilled_together() {
+    Setting setting;
+    setting.n_cells = 20'000;
+    setting.n_batch = 2000;
+    Engine     engine(setting);
+    const auto a = engine.add(text(1, 3200)), b = engine.add(text(2, 3000)), c = engine.add(text(3, 3000));
+    engine.step(2000);
+    CHECK(a->n_past == 2000 && !b->is_running());
+    const Step step = engine.step(2000);
+    CHECK(n_of(step, a) == 1200 && n_of(step, b) == 800 && !c->is_running());
+    engine.scheduler.preempt_all();
+    engine.step(2000);
+    CHECK(a->is_running() && b->is_running() && !c->is_running());  // those that were preempted do not wait again
 }
 
 void test_long_prompts_are_prefilled_one_at_a_time() {
@@ -729,6 +752,7 @@ void test_added_prefixes_of_two_layouts() {
 struct OneSnapshot : pyg::SnapshotStore {
     std::shared_ptr<const pyg::Snapshot> one;
     bool                                 is_forgotten = false;
+    int                                  n_loads      = 0;
 
     explicit OneSnapshot(std::shared_ptr<const pyg::Snapshot> snapshot) : one(std::move(snapshot)) {}
     uint32_t longest(const pyg::Lookup & lookup) override {
@@ -736,6 +760,7 @@ struct OneSnapshot : pyg::SnapshotStore {
     }
     std::shared_ptr<const pyg::Snapshot> load(const pyg::Lookup & lookup) override {
         CHECK(longest(lookup) > 0);
+        n_loads++;
         return one;
     }
     void forget(const pyg::Snapshot & snapshot) override {
@@ -744,6 +769,20 @@ struct OneSnapshot : pyg::SnapshotStore {
     }
     void store(std::shared_ptr<const pyg::Snapshot>) override {}
 };
+
+// Those that wait neither read their snapshots from the disk, nor keep many short ones from being found.
+void test_long_prompts_wait_without_their_snapshots() {
+    OneSnapshot store(saved_prefix(2, 100));
+    Setting     setting = with_snapshots(Kind::PLAIN, 20'000, 4);
+    Engine      engine(setting, &store);
+    engine.add(text(1, 3000));
+    for (int i = 0; i < 100; i++) {
+        engine.add(text(2, 2000));
+    }
+    const auto last = engine.add(text(3, 50));
+    engine.step();
+    CHECK(last->is_running() && engine.scheduler.running().size() == 2 && store.n_loads == 0);
+}
 
 void test_a_fetched_snapshot_is_kept_for_its_task_only() {
     OneSnapshot store(saved_prefix(1, 100));
@@ -1086,7 +1125,9 @@ int main() {
     test_decoding_tasks_come_before_prefill_chunks();
     test_the_oldest_prompt_comes_first();
     test_a_short_prompt_does_not_wait_for_a_long_one();
+    test_long_prompts_that_do_not_fill_a_step_are_prefilled_together();
     test_long_prompts_are_prefilled_one_at_a_time();
+    test_long_prompts_wait_without_their_snapshots();
     test_prefill_budget_depends_on_streaming();
     test_steps_fill_micro_batches();
     test_decoding_tasks_alone_fill_a_micro_batch();

@@ -481,8 +481,8 @@ void Simulation::check_rows(const Step & step) {
     last_step_was_all_logits_ = true;
 }
 
-// One token for every decoding task, then prefill chunks until the batch or the budget is full: at least a quarter for
-// the oldest prompt, and all for the shortest one that does not prefer throughput if it fits in the rest.
+// One token for every decoding task, then prefill chunks until the batch or the budget is full: at least a quarter, and
+// a token, for the oldest prompt, and all for the shortest one that does not prefer throughput if it fits in the rest.
 void Simulation::check_mixed(const Step & step, const Scheduler::PrefillBudget & budget) {
     std::map<const Task *, uint32_t> taken;
     for (const Slice & slice : step.slices) {
@@ -518,8 +518,9 @@ void Simulation::check_mixed(const Step & step, const Scheduler::PrefillBudget &
                                                     : budget.throughput;
     const uint32_t n_budget       = std::min(limits_.n_batch - n_decoding, prefill_tokens);
     CHECK(n_prompt == std::min(n_pending, n_budget));
-    CHECK(!oldest || oldest->first >= std::min(oldest->second, n_budget / 4));
-    CHECK(!shortest || shortest->first >= std::min(shortest->second, n_budget - n_budget / 4));
+    const uint32_t n_of_oldest = std::min(n_budget, std::max(n_budget / 4, 1u));
+    CHECK(!oldest || oldest->first >= std::min(oldest->second, n_of_oldest));
+    CHECK(!shortest || shortest->first >= std::min(shortest->second, n_budget - n_of_oldest));
     last_step_was_all_logits_ = false;
 }
 
