@@ -3,6 +3,7 @@
 #include "engine/scheduling/snapshot_bytes.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 
 using pyg::fail;
@@ -204,23 +205,27 @@ pyg_request_options pyg_request_default_options(void) {
 }
 
 pyg_status pyg_engine_new(pyg_context * ctx, const pyg_engine_options * options, pyg_engine ** out, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        require_generative(*handle.object);
+    return pyg::guard(err, [&] {
         const auto create = [&](std::shared_ptr<pyg::Context> draft) {
+            require_generative(*ctx->object);
             *out = new pyg_engine(
-                std::make_unique<pyg::Engine>(handle.object, std::move(draft), checked(*handle.object, *options)));
-            take(handle);
+                std::make_unique<pyg::Engine>(ctx->object, std::move(draft), checked(*ctx->object, *options)));
+            take(*ctx);
         };
         if (!options->draft) {
-            create(nullptr);
+            pyg::with_lock(ctx, [&](pyg_context &) { create(nullptr); });
             return;
         }
         if (options->draft == ctx) {
             throw fail(PYG_ERR_INVALID_PARAMETER, "the draft model needs a context of its own, not that of the model");
         }
-        pyg::with_lock(options->draft, [&](pyg_context & draft) {
-            create(draft.object);
-            take(draft);
+        // In the order of addresses, so that two calls with the same contexts, swapped, do not wait for each other.
+        const auto [first, second] = std::minmax(ctx, options->draft, std::less<pyg_context *>());
+        pyg::with_lock(first, [&, last = second](pyg_context &) {
+            pyg::with_lock(last, [&](pyg_context &) {
+                create(options->draft->object);
+                take(*options->draft);
+            });
         });
     });
 }

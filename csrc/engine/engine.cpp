@@ -309,6 +309,10 @@ Step Engine::next_step() {
     const uint64_t n_admissible = scheduler_.n_arrived();
     if (std::exchange(evict_requested_, false)) {
         scheduler_.clear_prefix_cache();
+        formats_->clear();
+        if (draft_) {
+            draft_->evict_all();
+        }
         count_saved_states();
     }
     erase_requested_slots();

@@ -114,21 +114,31 @@ void Engine::draft(Speculator::Load load) {
     const size_t n_each = (n_rows_max_ - std::min(n_rows_max_, load.n_columns)) / std::max<size_t>(guessing_.size(), 1);
     const double pass   = in_units(draft_->seconds_of_pass(std::max<size_t>(guessing_.size(), 1)));
     double       trials = in_units(trials_s_);
+    size_t       n_trials = 0;
     drafts_.clear();
     drafting_.clear();
     for (Request * const request : guessing_) {
+        DraftModel::Job              job      = {request->seq_id, request->cache_salt, &request->tokens, 0, {}};
         const size_t                 n_left   = most_guesses(*request);
-        const double                 catch_up = in_units(draft_->seconds_to_read(request->seq_id, request->tokens));
+        const double                 catch_up = in_units(draft_->seconds_to_read(job));
         const Speculator::DraftCosts costs    = {pass, catch_up, trials, n_left};
-        const size_t n = request->speculator()->n_to_draft(std::min(n_left, n_each), column_costs_, load, costs);
-        if (n > 0) {
-            drafts_.push_back({request->seq_id, &request->tokens, n, {}});
+        const Speculator::Ask        ask =
+            request->speculator()->ask_of_draft(std::min(n_left, n_each), column_costs_, load, costs);
+        if (ask.n_max > 0) {
+            job.n_max = ask.n_max;
+            drafts_.push_back(std::move(job));
             drafting_.push_back(request);
         }
-        trials -= n == 1 ? catch_up + pass : 0;
+        if (ask.is_trial) {
+            n_trials++;
+            trials -= catch_up + pass;
+        }
     }
     if (!drafts_.empty()) {
+        const auto   start = Clock::now();
+        const double share = static_cast<double>(n_trials) / static_cast<double>(drafts_.size());
         run_draft_model(load, unit);
+        trials_s_ = std::max(trials_s_ - share * seconds_since(start), 0.0);
     }
 }
 
@@ -149,8 +159,7 @@ void Engine::measured_tokens(uint64_t n) {
 }
 
 void Engine::run_draft_model(Speculator::Load load, double unit) {
-    const auto start   = Clock::now();
-    const auto goes_on = [&](size_t i, double seconds) {
+    const auto should_continue = [&](size_t i, double seconds) {
         const Speculator & speculator = *drafting_[i]->speculator();
         const Proposal &   proposal   = drafts_[i].proposal;
         load.n_columns++;
@@ -162,7 +171,7 @@ void Engine::run_draft_model(Speculator::Load load, double unit) {
     bool             state_unknown = false;
     const pyg_status status        = guard(&error, [&] {
         try {
-            draft_->draft(drafts_, guessing_.size() > 1 ? DRAFT_READS_S : DRAFT_READS_ALONE_S, goes_on);
+            draft_->draft(drafts_, guessing_.size() > 1 ? DRAFT_READS_S : DRAFT_READS_ALONE_S, should_continue);
         } catch (const EngineAbort &) {
             state_unknown = true;
             throw;
@@ -170,11 +179,10 @@ void Engine::run_draft_model(Speculator::Load load, double unit) {
     });
     if (status == PYG_OK) {
         for (size_t i = 0; i < drafts_.size(); i++) {
-            trials_s_ -= drafts_[i].n_max == 1 ? seconds_since(start) / static_cast<double>(drafts_.size()) : 0;
             drafting_[i]->speculator()->set_drafted(std::move(drafts_[i].proposal));
         }
     } else if (error.code == PYG_ERR_OUT_OF_MEMORY && !state_unknown) {
-        draft_->forget_all();
+        draft_->evict_all();
     } else {
         lose_draft_model(error, state_unknown);
     }
@@ -182,12 +190,12 @@ void Engine::run_draft_model(Speculator::Load load, double unit) {
 
 // Go on without the draft model, whose context cannot be used any more. The requests' tokens do not depend on it.
 void Engine::lose_draft_model(const pyg_error & error, bool state_unknown) {
-    const std::string text = std::string("the draft model is not used any more: ") + error.message + "\n";
-    on_engine_log(GGML_LOG_LEVEL_WARN, text.c_str(), nullptr);
     if (state_unknown) {
         leak_object(std::move(draft_));
     }
     draft_.reset();
+    const std::string text = std::string("the draft model is not used any more: ") + error.message + "\n";
+    on_engine_log(GGML_LOG_LEVEL_WARN, text.c_str(), nullptr);
 }
 
 // Return how many guesses a request can use: after them it still samples a token.
@@ -201,8 +209,12 @@ void Engine::learn_from_samples(const Step & step) {
     for (const Slice & slice : step.slices) {
         Request &      request = request_of(slice.task);
         const uint32_t n_own   = slice.first + slice.n;
-        if (request.speculator() && request.n_tokens() > n_own) {
-            request.speculator()->learn(request.tokens.data() + n_own, request.n_tokens() - n_own);
+        pyg_error      error;
+        if (request.speculator() && request.n_tokens() > n_own &&
+            guard(&error, [&] {
+                request.speculator()->learn(request.tokens.data() + n_own, request.n_tokens() - n_own);
+            }) != PYG_OK) {
+            request.stop_guessing();
         }
     }
 }
@@ -216,8 +228,10 @@ void Engine::settle_guesses(const Step & step) {
             continue;
         }
         const uint32_t n_kept = scheduler_.keep_right_guesses(slice);
-        count(stats_.guesses, request.speculator()->kind(), n, n_kept);
-        request.count_guesses(request.speculator()->kind(), n, n_kept);
+        if (const Speculator * const speculator = request.speculator()) {  // null if it failed meanwhile
+            count(stats_.guesses, speculator->kind(), n, n_kept);
+            request.count_guesses(speculator->kind(), n, n_kept);
+        }
     }
 }
 

@@ -253,16 +253,21 @@ def test_wrong_options(shelf: device_kinds.Shelf, llm: LLM) -> None:
 
 def test_engine(shelf: device_kinds.Shelf) -> None:
     """An engine takes over both contexts; neither, if it cannot be made."""
-    options: dict[str, Any] = {"n_ctx": 256, "n_seq_max": 2, "kv_unified": True, "n_threads": 1}
+    options: dict[str, Any] = {"n_ctx": 512, "n_seq_max": 2, "kv_unified": True, "n_threads": 1}
     with Model(shelf("llama")) as model:
         context, draft = Context(model, **options), Context(model, **options)
         with pytest.raises(pyggml.InvalidParameterError, match="a context of its own"):
             Engine(context, draft=context, stop_token_ids=())
         with (
-            Context(model, n_ctx=256, n_threads=1) as small,
+            Context(model, n_ctx=512, n_threads=1) as small,
             pytest.raises(pyggml.InvalidParameterError, match="n_seq_max=2"),
         ):
             Engine(context, draft=small, stop_token_ids=())
+        with (
+            Context(model, **options | {"n_ctx": 256}) as short,
+            pytest.raises(pyggml.InvalidParameterError, match="n_ctx=512"),
+        ):
+            Engine(context, draft=short, stop_token_ids=())
         with Engine(context, draft=draft, speculative="draft", stop_token_ids=()) as engine:
             request = engine.submit(LONG, max_tokens=20, num_speculative_tokens=8)
             assert len(request.read_all()) == 20

@@ -42,6 +42,11 @@ std::shared_ptr<pyg::Context> checked(std::shared_ptr<pyg::Context> context, con
                    std::min(llama_n_seq_max(context->raw), context->n_outputs_max), llama_n_seq_max(of_model.raw),
                    llama_n_seq_max(of_model.raw));
     }
+    if (llama_n_ctx(context->raw) < llama_n_ctx(of_model.raw)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "the draft's context has %u cells, but the model's has %u: create it with n_ctx=%u",
+                   llama_n_ctx(context->raw), llama_n_ctx(of_model.raw), llama_n_ctx(of_model.raw));
+    }
     return context;
 }
 
@@ -53,14 +58,25 @@ DraftModel::DraftModel(std::shared_ptr<Context> context, const Context & of_mode
     : context_(checked(std::move(context), of_model)), cache_(*context_),
       vocab_(of_model.model->vocab, context_->model->vocab, context_->model->path),
       shares_cells_(context_->shares_cells() && cache_.can_share_cells()), n_positions_(n_positions(*context_->model)),
+      n_threads_(llama_n_threads(context_->raw)), n_threads_batch_(llama_n_threads_batch(context_->raw)),
       cells_(llama_n_seq_max(of_model.raw)) {
     for (size_t i = 0; i < cells_.size(); i++) {
         seq_ids_.push_back(static_cast<int32_t>(i));
     }
 }
 
+DraftModel::~DraftModel() {
+    pyg_error error;
+    if (guard(&error, [&] { attach_threads(*context_, n_threads_, n_threads_batch_); }) != PYG_OK) {
+        llama_detach_threadpool(context_->raw);
+    }
+}
+
 void DraftModel::share_threads(Context & owner) {
-    const int32_t n = llama_n_threads(owner.raw), n_batch = llama_n_threads_batch(owner.raw);
+    attach_threads(owner, llama_n_threads(owner.raw), llama_n_threads_batch(owner.raw));
+}
+
+void DraftModel::attach_threads(Context & owner, int32_t n, int32_t n_batch) {
     llama_attach_threadpool(context_->raw, owner.threads(n), owner.threads(n_batch));
     llama_set_n_threads(context_->raw, n, n_batch);
     // A backend that gets another pool puts the last one to sleep, which the owner may have freed by then.
@@ -79,14 +95,20 @@ double DraftModel::seconds_of_pass(size_t n) const {
     return costs_.seconds_of_one() * costs_.of(static_cast<uint32_t>(n)) / static_cast<double>(n);
 }
 
-double DraftModel::seconds_to_read(int32_t seq_id, const std::vector<int32_t> & tokens) const {
-    const size_t n = tokens.size() - n_common(seq_id, tokens);
+double DraftModel::seconds_to_read(const Job & job) const {
+    const size_t n = job.tokens->size() - n_common(job.seq_id, job);
     return n > MANY && s_per_token_ > 0 ? static_cast<double>(n) * s_per_token_
                                         : costs_.seconds_of_one() * costs_.of(static_cast<uint32_t>(n + 1));
 }
 
-size_t DraftModel::n_common(int32_t seq_id, const std::vector<int32_t> & tokens) const {
-    const auto & cached = cells_[static_cast<size_t>(seq_id)].tokens;
+// Return how many tokens of a job the cells of a sequence can serve.
+size_t DraftModel::n_common(int32_t seq_id, const Job & job) const {
+    const Cells & cells  = cells_[static_cast<size_t>(seq_id)];
+    const auto &  cached = cells.tokens;
+    const auto &  tokens = *job.tokens;
+    if (cells.cache_salt != job.cache_salt) {
+        return 0;
+    }
     return static_cast<size_t>(std::mismatch(cached.begin(), cached.end(), tokens.begin(), tokens.end()).first -
                                cached.begin());
 }
@@ -104,10 +126,10 @@ void DraftModel::truncate(int32_t seq_id, size_t n_tokens) {
 
 // Start from the cells of the sequence that has the longest prefix, if that saves much.
 void DraftModel::share_prefix(const Job & job) {
-    const size_t n_own = n_common(job.seq_id, *job.tokens);
+    const size_t n_own = n_common(job.seq_id, job);
     size_t       n = n_own, from = 0;
     for (size_t i = 0; i < cells_.size(); i++) {
-        const size_t n_other = std::min(n_common(seq_ids_[i], *job.tokens), cells_[i].n_computed);
+        const size_t n_other = std::min(n_common(seq_ids_[i], job), cells_[i].n_computed);
         if (n_other > n) {
             n    = n_other;
             from = i;
@@ -128,11 +150,11 @@ void DraftModel::share_prefix(const Job & job) {
 // of the last in the batch; -1 if some are left.
 int32_t DraftModel::read(const Job & job, size_t & n_budget) {
     const auto & tokens = *job.tokens;
-    if (tokens.size() - n_common(job.seq_id, tokens) > MANY) {
+    if (tokens.size() - n_common(job.seq_id, job) > MANY) {
         share_prefix(job);
     }
     // The row of the last token is needed, and a special token may have none.
-    size_t n = std::min(n_common(job.seq_id, tokens), tokens.size() - 1);
+    size_t n = std::min(n_common(job.seq_id, job), tokens.size() - 1);
     while (n > 0 && std::all_of(tokens.begin() + static_cast<std::ptrdiff_t>(n), tokens.end(),
                                 [&](int32_t id) { return vocab_.n_of(id) == 0; })) {
         n--;
@@ -140,6 +162,7 @@ int32_t DraftModel::read(const Job & job, size_t & n_budget) {
     truncate(job.seq_id, n);
     Cells &        cells  = cells_of(job);
     const uint32_t n_past = cells.n_past();
+    cells.cache_salt      = job.cache_salt;
     ids_.clear();
     for (n = cells.tokens.size(); n < tokens.size() && ids_.size() < n_budget; n++) {
         append(cells, n_past, tokens[n]);
@@ -164,7 +187,7 @@ void DraftModel::add_to_batch(int32_t seq_id, uint32_t n_past, bool has_output) 
     }
 }
 
-void DraftModel::draft(std::vector<Job> & jobs, double max_seconds, const GoesOn & goes_on) {
+void DraftModel::draft(std::vector<Job> & jobs, double max_seconds, const ShouldContinue & should_continue) {
     std::vector<Row> rows;
     batch_.clear();
     const double n_readable = s_per_token_ > 0 ? std::max(max_seconds / s_per_token_, MIN_READ) : MIN_READ;
@@ -172,7 +195,7 @@ void DraftModel::draft(std::vector<Job> & jobs, double max_seconds, const GoesOn
     for (const bool lacks_many : {false, true}) {
         for (size_t i = 0; i < jobs.size() && n_budget > 0; i++) {
             const Job & job = jobs[i];
-            if ((job.tokens->size() - n_common(job.seq_id, *job.tokens) > MANY) != lacks_many || !fits(job)) {
+            if ((job.tokens->size() - n_common(job.seq_id, job) > MANY) != lacks_many || !fits(job)) {
                 continue;
             }
             const int32_t index = read(job, n_budget);
@@ -186,7 +209,7 @@ void DraftModel::draft(std::vector<Job> & jobs, double max_seconds, const GoesOn
         for (const Row & row : rows) {
             Job & job = jobs[row.job];
             if (guess(job, row.index) && job.proposal.size() < job.n_max &&
-                goes_on(row.job, seconds_of_pass(rows.size()))) {
+                should_continue(row.job, seconds_of_pass(rows.size()))) {
                 next.push_back(row.job);
             }
         }
@@ -221,7 +244,7 @@ bool DraftModel::compute(const std::vector<Job> & jobs) {
     LogBuffer  log;  // upstream logs an error if there are too few cells
     int32_t    status = pyg::compute(*context_, batch_.raw(), llama_decode);
     if (status == NO_CELLS) {
-        forget_others(jobs);
+        evict_others(jobs);
         status = pyg::compute(*context_, batch_.raw(), llama_decode);
     }
     if (status == COMPUTED) {
@@ -251,13 +274,13 @@ void DraftModel::measured(double seconds) {
     }
 }
 
-void DraftModel::forget_all() {
+void DraftModel::evict_all() {
     std::fill(cells_.begin(), cells_.end(), Cells());
     cache_.clear();
 }
 
 // Free the cells of sequences that none of the jobs has.
-void DraftModel::forget_others(const std::vector<Job> & jobs) {
+void DraftModel::evict_others(const std::vector<Job> & jobs) {
     for (const int32_t seq_id : seq_ids_) {
         if (std::none_of(jobs.begin(), jobs.end(), [&](const Job & job) { return job.seq_id == seq_id; })) {
             truncate(seq_id, 0);

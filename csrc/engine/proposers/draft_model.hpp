@@ -25,16 +25,18 @@ class DraftModel : NonCopyable {
     // A request's share of the guesses of a step.
     struct Job {
         int32_t                      seq_id;
+        uint64_t                     cache_salt;  // cells are reused for the same one only
         const std::vector<int32_t> * tokens;
         size_t                       n_max;  // guesses
         Proposal                     proposal;
     };
     // Called after each guess: return true if the job, by its index, should get another, which takes a share of a
     // forward pass of `seconds`.
-    using GoesOn = std::function<bool(size_t job, double seconds)>;
+    using ShouldContinue = std::function<bool(size_t job, double seconds)>;
 
     // PYG_ERR_INVALID_PARAMETER as pyg_engine_options.draft.
     DraftModel(std::shared_ptr<Context> context, const Context & of_model);
+    ~DraftModel();  // gives the context its own threads back
 
     Context &                    context() { return *context_; }
     std::shared_ptr<DraftRecord> record() const { return record_; }
@@ -45,15 +47,15 @@ class DraftModel : NonCopyable {
 
     // Seconds that a request takes of a forward pass in which `n` of them get a token; 0: it has not been measured.
     double seconds_of_pass(size_t n) const;
-    // Seconds to read the tokens that the sequence has no cells for, as far as that is known.
-    double seconds_to_read(int32_t seq_id, const std::vector<int32_t> & tokens) const;
+    // Seconds to read the tokens of a job that its sequence has no cells for, as far as that is known.
+    double seconds_to_read(const Job & job) const;
 
     // Guess for several requests. A job gets no guesses if its tokens were not all read, which takes at most
     // `max_seconds` of a step, or if there was no memory or no cell. Throws if the model cannot be used any more.
-    void draft(std::vector<Job> & jobs, double max_seconds, const GoesOn & goes_on);
+    void draft(std::vector<Job> & jobs, double max_seconds, const ShouldContinue & should_continue);
 
     // Drop all cells, as after std::bad_alloc.
-    void forget_all();
+    void evict_all();
 
   private:
     // What the cells of a sequence hold.
@@ -61,6 +63,7 @@ class DraftModel : NonCopyable {
         std::vector<int32_t>  tokens;          // of the model
         std::vector<uint32_t> ends;            // positions after each, in tokens of the draft
         size_t                n_computed = 0;  // the others are in the batch
+        uint64_t              cache_salt = 0;
 
         uint32_t n_past() const { return ends.empty() ? 0 : ends.back(); }
     };
@@ -70,7 +73,8 @@ class DraftModel : NonCopyable {
     };
 
     Cells & cells_of(const Job & job) { return cells_[static_cast<size_t>(job.seq_id)]; }
-    size_t  n_common(int32_t seq_id, const std::vector<int32_t> & tokens) const;
+    void    attach_threads(Context & owner, int32_t n, int32_t n_batch);
+    size_t  n_common(int32_t seq_id, const Job & job) const;
     void    truncate(int32_t seq_id, size_t n_tokens);
     void    share_prefix(const Job & job);
     bool    fits(const Job & job) const;
@@ -79,7 +83,7 @@ class DraftModel : NonCopyable {
     void    add_to_batch(int32_t seq_id, uint32_t n_past, bool has_output);
     bool    compute(const std::vector<Job> & jobs);
     void    measured(double seconds);
-    void    forget_others(const std::vector<Job> & jobs);
+    void    evict_others(const std::vector<Job> & jobs);
     bool    guess(Job & job, int32_t index);
 
     std::shared_ptr<Context>     context_;
@@ -87,6 +91,7 @@ class DraftModel : NonCopyable {
     const VocabMap               vocab_;
     const bool                   shares_cells_;
     const int32_t                n_positions_;
+    const int32_t                n_threads_, n_threads_batch_;  // that the context had
     std::shared_ptr<DraftRecord> record_ = std::make_shared<DraftRecord>();
     std::vector<Cells>           cells_;    // by sequence
     std::vector<int32_t>         seq_ids_;  // 0, 1, 2 ...: batches point to them

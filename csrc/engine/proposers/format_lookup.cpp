@@ -49,11 +49,20 @@ std::shared_ptr<FormatOutputs> FormatMemory::of(uint64_t key) {
     return formats_.back().second;
 }
 
+void FormatMemory::clear() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    formats_.clear();
+}
+
 FormatLookup::FormatLookup(std::shared_ptr<FormatOutputs> outputs, const std::vector<int32_t> & prompt)
     : outputs_(std::move(outputs)),
-      own_(prompt.end() - std::min(N_BEFORE, static_cast<std::ptrdiff_t>(prompt.size())), prompt.end()) {}
+      own_(prompt.end() - std::min(N_BEFORE, static_cast<std::ptrdiff_t>(prompt.size())), prompt.end()),
+      n_of_prompt_(own_.size()) {}
 
 FormatLookup::~FormatLookup() {
+    if (own_.size() == n_of_prompt_) {
+        return;
+    }
     try {
         outputs_->add(own_);
     } catch (const std::bad_alloc &) {}  // a later request guesses less

@@ -33,6 +33,7 @@ class FormatMemory {
   public:
     // The outputs of a format, by a hash of it and of all that keeps requests apart.
     std::shared_ptr<FormatOutputs> of(uint64_t key);
+    void                           clear();
 
   private:
     static constexpr size_t MAX_FORMATS = 64;
@@ -44,7 +45,7 @@ class FormatMemory {
 class FormatLookup : public Proposer {
   public:
     FormatLookup(std::shared_ptr<FormatOutputs> outputs, const std::vector<int32_t> & prompt);
-    ~FormatLookup() override;  // adds the request's output
+    ~FormatLookup() override;  // adds the request's output, if it has any
 
     void propose(const std::vector<int32_t> & tokens, size_t n_max, Proposal & proposal) override {
         outputs_->propose(tokens, n_max, proposal);
@@ -57,6 +58,7 @@ class FormatLookup : public Proposer {
   private:
     std::shared_ptr<FormatOutputs> outputs_;
     std::vector<int32_t>           own_;  // the end of the prompt, and the output
+    const size_t                   n_of_prompt_;
 };
 
 }  // namespace pyg

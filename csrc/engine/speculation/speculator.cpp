@@ -42,17 +42,18 @@ const Speculator::Source * Speculator::drafting() const {
     return found == sources_.end() ? nullptr : &*found;
 }
 
-size_t Speculator::n_to_draft(size_t n_max, const ColumnCosts & costs, const Load & load, const DraftCosts & draft) {
+Speculator::Ask Speculator::ask_of_draft(size_t n_max, const ColumnCosts & costs, const Load & load,
+                                         const DraftCosts & draft) {
     Source * const source = drafting();
     n_max                 = std::min(n_max, MAX_GUESSES);
     if (!source || n_max == 0) {
-        return 0;
+        return {};
     }
     if (n_fixed_) {
-        return std::min(n_max, n_fixed_);
+        return {std::min(n_max, n_fixed_)};
     }
     if (costs.seconds_of_one() == 0) {
-        return 0;  // nothing to compare its time with
+        return {};  // nothing to compare its time with
     }
     double least = LEAST_GAIN * load.n_tokens / costs.of(load.n_columns);  // with the other proposers' guesses
     for (const Source & each : sources_) {
@@ -68,13 +69,13 @@ size_t Speculator::n_to_draft(size_t n_max, const ColumnCosts & costs, const Loa
     const auto   n_to_come = static_cast<double>(std::min(draft.n_left, EXPECTED_TOKENS + n_generated_));
     const double saved     = best > least ? n_to_come * (1 / least - 1 / best) : 0;
     if (saved > draft.catch_up) {
-        return n_max;
+        return {n_max};
     }
     if (source->n_skips > 0) {
         source->n_skips--;
-        return 0;
+        return {};
     }
-    return draft.catch_up + draft.pass <= draft.affordable ? 1 : 0;
+    return draft.catch_up + draft.pass <= draft.affordable ? Ask{1, true} : Ask{};
 }
 
 double Speculator::chance_of(const Proposal & drafted) const {

@@ -47,8 +47,12 @@ class Speculator {
     // Ask the proposers for at most `n_max` guesses for what follows `tokens`; all but a draft model.
     void propose(const std::vector<int32_t> & tokens, size_t n_max);
 
-    // Return how many guesses to ask of the draft model at most: 0, if it is not worth asking.
-    size_t n_to_draft(size_t n_max, const ColumnCosts & costs, const Load & load, const DraftCosts & draft);
+    // Guesses to ask of the draft model.
+    struct Ask {
+        size_t n_max    = 0;      // 0: it is not worth asking
+        bool   is_trial = false;  // does not promise to pay
+    };
+    Ask ask_of_draft(size_t n_max, const ColumnCosts & costs, const Load & load, const DraftCosts & draft);
     // Return true if the draft model should guess another token after these, for the cost of `pass`: if it promises
     // more tokens than other uses of the time.
     bool drafts_more(const Proposal & drafted, const ColumnCosts & costs, const Load & load, double pass) const;

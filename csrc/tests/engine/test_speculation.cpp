@@ -244,9 +244,9 @@ double cost_with_draft(double right, double pass, std::shared_ptr<pyg::DraftReco
         double        drafted = 0;
         pyg::Proposal proposal;
         const double  catch_up = 0.2 * pass * n_behind;
-        const size_t  n        = speculator.n_to_draft(n_most, costs, load, {pass, catch_up, affordable, n_most});
-        if (n > 0) {
-            for (auto after = load; proposal.size() < n; after.n_columns++) {
+        const auto    ask      = speculator.ask_of_draft(n_most, costs, load, {pass, catch_up, affordable, n_most});
+        if (ask.n_max > 0) {
+            for (auto after = load; proposal.size() < ask.n_max; after.n_columns++) {
                 const bool    is_right = std::uniform_real_distribution<>()(random) < right;
                 const int32_t token_id = at + static_cast<int32_t>(proposal.size()) + 1;
                 proposal.push_back({is_right ? token_id : -1, static_cast<uint8_t>(is_right ? 3 : 2)});
@@ -255,7 +255,7 @@ double cost_with_draft(double right, double pass, std::shared_ptr<pyg::DraftReco
                 }
             }
             drafted = catch_up + pass * static_cast<double>(proposal.size());
-            affordable -= n == 1 ? drafted : 0;
+            affordable -= ask.is_trial ? drafted : 0;
             n_behind = 0;
         }
         speculator.set_drafted(proposal);
@@ -289,6 +289,20 @@ void test_drafts() {
     CHECK(useless->chance() < 0.4 && record->chance() > 0.6);
 }
 
+// A single guess that pays is no trial, and one that does not is.
+void test_trials() {
+    const auto ask = [](double pass, double affordable) {
+        Speculator  speculator;
+        ColumnCosts costs;
+        costs.measured(1, 1);
+        speculator.add(pyg::DRAFT_MODEL, std::make_unique<pyg::DraftedTokens>(std::make_shared<pyg::DraftRecord>()));
+        return speculator.ask_of_draft(1, costs, {1, 1}, {pass, 0, affordable, 1000});
+    };
+    CHECK(ask(0.05, 0).n_max == 1 && !ask(0.05, 0).is_trial);
+    CHECK(ask(5, 6).n_max == 1 && ask(5, 6).is_trial);
+    CHECK(ask(5, 4).n_max == 0 && !ask(5, 4).is_trial);
+}
+
 // The outputs of other requests, of which one ends where the next begins.
 void test_formats() {
     pyg::FormatMemory memory;
@@ -302,6 +316,7 @@ void test_formats() {
         lookup.propose({2, 3}, 5, proposal);
         CHECK(proposal.empty());
     }
+    { const pyg::FormatLookup ended_at_once(outputs, {5, 6, 7, 2, 3}); }
     pyg::FormatLookup lookup(outputs, {7, 2, 3});
     pyg::Proposal     proposal;
     lookup.propose({7, 2, 3}, 5, proposal);
@@ -313,12 +328,16 @@ void test_formats() {
         memory.of(key);
     }
     CHECK(memory.of(1) != outputs);
+    const auto last = memory.of(1);
+    memory.clear();
+    CHECK(memory.of(1) != last);
 }
 
 }  // namespace
 
 int main() {
     test_drafts();
+    test_trials();
     test_formats();
     test_find();
     test_proposals();
