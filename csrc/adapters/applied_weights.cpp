@@ -1,5 +1,6 @@
 #include "adapters/applied_weights.hpp"
 
+#include "context/forward.hpp"
 #include "llama-context.h"
 #include "llama-memory.h"
 #include "llama-model.h"
@@ -34,6 +35,17 @@ Tensors sources_of(const pyg::Context & context) {
     return sources;
 }
 
+// Return why the adapter is refused, "" if it is not, from what upstream's graphs read while it is in use.
+std::string refusal_of(const pyg::Context & context, const pyg::Adapter & adapter, const Tensors & sources) {
+    for (const pyg::AdapterTarget & target : adapter.targets()) {
+        if (sources.count(target.weights) > 0 && sources.count(target.a) == 0) {
+            return std::string("changes ") + target.weights->name + " of " + context.model->path +
+                   ", but the engine computes with it without adapters here";
+        }
+    }
+    return "";
+}
+
 }  // namespace
 
 namespace pyg {
@@ -41,7 +53,14 @@ namespace pyg {
 bool are_applied(const Context & context, const AdapterSet & adapters) {
     const auto & entries = adapters.entries();
     return std::all_of(entries.begin(), entries.end(), [&](const AdapterSet::Entry & entry) {
-        return context.applied_adapters.count(entry.adapter->content()) > 0;
+        const auto found = context.checked_adapters.find(entry.adapter->content());
+        if (found != context.checked_adapters.end() && !found->second.empty()) {
+            throw fail(PYG_ERR_UNSUPPORTED_ARCH,
+                       "the adapter %s %s; merge the adapter into its model, or generate on the CPU with pyggml's "
+                       "kernels",
+                       entry.adapter->path().c_str(), found->second.c_str());
+        }
+        return found != context.checked_adapters.end();
     });
 }
 
@@ -49,22 +68,12 @@ void require_applied(Context & context, const AdapterSet & adapters) {
     if (are_applied(context, adapters)) {
         return;
     }
-    {
-        const std::shared_lock<std::shared_mutex> lock(context.model->adapters_mutex);
-        context.raw->sched_reserve();  // makes graphs large enough for the adapters
-    }
+    plan_graphs(context);  // makes them large enough for the adapters
     const Tensors sources = sources_of(context);
     for (const AdapterSet::Entry & entry : adapters.entries()) {
-        for (const AdapterTarget & target : entry.adapter->targets()) {
-            if (sources.count(target.weights) > 0 && sources.count(target.a) == 0) {
-                throw fail(PYG_ERR_UNSUPPORTED_ARCH,
-                           "the adapter %s changes %s of %s, but the engine computes with it without adapters here; "
-                           "merge the adapter into its model, or generate on the CPU with pyggml's kernels",
-                           entry.adapter->path().c_str(), target.weights->name, context.model->path.c_str());
-            }
-        }
-        context.applied_adapters.insert(entry.adapter->content());
+        context.checked_adapters.emplace(entry.adapter->content(), refusal_of(context, *entry.adapter, sources));
     }
+    are_applied(context, adapters);  // throws if one is refused
 }
 
 }  // namespace pyg

@@ -2,6 +2,22 @@
 #include "adapters/adapter_set.hpp"
 #include "adapters/applied_weights.hpp"
 
+namespace {
+
+// Let a context compute with these adapters; null: with none.
+void use(pyg::Context & context, std::shared_ptr<const pyg::AdapterSet> adapters) {
+    std::vector<llama_adapter_lora *> raw;
+    std::vector<float>                scales;
+    for (const auto & entry : adapters ? adapters->entries() : std::vector<pyg::AdapterSet::Entry>()) {
+        raw.push_back(entry.adapter->raw());
+        scales.push_back(entry.scale);
+    }
+    llama_set_adapters_lora(context.raw, raw.data(), raw.size(), scales.data());
+    context.adapters = std::move(adapters);
+}
+
+}  // namespace
+
 pyg_status pyg_adapter_load(pyg_model * model, const char * path, pyg_adapter ** out, pyg_error * err) {
     return pyg::guard(err,
                       [&] { *out = new pyg_adapter(std::make_shared<pyg::Adapter>(pyg::shared_object(model), path)); });
@@ -37,21 +53,16 @@ pyg_status pyg_adapter_close(pyg_adapter * adapter, double timeout_s, bool * clo
 pyg_status pyg_context_set_adapters(pyg_context * ctx, const pyg_scaled_adapter * adapters, int32_t n_adapters,
                                     pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg::Context & context) {
-        auto                              set = pyg::adapters_of_request(*context.model, adapters, n_adapters);
-        std::vector<llama_adapter_lora *> raw;
-        std::vector<float>                scales;
-        for (const auto & entry : set ? set->entries() : std::vector<pyg::AdapterSet::Entry>()) {
-            raw.push_back(entry.adapter->raw());
-            scales.push_back(entry.scale);
-        }
-        llama_set_adapters_lora(context.raw, raw.data(), raw.size(), scales.data());
-        context.adapters = set;
-        if (set) {
-            pyg_error error;
-            if (pyg::guard(&error, [&] { pyg::require_applied(context, *set); }) != PYG_OK) {
-                llama_set_adapters_lora(context.raw, nullptr, 0, nullptr);
-                context.adapters.reset();
-                throw pyg::fail(static_cast<pyg_code>(error.code), "%s", error.message);
+        const auto set        = pyg::adapters_of_request(*context.model, adapters, n_adapters);
+        const auto before     = context.adapters;
+        const bool is_checked = !set || pyg::are_applied(context, *set);
+        use(context, set);
+        if (!is_checked) {
+            try {
+                pyg::require_applied(context, *set);
+            } catch (const pyg::Failure &) {
+                use(context, before);
+                throw;
             }
         }
     });

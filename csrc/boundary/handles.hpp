@@ -17,7 +17,7 @@
 #include <memory>
 #include <shared_mutex>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -84,10 +84,11 @@ struct Context : NonCopyable {
     bool                   has_logits    = false;  // whether those rows are logits
     std::atomic<bool>      cancelled{false};       // read by the abort callback
 
-    std::shared_ptr<const AdapterSet> adapters;          // of all sequences, or null; an engine has its own
-    std::unordered_set<uint64_t>      applied_adapters;  // contents of those whose every change upstream's graphs have
-    std::shared_ptr<ImatrixCollector> imatrix;           // or null
-    std::vector<pyg_positions>        positions;  // of its KV caches, read by attention; must live as long as `raw`
+    std::shared_ptr<const AdapterSet> adapters;  // of all sequences, or null; an engine has its own
+    // Of adapters, by content: why they are refused; "" if upstream's graphs have every change.
+    std::unordered_map<uint64_t, std::string> checked_adapters;
+    std::shared_ptr<ImatrixCollector>         imatrix;  // or null
+    std::vector<pyg_positions> positions;  // of its KV caches, read by attention; must live as long as `raw`
 
     Context() = default;
     ~Context();

@@ -23,37 +23,60 @@ bool any_weight_on_cpu(const llama_model & raw) {
 // null. Setting a control vector triggers that, and there is none to change.
 void renew_scratch(llama_context * context) { llama_set_adapter_cvec(context, nullptr, 0, 0, 0, 0); }
 
+// Let upstream plan its graphs and allocate scratch buffers: nothing unless something has changed.
+void plan(const pyg::Context & context) {
+    const std::shared_lock<std::shared_mutex> lock(context.model->adapters_mutex);  // it reads the list of adapters
+    context.raw->sched_reserve();
+}
+
+// Call upstream, and return the status; NO_MEMORY if it cannot allocate scratch buffers, before it computes anything.
+template <class Call>
+int32_t status_of(const pyg::Context & context, Call && call) {
+    int32_t status;
+    try {
+        status = call();
+    } catch (const std::bad_alloc &) {
+        throw;
+    } catch (const std::exception & e) {
+        require_hosts(context.model->hosts);
+        if (!pyg::is_scratch_allocation_failure(e.what())) {
+            throw pyg::EngineAbort{e.what()};
+        }
+        status = pyg::NO_MEMORY;
+    }
+    require_hosts(context.model->hosts);
+    if (status == pyg::NO_MEMORY) {
+        renew_scratch(context.raw);
+    }
+    return status;
+}
+
 }  // namespace
 
 namespace pyg {
 
 int32_t compute(Context & context, const llama_batch & batch, Pass pass) {
-    int32_t status;
-    try {
-        {
-            const std::shared_lock<std::shared_mutex> lock(context.model->adapters_mutex);
-            context.raw->sched_reserve();  // does nothing unless something has changed; reads the list of adapters
-        }
-        status = pass(context.raw, batch);
+    const int32_t status = status_of(context, [&] {
+        plan(context);
+        const int32_t result = pass(context.raw, batch);
         llama_synchronize(context.raw);
-    } catch (const std::bad_alloc &) {
-        throw;
-    } catch (const std::exception & e) {
-        require_hosts(context.model->hosts);
-        if (!is_scratch_allocation_failure(e.what())) {
-            throw EngineAbort{e.what()};
-        }
-        status = NO_MEMORY;  // scratch buffers are allocated before anything is computed
-    }
-    require_hosts(context.model->hosts);
+        return result;
+    });
     context.model->require_files();
-    if (status == NO_MEMORY) {
-        renew_scratch(context.raw);
-    }
     if (status == COMPUTED) {
         context.free_unused_threads();
     }
     return status;
+}
+
+void plan_graphs(Context & context) {
+    const int32_t status = status_of(context, [&] {
+        plan(context);
+        return int32_t{COMPUTED};
+    });
+    if (status != COMPUTED) {
+        throw compute_error(status);
+    }
 }
 
 float * logits_of_last(Context & context, int32_t index) { return context.raw->get_logits_ith(index); }

@@ -54,6 +54,11 @@ using Pass = int32_t (*)(llama_context *, llama_batch);
 // recorded. PYG_ERR_HOST_LOST before anything else; PYG_ERR_ENGINE as Model::require_files.
 int32_t compute(Context & context, const llama_batch & batch, Pass pass);
 
+// Let upstream plan the graphs of the next batch now, if something has changed that they depend on.
+// PYG_ERR_OUT_OF_MEMORY: scratch buffers do not fit; the next batch tries again. PYG_ERR_HOST_LOST, and EngineAbort as
+// compute().
+void plan_graphs(Context & context);
+
 // Of the last compute(), by index in the batch: its row of logits, or the token that a device sampled. compute() has
 // waited, so these do not: llama_get_logits_ith waits for the device each time, which takes microseconds per row even
 // if nothing is running. Null, and LLAMA_TOKEN_NULL, if there is none.

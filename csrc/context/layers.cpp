@@ -1,9 +1,10 @@
 // Hidden states between the layers of a model.
-#include "boundary/handles.hpp"
+#include "context/forward.hpp"
 #include "llama-context.h"
 #include "llama-ext.h"
 
 #include <algorithm>
+#include <string>
 
 namespace {
 
@@ -19,11 +20,23 @@ void require_layer(const Context & context, int32_t layer) {
     }
 }
 
-pyg::Failure unsupported(const Context & context) {
+pyg::Failure unsupported(const Context & context, const std::string & reason = "") {
+    const std::string words = reason.empty() ? "" : " (" + reason + ")";
     return fail(PYG_ERR_UNSUPPORTED_ARCH,
-                "the engine does not tell the hidden states of layers for the architecture of %s; embed() without "
+                "the engine does not expose the hidden states of layers for the architecture of %s%s; embed() without "
                 "layers gives those of the last",
-                context.model->path.c_str());
+                context.model->path.c_str(), words.c_str());
+}
+
+// Upstream copies n_embd numbers of each token, but some architectures have several residual streams.
+void require_rows(const Context & context, int32_t layer) {
+    const llm_graph_result * const graph  = context.raw->get_gf_res_reserve();
+    const ggml_tensor * const      states = graph->get_layer_inp(layer);
+    const ggml_tensor * const      tokens = graph->get_inp_tokens();
+    const int64_t                  n_embd = llama_model_n_embd(context.model->raw);
+    if (!states || (tokens && ggml_nelements(states) != n_embd * ggml_nelements(tokens))) {
+        throw unsupported(context, "they are not " + std::to_string(n_embd) + " numbers of each token");
+    }
 }
 
 }  // namespace
@@ -38,15 +51,23 @@ pyg_status pyg_context_keep_layers(pyg_context * ctx, const int32_t * layers, in
         if (!llama_get_memory(context.raw)) {
             throw unsupported(context);
         }
+        if (n < 0) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the number of layers is %d: it must not be negative", n);
+        }
         std::for_each(layers, layers + n, [&](int32_t layer) { require_layer(context, layer); });
+        context.n_outputs = 0;  // the rows of the last batch are without them
         for (int32_t i = 0; i < n; i++) {
             llama_set_embeddings_layer_inp(context.raw, static_cast<uint32_t>(layers[i]), true);
         }
         try {
-            context.raw->sched_reserve();  // builds the graphs
-        } catch (const pyg::EngineAbort &) {
+            plan_graphs(context);
+            std::for_each(layers, layers + n, [&](int32_t layer) { require_rows(context, layer); });
+        } catch (const pyg::EngineAbort & abort) {
             handle.poisoned = true;
-            throw unsupported(context);
+            throw unsupported(context, abort.message);
+        } catch (const pyg::Failure & failure) {
+            handle.poisoned = failure.code == PYG_ERR_UNSUPPORTED_ARCH;
+            throw;
         }
     });
 }
