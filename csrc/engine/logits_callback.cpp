@@ -4,19 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace {
 
 thread_local const void * t_engine_of_callback = nullptr;
-
-struct Running {
-    const void *           engine;
-    const pyg::Model *     model;
-    pyg::Clock::time_point since;
-};
-
-std::mutex           g_running_mutex;
-std::vector<Running> g_running;  // of each engine at most one
 
 // Samplers sort and exponentiate the logits; NaN and +infinity break both.
 void require_processed(const std::vector<float> & row) {
@@ -32,24 +24,30 @@ void require_processed(const std::vector<float> & row) {
 
 namespace pyg {
 
-RunningCallback::RunningCallback(const void * engine, const Model & model) {
-    std::lock_guard<std::mutex> lock(g_running_mutex);
-    g_running.push_back({engine, &model, Clock::now()});
-    t_engine_of_callback = engine;
+std::mutex        RunningCallback::mutex_;
+RunningCallback * RunningCallback::first_ = nullptr;
+
+RunningCallback::RunningCallback(const void * engine, const Model & model) noexcept : engine_(engine), model_(&model) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    next_                = std::exchange(first_, this);
+    t_engine_of_callback = engine_;
 }
 
 RunningCallback::~RunningCallback() {
-    std::lock_guard<std::mutex> lock(g_running_mutex);
-    const auto                  is_this = [](const Running & each) { return each.engine == t_engine_of_callback; };
-    g_running.erase(std::find_if(g_running.begin(), g_running.end(), is_this));
+    std::lock_guard<std::mutex> lock(mutex_);
+    RunningCallback **          link = &first_;
+    while (*link != this) {
+        link = &(*link)->next_;
+    }
+    *link                = next_;
     t_engine_of_callback = nullptr;
 }
 
 double RunningCallback::seconds_of(const Model & model) {
-    std::lock_guard<std::mutex> lock(g_running_mutex);
+    std::lock_guard<std::mutex> lock(mutex_);
     Clock::duration             longest{0};
-    for (const Running & each : g_running) {
-        longest = each.model == &model ? std::max(longest, Clock::now() - each.since) : longest;
+    for (const RunningCallback * each = first_; each; each = each->next_) {
+        longest = each->model_ == &model ? std::max(longest, Clock::now() - each->since_) : longest;
     }
     return std::chrono::duration<double>(longest).count();
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "boundary/handles.hpp"
+#include "engine/deadline.hpp"
 
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -20,7 +22,7 @@ using LogitsRows = std::vector<pyg_logits_row>;
 // The engine whose callback this thread runs, if any. The engine waits for the thread.
 class RunningCallback : NonCopyable {
   public:
-    RunningCallback(const void * engine, const Model & model);
+    RunningCallback(const void * engine, const Model & model) noexcept;
     ~RunningCallback();
 
     static const void * engine();
@@ -41,6 +43,15 @@ class RunningCallback : NonCopyable {
             free();
         }
     }
+
+  private:
+    const void * const      engine_;
+    const Model * const     model_;
+    const Clock::time_point since_ = Clock::now();
+    RunningCallback *       next_  = nullptr;  // in the list of all
+
+    static std::mutex        mutex_;
+    static RunningCallback * first_;
 };
 
 }  // namespace pyg
