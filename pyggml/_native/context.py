@@ -270,7 +270,7 @@ class Context(ClosableOwner):
 
         Raises:
             InvalidParameterError: the context computes no embeddings, or there is no such layer.
-            UnsupportedArchitectureError: the engine does not tell the states of this architecture. The context cannot
+            UnsupportedArchitectureError: the engine does not expose the states of this architecture. The context cannot
                 be used any more.
         """
         numbers = int32_array("layers", layers)
@@ -323,14 +323,11 @@ class Context(ClosableOwner):
             ClosedError: an adapter was closed.
             InvalidParameterError: as :meth:`set_adapters`.
         """
-        if not adapters:
-            yield
-            return
         self.set_adapters(adapters)
         try:
             yield
         finally:
-            if not self._is_closed:
+            if adapters and not self._is_closed:
                 self.set_adapters({})
 
     # --- memory ---------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from support.checkpoints import lora_files, models
 from support.device_kinds import Shelf, prompt
 
 import pyggml
+from pyggml._native.adapter import Adapter
 
 TEXTS = [prompt(number, 3 + 7 * number) for number in range(6)]
 LOAD: dict[str, Any] = {"n_ctx": 256, "n_threads": 2, "device": "cpu"}
@@ -50,6 +51,7 @@ def test_vectors_are_those_of_merged_weights(llm: pyggml.LLM, shelf: Shelf, tmp_
     assert distance(expected, llm.embed_query(TEXTS)) < 1e-4  # type: ignore[arg-type]
     assert distance(expected, asyncio.run(llm.aembed_documents(TEXTS))) < 1e-4  # type: ignore[arg-type]
     assert llm.embed(TEXTS, adapter={}).tobytes() == plain.tobytes()
+    assert distance(expected, llm.embed(TEXTS, layers=[-1])[:, 0]) < 1e-4  # type: ignore[call-overload]
     ((_, chunk),) = llm.embed_iter(TEXTS, adapter={"law": 0.5})
     assert distance(expected, chunk) < 1e-4
 
@@ -114,10 +116,37 @@ def test_a_head_is_computed_without_adapters(model_dir: Path, tmp_path: Path) ->
             llm.load_adapter(file)
         plain = llm.embed(["bones"]).tobytes()
         with llm._embedder.adapters.load(file, "head", 1.0):  # as a caller of the C interface
-            with pytest.raises(pyggml.UnsupportedArchitectureError, match=r"changes cls.*, but the engine computes"):
-                llm.rerank("what do dogs eat?", ["bones"], adapter="head")
+            for _ in range(2):
+                with pytest.raises(pyggml.UnsupportedArchitectureError, match=r"changes cls.*, but the engine"):
+                    llm.rerank("what do dogs eat?", ["bones"], adapter="head")
             assert llm.embed(["bones"], adapter="head").tobytes() == plain  # has no head
         assert len(llm.rerank("what do dogs eat?", ["bones"])) == 1
+
+
+def test_a_refused_adapter_leaves_the_former_ones(model_dir: Path, tmp_path: Path) -> None:
+    path = models.write_bert(model_dir / "ranker-of-a-context.gguf", seed=3, ranks=True)
+    law = lora_files.write_adapter(tmp_path / "law.gguf", path)
+    head = lora_files.write_adapter(tmp_path / "head.gguf", path, chosen=lambda name: name == "cls.weight")
+    with (
+        pyggml.Model(path) as model,
+        pyggml.Context(model, n_ctx=256, n_threads=1, embeddings=True, pooling="rank") as context,
+        Adapter(model, law) as used,
+        Adapter(model, head) as refused,
+    ):
+
+        def score() -> bytes:
+            context.encode([5, 6, 7])
+            return context.embeddings_seq(0).tobytes()
+
+        plain = score()
+        context.set_adapters({used: 1.0})
+        adapted = score()
+        for _ in range(2):
+            with pytest.raises(pyggml.UnsupportedArchitectureError, match="changes cls"):
+                context.set_adapters({refused: 1.0})
+            assert score() == adapted != plain
+        with context.adapted({}):
+            assert score() == plain
 
 
 def test_an_adapter_is_closed_between_passes(llm: pyggml.LLM) -> None:

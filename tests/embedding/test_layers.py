@@ -76,6 +76,6 @@ def test_refusals(small: pyggml.LLM, shelf: device_kinds.Shelf, model_dir: Path)
     for path in (models.write_bert(model_dir / "no-layers.gguf"), shelf("phi3")):
         with pyggml.load(path, n_threads=1) as llm:
             for _ in range(2):
-                with pytest.raises(pyggml.UnsupportedArchitectureError, match="does not tell the hidden states"):
+                with pytest.raises(pyggml.UnsupportedArchitectureError, match="does not expose the hidden states"):
                     llm.embed("a", layers=[0])
             assert llm.embed("a").ndim == 1

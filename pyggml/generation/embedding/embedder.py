@@ -81,6 +81,7 @@ class Embedder:
         dimensions: int | None = None,
         normalize: bool | None = None,
         dtype: DType = "float32",
+        adapter: AdapterChoice | None = None,
         **options: Any,
     ) -> Vectors | list[Vectors]:
         """See :meth:`LLM.embed <pyggml.llm.LLM.embed>` with ``layers``."""
@@ -90,7 +91,8 @@ class Embedder:
         numbers = checked_layers(self._model, layers)
         kinds = self._pooling(pooling)
         read = self._texts.read(texts, **options)
-        found: list[Any] = self._layer_states.compute(read.tokens, numbers, kinds, read.n_prompt_tokens)
+        adapters = self.adapters.of_choice(adapter)
+        found: list[Any] = self._layer_states.compute(read.tokens, numbers, kinds, read.n_prompt_tokens, adapters)
         if normalize is not None and flag("normalize", normalize):
             found = [rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in found]
         if isinstance(texts, str):
@@ -197,7 +199,7 @@ class Embedder:
         self._require_single_stack()
         self._require_head(normalize=False)
         read = self._texts.read(texts, truncate=truncate, max_tokens=max_tokens, parse_special=parse_special)
-        return self._labels, Job("scores", read.tokens, self._model.n_cls_out)
+        return self._labels, Job("scores", read.tokens, self._model.n_cls_out, adapters=self.adapters.of_choice(None))
 
     def pairs(self, query: str, documents: Iterable[Document]) -> list[list[int]]:
         """See :meth:`LLM.rerank_ids <pyggml.llm.LLM.rerank_ids>`."""

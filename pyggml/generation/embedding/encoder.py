@@ -106,20 +106,22 @@ class GrowingContext(BatchEncoder):
             context.close()
             self._context = None
 
-    def layer_states(self, ids: Ids, layers: Sequence[int]) -> Floats:
+    def layer_states(self, ids: Ids, layers: Sequence[int], adapters: Mapping[Adapter, float]) -> Floats:
         """Compute the hidden states of a text: float32, (n_layers, n_tokens, n_embd).
 
         Args:
             ids: token ids.
             layers: numbers of layers, 0 to n_layer; the last is the model's output.
+            adapters: LoRA adapters to compute with, and their scales.
 
         Raises:
-            UnsupportedArchitectureError: the engine does not tell the states of this architecture.
+            UnsupportedArchitectureError: the engine does not expose the states of this architecture.
         """
         kept = tuple(sorted({layer for layer in layers if layer < self._model.n_layer}))
         if kept != self._kept:
             self.close()
             self._kept = kept
+        self._adapters = adapters
         context = self._cleared(len(ids))
         parts = []
         for first in range(0, len(ids), context.n_batch):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from pyggml._core.checks import integer, items
+from pyggml._native.adapter import Adapter
 from pyggml._native.model import Model
 from pyggml._native.pooling import pooled
 from pyggml._native.token_batch import TokenBatch
@@ -36,7 +37,14 @@ class LayerStates:
         """Compute with an encoder of token vectors of its own, which it closes."""
         self._model, self._encoder, self._lock = model, encoder, threading.Lock()
 
-    def compute(self, texts: TokenBatch, layers: Sequence[int], pooling: Sequence[str], n_skipped: int) -> list[Floats]:
+    def compute(
+        self,
+        texts: TokenBatch,
+        layers: Sequence[int],
+        pooling: Sequence[str],
+        n_skipped: int,
+        adapters: Mapping[Adapter, float],
+    ) -> list[Floats]:
         """Compute the hidden states of each text.
 
         Args:
@@ -44,20 +52,21 @@ class LayerStates:
             layers: numbers of layers, 0 to n_layer.
             pooling: kinds of pooling, whose results are concatenated; () for the vectors of all tokens.
             n_skipped: tokens at the beginning of each text that pooling leaves out.
+            adapters: LoRA adapters to compute with, and their scales.
 
         Returns:
             float32, (n_layers, n_columns) each; without pooling (n_layers, n_tokens, n_embd).
 
         Raises:
             InvalidParameterError: the model is in another process.
-            UnsupportedArchitectureError: the engine does not tell the states of this architecture.
+            UnsupportedArchitectureError: the engine does not expose the states of this architecture.
         """
         if not isinstance(self._encoder, GrowingContext):
             raise InvalidParameterError("layers does not work with isolate=True: load the model without it")
         results = []
         with self._lock:
             for ids in texts.split():
-                rows = self._encoder.layer_states(ids, layers)
+                rows = self._encoder.layer_states(ids, layers, adapters)
                 if pooling:
                     length = np.array([len(ids)], np.int32)
                     rows = np.stack([pooled(layer, length, pooling, n_skipped)[0] for layer in rows])
