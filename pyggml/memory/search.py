@@ -61,11 +61,6 @@ class DeviceMemory:
         """True if there is enough memory, and a tenth of it stays free."""
         return self.total_bytes <= (1 - HEADROOM) * self.available_bytes
 
-    def plus(self, other: "DeviceMemory") -> "DeviceMemory":
-        """Return the memory of two models on this device."""
-        sizes = [name for name in DeviceMemory.__dataclass_fields__ if name not in ("name", "available_bytes")]
-        return dataclasses.replace(self, **{name: getattr(self, name) + getattr(other, name) for name in sizes})
-
     leaves_room = has_headroom  # its name in earlier versions
 
 
@@ -73,8 +68,13 @@ def memory_of_both(memories: Sequence[DeviceMemory], others: Sequence[DeviceMemo
     """Return the memory of two models on each device that one of them uses, main memory first."""
     found = {memory.name: memory for memory in memories}
     for memory in others:
-        found[memory.name] = found[memory.name].plus(memory) if memory.name in found else memory
+        found[memory.name] = _sum(found[memory.name], memory) if memory.name in found else memory
     return tuple(found.values())
+
+
+def _sum(memory: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
+    sizes = [name for name in DeviceMemory.__dataclass_fields__ if name not in ("name", "available_bytes")]
+    return dataclasses.replace(memory, **{name: getattr(memory, name) + getattr(other, name) for name in sizes})
 
 
 @option_class

@@ -184,7 +184,7 @@ def test_an_open_model_and_memory(shelf: device_kinds.Shelf) -> None:
             assert llm.memory[0].cache_bytes > 1.9 * alone.memory[0].cache_bytes
         assert draft.n_layer > 0
         draft.require_weights()
-    one, both = (estimate(path, n_ctx=512, **given) for given in ({}, {"draft": str(path)}))
+    one, both = estimate(path, n_ctx=512), estimate(path, n_ctx=512, draft=str(path))
     assert both.weights_bytes == 2 * one.weights_bytes
     assert both.cache_bytes > 1.9 * one.cache_bytes
 

@@ -58,17 +58,32 @@ class EmbeddingMethods:
 
         @overload
         def embed(
-            self, texts: str | Iterable[Text], *, pooling: Pooling | None = None, **options: Unpack[VectorOptions]
+            self,
+            texts: str | Iterable[Text],
+            *,
+            pooling: Pooling | None = None,
+            layers: Sequence[int] | None = None,
+            **options: Unpack[VectorOptions],
         ) -> Vectors: ...
 
         @overload
         def embed(  # type: ignore[overload-overlap]
-            self, texts: str, *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+            self,
+            texts: str,
+            *,
+            pooling: TokenPooling,
+            layers: Sequence[int] | None = None,
+            **options: Unpack[VectorOptions],
         ) -> Vectors: ...
 
         @overload
         def embed(
-            self, texts: Iterable[Text], *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+            self,
+            texts: Iterable[Text],
+            *,
+            pooling: TokenPooling,
+            layers: Sequence[int] | None = None,
+            **options: Unpack[VectorOptions],
         ) -> list[Vectors]: ...
 
     @with_hints("embedding")
@@ -152,17 +167,32 @@ class EmbeddingMethods:
 
         @overload
         async def aembed(
-            self, texts: str | Iterable[Text], *, pooling: Pooling | None = None, **options: Unpack[VectorOptions]
+            self,
+            texts: str | Iterable[Text],
+            *,
+            pooling: Pooling | None = None,
+            layers: Sequence[int] | None = None,
+            **options: Unpack[VectorOptions],
         ) -> Vectors: ...
 
         @overload
         async def aembed(  # type: ignore[overload-overlap]
-            self, texts: str, *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+            self,
+            texts: str,
+            *,
+            pooling: TokenPooling,
+            layers: Sequence[int] | None = None,
+            **options: Unpack[VectorOptions],
         ) -> Vectors: ...
 
         @overload
         async def aembed(
-            self, texts: Iterable[Text], *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+            self,
+            texts: Iterable[Text],
+            *,
+            pooling: TokenPooling,
+            layers: Sequence[int] | None = None,
+            **options: Unpack[VectorOptions],
         ) -> list[Vectors]: ...
 
     @with_hints("embedding")
