@@ -51,7 +51,7 @@ def test_vectors_are_those_of_merged_weights(llm: pyggml.LLM, shelf: Shelf, tmp_
     assert distance(expected, llm.embed_query(TEXTS)) < 1e-4  # type: ignore[arg-type]
     assert distance(expected, asyncio.run(llm.aembed_documents(TEXTS))) < 1e-4  # type: ignore[arg-type]
     assert llm.embed(TEXTS, adapter={}).tobytes() == plain.tobytes()
-    assert distance(expected, llm.embed(TEXTS, layers=[-1])[:, 0]) < 1e-4  # type: ignore[call-overload]
+    assert distance(expected, llm.embed(TEXTS, layers=[-1])[:, 0]) < 1e-4
     ((_, chunk),) = llm.embed_iter(TEXTS, adapter={"law": 0.5})
     assert distance(expected, chunk) < 1e-4
 
