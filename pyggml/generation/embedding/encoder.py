@@ -106,16 +106,18 @@ class GrowingContext(BatchEncoder):
             context.close()
             self._context = None
 
-    def layer_states(self, ids: Ids, layers: Sequence[int]) -> Floats:
+    def layer_states(self, ids: Ids, layers: Sequence[int], adapters: Mapping[Adapter, float]) -> Floats:
         """Compute the hidden states of a text: float32, (n_layers, n_tokens, n_embd).
 
         Args:
             ids: token ids.
             layers: numbers of layers, 0 to n_layer; the last is the model's output.
+            adapters: LoRA adapters to compute it with, and their scales.
 
         Raises:
             UnsupportedArchitectureError: the engine does not tell the states of this architecture.
         """
+        self._adapters = adapters
         kept = tuple(sorted({layer for layer in layers if layer < self._model.n_layer}))
         if kept != self._kept:
             self.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from pyggml._core.hints import require_parameters, with_hints
 from pyggml.generation.batch_generation import ItemProgress
-from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, Role, TokenPooling, in_thread
+from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, Role, TokenPooling
 from pyggml.generation.embedding.iteration import EmbeddingStream
 from pyggml.generation.embedding.texts import Text
 from pyggml.generation.embedding.vectors import DType, Vectors
@@ -194,7 +193,7 @@ class EmbeddingMethods:
             "parse_special": parse_special,
         }
         if layers is not None:
-            return await in_thread(True, functools.partial(self._embedder.embed_layers, texts, layers, **options))
+            return await self._embedder.aembed_layers(texts, layers, **options)
         return await self._embedder.aembed(texts, **options)
 
     def embed_query(self, texts: str | Iterable[str], **options: Unpack[TextOptions]) -> Vectors:
