@@ -80,7 +80,7 @@ def test_outputs_that_are_probabilities(model_dir: Path) -> None:
         assert llm.classify([ids], activation="none") == [found]
         for activation in ("softmax", "sigmoid"):
             with pytest.raises(pyggml.InvalidParameterError, match="after a softmax"):
-                llm.classify([ids], activation=activation)  # type: ignore[call-overload]
+                llm.classify([ids], activation=activation)
     with GGUFReader(path) as reader:
         metadata = dict(reader.metadata) | {"qwen3.classifier.output_labels": ["yes"]}
         weights = {name: reader.dequantized(name) for name in reader.tensors}

@@ -101,7 +101,8 @@ class Embedder:
         if is_scaled:
             found = [rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in found]
         if isinstance(texts, str):
-            return found[0]
+            single: Floats = found[0]
+            return single
         return np.stack(found) if kinds and found else found
 
     async def aembed_layers(

@@ -115,7 +115,7 @@ class GrowingContext(BatchEncoder):
             adapters: LoRA adapters to compute it with, and their scales.
 
         Raises:
-            UnsupportedArchitectureError: the engine does not tell the states of this architecture.
+            UnsupportedArchitectureError: the engine does not expose the states of this architecture.
         """
         self._adapters = adapters
         kept = tuple(sorted({layer for layer in layers if layer < self._model.n_layer}))

@@ -65,7 +65,7 @@ class LayerStates:
             ClosedError: the model or an adapter was closed, or the call was cancelled.
             EngineError: this is a forked child, and the model belongs to its parent.
             InvalidParameterError: the model is in another process, or what interrupted a text in this thread calls it.
-            UnsupportedArchitectureError: the engine does not tell the states of this architecture.
+            UnsupportedArchitectureError: the engine does not expose the states of this architecture.
         """
         if not isinstance(self._encoder, GrowingContext):
             raise InvalidParameterError("layers does not work with isolate=True: load the model without it")

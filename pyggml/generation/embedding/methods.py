@@ -33,12 +33,17 @@ if TYPE_CHECKING:
         parse_special: bool
 
     class VectorOptions(TextOptions, total=False):
-        """Options of :meth:`EmbeddingMethods.embed` besides ``pooling``."""
+        """Options of :meth:`EmbeddingMethods.embed_iter`."""
 
         prompt_name: str | None
 
+    class LayerOptions(VectorOptions, total=False):
+        """Options of :meth:`EmbeddingMethods.embed` besides ``pooling``."""
+
+        layers: Sequence[int] | None
+
     class EmbedOptions(VectorOptions, total=False):
-        """Options of :meth:`EmbeddingMethods.embed`."""
+        """Options of :meth:`EmbeddingMethods.embedding_request`."""
 
         pooling: Pooling | TokenPooling | None
 
@@ -57,17 +62,17 @@ class EmbeddingMethods:
 
         @overload
         def embed(
-            self, texts: str | Iterable[Text], *, pooling: Pooling | None = None, **options: Unpack[VectorOptions]
+            self, texts: str | Iterable[Text], *, pooling: Pooling | None = None, **options: Unpack[LayerOptions]
         ) -> Vectors: ...
 
         @overload
         def embed(  # type: ignore[overload-overlap]
-            self, texts: str, *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+            self, texts: str, *, pooling: TokenPooling, **options: Unpack[LayerOptions]
         ) -> Vectors: ...
 
         @overload
         def embed(
-            self, texts: Iterable[Text], *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+            self, texts: Iterable[Text], *, pooling: TokenPooling, **options: Unpack[LayerOptions]
         ) -> list[Vectors]: ...
 
     @with_hints("embedding")
@@ -151,17 +156,17 @@ class EmbeddingMethods:
 
         @overload
         async def aembed(
-            self, texts: str | Iterable[Text], *, pooling: Pooling | None = None, **options: Unpack[VectorOptions]
+            self, texts: str | Iterable[Text], *, pooling: Pooling | None = None, **options: Unpack[LayerOptions]
         ) -> Vectors: ...
 
         @overload
         async def aembed(  # type: ignore[overload-overlap]
-            self, texts: str, *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+            self, texts: str, *, pooling: TokenPooling, **options: Unpack[LayerOptions]
         ) -> Vectors: ...
 
         @overload
         async def aembed(
-            self, texts: Iterable[Text], *, pooling: TokenPooling, **options: Unpack[VectorOptions]
+            self, texts: Iterable[Text], *, pooling: TokenPooling, **options: Unpack[LayerOptions]
         ) -> list[Vectors]: ...
 
     @with_hints("embedding")
