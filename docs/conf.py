@@ -43,7 +43,7 @@ _PASSED_ON = (
     "ModelLike|NamesTokens|Origin|SharedOnCopy|Similarity|Vectors|"
     "PartialFile|PendingRequest|PlannedTensor|Planner|PromptRequest|Pooling|Text|TokenIds|"
     "TokenPooling|Waker|Weight|"
-    "TextOptions|TokenBatch|VectorOptions|RerankRequest|EmbeddingRequest|EmbedOptions|Role|TokenLoop|"
+    "TextOptions|TokenBatch|VectorOptions|LayerOptions|RerankRequest|EmbeddingRequest|EmbedOptions|Role|TokenLoop|"
     "CreateEmbeddingResponse|(?:Base)?LlamaTokenizer|LlamaDraftModel|BaseLlamaCache|"
     "LlamaChatCompletionHandler(?:NotFoundException)?|llama_cpp"
 )

@@ -28,6 +28,7 @@ __all__ = [
     "REFUSED",
     "SCORED_TOKENS",
     "SECOND_TEXT",
+    "SOFTMAX_HEADS",
     "STOP_TOKEN_IDS",
     "Architecture",
     "Family",
@@ -62,6 +63,9 @@ FAMILIES: tuple[Family, ...] = tuple(sorted(_declared(), key=lambda family: (-fa
 LAYOUTS: tuple[Layout, ...] = tuple(
     dict.fromkeys(build for family in FAMILIES for build in family.builds if isinstance(build, Layout))
 )
+
+#: Architectures whose graph ends the outputs of a classification head with a softmax. No layout describes qwen3vl.
+SOFTMAX_HEADS = frozenset({"qwen3vl", *(layout.architecture for layout in LAYOUTS if layout.gives_probabilities)})
 
 #: Architectures that cannot be imported, with the reason.
 REFUSED: tuple[Architecture, ...] = (

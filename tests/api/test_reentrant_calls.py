@@ -98,15 +98,29 @@ def test_a_context_within_its_own_calls(interrupting: Callable[[Callable[[], obj
         assert all(outcome == saved for outcome in outcomes)
 
 
-def test_a_handler_may_close_what_it_interrupts(
+def test_hidden_states_within_hidden_states_are_refused(
     own_llm: pyggml.LLM, interrupting: Callable[[Callable[[], object]], list[object]]
 ) -> None:
-    own_llm.embed(TEXTS)
+    """Or computed, if it interrupts a moment between two texts."""
+    states, one = own_llm.embed(TEXTS, layers=[1]), own_llm.embed([IDS], layers=[1])
+    outcomes = interrupting(lambda: own_llm.embed([IDS], layers=[1]))
+    while not any(isinstance(outcome, InvalidParameterError) for outcome in outcomes):
+        assert (own_llm.embed(TEXTS, layers=[1]) == states).all()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    answers = [outcome for outcome in outcomes if not isinstance(outcome, InvalidParameterError)]
+    assert all(np.array_equal(outcome, one) for outcome in answers)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{}, {"layers": [1]}], ids=["vectors", "layers"])
+def test_a_handler_may_close_what_it_interrupts(
+    own_llm: pyggml.LLM, interrupting: Callable[[Callable[[], object]], list[object]], options: dict[str, Any]
+) -> None:
+    own_llm.embed(TEXTS, **options)
     interrupting(own_llm.close)
 
     def embed_for_ever() -> None:
         while True:
-            own_llm.embed(TEXTS)
+            own_llm.embed(TEXTS, **options)
 
     with pytest.raises(pyggml.ClosedError):
         embed_for_ever()
@@ -114,6 +128,7 @@ def test_a_handler_may_close_what_it_interrupts(
 
 CALLS: dict[str, Callable[[pyggml.LLM], object]] = {
     "embed": lambda llm: llm.embed(["Once", "upon"]),
+    "layers": lambda llm: llm.embed(["Once", "upon"], layers=[1]),
     "generate": lambda llm: llm.generate("Once", max_tokens=3),
     "stream": lambda llm: list(llm.stream("Once", max_tokens=3)),
     "batch": lambda llm: llm.generate_batch(["Once", "upon"], max_tokens=2),

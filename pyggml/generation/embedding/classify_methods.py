@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from pyggml._core.checks import choice
+from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.generation.embedding.embedder import Embedder, in_thread, is_long
 from pyggml.generation.embedding.job import Job
 from pyggml.generation.embedding.pass_texts import Floats
 from pyggml.generation.embedding.texts import Text
+from pyggml.options.adapter_choice import AdapterChoice
 from pyggml.types import Classification
 
 #: Functions that turn the head's outputs into scores.
@@ -27,13 +29,14 @@ class ClassifyMethods:
     if TYPE_CHECKING:
 
         @overload
-        def classify(
+        def classify(  # type: ignore[overload-overlap]
             self,
             texts: str,
             *,
             activation: ClassifierActivation | None = None,
             truncate: bool = False,
             max_tokens: int | None = None,
+            adapter: AdapterChoice | None = None,
             parse_special: bool = True,
         ) -> Classification: ...
 
@@ -45,6 +48,7 @@ class ClassifyMethods:
             activation: ClassifierActivation | None = None,
             truncate: bool = False,
             max_tokens: int | None = None,
+            adapter: AdapterChoice | None = None,
             parse_special: bool = True,
         ) -> list[Classification]: ...
 
@@ -55,6 +59,7 @@ class ClassifyMethods:
         activation: ClassifierActivation | None = None,
         truncate: bool = False,
         max_tokens: int | None = None,
+        adapter: AdapterChoice | None = None,
         parse_special: bool = True,
     ) -> Classification | list[Classification]:
         """Classify texts with the model's classification head. Concurrent calls share passes, as for :meth:`embed`.
@@ -62,9 +67,11 @@ class ClassifyMethods:
         Args:
             texts: a text, or several; token ids work too.
             activation: function from the head's outputs to scores: "softmax" over the labels, "sigmoid" of each, which
-                then are independent, or "none". None: "sigmoid" for a head of one output, else "softmax".
+                then are independent, or "none". None: "sigmoid" for a head of one output, else "softmax"; "none" for
+                Qwen3, whose outputs are probabilities, as the engine ends its graph with a softmax.
             truncate: cut off texts that are too long instead of raising ContextOverflowError.
             max_tokens: most tokens of a text; None: as many as the model and the context allow.
+            adapter: the LoRA adapters, as for :meth:`embed`.
             parse_special: interpret special tokens in texts. False: they are plain text.
 
         Returns:
@@ -73,9 +80,10 @@ class ClassifyMethods:
 
         Raises:
             InvalidParameterError: the model has no classification head, or an argument is invalid.
+            UnsupportedArchitectureError: the head of a Qwen3 has one output, whose softmax is always 1.
             InferError: as :meth:`embed`.
         """
-        request = self._classify_request(texts, activation, truncate, max_tokens, parse_special)
+        request = self._classify_request(texts, activation, truncate, max_tokens, parse_special, adapter)
         self._embedder.queue.run(request.job)
         return request.result()
 
@@ -86,10 +94,13 @@ class ClassifyMethods:
         activation: ClassifierActivation | None = None,
         truncate: bool = False,
         max_tokens: int | None = None,
+        adapter: AdapterChoice | None = None,
         parse_special: bool = True,
     ) -> Classification | list[Classification]:
         """As :meth:`classify`, for coroutines."""
-        prepare = functools.partial(self._classify_request, texts, activation, truncate, max_tokens, parse_special)
+        prepare = functools.partial(
+            self._classify_request, texts, activation, truncate, max_tokens, parse_special, adapter
+        )
         request = await in_thread(is_long(texts), prepare)
         await self._embedder.queue.arun(request.job)
         return request.result()
@@ -98,9 +109,8 @@ class ClassifyMethods:
         if activation is not None:
             choice("activation", activation, ("softmax", "sigmoid", "none"))
         labels, job = self._embedder.prepare_labels(texts, *limits)
-        return _ClassifyRequest(
-            labels, job, activation or ("sigmoid" if len(labels) == 1 else "softmax"), isinstance(texts, str)
-        )
+        chosen = _checked_activation(activation, len(labels), self._embedder.computes_softmax)
+        return _ClassifyRequest(labels, job, chosen, isinstance(texts, str))
 
 
 class _ClassifyRequest:
@@ -118,6 +128,23 @@ class _ClassifyRequest:
             by_label = {label: float(score) for label, score in zip(self._labels, row, strict=True)}
             found.append(Classification(self._labels[best], float(row[best]), by_label))
         return found[0] if self._is_single else found
+
+
+def _checked_activation(
+    given: ClassifierActivation | None, n_labels: int, computes_softmax: bool
+) -> ClassifierActivation:
+    if not computes_softmax:
+        return given or ("sigmoid" if n_labels == 1 else "softmax")
+    if n_labels == 1:
+        raise UnsupportedArchitectureError(
+            "the head has one output, and the engine's graph ends with the softmax of it, which is 1 for every text"
+        )
+    if given not in (None, "none"):
+        raise InvalidParameterError(
+            f"activation {given!r} would come after a softmax, with which the engine's graph of this architecture "
+            'ends: leave activation out, or pass "none"; both return probabilities'
+        )
+    return "none"
 
 
 def _activated(outputs: Floats, activation: ClassifierActivation) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar, get_args
 
@@ -14,6 +15,7 @@ from pyggml._core.checks import choice, flag, integer
 from pyggml._native.model import Model
 from pyggml._native.token_batch import Ids, TokenBatch
 from pyggml.errors import ClosedError, InvalidParameterError, UnsupportedArchitectureError
+from pyggml.families import SOFTMAX_HEADS
 from pyggml.generation.adapters import Adapters
 from pyggml.generation.embedding.encoder import BatchEncoder, Kind
 from pyggml.generation.embedding.job import Job
@@ -82,23 +84,37 @@ class Embedder:
         normalize: bool | None = None,
         dtype: DType = "float32",
         adapter: AdapterChoice | None = None,
+        cancelled: threading.Event | None = None,
         **options: Any,
     ) -> Vectors | list[Vectors]:
-        """See :meth:`LLM.embed <pyggml.llm.LLM.embed>` with ``layers``."""
+        """See :meth:`LLM.embed <pyggml.llm.LLM.embed>` with ``layers``; ``cancelled`` as for LayerStates."""
         self._require_single_stack()
         if dimensions is not None or dtype != "float32":
             raise InvalidParameterError("dimensions and dtype do not work with layers: leave them out")
         numbers = checked_layers(self._model, layers)
-        kinds = self._pooling(pooling)
+        kinds, adapters = self._pooling(pooling), self.adapters.of_choice(adapter)
+        is_scaled = normalize is not None and flag("normalize", normalize)
         read = self._texts.read(texts, **options)
-        adapters = self.adapters.of_choice(adapter)
-        found: list[Any] = self._layer_states.compute(read.tokens, numbers, kinds, read.n_prompt_tokens, adapters)
-        if normalize is not None and flag("normalize", normalize):
+        found: list[Any] = self._layer_states.compute(
+            read.tokens, numbers, kinds, read.n_prompt_tokens, adapters, cancelled or threading.Event()
+        )
+        if is_scaled:
             found = [rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in found]
         if isinstance(texts, str):
-            states: Vectors = found[0]
-            return states
+            single: Floats = found[0]
+            return single
         return np.stack(found) if kinds and found else found
+
+    async def aembed_layers(
+        self, texts: str | Iterable[Text], layers: object, **options: Any
+    ) -> Vectors | list[Vectors]:
+        """As :meth:`embed_layers`, for coroutines."""
+        cancelled = threading.Event()
+        compute = functools.partial(self.embed_layers, texts, layers, cancelled=cancelled, **options)
+        try:
+            return await in_thread(True, compute)
+        finally:
+            cancelled.set()
 
     def prepare(  # noqa: D417
         self,
@@ -190,7 +206,12 @@ class Embedder:
         )
 
     def prepare_labels(
-        self, texts: str | Iterable[Text], truncate: bool, max_tokens: int | None, parse_special: bool
+        self,
+        texts: str | Iterable[Text],
+        truncate: bool,
+        max_tokens: int | None,
+        parse_special: bool,
+        adapter: AdapterChoice | None,
     ) -> tuple[tuple[str, ...], Job]:
         """Check the arguments of :meth:`LLM.classify <pyggml.llm.LLM.classify>` and tokenize its texts.
 
@@ -200,7 +221,13 @@ class Embedder:
         self._require_single_stack()
         self._require_head(normalize=False)
         read = self._texts.read(texts, truncate=truncate, max_tokens=max_tokens, parse_special=parse_special)
-        return self._labels, Job("scores", read.tokens, self._model.n_cls_out, adapters=self.adapters.of_choice(None))
+        adapters = self.adapters.of_choice(adapter)
+        return self._labels, Job("scores", read.tokens, self._model.n_cls_out, adapters=adapters)
+
+    @property
+    def computes_softmax(self) -> bool:
+        """True if the engine's graph ends the head's outputs with a softmax."""
+        return self._model.arch in SOFTMAX_HEADS
 
     def pairs(self, query: str, documents: Iterable[Document]) -> list[list[int]]:
         """See :meth:`LLM.rerank_ids <pyggml.llm.LLM.rerank_ids>`."""

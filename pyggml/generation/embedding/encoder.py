@@ -112,16 +112,16 @@ class GrowingContext(BatchEncoder):
         Args:
             ids: token ids.
             layers: numbers of layers, 0 to n_layer; the last is the model's output.
-            adapters: LoRA adapters to compute with, and their scales.
+            adapters: LoRA adapters to compute it with, and their scales.
 
         Raises:
             UnsupportedArchitectureError: the engine does not expose the states of this architecture.
         """
+        self._adapters = adapters
         kept = tuple(sorted({layer for layer in layers if layer < self._model.n_layer}))
         if kept != self._kept:
             self.close()
             self._kept = kept
-        self._adapters = adapters
         context = self._cleared(len(ids))
         parts = []
         for first in range(0, len(ids), context.n_batch):

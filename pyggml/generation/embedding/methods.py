@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from pyggml._core.hints import require_parameters, with_hints
 from pyggml.generation.batch_generation import ItemProgress
-from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, Role, TokenPooling, in_thread
+from pyggml.generation.embedding.embedder import Embedder, EmbeddingRequest, Role, TokenPooling
 from pyggml.generation.embedding.iteration import EmbeddingStream
 from pyggml.generation.embedding.texts import Text
 from pyggml.generation.embedding.vectors import DType, Vectors
@@ -34,12 +33,17 @@ if TYPE_CHECKING:
         parse_special: bool
 
     class VectorOptions(TextOptions, total=False):
-        """Options of :meth:`EmbeddingMethods.embed` besides ``pooling``."""
+        """Options of :meth:`EmbeddingMethods.embed_iter`."""
 
         prompt_name: str | None
 
+    class LayerOptions(VectorOptions, total=False):
+        """Options of :meth:`EmbeddingMethods.embed` besides ``pooling``."""
+
+        layers: Sequence[int] | None
+
     class EmbedOptions(VectorOptions, total=False):
-        """Options of :meth:`EmbeddingMethods.embed`."""
+        """Options of :meth:`EmbeddingMethods.embedding_request`."""
 
         pooling: Pooling | TokenPooling | None
 
@@ -58,32 +62,17 @@ class EmbeddingMethods:
 
         @overload
         def embed(
-            self,
-            texts: str | Iterable[Text],
-            *,
-            pooling: Pooling | None = None,
-            layers: Sequence[int] | None = None,
-            **options: Unpack[VectorOptions],
+            self, texts: str | Iterable[Text], *, pooling: Pooling | None = None, **options: Unpack[LayerOptions]
         ) -> Vectors: ...
 
         @overload
         def embed(  # type: ignore[overload-overlap]
-            self,
-            texts: str,
-            *,
-            pooling: TokenPooling,
-            layers: Sequence[int] | None = None,
-            **options: Unpack[VectorOptions],
+            self, texts: str, *, pooling: TokenPooling, **options: Unpack[LayerOptions]
         ) -> Vectors: ...
 
         @overload
         def embed(
-            self,
-            texts: Iterable[Text],
-            *,
-            pooling: TokenPooling,
-            layers: Sequence[int] | None = None,
-            **options: Unpack[VectorOptions],
+            self, texts: Iterable[Text], *, pooling: TokenPooling, **options: Unpack[LayerOptions]
         ) -> list[Vectors]: ...
 
     @with_hints("embedding")
@@ -167,32 +156,17 @@ class EmbeddingMethods:
 
         @overload
         async def aembed(
-            self,
-            texts: str | Iterable[Text],
-            *,
-            pooling: Pooling | None = None,
-            layers: Sequence[int] | None = None,
-            **options: Unpack[VectorOptions],
+            self, texts: str | Iterable[Text], *, pooling: Pooling | None = None, **options: Unpack[LayerOptions]
         ) -> Vectors: ...
 
         @overload
         async def aembed(  # type: ignore[overload-overlap]
-            self,
-            texts: str,
-            *,
-            pooling: TokenPooling,
-            layers: Sequence[int] | None = None,
-            **options: Unpack[VectorOptions],
+            self, texts: str, *, pooling: TokenPooling, **options: Unpack[LayerOptions]
         ) -> Vectors: ...
 
         @overload
         async def aembed(
-            self,
-            texts: Iterable[Text],
-            *,
-            pooling: TokenPooling,
-            layers: Sequence[int] | None = None,
-            **options: Unpack[VectorOptions],
+            self, texts: Iterable[Text], *, pooling: TokenPooling, **options: Unpack[LayerOptions]
         ) -> list[Vectors]: ...
 
     @with_hints("embedding")
@@ -224,7 +198,7 @@ class EmbeddingMethods:
             "parse_special": parse_special,
         }
         if layers is not None:
-            return await in_thread(True, functools.partial(self._embedder.embed_layers, texts, layers, **options))
+            return await self._embedder.aembed_layers(texts, layers, **options)
         return await self._embedder.aembed(texts, **options)
 
     def embed_query(self, texts: str | Iterable[str], **options: Unpack[TextOptions]) -> Vectors:
