@@ -261,7 +261,7 @@ class Context(ClosableOwner):
         c_calls.call(lib.pyg_context_embeddings_seq, self._handle, seq_number(seq_id), pointer("float[]", row), n)
         return row
 
-    def keep_layers(self, layers: Sequence[SupportsIndex]) -> None:
+    def keep_layers(self, layers: Sequence[int]) -> None:
         """Keep the hidden states that these layers read, of every token, from the next batch on.
 
         Args:

@@ -70,7 +70,7 @@ def test_refusals(small: pyggml.LLM, shelf: device_kinds.Shelf, model_dir: Path)
     n = small.model.n_layer
     for wrong in ([], [n + 1], [-n - 2], ["a"], 3):
         with pytest.raises(pyggml.InvalidParameterError, match="layers"):
-            small.embed("a", layers=wrong)  # type: ignore[call-overload]
+            small.embed("a", layers=wrong)  # type: ignore[arg-type]
     with pytest.raises(pyggml.InvalidParameterError, match="dtype do not work with layers"):
         small.embed("a", layers=[0], dtype="int8")
     for path in (models.write_bert(model_dir / "no-layers.gguf"), shelf("phi3")):

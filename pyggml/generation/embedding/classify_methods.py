@@ -27,7 +27,7 @@ class ClassifyMethods:
     if TYPE_CHECKING:
 
         @overload
-        def classify(
+        def classify(  # type: ignore[overload-overlap]
             self,
             texts: str,
             *,

@@ -90,7 +90,8 @@ class Embedder:
         if normalize is not None and flag("normalize", normalize):
             found = [rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in found]
         if isinstance(texts, str):
-            return found[0]
+            first: Vectors = found[0]
+            return first
         return np.stack(found) if kinds and found else found
 
     def prepare(  # noqa: D417
