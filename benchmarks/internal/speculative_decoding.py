@@ -303,7 +303,7 @@ def main() -> int:
     for name in chosen.model:
         model, draft = counting_model_file(name), counting_draft_file(name)
         with pyggml.load(model, n_ctx=N_CTX, n_parallel=8) as llm:
-            cases = {
+            cases: dict[str, tuple[Ask, int, float]] = {
                 "all repeats the prompt": (repeating, 1, 2.8),
                 "nine tenths repeat": (mostly, 1, 1.3),
                 "nothing repeats": (unlike, 1, 0.97),

@@ -14,6 +14,7 @@ from support import device_kinds
 from support.checkpoints import lora_files, models
 
 import pyggml
+from pyggml import Context, Model
 from pyggml.gguf import GGUFReader
 
 PROMPT = [5, 6, 7, 8, 9, 10]
@@ -152,3 +153,14 @@ def test_refusals(small: pyggml.LLM, shelf: device_kinds.Shelf, model_dir: Path)
                 with pytest.raises(pyggml.UnsupportedArchitectureError, match="the hidden states"):
                     llm.embed("a", layers=[0])
             assert llm.embed("a").ndim == 1
+
+
+def test_rows_of_an_earlier_batch(shelf: device_kinds.Shelf) -> None:
+    """They have no hidden states of layers that were not kept then."""
+    with Model(shelf("llama")) as model, Context(model, n_ctx=256, n_threads=1, embeddings=True) as context:
+        context.decode([1, 2, 3], output="all")
+        context.keep_layers([1])
+        with pytest.raises(pyggml.InvalidParameterError, match="the last batch had 0 tokens"):
+            context.layer(1, n=3)
+        context.decode([4, 5], output="all")
+        assert context.layer(1).shape == (2, model.n_embd)

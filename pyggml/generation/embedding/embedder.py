@@ -101,8 +101,8 @@ class Embedder:
         if is_scaled:
             found = [rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in found]
         if isinstance(texts, str):
-            single: Floats = found[0]
-            return single
+            first: Vectors = found[0]
+            return first
         return np.stack(found) if kinds and found else found
 
     async def aembed_layers(
