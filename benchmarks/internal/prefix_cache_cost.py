@@ -1,4 +1,4 @@
-"""What the prefix cache's tiers cost where nothing is reused: snapshots and checkpoints against neither.
+"""Cost of the prefix cache's tiers where nothing is reused: snapshots and checkpoints against neither.
 
 Prompts that never come again: one of 512 tokens, which evicts an earlier one, and an answer of 128 tokens. Three models
 in one process, with one thread, take turns: with the default snapshots, without any, and once more without, which shows
@@ -73,7 +73,7 @@ def cpu_seconds(llm: pyggml.LLM, n_prompt: int, n_tokens: int) -> Callable[[int]
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
-    """Where 95 of 100 medians of resampled rounds are."""
+    """Range of 95 of 100 medians of resampled rounds."""
     rng = random.Random(0)
     medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(N_RESAMPLED))
     return medians[N_RESAMPLED // 40], medians[-N_RESAMPLED // 40]

@@ -155,7 +155,7 @@ def test_too_few_cells(shelf: device_kinds.Shelf) -> None:
 
 
 def test_as_many_as_pay(pair: tuple[LLM, LLM]) -> None:
-    """How many that is depends on the machine; the tokens do not."""
+    """The number depends on the machine, the tokens do not."""
     off, on = pair
     params: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True, "logprobs": 1}
     for speculative in ("draft", "auto"):

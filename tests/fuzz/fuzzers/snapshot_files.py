@@ -65,7 +65,7 @@ def _prepare(model: Path, folder: Path) -> Prepared:
 
 
 def make(random: np.random.Generator) -> list[Any]:
-    """Which model, and for most of its files what becomes of each."""
+    """A model, and changes of most of its files."""
     kinds = list(CHANGES)
     changes = [
         [int(number), kinds[int(random.integers(len(kinds)))], int(random.integers(1 << 30))]
