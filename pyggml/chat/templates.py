@@ -19,6 +19,7 @@ from pyggml._native.sampler import Sampler
 from pyggml.chat import generic_tools
 from pyggml.chat.answer_format import AnswerFormats
 from pyggml.chat.call_format import TOOL, call_format, needed_part, reads_call, rendered_calls
+from pyggml.chat.calls_or_answer import with_format
 from pyggml.chat.end_of_turn import turn_end_texts
 from pyggml.chat.fallback_schemas import FallbackSchemas
 from pyggml.chat.jinja.quoted_text import QuotedText, concatenated
@@ -28,7 +29,7 @@ from pyggml.chat.rendering import PromptRenderer
 from pyggml.chat.template_selection import additional_names, missing_template_advice, template_text
 from pyggml.chat.types import ChatAbilities, ChatMessage
 from pyggml.errors import InvalidParameterError
-from pyggml.schema.grammar import as_text, parsed
+from pyggml.schema.grammar import as_text, grammar_of, parsed
 
 Message = Mapping[str, Any] | ChatMessage
 
@@ -38,6 +39,7 @@ _SHOWN_SCHEMA = "response_format"
 # White space and fences around JSON in grammars of the engine's chat code.
 _FENCED_OR_SPACED = re.compile(
     r'(?:space )*\("```json" space response-format space "```" \| space response-format space\)'
+    r'|(?:space )?"```json" (?:space )?(response-format(?:-schema)?) (?:space )?"```"'
     r"|(?:space )+response-format(?: space)?"
 )
 
@@ -187,11 +189,6 @@ class ChatTemplates(ClosableOwner):
             variables["enable_thinking"] = flag("thinking", thinking)
         selection = _select_tools(tools, tool_choice)
         calls = bool(selection.tools) and selection.choice != "none"
-        if calls and (json_schema is not None or grammar is not None):
-            raise InvalidParameterError(
-                "tools cannot be combined with a json_schema, grammar, choices or regex for the answer: give only one "
-                "of them, or tool_choice='none'"
-            )
         conversation = _Conversation(
             messages, selection.tools, variables, add_generation_prompt, continue_final_message, split_reasoning
         )
@@ -200,7 +197,13 @@ class ChatTemplates(ClosableOwner):
         request: dict[str, Any] = {"parallel_tool_calls": parallel_tool_calls, "grammar": grammar}
         try:
             if calls:
-                return self._with_calls(renderer, conversation, request, selection)
+                form = content_grammar if grammar is None else grammar
+                if json_schema is not None:
+                    form = grammar_of(json_schema, **(json_schema_options or {}))
+                if form is None or selection.choice == "required":  # an answer that must be calls has no other format
+                    return self._with_calls(renderer, conversation, {**request, "grammar": None}, selection)
+                is_whole = form is grammar
+                return self._with_calls_or_format(renderer, conversation, request, selection, form, is_whole=is_whole)
             if json_schema is not None:
                 return self._with_schema(renderer, conversation, request, json_schema, json_schema_options or {})
             request["tools"] = selection.tools
@@ -214,13 +217,18 @@ class ChatTemplates(ClosableOwner):
             ) from None
 
     def _with_content(
-        self, renderer: PromptRenderer, conversation: _Conversation, request: dict[str, Any], grammar: str
+        self,
+        renderer: PromptRenderer,
+        conversation: _Conversation,
+        request: dict[str, Any],
+        grammar: str,
+        fallbacks: FallbackSchemas | None = None,
     ) -> ChatPrompt:
         """Render a prompt whose answer must match a grammar, after any reasoning. Its parser expects any content."""
-        fallbacks, prompt = FallbackSchemas(), self._prompt(renderer, conversation, request)
+        fallbacks, prompt = fallbacks or FallbackSchemas(), self._prompt(renderer, conversation, request)
         fields = {**request, "json_schema": json.dumps(fallbacks.for_content(grammar))}
         formatted = self._prompt(renderer, conversation, fields, fallbacks)
-        bare = _FENCED_OR_SPACED.sub("response-format", formatted._grammar or "")
+        bare = _FENCED_OR_SPACED.sub(lambda form: form[1] or "response-format", formatted._grammar or "")
         prefix = formatted.grammar_prefix
         start = f"root ::= {json.dumps(prefix, ensure_ascii=False)} " if prefix else "root ::= "
         bare = bare.replace(f"{start}space ", start)
@@ -240,11 +248,36 @@ class ChatTemplates(ClosableOwner):
         variables = {**conversation.variables, _SHOWN_SCHEMA: parsed(as_text(schema))}
         return self._prompt(renderer, conversation, request, fallbacks, variables_if_shown=variables)
 
+    def _with_calls_or_format(
+        self,
+        renderer: PromptRenderer,
+        conversation: _Conversation,
+        request: dict[str, Any],
+        selection: _ToolSelection,
+        grammar: str,
+        *,
+        is_whole: bool,
+    ) -> ChatPrompt:
+        """Render a prompt whose answer may call tools, and otherwise must match a grammar; see :func:`with_format`."""
+        request, fallbacks = {**request, "grammar": None}, FallbackSchemas()
+        answer = None if is_whole else self._with_content(renderer, conversation, request, grammar, fallbacks)
+        if answer is None or answer._grammar is None:  # the engine has no grammar for answers in this template's format
+            answer, fallbacks = None, FallbackSchemas()
+        must_call = replace(selection, choice="required")
+        calls = self._with_calls(renderer, conversation, request, must_call, fallbacks)
+        prompt = self._with_calls(renderer, conversation, request, selection)
+        return with_format(prompt, calls, answer, grammar)
+
     def _with_calls(
-        self, renderer: PromptRenderer, conversation: _Conversation, request: dict[str, Any], selection: _ToolSelection
+        self,
+        renderer: PromptRenderer,
+        conversation: _Conversation,
+        request: dict[str, Any],
+        selection: _ToolSelection,
+        fallbacks: FallbackSchemas | None = None,
     ) -> ChatPrompt:
         """Render a prompt whose answer may, or must, call tools."""
-        fallbacks = FallbackSchemas()
+        fallbacks = fallbacks or FallbackSchemas()
         callable_tools = [selection.only] if selection.only else selection.tools
         own_format = self._call_format if self.supports.tools else None
         separate = self._arguments == "one by one" and own_format is None

@@ -366,7 +366,6 @@ def test_the_last_message_is_continued(url: str) -> None:
         ({"grammar": "root ::= ("}, None, "line 1"),
         ({"guided_regex": "("}, None, "the group does not end"),
         ({"grammar": 'root ::= "a"', "json_schema": {}}, None, "choose one"),
-        ({"tools": [TOOL], "json_schema": {}}, None, "tools cannot be combined"),
         ({"tools": [{"type": "function"}]}, None, "name"),
         ({"tool_choice": "required"}, None, "no tools"),
         ({"tools": [TOOL], "tool_choice": {}}, None, "tool_choice"),
