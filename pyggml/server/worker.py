@@ -16,6 +16,8 @@ from pyggml.server.observability import tracing
 from pyggml.server.observability.logs import Logs
 from pyggml.server.observability.observer import Observers
 from pyggml.server.observability.prometheus_metrics import Metrics
+from pyggml.server.protocols.batches.runner import Batches
+from pyggml.server.protocols.responses.store import ResponseStore
 from pyggml.server.settings.options import Settings
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class Worker:
         models: the models.
         api_keys: the accepted API keys.
         running_requests: the running requests.
+        stored_responses: the responses that requests may read or continue.
+        batches: the batches of requests, and their files.
         jobs: the running requests that other requests may cancel, by the IDs that their clients chose.
         metrics: the Prometheus metrics.
         observer: receives all events.
@@ -51,6 +55,8 @@ class Worker:
             raise InvalidParameterError(message)
         self.running_requests: set[ServerRequest] = set()
         self.jobs: dict[str, ServerRequest] = {}
+        self.stored_responses = ResponseStore(settings.max_stored_bytes)
+        self.batches = Batches(settings.max_stored_bytes)
         self.is_draining = False
 
     @contextlib.asynccontextmanager
@@ -66,6 +72,7 @@ class Worker:
             yield
         finally:
             loop_monitor.cancel()
+            await self.batches.aclose()
             try:
                 await self.models.aclose()
             finally:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.responses import JSONResponse, Response
 
 import pyggml
@@ -192,15 +193,49 @@ def in_request_terms(message: str, own: Mapping[str, str]) -> str:
 
 
 def _invalid_body(error: ValidationError) -> Failure:
-    messages: dict[str, list[str]] = {}
-    for each in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_PROBLEMS]:
-        parts = [part for part in each["loc"] if not (isinstance(part, str) and _TYPE.fullmatch(part))]
-        name = ".".join(f"{part!s:.{_MAX_NAME}}" for part in parts)  # a client's key may be long
-        messages.setdefault(name, []).append(each["msg"])
-    problems = tuple(Problem(name, ", or: ".join(dict.fromkeys(each))) for name, each in messages.items())
+    messages: dict[tuple[str, ...], list[str]] = {}
+    given: dict[tuple[str, ...], str] = {}
+    for each in error.errors(include_url=False, include_context=False)[:_MAX_PROBLEMS]:
+        parts = tuple(f"{part!s:.{_MAX_NAME}}" for part in each["loc"] if not _names_type(part))
+        messages.setdefault(parts, []).append(each["msg"].removeprefix("Value error, "))
+        is_of_wrong_type = each["type"].endswith("_type") and given.get(parts) != ""
+        given[parts] = f", not {_json_type(each['input'])}" if is_of_wrong_type else ""
+    problems = tuple(
+        Problem(".".join(parts), ", or: ".join(dict.fromkeys(each)) + given[parts])
+        for parts, each in messages.items()
+        if not _is_other_form(parts, messages)
+    )
     message = "; ".join(f"{each.field}: {each.message}" if each.field else each.message for each in problems)
     return Failure(400, "invalid", message, param=problems[0].field if len(problems) == 1 else "", problems=problems)
 
 
+def _is_other_form(place: tuple[str, ...], places: Iterable[tuple[str, ...]]) -> bool:
+    """Return True for a field with several forms if the error is in a part of the form that was sent."""
+    return bool(place) and any(len(each) > len(place) and each[: len(place)] == place for each in places)
+
+
 # For a field with several types, pydantic reports an error per type, with the type in the location.
 _TYPE = re.compile(r"str|int|float|bool|none|[\w-]+\[.*\]")
+
+
+def _names_type(part: int | str) -> bool:
+    return isinstance(part, str) and (_TYPE.fullmatch(part) is not None or part in _body_names())
+
+
+@functools.cache
+def _body_names() -> frozenset[str]:
+    """Return the names of all types of bodies and of their parts."""
+    found, left = set(), [BaseModel]
+    while left:
+        subclasses = left.pop().__subclasses__()
+        left += subclasses
+        found |= {each.__name__ for each in subclasses if each.__module__.startswith("pyggml.server.")}
+    return frozenset(found)
+
+
+def _json_type(value: object) -> str:
+    """Return the type of a JSON value, as part of a sentence."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "a boolean"
+    names = {str: "a string", int: "a number", float: "a fraction", list: "an array", dict: "an object"}
+    return next((name for kind, name in names.items() if isinstance(value, kind)), "something else")

@@ -215,6 +215,8 @@ class ServerRequest:
             message = in_request_terms(message, {} if self.endpoint.body is None else self.endpoint.body.terms)
         if self.model is not None:
             message = strip_folders(message, self.model.llm.model.path)
+            if failure.code == "context_length_exceeded":  # in words that clients such as LiteLLM look for
+                message += f" (this model's maximum context length is {self.model.llm.n_ctx} tokens)"
             if isinstance(error, (EngineLostError, HostLostError)):
                 self.worker.models.discard_failed(self.model)
         failure = dataclasses.replace(failure, message=message, request_id=self.id)

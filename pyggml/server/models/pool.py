@@ -9,9 +9,10 @@ import time
 from collections.abc import AsyncIterator
 
 import pyggml
-from pyggml.server.http.errors import RequestError, strip_folders, strip_paths, unavailable
+from pyggml.server.http.errors import Failure, RequestError, strip_folders, strip_paths, unavailable
 from pyggml.server.models.catalogue import DEFAULT, Catalogue, CatalogueEntry
 from pyggml.server.models.eviction import Evictor
+from pyggml.server.models.idle_unloading import IdleUnloading
 from pyggml.server.models.loader import Loader
 from pyggml.server.models.model_info import HeaderInfo, ModelInfo
 from pyggml.server.models.model_state import LoadedModel, ModelState
@@ -43,6 +44,7 @@ class ModelPool:
                 'warm has no effect with prefix_cache_scope="key", where each API key has a prefix cache of its own: '
                 "leave one of them out"
             )
+        self._idle = IdleUnloading(settings.idle_unload, self._unload)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._enter_loop(None)
         self._discarding: set[asyncio.Task[None]] = set()
@@ -110,6 +112,8 @@ class ModelPool:
             for state in others if self._settings.load_all else []:
                 if state.loaded is None:
                     await self._start_loading(state, may_evict=False)
+            for state in self._states.values():
+                self._idle.unused(state)
         except BaseException:
             await self.aclose()
             raise
@@ -134,10 +138,45 @@ class ModelPool:
             if error is not None:
                 raise _load_error(state, error) from error
         self._evictor.acquire(state)
+        self._idle.used(state)
+        state.keep_loaded_s = None
         try:
             yield state.loaded
         finally:
             self._evictor.release(state)
+            self._idle.unused(state)
+
+    def expires(self, name: str) -> float | None:
+        """Return the time at which a model will be unloaded if no request uses it; None: never."""
+        return self._states[self._catalogue.find(name)].expires
+
+    def keep_loaded(self, name: str, seconds: float) -> None:
+        """Keep a model loaded for so many seconds without requests, unless a later one says otherwise.
+
+        Negative numbers mean always. The server's settings may not allow it; then this changes nothing.
+
+        Raises:
+            RequestError: 404, there is no such model.
+        """
+        state = self._states[self._catalogue.find(name)]
+        if self._settings.allow_unload:
+            state.keep_loaded_s = seconds
+
+    def unload(self, name: str) -> None:
+        """Unload a model once no request uses it; the next request loads it again.
+
+        Raises:
+            RequestError: 403, the server does not allow it or cannot unload this model; 404, there is no such model.
+        """
+        state = self._states[self._catalogue.find(name)]
+        if not self._settings.allow_unload:
+            message = "requests cannot unload models: the server was started with allow_unload=False"
+            raise RequestError(Failure(403, "invalid", message, "models_are_fixed"))
+        if state.loaded is not None and not state.is_evictable:
+            message = f"the model {state.entry.name!r} was opened before the server: only its program can unload it"
+            raise RequestError(Failure(403, "invalid", message, "models_are_fixed"))
+        if state.loaded is not None:
+            self._unload(state)
 
     def discard_failed(self, model: LoadedModel) -> None:
         """Unload a model whose engine or hosts are lost; the next request loads it again.
@@ -147,11 +186,17 @@ class ModelPool:
         state = next((each for each in self._states.values() if each.loaded is model), None)
         if state is not None and not state.is_evictable:
             state.is_lost = True
-        elif state is not None and not state.is_evicting:
-            state.is_evicting = True
-            task = asyncio.get_running_loop().create_task(self._loader.discard(state))
-            self._discarding.add(task)
-            task.add_done_callback(self._discarding.discard)
+        elif state is not None:
+            self._unload(state)
+
+    def _unload(self, state: ModelState) -> None:
+        """Unload a model once no request uses it; new requests wait, and load it again."""
+        if state.is_evicting:
+            return
+        state.is_evicting = True
+        task = asyncio.get_running_loop().create_task(self._loader.discard(state))
+        self._discarding.add(task)
+        task.add_done_callback(self._discarding.discard)
 
     async def aclose(self) -> None:
         """Close all models that were not opened before the server; running requests end with ClosedError."""

@@ -63,6 +63,7 @@ class Running(BaseModel):
     digest: str
     details: Details
     context_length: int
+    expires_at: str
 
 
 class RunningList(BaseModel):
@@ -84,6 +85,7 @@ class ShowResponse(BaseModel):
     model_config = ConfigDict(protected_namespaces=())
 
     license: str
+    modelfile: str
     parameters: str
     template: str
     details: Details
@@ -104,7 +106,7 @@ async def tags(request: ServerRequest) -> Response:
 
 
 async def ps(request: ServerRequest) -> Response:
-    """List the loaded models, which do not expire."""
+    """List the loaded models, and when they are unloaded if no request uses them."""
     loaded = {model.name: model for model in request.worker.models.loaded}
     models = []
     for info in await request.worker.models.infos():
@@ -115,6 +117,7 @@ async def ps(request: ServerRequest) -> Response:
                 "size": info.memory_bytes or info.size_bytes or 0,
                 "size_vram": sum(device.total_bytes for device in devices),
                 "context_length": info.n_ctx or 0,
+                "expires_at": _expires_at(request.worker.models.expires(info.name)),
             }
             models.append({**_named(info), **running})
     return JSONResponse({"models": models})
@@ -126,9 +129,11 @@ async def show(request: ServerRequest, body: ShowRequest) -> Response:
     report = info.report
     metadata = {} if report is None else dict(report.to_dict()["metadata"])
     template = metadata.pop("tokenizer.chat_template", "")
+    parameters = _parameters(None if report is None else report.recommended_sampling)
     shown = {
         "license": str(metadata.get("general.license", "")),
-        "parameters": _parameters(None if report is None else report.recommended_sampling),
+        "modelfile": _modelfile(info.name, template, parameters),
+        "parameters": parameters,
         "template": template,
         "details": _details(info),
         "model_info": {**metadata, "general.parameter_count": info.n_params},
@@ -156,6 +161,14 @@ async def refuse(_: ServerRequest) -> Response:
     """
     message = "requests cannot change the models: start the server with them; 'pyggml serve hf:org/repo' downloads one"
     raise RequestError(Failure(403, "invalid", message, "models_are_fixed"))
+
+
+def _expires_at(expires: float | None) -> str:
+    return _NEVER if expires is None else rfc3339(expires)
+
+
+# Ollama's clients show a time so far away as "Forever".
+_NEVER = "9999-12-31T23:59:59Z"
 
 
 def _listed(info: ModelInfo) -> Json:
@@ -198,6 +211,12 @@ def _capabilities(info: ModelInfo) -> list[str]:
     if report.chat_template is not None:
         found += ["tools", *(["thinking"] if report.chat_template.supports.thinking else [])]
     return found
+
+
+def _modelfile(name: str, template: str, parameters: str) -> str:
+    """Return a model's description in ollama's format. Its template is Jinja, not Go's."""
+    lines = [f"FROM {name}", *([f'TEMPLATE """{template}"""'] if template else [])]
+    return "\n".join([*lines, *(f"PARAMETER {' '.join(line.split())}" for line in parameters.splitlines())])
 
 
 def _parameters(sampling: pyggml.SamplingParams | None) -> str:

@@ -42,7 +42,7 @@ class ModelList(BaseModel):
 
 
 async def models(request: ServerRequest) -> Response:
-    """List the models, each followed by its adapters."""
+    """List the models, each followed by its adapters, and then all aliases."""
     infos = await request.worker.models.infos()
     adapters = {each.name: adapter_names(each) for each in request.worker.models.loaded}
     data = [
@@ -50,6 +50,7 @@ async def models(request: ServerRequest) -> Response:
         for info in infos
         for name in (info.name, *(f"{info.name}:{each}" for each in adapters.get(info.name, ())))
     ]
+    data += [_describe(request, info, alias) for info in infos for alias in info.aliases]
     if _is_anthropic(request):
         page = {"has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
         return JSONResponse({"data": data, **page})
@@ -59,6 +60,8 @@ async def models(request: ServerRequest) -> Response:
 async def model(request: ServerRequest) -> Response:
     """Describe a model, or one of its adapters."""
     name = request.http.path_params["name"]
+    if not name:  # a trailing slash
+        return await models(request)
     base, adapter = request.worker.models.split(name)
     info = await request.worker.models.info(base)
     if adapter is not None:

@@ -1,4 +1,4 @@
-"""``/v1/responses``: a chat whose response is a list of items. The server stores no responses."""
+"""``/v1/responses``: a chat whose response is a list of items."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pyggml import ChatChunk, ChatCompletion, ToolCallDelta
 from pyggml.server.http.errors import Failure
 from pyggml.server.http.generation import Generation, submit_chat
 from pyggml.server.http.request import ServerRequest
-from pyggml.server.http.sse import EVENTS, Event
+from pyggml.server.http.request_body import LONG_BYTES
+from pyggml.server.http.sse import Event
 from pyggml.server.http.streaming import stream_events
-from pyggml.server.protocols.endpoint import Endpoint, Protocol
-from pyggml.server.protocols.openai.errors import error_body
-from pyggml.server.protocols.responses.request import CreateResponse
+from pyggml.server.protocols.responses.request import Conversation, CreateResponse, skipped_items
+from pyggml.server.protocols.responses.store import StoredResponse
 
 Item = dict[str, Any]
 
@@ -40,18 +40,44 @@ class ResponseObject(BaseModel):
 async def create(request: ServerRequest, body: CreateResponse) -> Response:
     """Respond to a conversation."""
     model = await request.lease_model(body.model, generates=True)
-    generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
-    writer = _ResponseWriter(body, generation, request.id)
+    items = conversation(request, body)
+    generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat, items))
+    writer = _ResponseWriter(body, generation, request.id, items)
     if body.stream:
         first = await request.run_in_thread_if_long(_encode, writer.start())
         return stream_events(request, _events(request, writer, generation, first))
     await request.cancel_on_disconnect(generation.finish())
-    return await request.run_in_thread(_whole_response, writer, generation)
+    response, stored = await request.run_in_thread(_whole_response, writer, generation)
+    _store(request, stored)
+    return response
 
 
-def _whole_response(writer: _ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]) -> Response:
+def conversation(request: ServerRequest, body: Conversation) -> list[Item]:
+    """Return all items of a conversation, including those of the stored response that it continues.
+
+    Raises:
+        RequestError: 400, a response or an item is not stored.
+    """
+    stored = request.worker.stored_responses.of(request.http.headers)
+    items = stored.resolved(body.input_items)
+    if body.previous_response_id is None:
+        return items
+    previous = stored.previous(body.previous_response_id)
+    request.has_long_body = request.has_long_body or previous.n_bytes >= LONG_BYTES
+    return [*previous.items, *items]
+
+
+def _store(request: ServerRequest, stored: StoredResponse | None) -> None:
+    if stored is not None:
+        request.worker.stored_responses.of(request.http.headers).add(stored)
+
+
+def _whole_response(
+    writer: _ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]
+) -> tuple[Response, StoredResponse | None]:
     events = [*writer.add(_as_chunk(generation.completions[0])), *_end(writer, generation)]
-    return JSONResponse(events[-1]["response"])
+    response = events[-1]["response"]
+    return JSONResponse(response), writer.to_store(response)
 
 
 async def _events(
@@ -67,11 +93,20 @@ async def _events(
             for event in _encode(writer.add(chunk)):
                 yield event
         # They repeat the whole response and the request.
-        for event in await asyncio.to_thread(lambda: _encode(_end(writer, generation))):
+        last, stored = await asyncio.to_thread(_last_events, writer, generation)
+        _store(request, stored)
+        for event in last:
             yield event
     except Exception as error:
         for event in _encode([writer.failed(request.record_failure(error))]):
             yield event
+
+
+def _last_events(
+    writer: _ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]
+) -> tuple[list[Event], StoredResponse | None]:
+    events = list(_end(writer, generation))
+    return _encode(events), writer.to_store(events[-1]["response"])
 
 
 def _end(writer: _ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]) -> Iterator[Item]:
@@ -93,11 +128,14 @@ class _ResponseWriter:
         output: the items so far.
     """
 
-    def __init__(self, body: CreateResponse, generation: Generation[ChatChunk, ChatCompletion], id: str) -> None:
-        """Start without items."""
+    def __init__(
+        self, body: CreateResponse, generation: Generation[ChatChunk, ChatCompletion], id: str, given: list[Item]
+    ) -> None:
+        """Start without items; ``given`` are those of the conversation before the response."""
         self.output: list[Item] = []
         self._body = body
         self._generation = generation
+        self._given = given
         self._id = f"resp_{id}"
         self._n_events = 0
         self._index: int | None = None  # index of the current call
@@ -131,6 +169,10 @@ class _ResponseWriter:
         error = {"code": code, "message": failure.message}
         return self._event("response.failed", response={**self._response("failed"), "error": error})
 
+    def to_store(self, response: Item) -> StoredResponse | None:
+        """Return what to store of the finished response; None: nothing."""
+        return StoredResponse.of(response, self._given) if self._body.is_stored else None
+
     def _response(self, status: str, usage: Item | None = None) -> Item:
         """Return the response in its current state."""
         body = self._body
@@ -145,10 +187,10 @@ class _ResponseWriter:
             "max_output_tokens": body.max_output_tokens,
             "model": self._generation.model.name,
             "output": list(self.output),
-            "parallel_tool_calls": bool(body.parallel_tool_calls),
-            "previous_response_id": None,
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "previous_response_id": body.previous_response_id,
             "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-            "store": False,
+            "store": body.is_stored,
             "temperature": body.temperature,
             "text": {"format": body.format},
             "tool_choice": "auto" if body.tool_choice is None else body.tool_choice,
@@ -158,6 +200,7 @@ class _ResponseWriter:
             "usage": usage,
             "metadata": body.metadata or {},
             **({"skipped_tools": body.skipped_tools} if body.skipped_tools else {}),
+            **({"skipped_items": skipped} if (skipped := skipped_items(self._given)) else {}),
         }
 
     # --- items ----------------------------------------------------------------------------------------------
@@ -270,6 +313,3 @@ def _as_chunk(completion: ChatCompletion) -> ChatChunk:
 
 def _new_item(kind: str, prefix: str, **fields: Any) -> Item:
     return {"type": kind, "id": f"{prefix}_{uuid.uuid4().hex}", "status": "in_progress", **fields}
-
-
-RESPONSES = Protocol("responses", (Endpoint("POST", "/v1/responses", create, ResponseObject, EVENTS),), error_body)

@@ -1,0 +1,104 @@
+"""Files in memory: the inputs and outputs of batches."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyggml.server.http.errors import Failure, RequestError
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file.
+
+    Attributes:
+        name: its name.
+        purpose: "batch", "batch_output" ...
+        content: its content.
+        id: its ID.
+        created: time of its creation, in seconds since 1970.
+    """
+
+    name: str
+    purpose: str
+    content: bytes
+    id: str = field(default_factory=lambda: f"file-{uuid.uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the file in OpenAI's format."""
+        return {
+            "id": self.id,
+            "object": "file",
+            "bytes": len(self.content),
+            "created_at": self.created,
+            "filename": self.name,
+            "purpose": self.purpose,
+            "status": "processed",
+        }
+
+
+class FileStore:
+    """The files of all API keys, within a limit. Used in the event loop only."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """Keep at most ``max_bytes``."""
+        self._max_bytes = max_bytes
+        self._n_bytes = 0
+        self._files: dict[tuple[str, str], StoredFile] = {}
+
+    def add(self, owner: str, file: StoredFile) -> None:
+        """Store a file.
+
+        Raises:
+            RequestError: 413, there is no space for it.
+        """
+        if self._n_bytes + len(file.content) > self._max_bytes:
+            message = f"the server keeps at most max_stored_bytes={self._max_bytes} of files: delete some of them"
+            raise RequestError(Failure(413, "too_large", message, "files_full"))
+        self._n_bytes += len(file.content)
+        self._files[owner, file.id] = file
+
+    def find(self, owner: str, id: str) -> StoredFile:
+        """Return a file.
+
+        Raises:
+            RequestError: 404, there is no such file of this owner.
+        """
+        if (owner, id) not in self._files:
+            raise RequestError(Failure(404, "not_found", f"there is no file {id!r:.200}", "file_not_found"))
+        return self._files[owner, id]
+
+    def remove(self, owner: str, id: str) -> None:
+        """Delete a file.
+
+        Raises:
+            RequestError: 404, there is no such file of this owner.
+        """
+        self._n_bytes -= len(self.find(owner, id).content)
+        del self._files[owner, id]
+
+    def all(self, owner: str) -> list[StoredFile]:
+        """Return the owner's files, the newest first."""
+        return [file for (each, _), file in reversed(self._files.items()) if each == owner]
+
+
+def page(items: list[dict[str, Any]], query: Mapping[str, str], cursor: str) -> dict[str, Any]:
+    """Return a page of a list: at most ``limit`` items after the one whose ID the field ``cursor`` of a query names."""
+    ids = [item["id"] for item in items]
+    first = ids.index(query[cursor]) + 1 if query.get(cursor) in ids else 0
+    limit = int(query["limit"]) if query.get("limit", "").isdecimal() and len(query["limit"]) < _MAX_DIGITS else None
+    found = items[first:] if limit is None else items[first : first + limit]
+    return {
+        "data": found,
+        "first_id": found[0]["id"] if found else None,
+        "last_id": found[-1]["id"] if found else None,
+        "has_more": first + len(found) < len(items),
+    }
+
+
+_MAX_DIGITS = 10
