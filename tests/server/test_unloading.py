@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import ollama
 import pytest
 from support.servers import servers
+from support.servers.hub_server import hub_at
 
 import pyggml
 from pyggml.server import ModelSpec, Settings, create_app
@@ -84,6 +86,25 @@ def test_what_is_refused() -> None:
         answer = httpx.post(f"{url}/models/unload", json={})
         assert answer.status_code == 403
         assert "opened before the server" in answer.text
+
+
+def test_models_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hub_at(tmp_path, monkeypatch) as hub, servers.serving(create_app(Settings(allow_pull=True))) as url:
+        hub.add("tiny/stories", {"stories.gguf": pyggml.SHIPPED_MODEL.read_bytes()})
+        client = ollama.Client(host=url)
+        lines = list(client.pull("hf.co/tiny/stories", stream=True))
+        assert (lines[0].status, lines[-1].status) == ("pulling manifest", "success")
+        assert client.pull("hf:tiny/stories").status == "success"
+        named = {model.model for model in client.list().models}
+        assert {"hf.co/tiny/stories:latest", "hf:tiny/stories"} <= named
+        answer = client.chat("hf.co/tiny/stories", HI, options={"num_predict": 1})
+        assert answer.message.content
+        client.generate("hf.co/tiny/stories", keep_alive=0)
+        for name, status in (("llama3", 400), ("hf:tiny", 400), ("hf:tiny/gone", 404)):
+            with pytest.raises(ollama.ResponseError) as caught:
+                client.pull(name)
+            assert caught.value.status_code == status
+        client._client.close()
 
 
 @pytest.mark.parametrize(

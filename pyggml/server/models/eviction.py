@@ -23,8 +23,12 @@ class Evictor:
         """Set up the evictor; ``observer`` is notified of unloaded models."""
         self._budget = MemoryBudget(settings.max_memory, settings.max_loaded_models)
         self._observer = observer
-        self._models = models
+        self._models = list(models)
         self._released = asyncio.Event()
+
+    def add(self, model: ModelState) -> None:
+        """Take a further model into account."""
+        self._models.append(model)
 
     def touch(self, model: ModelState) -> None:
         """Mark a model as the most recently used one."""

@@ -18,7 +18,7 @@ from pyggml.server.models.model_info import HeaderInfo, ModelInfo
 from pyggml.server.models.model_state import LoadedModel, ModelState
 from pyggml.server.models.warm_up import read_prefixes
 from pyggml.server.observability.observer import Observer
-from pyggml.server.settings.options import Settings
+from pyggml.server.settings.options import ModelSpec, Settings
 
 __all__ = ["DEFAULT", "LoadedModel", "ModelInfo", "ModelPool"]
 
@@ -145,6 +145,15 @@ class ModelPool:
         finally:
             self._evictor.release(state)
             self._idle.unused(state)
+
+    def offer(self, spec: ModelSpec) -> None:
+        """Offer a further model, unless there is one of its name. The first request loads it."""
+        if (entry := self._catalogue.add(spec)) is None:
+            return
+        state = ModelState.create(entry, self._settings)
+        self._headers = {**self._headers, entry: HeaderInfo()}
+        self._states = {**self._states, entry: state}  # other threads may iterate over the old ones
+        self._evictor.add(state)
 
     def expires(self, name: str) -> float | None:
         """Return the time at which a model will be unloaded if no request uses it; None: never."""

@@ -110,6 +110,8 @@ class Settings:
             read or continue them, the least recently used dropped first; and of the files of batches. 0: none.
         max_choices: maximum number of choices in a request, over all its prompts.
         load_all: load all models at startup, as far as memory allows. Otherwise the first; the others on demand.
+        allow_pull: let requests download models of the Hugging Face Hub, by ollama's ``/api/pull``, which are then
+            offered until the server stops.
         idle_unload: seconds after which a model that no request uses is unloaded. None: never.
         allow_unload: let requests unload models, by ollama's ``keep_alive`` and ``POST /models/unload``.
         load_timeout: seconds that a request waits for its model to be loaded, and for the memory it needs.
@@ -156,6 +158,7 @@ class Settings:
     max_choices: Annotated[int, Field(1, 2**31 - 1)] = 128
     max_stored_bytes: Annotated[int, Field(0, 2**40, is_size=True)] = 64 * 2**20
     load_all: bool = False
+    allow_pull: bool = False
     idle_unload: Annotated[float | None, Field(0, above_low=True, without="None is never")] = None
     allow_unload: bool = True
     load_timeout: Annotated[float, _SECONDS] = 300.0
