@@ -177,6 +177,7 @@ _TERMS = {
     "load with a larger n_ctx": "start the server with a larger n_ctx",
     "other arguments of the chat do": "other fields of the request do",
     "use generate()": "use /v1/completions",
+    "continue the prefix with generate()": "leave out the suffix",
     "compare embeddings from embed()": "compare embeddings from /v1/embeddings",
     "use embed() or rerank()": "use /v1/embeddings or /v1/rerank",
     "embed() and rerank() do not support them. Use Context.encode() for their encoder's output": "they cannot embed or "
@@ -184,8 +185,13 @@ _TERMS = {
 }
 
 
+# Advice that is only for programs in Python.
+_IN_PYTHON = re.compile(r", in Python Path\([^)]*\)\.read_text\(\)|; load_adapter\([^)]*\) loads one")
+
+
 def in_request_terms(message: str, own: Mapping[str, str]) -> str:
     """Replace the library's terms in a message by those of requests; ``own`` are those of the endpoint's body."""
+    message = _IN_PYTHON.sub("", message)
     for term, replacement in {**own, **_TERMS}.items():
         start = r"(?<!\w)" if term[0].isalpha() else ""
         message = re.sub(start + re.escape(term), lambda _, text=replacement: text, message)  # type: ignore[misc]

@@ -38,7 +38,8 @@ def infill_prompts(
     try:
         prompts = [model.llm.infill_prompt(cast("str", prefix), suffix) for prefix in prefixes]
     except InvalidParameterError as error:
-        raise errors.invalid(f"suffix: {error}", "suffix", "unsupported_value") from None
+        message = errors.in_request_terms(f"suffix: {error}", {})
+        raise errors.invalid(message, "suffix", "unsupported_value") from None
     return [each.token_ids for each in prompts], _with_stop_ids(sampling, prompts[0].stop_token_ids)
 
 

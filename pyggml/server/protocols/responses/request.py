@@ -66,7 +66,7 @@ class Conversation(Sampling):
         "prompt": ("prompt is not supported: send its text in 'instructions' or 'input'", "unsupported_value"),
     }
 
-    terms: ClassVar[Mapping[str, str]] = {"max_tokens": "max_output_tokens"}
+    terms: ClassVar[Mapping[str, str]] = {"max_tokens": "max_output_tokens", "response_format": "text.format"}
 
     model: str = DEFAULT
     input: str | list[Item] = ""
