@@ -221,7 +221,7 @@ def _is_other_form(place: tuple[str, ...], places: Iterable[tuple[str, ...]]) ->
 
 
 # For a field with several types, pydantic reports an error per type, with the type in the location.
-_TYPE = re.compile(r"str|int|float|bool|none|[\w-]+\[.*\]")
+_TYPE = re.compile(r"str|int|float|bool|none|[\w-]*\[.*\]")
 
 
 def _names_type(part: int | str) -> bool:
