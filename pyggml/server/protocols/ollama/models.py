@@ -101,8 +101,10 @@ class Version(BaseModel):
 
 
 async def tags(request: ServerRequest) -> Response:
-    """List the models."""
-    return JSONResponse({"models": [_listed(info) for info in await request.worker.models.infos()]})
+    """List the models, and then all aliases."""
+    infos = await request.worker.models.infos()
+    named = [(info, info.name) for info in infos] + [(info, alias) for info in infos for alias in info.aliases]
+    return JSONResponse({"models": [_listed(info, name) for info, name in named]})
 
 
 async def ps(request: ServerRequest) -> Response:
@@ -119,7 +121,7 @@ async def ps(request: ServerRequest) -> Response:
                 "context_length": info.n_ctx or 0,
                 "expires_at": _expires_at(request.worker.models.expires(info.name)),
             }
-            models.append({**_named(info), **running})
+            models.append({**_named(info, info.name), **running})
     return JSONResponse({"models": models})
 
 
@@ -171,13 +173,18 @@ def _expires_at(expires: float | None) -> str:
 _NEVER = "9999-12-31T23:59:59Z"
 
 
-def _listed(info: ModelInfo) -> Json:
+def _listed(info: ModelInfo, name: str) -> Json:
     size = info.file_bytes or info.size_bytes or 0
-    return {**_named(info), "modified_at": rfc3339(info.created), "size": size, "capabilities": _capabilities(info)}
+    return {
+        **_named(info, name),
+        "modified_at": rfc3339(info.created),
+        "size": size,
+        "capabilities": _capabilities(info),
+    }
 
 
-def _named(info: ModelInfo) -> Json:
-    name = info.name if ":" in info.name else f"{info.name}:latest"
+def _named(info: ModelInfo, name: str) -> Json:
+    name = name if ":" in name else f"{name}:latest"
     return {"name": name, "model": name, "digest": _digest(info), "details": _details(info)}
 
 

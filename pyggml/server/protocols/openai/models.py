@@ -23,12 +23,13 @@ class Meta(BaseModel):
 
 
 class Model(BaseModel):
-    """A model of the server. ``max_model_len`` is vLLM's name of ``n_ctx``."""
+    """A model of the server. With vLLM's names, ``root`` is the model of an alias, ``max_model_len`` is ``n_ctx``."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
+    root: str
     aliases: list[str]
     max_model_len: int | None
     meta: Meta
@@ -90,6 +91,7 @@ def _describe(request: ServerRequest, info: ModelInfo, name: str) -> dict[str, A
         "object": "model",
         "created": info.created,
         "owned_by": "pyggml",
+        "root": info.name,
         "aliases": list(info.aliases),
         "max_model_len": info.n_ctx,
         "meta": {"n_ctx": info.n_ctx, "n_params": info.n_params, "size": info.size_bytes},
