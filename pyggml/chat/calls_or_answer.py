@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyggml.chat.prompts import ChatPrompt
@@ -37,14 +38,15 @@ def with_format(prompt: ChatPrompt, calls: ChatPrompt, answer: ChatPrompt | None
             "this chat template cannot combine tools with a json_schema, grammar, choices or regex for the answer: "
             "give only one of them, or use another template"
         )
-    opening = json.dumps(begins, ensure_ascii=False)
+    read = _without_space_after_reasoning(begins, prompt.thinking_ends)
+    opening = json.dumps(read, ensure_ascii=False)
     roots = [rule if start == begins else f"{opening} {rule}" for rule, start in starts]
     root = f"root ::= {' | '.join(roots)}"
     grammar = "\n".join((root, with_prefix(_calls_alone(calls._grammar), "calls-"), with_prefix(rules, "answer-"), ""))
     return replace(
         prompt,
         grammar_lazy=False,
-        grammar_prefix=begins,
+        grammar_prefix=read,
         trigger_patterns=(),
         trigger_tokens=(),
         preserved_tokens=tuple(dict.fromkeys((*prompt.preserved_tokens, *calls.preserved_tokens))),
@@ -67,3 +69,9 @@ def _calls_alone(grammar: str) -> str:
         return "" if is_before else part[0]
 
     return _ROOT.sub(lambda root: _PARTS.sub(kept, root[0]), grammar)
+
+
+def _without_space_after_reasoning(prefix: str, thinking_ends: Sequence[str]) -> str:
+    """Remove the white space that follows reasoning at the end of a prefix, as it is removed from the grammars."""
+    bare = prefix.rstrip()
+    return bare if any(end.strip() and bare.endswith(end.strip()) for end in thinking_ends) else prefix

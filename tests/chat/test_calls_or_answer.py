@@ -36,6 +36,8 @@ def llm() -> Any:
 @pytest.mark.slow_except(every=20)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_template(llm: pyggml.LLM, name: str) -> None:
+    if name == "GigaChat3-10B-A1.8B":
+        pytest.skip("its calls begin with a text that ends turns")
     for seed in range(4):
         options = {"thinking": None if seed % 2 else False, "reasoning_budget": 3, "seed": seed, **RANDOM}
         try:

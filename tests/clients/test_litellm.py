@@ -53,7 +53,7 @@ def test_streams(protocol: str) -> None:
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == SAID
 
 
-@pytest.mark.parametrize("protocol", ["openai", "hosted_vllm"])
+@pytest.mark.parametrize("protocol", ["openai", "hosted_vllm", "anthropic"])
 def test_prompts_that_are_too_long(protocol: str) -> None:
     long = [{"role": "user", "content": "a " * 40_000}]
     with pytest.raises(litellm.ContextWindowExceededError):
