@@ -1,4 +1,4 @@
-"""Structured output, compared with llguidance, xgrammar and llama.cpp: JSON schemas and instances of MaskBench, on one vocabulary.
+"""Structured output against llguidance, xgrammar and llama.cpp: JSON schemas and instances of MaskBench.
 
 The schemas are those of guidance-ai/jsonschemabench on GitHub: clone it, and pass its folder ``maskbench/data``. For
 each schema, the engines take turns in one process: each compiles the schema and follows all instances, token by token.

@@ -35,7 +35,7 @@ TITLES = {
         "lm-eval": "lm-evaluation-harness",
     },
     "compat": {
-        "llama-cpp-python": "llama-cpp-python's own tests, examples and chat formats",
+        "llama-cpp-python": "llama-cpp-python's own tests, examples, chat formats and signatures",
         "outlines": "Outlines' LlamaCpp",
         "guidance": "Guidance's LlamaCpp",
         "langchain": "LangChain's LlamaCpp, ChatLlamaCpp and LlamaCppEmbeddings",
@@ -96,6 +96,17 @@ def written(text: str, kept: Mapping[str, Results]) -> str:
         text = _replaced(text, kind, _table(found))
         text = _replaced(text, f"{kind}, skipped", "".join(_reasons(found)))
     return text
+
+
+def write_table(name: str, table: str) -> None:
+    """Write a table that another tool has made into the page.
+
+    Args:
+        name: of the marks around it.
+        table: in Markdown.
+    """
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(_replaced(text, name, table), encoding="utf-8")
 
 
 def _names() -> Iterator[str]:

@@ -11,12 +11,14 @@
 namespace {
 
 // Target durations of a step with prefill chunks: while streamed requests decode, while none does, and when all
-// requests prefer throughput. Chunks of fewer than MIN_PREFILL_TOKENS cost more than they save.
+// requests prefer throughput. On devices, chunks of fewer than MIN_PREFILL_TOKENS cost more than they save; on the CPU,
+// where each token of a long prompt takes milliseconds, those of fewer than MIN_CHUNK.
 constexpr double   PREFILL_WITH_DECODE_S    = 0.1;
 constexpr double   PREFILL_WITHOUT_DECODE_S = 0.5;
 constexpr double   PREFILL_THROUGHPUT_S     = 2.0;
 constexpr double   PREFILL_ON_DEVICE_S      = 0.25;  // limit, but at least one micro-batch
 constexpr uint32_t MIN_PREFILL_TOKENS       = 64;
+constexpr uint32_t MIN_CHUNK                = 16;
 
 // CPU time of this thread so far.
 double processor_seconds() {
@@ -36,8 +38,9 @@ uint32_t Engine::prefill_tokens(double seconds) const {
     if (s_per_prompt_token_ == 0) {
         return device_use_.any_on_device ? std::min(MIN_PREFILL_TOKENS, n_ubatch) : n_ubatch;
     }
-    const double n = std::min(seconds / s_per_prompt_token_, 1e6);
-    return std::max(static_cast<uint32_t>(n), std::min(MIN_PREFILL_TOKENS, n_ubatch));
+    const double   n     = std::min(seconds / s_per_prompt_token_, 1e6);
+    const uint32_t least = device_use_.any_on_device ? MIN_PREFILL_TOKENS : MIN_CHUNK;
+    return std::max(static_cast<uint32_t>(n), std::min(least, n_ubatch));
 }
 
 // Return how many prompt tokens a step may prefill. There is a limit even without streams, because a cancel may have to
@@ -158,7 +161,7 @@ void Engine::update_stats(const Step & step, double seconds) {
             n_prompt += slice.n;
         }
     }
-    if (n_prompt >= MIN_PREFILL_TOKENS / 2) {
+    if (n_prompt >= (device_use_.any_on_device ? MIN_PREFILL_TOKENS : MIN_CHUNK) / 2) {
         const double measured = seconds / step.n_tokens;
         s_per_prompt_token_   = s_per_prompt_token_ == 0 ? measured : (s_per_prompt_token_ + measured) / 2;
     }

@@ -18,7 +18,13 @@ from pyggml.chat.template_format import TemplateFormat
 from pyggml.errors import InvalidParameterError
 
 # Variables that the other arguments of a chat set.
-_RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "pad_token"})
+# Variables with the conversation, which a gateway may have checked, under all names that templates have for them.
+_RESERVED = frozenset(
+    (
+        *("messages", "tools", "custom_tools", "xml_tools", "python_tools", "builtin_tools", "add_generation_prompt"),
+        *("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token"),
+    )
+)
 # Processor time for each of some thirty short conversations that show what a template takes: usually a millisecond.
 _PROBE_SECONDS = 0.2
 _THINKING = "enable_thinking"

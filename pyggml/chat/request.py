@@ -92,6 +92,16 @@ class ChatRequest(PromptRequest):
         return True
 
     @property
+    def size(self) -> int:
+        """Number of characters of the conversation."""
+        return sum(map(len, self.conversation.texts))
+
+    @property
+    def grammar_sources(self) -> list[Any]:
+        """Values that a grammar is made from, with the tools."""
+        return [*super().grammar_sources, *(tool.as_json() for tool in self.conversation.tools.values())]
+
+    @property
     def _may_end_early(self) -> bool:
         return bool(self.stop) or self.conversation.may_call_once
 

@@ -173,4 +173,8 @@ def _print_notices(settings: Settings, *, requires_key: bool) -> None:
 
 def _print_address(url: str, names: Sequence[str], settings: Settings) -> None:
     page = "chat page at the same address; " if settings.page else ""
-    click.echo(f"pyggml: serving {', '.join(names)} at {url} ({page}base_url={url}/v1 for OpenAI's clients)", err=True)
+    networks = ", and at all other addresses of this machine" if settings.host in ("0.0.0.0", "::") else ""
+    click.echo(
+        f"pyggml: serving {', '.join(names)} at {url} ({page}base_url={url}/v1 for OpenAI's clients){networks}",
+        err=True,
+    )

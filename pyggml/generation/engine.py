@@ -22,6 +22,7 @@ import numpy.typing as npt
 from pyggml import errors, families
 from pyggml._core import c_calls
 from pyggml._core.c_values import int32_array, pointer
+from pyggml._core.cached_property import cached_property
 from pyggml._core.checks import UINT32_MAX, UINT64_MAX, choice, flag, integer, items
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from pyggml._core.ffi import CData
     from pyggml._keywords import SamplingOverrides
     from pyggml.generation.event_loops import LoopWaiter
+    from pyggml.generation.submission_threads import SubmissionThreads
 
 T = TypeVar("T")
 
@@ -479,13 +481,19 @@ class Engine(SlotMethods, ClosableOwner):
         """True if any submission has to wait first, for more than a moment."""
         return False
 
+    @cached_property
+    def _threads(self) -> SubmissionThreads:
+        from pyggml.generation.submission_threads import SubmissionThreads  # it imports asyncio
+
+        return SubmissionThreads()
+
     async def _try_aenqueue(
         self, request: PendingRequest, deadline: float | None, waiter: LoopWaiter, is_cancelled: Callable[[], bool]
     ) -> Request | None:
-        from asyncio import sleep, to_thread
+        from asyncio import sleep  # imported late to keep "import pyggml" fast
 
         if request.is_slow or self.is_starting:
-            return await to_thread(self.try_enqueue, request, deadline, waiter=waiter)
+            return await self._threads.run(request, self.try_enqueue, deadline, waiter=waiter)
         # Hundreds of tasks may start at once: submitting one per iteration of the loop lets other tasks run in between.
         async with waiter.submission_lock:
             if is_cancelled():

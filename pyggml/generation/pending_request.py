@@ -81,6 +81,16 @@ class PendingRequest:
             or self.params.dry_multiplier != 0  # at first, its breakers are searched in the whole vocabulary
         )
 
+    @property
+    def size(self) -> int:
+        """Number of characters or token ids of the prompt."""
+        return _size(self._prompt)
+
+    @property
+    def grammar_sources(self) -> list[Any]:
+        """Values that a grammar is made from; []: the request has no grammar."""
+        return [value for name in FORMATS if (value := getattr(self.params, name)) is not None]
+
     def encode(self, model_stop_ids: Iterable[int], vocab: Vocab) -> None:
         """Convert prompt and parameters to the engine's terms. Later calls change nothing.
 

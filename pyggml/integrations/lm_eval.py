@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyggml import InvalidParameterError, SamplingParams, Scorer
+from pyggml import LLM, InvalidParameterError, SamplingParams, Scorer
 from pyggml.integrations._frameworks import needs
 from pyggml.integrations._models import ModelLike, model_name, open_llm
+from pyggml.options import BATCH_N_PARALLEL
 
 with needs("lm-eval"):
     from lm_eval.api.instance import Instance
@@ -54,7 +55,8 @@ class PyggmlLM(TemplateLM):
         device: as for :func:`pyggml.load`; "cuda:0", which lm-eval's command passes by default, means "auto".
         scoring: options of the :class:`pyggml.Context` that computes likelihoods. None: attention in F32; with
             ``cache_type``, ``type_k`` or ``type_v`` among the ``load_options``, as the model attends when it generates.
-        **load_options: parameters of :func:`pyggml.load`; adapters of ``lora`` apply to likelihoods too.
+        **load_options: parameters of :func:`pyggml.load`, with 16 as default of ``n_parallel``; adapters of ``lora``
+            apply to likelihoods too.
 
     Raises:
         InferError: as :func:`pyggml.load`.
@@ -79,6 +81,8 @@ class PyggmlLM(TemplateLM):
         super().__init__()
         pretrained = None if pretrained == "demo" else pretrained
         options = load_options if device in _DEFAULT_DEVICES else {"device": device, **load_options}
+        if not isinstance(pretrained, LLM):
+            options = {"n_parallel": BATCH_N_PARALLEL, **options}
         self.llm = open_llm(pretrained, options)
         self.max_gen_toks, self.add_bos_token, self.think_end_token = max_gen_toks, add_bos_token, think_end_token
         n_trained = self.llm.model.n_ctx_train or self.llm.n_ctx

@@ -85,7 +85,10 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
         response.headers.update(headers)
         return response
 
-    checks = (require_utf8_query, HostOriginCheck(settings.allowed_hosts, settings.cors_origins))
+    checks = (
+        require_utf8_query,
+        HostOriginCheck(settings.allowed_hosts, settings.cors_origins, lambda: worker.api_keys.are_required),
+    )
     middleware = [Middleware(_CheckMiddleware, checks=checks, refuse=refuse), cors(settings.cors_origins)]
     app = Starlette(
         routes=routes,

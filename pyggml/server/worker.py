@@ -9,15 +9,17 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from pyggml import InvalidParameterError
-from pyggml.server.http.access_control import ApiKeys
+from pyggml.server.http.cpu_threads import CpuThreads
 from pyggml.server.http.errors import STOPPING, RequestError
+from pyggml.server.keys.accounts import ApiKeys
 from pyggml.server.models.pool import ModelPool
 from pyggml.server.observability import tracing
-from pyggml.server.observability.logs import Logs
+from pyggml.server.observability.logs import Logs, logger
 from pyggml.server.observability.observer import Observers
 from pyggml.server.observability.prometheus_metrics import Metrics
 from pyggml.server.protocols.batches.runner import Batches
 from pyggml.server.protocols.responses.store import ResponseStore
+from pyggml.server.settings.api_keys import KeyLimits, is_readable_by_others
 from pyggml.server.settings.options import Settings
 
 if TYPE_CHECKING:
@@ -31,10 +33,11 @@ class Worker:
         settings: the settings.
         models: the models.
         api_keys: the accepted API keys.
+        cpu_threads: threads for CPU work other than the models'.
         running_requests: the running requests.
         stored_responses: the responses that requests may read or continue.
         batches: the batches of requests, and their files.
-        jobs: the running requests that other requests may cancel, by the IDs that their clients chose.
+        jobs: the running requests that other requests may cancel, by their owner and the IDs that their clients chose.
         metrics: the Prometheus metrics.
         observer: receives all events.
         is_draining: True during shutdown, when new requests are refused.
@@ -45,16 +48,23 @@ class Worker:
         self.metrics = Metrics(lambda: self.models.loaded)
         self.observer = Observers([self.metrics, Logs(settings.log_prompts), *tracing.observers()])
         self.models = ModelPool(settings, self.observer)
-        self.api_keys = ApiKeys(settings.read_api_keys())
+        limits = KeyLimits(max_requests=settings.max_requests_per_key, tokens_per_minute=settings.tokens_per_minute)
+        self.api_keys = ApiKeys(settings.read_api_keys(), limits)
+        self.cpu_threads = CpuThreads()
         if settings.prefix_cache_scope == "key" and not self.api_keys.are_required:
             raise InvalidParameterError(
                 'prefix_cache_scope="key" has no effect without API keys: set api_keys or api_key_file, or leave it out'
             )
+        for name in ("max_requests_per_key", "tokens_per_minute"):
+            if getattr(settings, name) is not None and not self.api_keys.are_required:
+                raise InvalidParameterError(
+                    f"{name} has no effect without API keys: set api_keys or api_key_file, or leave it out"
+                )
         if settings.slot_save_path is not None and not settings.slot_save_path.is_dir():
             message = f"slot_save_path must be a directory that exists, not {settings.slot_save_path}"
             raise InvalidParameterError(message)
         self.running_requests: set[ServerRequest] = set()
-        self.jobs: dict[str, ServerRequest] = {}
+        self.jobs: dict[tuple[str, str], ServerRequest] = {}
         self.stored_responses = ResponseStore(settings.max_stored_bytes)
         self.batches = Batches(settings.max_stored_bytes)
         self.is_draining = False
@@ -66,6 +76,7 @@ class Worker:
         Raises:
             InferError: the first model cannot be loaded.
         """
+        self._warn_of_readable_keys()
         loop_monitor = asyncio.create_task(self.metrics.monitor_event_loop())
         try:
             await self.models.start()
@@ -76,20 +87,39 @@ class Worker:
             try:
                 await self.models.aclose()
             finally:
+                self.cpu_threads.close()
                 self.observer.close()
 
     def admit(self, request: ServerRequest) -> None:
-        """Check the API key, and add the request to the running ones.
+        """Check the API key and its limits, and add the request to the running ones.
 
         Raises:
-            RequestError: 401, the API key is missing or wrong; 503, the server is stopping.
+            RequestError: 401, the API key is missing or wrong; 429, a limit of the key is reached; 503, the server is
+                stopping.
         """
         if request.endpoint.is_open:
             return
-        self.api_keys.check(request.http.headers)
+        request.account = self.api_keys.account_of(request.http.headers)
         if self.is_draining:
             raise RequestError(STOPPING)
+        request.count_for_account()
         self.running_requests.add(request)
+
+    def reload_api_keys(self) -> None:
+        """Read the API keys again. If they are invalid, those before remain, and the error is logged."""
+        try:
+            keys = self.settings.read_api_keys()
+        except InvalidParameterError as error:
+            logger.error("the API keys are not reloaded: %s", error)
+            return
+        self.api_keys.replace(keys)
+        self._warn_of_readable_keys()
+        logger.info("reloaded %d API keys", len(keys))
+
+    def _warn_of_readable_keys(self) -> None:
+        path = self.settings.api_key_file
+        if path is not None and is_readable_by_others(path):
+            logger.warning("other users can read the api_key_file %s: chmod o-r %s", path, path)
 
     def not_ready_reason(self) -> str | None:
         """Return why a request would have to wait or would be refused; None: the server is ready."""

@@ -9,9 +9,10 @@ import pytest
 
 import pyggml
 from pyggml.compat.llama_cpp import Llama, LlamaGrammar, LogitsProcessorList, StoppingCriteriaList
-from pyggml.compat.llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+from pyggml.compat.llama_cpp.llama_speculative import LlamaDraftModel, LlamaPromptLookupDecoding
 
 PROMPT = "Once upon a time"
+REPEATING = "red blue red blue red"
 GREEDY: dict[str, Any] = {"max_tokens": 8, "temperature": 0.0}
 
 
@@ -196,13 +197,31 @@ def test_interleaved_streams_of_the_loop(llama: Llama) -> None:
     assert text_of(pair[1] for pair in pairs) == llama("The cat", **GREEDY)["choices"][0]["text"]
 
 
-def test_draft_model_changes_nothing_but_the_steps(llama: Llama) -> None:
-    prompt = "red blue red blue red"
-    with Llama(
-        llama.model_path, n_threads=1, n_ctx=256, draft_model=LlamaPromptLookupDecoding(num_pred_tokens=4)
-    ) as drafting:
+def test_prompt_lookup_is_the_engines(llama: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LlamaPromptLookupDecoding, "__call__", lambda *_: pytest.fail("called"))
+    with Llama(llama.model_path, n_threads=1, n_ctx=256, draft_model=LlamaPromptLookupDecoding()) as drafting:
         for options in (GREEDY, {"max_tokens": 20, "seed": 2}):
-            assert drafting(prompt, **options)["choices"] == llama(prompt, **options)["choices"]
+            assert drafting(REPEATING, **options)["choices"] == llama(REPEATING, **options)["choices"]
+        chat: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 10, "temperature": 0}
+        answer = drafting.create_chat_completion(**chat)
+        assert answer["choices"] == llama.create_chat_completion(**chat)["choices"]
+
+
+def test_draft_model_changes_nothing_but_the_steps(llama: Llama) -> None:
+    class Twice(LlamaDraftModel):
+        """Guesses that the last two tokens come again."""
+
+        n_calls = 0
+
+        def __call__(self, input_ids: Any, /, **_: Any) -> Any:
+            self.n_calls += 1
+            return input_ids[-2:]
+
+    draft_model = Twice()
+    with Llama(llama.model_path, n_threads=1, n_ctx=256, draft_model=draft_model) as drafting:
+        for options in (GREEDY, {"max_tokens": 20, "seed": 2}):
+            assert drafting(REPEATING, **options)["choices"] == llama(REPEATING, **options)["choices"]
         chat = [{"role": "user", "content": "What colour is the sky?"}]
         found = drafting.create_chat_completion(chat, max_tokens=10, temperature=0)
         assert found["choices"] == llama.create_chat_completion(chat, max_tokens=10, temperature=0)["choices"]
+    assert draft_model.n_calls > 3

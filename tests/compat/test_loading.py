@@ -223,3 +223,10 @@ def test_adapter(tmp_path: Path) -> None:
         assert expected.startswith(llama.detokenize(stepwise).decode())
     with pytest.raises(pyggml.ModelNotFoundError):
         Llama(PATH, lora_path=str(tmp_path / "none.gguf"))
+
+
+def test_threads_beyond_the_processors_are_left_out() -> None:
+    limits = pyggml.system.cpu_limits()
+    with Llama(PATH, n_threads=500, n_ctx=256) as llama:
+        assert llama("x", max_tokens=1)["usage"]["completion_tokens"] == 1
+        assert llama.llm.stats().n_threads == min(limits.n_processors or 500, limits.n_quota or 500)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import make_integrations
 import pytest
+import run_llama_cpp_programs
 from support.paths import ROOT
 
 if sys.version_info >= (3, 11):
@@ -62,6 +63,32 @@ def test_results_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     expected = {"versions": {"llm": "1"}, "passed": 1, "failed": 1, "skipped": {"Too small.": 2}}
     assert make_integrations.read("llm-http") == expected
     assert make_integrations.read("llm-in_process") is None
+
+
+def test_public_programs_were_run() -> None:
+    listed = run_llama_cpp_programs.programs()
+    assert len(listed) == 10
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for program in listed for digest in program.files.values())
+    kept = json.loads(run_llama_cpp_programs.KEPT.read_text(encoding="utf-8"))
+    assert set(kept) == {program.repository for program in listed}
+    assert run_llama_cpp_programs.table(kept) in make_integrations.PAGE.read_text(encoding="utf-8")
+    for found in kept.values():
+        assert found["pyggml"] == "runs" or found["llama_cpp"].startswith(found["pyggml"]), found
+
+
+def test_only_the_import_of_a_program_is_changed() -> None:
+    source = "import os\nfrom llama_cpp.llama import Llama\nprint(Llama)\n"
+    assert run_llama_cpp_programs.changed(source) == source.replace("llama_cpp", "pyggml.compat.llama_cpp")
+    with pytest.raises(ValueError, match="0 lines"):
+        run_llama_cpp_programs.changed("import os\n")
+
+
+def test_shapes_of_results_are_compared() -> None:
+    shape_of = run_llama_cpp_programs.shape_of
+    choice = {"text": "a", "logprobs": {"token_logprobs": [None, -1.0], "top_logprobs": [None, {" a": -1.0}]}}
+    other = {"text": "b", "logprobs": {"token_logprobs": [None, -2.0], "top_logprobs": [None, {" b": -2.0, "c": -3.0}]}}
+    assert shape_of(choice) == shape_of(other)
+    assert shape_of(choice) != shape_of({"text": "a", "logprobs": None})
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_the_file_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "keys.txt").write_text("sk-1\n")
     (tmp_path / "model.gguf").touch()
     settings = read_settings(PartialSettings(), {}, path)
-    assert settings.read_api_keys() == ("sk-1",)
+    assert [each.key for each in settings.read_api_keys()] == ["sk-1"]
     assert [model.source for model in settings.models] == ["hf:Qwen/Qwen3-0.6B-GGUF", str(tmp_path / "model.gguf")]
     assert settings.load_options(settings.models[1]) == {"max_queue": 512, "n_ctx": 4096, "n_parallel": 8}
 

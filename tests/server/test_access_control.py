@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -18,7 +18,8 @@ from support.servers import servers
 import pyggml
 import pyggml.server
 from pyggml.server.app import PROTOCOLS, create_app
-from pyggml.server.http.errors import strip_paths
+from pyggml.server.http.access_control import HostOriginCheck
+from pyggml.server.http.errors import RequestError, strip_paths
 from pyggml.server.protocols.endpoint import Endpoint
 
 KEYS = ("sk-first", "sk-second")
@@ -153,6 +154,39 @@ def test_pages_of_others_cannot_send_requests(server: servers.Running) -> None:
         assert answer.headers["access-control-allow-origin"] == origin
 
 
+def in_a_network(server: str, *, needs_key: bool = False, allowed: Sequence[str] = (), **headers: str) -> bool:
+    """Whether a request that reaches this address of the server is served."""
+    check = HostOriginCheck(allowed, (), lambda: needs_key)
+    scope = {"server": (server, 8080), "headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
+    try:
+        check(scope)
+    except RequestError as error:
+        return error.failure.status != 403
+    return True
+
+
+LAN = "192.168.1.5"
+
+
+def test_without_a_key_only_names_that_no_one_can_register_are_served() -> None:
+    for host in (LAN, f"{LAN}:8080", "10.0.0.7", "[fd00::1]:80", "gpu-box", "gpu-box.local:80", "localhost"):
+        assert in_a_network(LAN, host=host), host
+    for host in ("evil.test", "192.168.1.5.evil.test", "0.0.0.0:8080", "[::]", "evil.com:8080", ""):
+        assert not in_a_network(LAN, host=host), host
+        assert in_a_network(LAN, host=host, needs_key=True), host
+        assert not in_a_network("127.0.0.1", host=host, needs_key=True), host
+    assert in_a_network(LAN, host="llm.example.com", allowed=["llm.example.com"])
+    assert not in_a_network(LAN, host="evil.test", allowed=["llm.example.com"], needs_key=True)
+
+
+def test_without_a_key_pages_of_other_hosts_cannot_send_requests() -> None:
+    for origin in (f"http://{LAN}:8080", f"http://{LAN}:3000", f"https://{LAN}"):
+        assert in_a_network(LAN, host=f"{LAN}:8080", origin=origin), origin
+    for origin in ("https://evil.test", "null", "http://10.0.0.7", "http://localhost", "http://[", "file://"):
+        assert not in_a_network(LAN, host=f"{LAN}:8080", origin=origin), origin
+        assert in_a_network(LAN, host=f"{LAN}:8080", origin=origin, needs_key=True), origin
+
+
 def test_origins_that_are_allowed_read_answers(locked: servers.Running) -> None:
     asks = {"origin": "https://ok.test", "access-control-request-method": "POST"}
     before = httpx.options(
@@ -166,6 +200,21 @@ def test_origins_that_are_allowed_read_answers(locked: servers.Running) -> None:
     assert answer.headers["access-control-allow-origin"] == "https://ok.test"
     other = httpx.options(f"{locked.url}/tokenize", headers={**asks, "origin": "https://evil.test"})
     assert "access-control-allow-origin" not in other.headers
+
+
+# --- template variables ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/apply-template"])
+def test_template_variables_cannot_replace_the_conversation(path: str, server: servers.Running) -> None:
+    messages = [{"role": "user", "content": "a"}]
+    names = ("messages", "tools", "custom_tools", "add_generation_prompt", "bos_token", "eos_token", "unk_token")
+    reserved = [{name: messages} for name in names]
+    for variables in (*reserved, *({field: {"messages": messages}} for field in ("template_kwargs", "chat_template"))):
+        body = {"messages": messages, "max_tokens": 1, "chat_template_kwargs": variables}
+        answer = httpx.post(server.url + path, json=body)
+        assert answer.status_code == 400, variables
+        assert next(iter(variables)) in answer.text or "messages" in answer.text
 
 
 # --- bodies ---------------------------------------------------------------------------------------------------

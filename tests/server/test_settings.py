@@ -154,12 +154,16 @@ def test_no_sizes(text: str) -> None:
 # --- keys -------------------------------------------------------------------------------------------------------
 
 
+def keys_of(settings: Settings) -> list[str]:
+    return [each.key for each in settings.read_api_keys()]
+
+
 def test_keys_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("# of the phone\nsk-1\n\n  sk-2  \n")
-    assert Settings(api_key_file=path).read_api_keys() == ("sk-1", "sk-2")
+    assert keys_of(Settings(api_key_file=path)) == ["sk-1", "sk-2"]
     both = read(PYGGML_API_KEY_FILE=str(path), PYGGML_API_KEY="sk-3")
-    assert both.read_api_keys() == ("sk-3", "sk-1", "sk-2")
+    assert keys_of(both) == ["sk-3", "sk-1", "sk-2"]
     assert Settings().read_api_keys() == ()
 
 
@@ -171,7 +175,14 @@ def test_keys_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
         (b"\xff\xfe", "is not text"),
         (b"ok\nsk secret", "line 2 of"),
         ("schlüssel".encode(), "line 1 of"),
+        (b"ok\nsecret share=0", "line 2 of .*: share must be a number above 0"),
+        (b"secret max_requests=1.5", "max_requests must be a whole number"),
+        (b"secret label=a/b", "a label has up to 64"),
+        (b"secret label=key-1", "does not begin with key-"),
+        (b"secret label=a share=1\nother label=a share=2", "have different limits"),
+        (b"secret label=a\nsecret label=b", "a key has the labels a and b"),
     ],
+    ids=lambda value: "" if isinstance(value, bytes) else value[:20],
 )
 def test_a_wrong_key_file(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "keys"
@@ -179,6 +190,16 @@ def test_a_wrong_key_file(content: bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match=message) as refused:
         Settings(api_key_file=path).read_api_keys()
     assert "secret" not in str(refused.value)
+
+
+def test_keys_have_labels_and_limits(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("sk-1\nsk-2 label=alice share=2.5 max_requests=4 tokens_per_minute=1000\nsk-3\n")
+    first, second, third = Settings(api_key_file=path).read_api_keys()
+    assert (first.label, first.limits.share, first.limits.max_requests) == ("key-1", 1, None)
+    assert (second.key, second.label, third.label) == ("sk-2", "alice", "key-3")
+    assert dataclasses.astuple(second.limits) == (2.5, 4, 1000)
+    assert "sk-2" not in repr(second)
 
 
 def test_a_missing_key_file(tmp_path: Path) -> None:
@@ -264,7 +285,7 @@ def test_paths_begin_in_the_folder_of_the_file(config: Path, monkeypatch: pytest
     config.write_text(config.read_text().replace("port = 9000", 'api_key_file = "keys"'))
     settings = read(config=config)
     assert settings.models[0].source == str(config.parent / "small.gguf")
-    assert settings.read_api_keys() == ("sk-1",)
+    assert keys_of(settings) == ["sk-1"]
     monkeypatch.setenv("HOME", "/home/user")
     config.write_text('[[models]]\nsource = "~/m.gguf"')
     assert read(config=config).models[0].source == "/home/user/m.gguf"
@@ -396,7 +417,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_used() -> None:
-    of_methods = {"load", "sampling", "api_keys", "api_key_file"}  # load_options, sampling_options, read_api_keys
+    of_methods = {"load", "sampling"}  # load_options, sampling_options
     text = "".join(path.read_text() for path in SERVER.rglob("*.py") if path.name != "settings.py")
     unused = {each.name for each in dataclasses.fields(Settings)} - {*re.findall(r"settings\.(\w+)", text)}
     assert unused == of_methods

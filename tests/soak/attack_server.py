@@ -36,8 +36,9 @@ from pyggml.server import Settings, create_app, run
 from pyggml.server.settings.options import ModelSpec
 
 N_HONEST = 8
-# What may be more afterwards: the free lists of the allocator, and the threads of the loop, which start as needed.
-SLACK = {"memory": 32 * 2**20, "threads": min(32, (os.cpu_count() or 1) + 4)}
+# What may be more afterwards: the free lists of the allocator, and threads that start as needed: of the loop, of the
+# server's CPU work and of the engine's submissions.
+SLACK = {"memory": 32 * 2**20, "threads": min(32, (os.cpu_count() or 1) + 4) + 8 + 10}
 SPEED = 0.9
 
 

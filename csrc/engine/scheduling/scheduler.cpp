@@ -15,6 +15,9 @@ constexpr uint32_t HEADROOM = 32;
 // Most waiting tasks skipped, because their prefix is being prefilled, to find one that can be admitted.
 constexpr uint32_t MAX_SKIPPED = 64;
 
+// Tokens to prefill from which on a prompt is long.
+constexpr uint32_t LONG_PROMPT = 1024;
+
 bool arrived_before(const std::shared_ptr<Task> & a, const std::shared_ptr<Task> & b) {
     return a->arrival < b->arrival;
 }
@@ -72,19 +75,48 @@ Step Scheduler::next(const PrefillBudget & budget, uint64_t n_admissible) {
             step.add(task, 1);
         }
     }
-    uint32_t n_left =
-        round_to_micro_batches(step.n_tokens, std::min(limits_.n_batch - step.n_tokens, prefill_tokens(budget)));
+    std::vector<std::shared_ptr<Task>> prompts;
     for (const auto & task : running_) {
-        if (is_chosen(*task) && task->n_pending() > 1 && n_left > 0) {
-            const uint32_t n = std::min(n_left, n_to_checkpoint(*task));
-            step.add(task, n);
-            n_left -= n;
+        if (is_chosen(*task) && task->n_pending() > 1) {
+            prompts.push_back(task);
         }
     }
+    add_prefill_chunks(
+        step, prompts,
+        round_to_micro_batches(step.n_tokens, std::min(limits_.n_batch - step.n_tokens, prefill_tokens(budget))));
     if (n_per_stream()) {
         order_for_streams(step);
     }
     return step;
+}
+
+// Add `n` tokens of prompts, which are in order of arrival. The shortest ones get three quarters of them, so that a
+// short prompt does not wait for the long ones before it; the oldest ones get the rest, so that each of them ends.
+void Scheduler::add_prefill_chunks(Step & step, const std::vector<std::shared_ptr<Task>> & prompts, uint32_t n) {
+    std::vector<std::shared_ptr<Task>> shortest_first = prompts;
+    std::stable_sort(shortest_first.begin(), shortest_first.end(),
+                     [](const auto & a, const auto & b) { return a->n_pending() < b->n_pending(); });
+    std::vector<uint32_t> chunks(prompts.size());  // of `prompts`
+    uint32_t              n_left = n;
+    const auto            extend = [&](const std::shared_ptr<Task> & task, uint32_t most) {
+        const auto     i     = std::find(prompts.begin(), prompts.end(), task) - prompts.begin();
+        const uint32_t added = std::min(std::min(most, n_left), n_to_checkpoint(*task) - chunks[i]);
+        chunks[i] += added;
+        n_left -= added;
+        return added;
+    };
+    uint32_t n_shortest = n - n / 4;
+    for (const auto & task : shortest_first) {
+        n_shortest -= task->prefer_throughput ? 0 : extend(task, n_shortest);
+    }
+    for (const auto & task : prompts) {
+        extend(task, n_left);
+    }
+    for (size_t i = 0; i < prompts.size(); i++) {
+        if (chunks[i] > 0) {
+            step.add(prompts[i], chunks[i]);
+        }
+    }
 }
 
 // Order the slices by sequence. Upstream computes sequences with consecutive numbers together, as many tokens of each,
@@ -312,7 +344,7 @@ void Scheduler::admit(uint64_t n_admissible) {
         if (fetch(*task, prefix.n)) {
             prefix = longest_prefix(*task);
         }
-        if (will_be_cached_soon(*task, prefix.n)) {
+        if (will_be_cached_soon(*task, prefix.n) || waits_for_long_prompt(*task, prefix.n)) {
             if (++n_passed_over == MAX_SKIPPED) {
                 return;
             }
@@ -322,6 +354,16 @@ void Scheduler::admit(uint64_t n_admissible) {
             return;  // first come, first served: no task overtakes one that waits for cells
         }
     }
+}
+
+// Return true if a task's prompt is long and another long one is being prefilled, which fills the steps alone: slots
+// stay free for short prompts, and both end as soon as if they were prefilled together.
+bool Scheduler::waits_for_long_prompt(const Task & task, uint32_t n_cached) const {
+    const auto is_long = [](const Task & each, uint32_t n_past) {
+        return !each.needs_all_logits && !each.prefer_throughput && each.n_tokens() > n_past + LONG_PROMPT;
+    };
+    return is_long(task, n_cached) && std::any_of(running_.begin(), running_.end(),
+                                                  [&](const auto & each) { return is_long(*each, each->n_past); });
 }
 
 // Streams always have cells for a task.

@@ -3,11 +3,14 @@
 //
 // A request is a Task here: its tokens, and how many of them are in the KV cache. A task waits, is admitted to a slot
 // (one sequence of the KV cache), and ends; the slot then caches its tokens until their cells are needed. A new task
-// starts from the longest prefix that any slot has cached. Tasks are admitted first come, first served. When cells run
-// out, the least recently used cached slots are evicted first; then the youngest running task is preempted, which
-// evicts its cells, and waits to be prefilled again. The oldest task is never preempted, so every task ends. Where the
-// KV cache cannot be rewound, slots keep checkpoints of their prompts (checkpoints.hpp). Cells that are evicted are
-// copied to main memory first, as snapshots (snapshots.hpp), and copied back for a task that can start from them.
+// starts from the longest prefix that any slot has cached. Tasks are admitted first come, first served, except that
+// long prompts are prefilled one at a time; of the prefill of each step, the shortest prompts get three
+// quarters. When
+// cells run out, the least recently used cached slots are evicted first; then the youngest running task is preempted,
+// which evicts its cells, and waits to be prefilled again. The oldest task is never preempted, so every task ends.
+// Where the KV cache cannot be rewound, slots keep checkpoints of their prompts (checkpoints.hpp). Cells that are
+// evicted are copied to main memory first, as snapshots (snapshots.hpp), and copied back for a task that can start from
+// them.
 //
 // Tasks of different groups take turns: each group that has waited goes before one that has not, so with k groups a
 // task is in every k-th step at the latest.
@@ -239,6 +242,8 @@ class Scheduler {
 
     uint32_t headroom() const;
     void     order_for_streams(Step & step) const;
+    void     add_prefill_chunks(Step & step, const std::vector<std::shared_ptr<Task>> & prompts, uint32_t n);
+    bool     waits_for_long_prompt(const Task & task, uint32_t n_cached) const;
     Step     all_logits_step();
     uint64_t next_group();
     uint32_t prefill_tokens(const PrefillBudget & budget) const;

@@ -140,6 +140,39 @@ void test_the_oldest_prompt_comes_first() {
     CHECK(n_of(step, a) == 50 && n_of(step, b) == 50);
 }
 
+void test_a_short_prompt_does_not_wait_for_a_long_one() {
+    Engine     engine;
+    const auto a    = engine.add(text(1, 500));
+    Step       step = engine.step();
+    CHECK(n_of(step, a) == 100);
+
+    const auto b = engine.add(text(2, 30)), c = engine.add(text(3, 40));
+    step = engine.step();
+    CHECK(n_of(step, b) == 30 && n_of(step, c) == 40 && n_of(step, a) == 30);
+    const auto d = engine.add(text(4, 90));
+    step         = engine.step();
+    CHECK(n_of(step, b) == 1 && n_of(step, c) == 1 && n_of(step, d) == 74 && n_of(step, a) == 24);  // a quarter
+}
+
+void test_long_prompts_are_prefilled_one_at_a_time() {
+    Setting setting;
+    setting.n_cells = 20'000;
+    Engine     engine(setting);
+    const auto a = engine.add(text(1, 3000)), b = engine.add(text(2, 3000));
+    engine.step();
+    CHECK(a->is_running() && !b->is_running());
+
+    const auto c = engine.add(text(3, 50)), d = engine.add(text(4, 20));
+    Step       step = engine.step();
+    CHECK(n_of(step, a) == 30 && n_of(step, c) == 50 && n_of(step, d) == 20 && !b->is_running());
+    while (a->n_pending() > 1024) {
+        CHECK(!b->is_running());
+        engine.step();
+    }
+    engine.step();
+    CHECK(b->is_running());  // the steps will have space for it soon
+}
+
 // Large prefill chunks delay streamed tokens, so they are used only if no task streams.
 void test_prefill_budget_depends_on_streaming() {
     const Scheduler::PrefillBudget budget = {10, 20, 50};
@@ -154,11 +187,11 @@ void test_prefill_budget_depends_on_streaming() {
 
     const auto watched = engine.add(text(4, 25));
     step               = engine.step(budget);
-    CHECK(n_of(step, a) == 1 && n_of(step, b) == 20 && n_of(step, watched) == 0);
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 5 && n_of(step, watched) == 15);
     engine.scheduler.end(*b);
     engine.scheduler.end(*c);
     step = engine.step(budget);
-    CHECK(n_of(step, a) == 1 && n_of(step, watched) == 20);
+    CHECK(n_of(step, a) == 1 && n_of(step, watched) == 10);
     engine.step(budget);
 
     const auto d         = engine.add(text(5, 90));
@@ -282,7 +315,7 @@ void test_a_task_waits_for_a_shared_prefix_in_prefill() {
     CHECK(a->is_running() && !b->is_running() &&
           other->is_running());  // the other one does not wait for the prefix of a
     engine.step(99);
-    engine.step(19);
+    engine.step(30);
     CHECK(a->n_past == 217 && !b->is_running());
     engine.step(1);
     CHECK(a->n_past == 218 && !b->is_running());  // when this was planned, 32 of b's 249 tokens were still to come
@@ -1044,6 +1077,8 @@ void test_a_change_of_the_layout_has_to_pay() {
 int main() {
     test_decoding_tasks_come_before_prefill_chunks();
     test_the_oldest_prompt_comes_first();
+    test_a_short_prompt_does_not_wait_for_a_long_one();
+    test_long_prompts_are_prefilled_one_at_a_time();
     test_prefill_budget_depends_on_streaming();
     test_steps_fill_micro_batches();
     test_decoding_tasks_alone_fill_a_micro_batch();

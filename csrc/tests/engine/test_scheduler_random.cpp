@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -480,14 +481,17 @@ void Simulation::check_rows(const Step & step) {
     last_step_was_all_logits_ = true;
 }
 
-// One token for every decoding task, then prefill chunks, oldest first, until the batch or the budget is full.
+// One token for every decoding task, then prefill chunks until the batch or the budget is full: at least a quarter for
+// the oldest prompt, and all for the shortest one that does not prefer throughput if it fits in the rest.
 void Simulation::check_mixed(const Step & step, const Scheduler::PrefillBudget & budget) {
     std::map<const Task *, uint32_t> taken;
     for (const Slice & slice : step.slices) {
         CHECK(!slice.task->needs_all_logits && taken.emplace(slice.task.get(), slice.n).second);
     }
-    uint32_t n_decoding = 0, n_pending = 0, n_prompt = 0;
-    bool     all = true, watched = false, watched_decodes = false;
+    uint32_t                                     n_decoding = 0, n_pending = 0, n_prompt = 0;
+    bool                                         watched = false, watched_decodes = false;
+    std::optional<std::pair<uint32_t, uint32_t>> oldest, shortest;  // what each gets and could get
+    uint32_t                                     least = UINT32_MAX;
     for (const auto & task : scheduler_.running()) {
         CHECK(!task->needs_all_logits || last_step_was_all_logits_);
         const uint32_t n = taken.count(task.get()) ? taken[task.get()] : 0;
@@ -499,16 +503,23 @@ void Simulation::check_mixed(const Step & step, const Scheduler::PrefillBudget &
             CHECK(n == 1);
             n_decoding++;
         } else {
-            CHECK(all || n == 0);
-            all = n == n_until_checkpoint(*task);
-            n_pending += n_until_checkpoint(*task);
+            const uint32_t most = n_until_checkpoint(*task);
+            oldest              = oldest ? oldest : std::make_pair(n, most);
+            if (!task->prefer_throughput && task->n_pending() < least) {
+                least    = task->n_pending();
+                shortest = {n, most};
+            }
+            n_pending += most;
             n_prompt += n;
         }
     }
     const uint32_t prefill_tokens = watched_decodes ? budget.with_decode
                                     : watched       ? budget.without_decode
                                                     : budget.throughput;
-    CHECK(n_prompt == std::min({n_pending, limits_.n_batch - n_decoding, prefill_tokens}));
+    const uint32_t n_budget       = std::min(limits_.n_batch - n_decoding, prefill_tokens);
+    CHECK(n_prompt == std::min(n_pending, n_budget));
+    CHECK(!oldest || oldest->first >= std::min(oldest->second, n_budget / 4));
+    CHECK(!shortest || shortest->first >= std::min(shortest->second, n_budget - n_budget / 4));
     last_step_was_all_logits_ = false;
 }
 

@@ -11,7 +11,7 @@ from pyggml.compat._llama import chat, completion
 from pyggml.compat._llama.arguments import reject_unknown
 from pyggml.compat._llama.chat_handlers import LlamaChatCompletionHandler
 from pyggml.compat._llama.chat_results import completion_to_chat, grammar_of_response_format
-from pyggml.compat._llama.generation import Generation
+from pyggml.compat._llama.generation import Generation, guesses_in_python
 from pyggml.compat._llama.model import LlamaModel
 from pyggml.compat._llama.sampling import Sampling
 from pyggml.compat._llama.token_loop import LogitsProcessor, StoppingCriterion, as_processors
@@ -215,7 +215,7 @@ class CompletionMethods:
             tool_choice = (
                 {"type": "function", "function": function_call} if isinstance(function_call, Mapping) else function_call
             )
-        if as_processors(logits_processor) or (self.draft_model is not None and not tools):
+        if as_processors(logits_processor) or (guesses_in_python(self.draft_model) and not tools):
             return self._chat_by_loop(given, tools)
         sampling = {name: value for name, value in given.items() if name in _SAMPLING}
         request = chat.ChatRequest(

@@ -1,4 +1,4 @@
-"""Generations as chunks: by the engine, or token by token if Python ends them or guesses tokens."""
+"""Generations as chunks: by the engine, or token by token if a function of the caller's ends them or guesses tokens."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyggml
 from pyggml.compat._llama.sampling import Sampling
 from pyggml.compat._llama.token_loop import LogitsProcessor, Scores, Steps, StoppingCriterion, TokenLoop
+from pyggml.compat.llama_cpp.llama_speculative import LlamaDraftModel, LlamaPromptLookupDecoding
 from pyggml.tokenizer import StopStrings, StreamDecoder
 from pyggml.types import Chunk, FinishReason
 
@@ -100,8 +101,13 @@ def as_output(completion: pyggml.Completion) -> Output:
     )
 
 
+def guesses_in_python(draft_model: LlamaDraftModel | None) -> bool:
+    """Return True if a draft model has to be called; instead of prompt lookup in Python the engine has its own."""
+    return draft_model is not None and type(draft_model) is not LlamaPromptLookupDecoding
+
+
 def _in_python(llama: Llama, generation: Generation) -> bool:
-    return generation.criteria is not None or llama.draft_model is not None
+    return generation.criteria is not None or guesses_in_python(llama.draft_model)
 
 
 def _params(generation: Generation) -> pyggml.SamplingParams:

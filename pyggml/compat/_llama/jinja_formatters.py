@@ -52,12 +52,33 @@ class Jinja2ChatFormatter(ChatFormatter):
             bos_token=self.bos_token,
             add_generation_prompt=self.add_generation_prompt,
             raise_exception=_raise_exception,
-            strftime_now=lambda form: datetime.now().strftime(form),
+            strftime_now=self.strftime_now,
             **{name: kwargs.pop(name, None) for name in ("functions", "function_call", "tools", "tool_choice")},
             **kwargs,
         )
         criteria = None if self.stop_token_ids is None else self._ends
         return ChatFormatterResponse(prompt, [self.eos_token], criteria, added_special=True)
+
+    @staticmethod
+    def strftime_now(f: str) -> str:
+        """Return the local time in a format, for templates.
+
+        Args:
+            f: the format, as for :meth:`datetime.datetime.strftime`.
+        """
+        return datetime.now().strftime(f)
+
+    @staticmethod
+    def tojson(
+        x: Any,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        """Return a value as JSON, for templates; arguments as those of :func:`json.dumps`."""
+        options: dict[str, Any] = {"indent": indent, "separators": separators, "sort_keys": sort_keys}
+        return json.dumps(x, ensure_ascii=ensure_ascii, **options)
 
     def to_chat_handler(self) -> LlamaChatCompletionHandler:
         """Return the template as a chat handler."""
@@ -144,7 +165,7 @@ def _environment() -> Any:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
     )
-    environment.filters["tojson"] = lambda value, **options: json.dumps(value, **{"ensure_ascii": False, **options})
+    environment.filters["tojson"] = Jinja2ChatFormatter.tojson
     return environment
 
 

@@ -125,8 +125,8 @@ def context_options(given: Arguments, n_ctx: int) -> dict[str, Any]:
         "n_batch": n_batch,
         "n_ubatch": min(n_batch, given["n_ubatch"]),
         # Not all cores for single tokens: this context does not adapt to what else runs.
-        "n_threads": given["n_threads"] or max(1, n_cores // 2),
-        "n_threads_batch": given["n_threads_batch"] or given["n_threads"] or n_cores,
+        "n_threads": _useful_threads(given["n_threads"]) or max(1, n_cores // 2),
+        "n_threads_batch": _useful_threads(given["n_threads_batch"] or given["n_threads"]) or n_cores,
         "attention": _named("attention_type", given["attention_type"], _ATTENTION),
         **_cache_types(given),
         **_rope(given),
@@ -149,13 +149,22 @@ def _engine_options(given: Arguments) -> dict[str, Any]:
         "n_batch": n_batch,
         "n_ubatch": min(n_batch, given["n_ubatch"]),
         "n_parallel": min(n_batch, given["n_parallel"]),
-        "n_threads": given["n_threads"],
+        "n_threads": _useful_threads(given["n_threads"]),
         "queue_full": "wait",
         "tokenizer": _tokenizer(given["tokenizer"]),
         "lora": {given["lora_path"]: given["lora_scale"]} if given["lora_path"] else None,
         **_cache_types(given),
         **_rope(given),
     }
+
+
+def _useful_threads(n_threads: int | None) -> int | None:
+    """Return at most as many threads as can run at once: programs bring along the number of another machine.
+
+    Compute threads wait for each other many times per token, so those that do not run hold up the others.
+    """
+    limits = pyggml.system.cpu_limits()
+    return None if n_threads is None else min(n_threads, limits.n_processors or n_threads, limits.n_quota or n_threads)
 
 
 def _placement(given: Arguments) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class Llama(CompletionMethods, EmbeddingMethods, TokenMethods):
             n_ctx: context size in tokens; 0: the model's own.
             n_batch: maximum number of tokens in a forward pass.
             n_ubatch: maximum number of tokens in a micro-batch.
-            n_threads: number of compute threads; None: the engine adapts it.
+            n_threads: number of compute threads, at most that of the processors; None: the engine adapts it.
             n_threads_batch: the same for prompts, in :meth:`eval` only; None: ``n_threads``.
             rope_scaling_type: a ``LLAMA_ROPE_SCALING_TYPE_...``; -1: the model's own.
             pooling_type: of embeddings, a ``LLAMA_POOLING_TYPE_...``; -1: the model's own.
@@ -142,7 +142,8 @@ class Llama(CompletionMethods, EmbeddingMethods, TokenMethods):
             numa: has no effect; other values than False warn.
             chat_format: name of a chat format; None: the template in the model's file, or "llama-2".
             chat_handler: answers conversations instead.
-            draft_model: guesses tokens, which are checked in one forward pass.
+            draft_model: guesses tokens, which are checked in one forward pass; the engine looks up prompts without
+                one.
             tokenizer: a LlamaHFTokenizer that replaces the model's vocabulary for texts.
             type_k: element type of the K cache, a ``GGML_TYPE_...``.
             type_v: element type of the V cache.

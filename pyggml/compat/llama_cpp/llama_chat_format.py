@@ -16,6 +16,7 @@ from pyggml.compat._llama.chat_handlers import (
 )
 from pyggml.compat._llama.chat_results import completion_to_call, completion_to_chat, grammar_of_response_format
 from pyggml.compat._llama.image_handlers import Gemma4ChatHandler as Gemma4ChatHandler
+from pyggml.compat._llama.image_handlers import Llama3VisionAlpha as Llama3VisionAlpha
 from pyggml.compat._llama.image_handlers import Llama3VisionAlphaChatHandler as Llama3VisionAlphaChatHandler
 from pyggml.compat._llama.image_handlers import Llava15ChatHandler as Llava15ChatHandler
 from pyggml.compat._llama.image_handlers import Llava16ChatHandler as Llava16ChatHandler

@@ -22,6 +22,8 @@ class LlamaDraftModel(abc.ABC):
 class LlamaPromptLookupDecoding(LlamaDraftModel):
     """Guesses that the text goes on as it did after an earlier occurrence of its last tokens (prompt lookup).
 
+    Completions and chats do not call it: the engine looks up prompts, with as many guesses as pay.
+
     Attributes:
         max_ngram_size: number of last tokens to look for; fewer if those did not occur before.
         num_pred_tokens: maximum number of guesses.

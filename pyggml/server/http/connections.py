@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pyggml.server.http.strict_http import StrictConnection
 from pyggml.server.settings.options import Settings
 
 # Seconds for which a client whose body was refused may go on sending, so that it can read the response.
@@ -101,6 +102,10 @@ class Connection(asyncio.Protocol):
 
 class _H11Connection(Connection, H11Protocol):
     """Connection with h11, a parser in Python, which limits headers itself."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn = StrictConnection(self.settings.max_header_bytes)
 
     def send_400_response(self, msg: str) -> None:
         """Respond to malformed HTTP. A request in progress sees its client disconnect."""

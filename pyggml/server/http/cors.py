@@ -11,6 +11,13 @@ from starlette.middleware.cors import CORSMiddleware
 _LOOPBACK = r"https?://(localhost|[a-z0-9.-]+\.localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?"
 
 
+# Headers of an API key's limits.
+_LIMITS = (
+    *(f"x-ratelimit-{what}-requests" for what in ("limit", "remaining")),
+    *(f"x-ratelimit-{what}-tokens" for what in ("limit", "remaining", "reset")),
+)
+
+
 def cors(origins: Sequence[str]) -> Middleware:
     """Return the middleware that lets browsers show responses to pages of this machine and of other ``origins``."""
     return Middleware(
@@ -19,5 +26,5 @@ def cors(origins: Sequence[str]) -> Middleware:
         allow_origin_regex=_LOOPBACK,
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["Retry-After", "X-Request-Id"],
+        expose_headers=["Retry-After", "X-Request-Id", *_LIMITS],
     )

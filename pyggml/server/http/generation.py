@@ -133,6 +133,7 @@ async def _submit(
     """Make streams, which validates and tokenizes prompts, and submit them."""
     generation: Generation[Any, Any] = Generation(model, await request.run_in_thread_if_long(make_streams))
     request.cleanup.push_async_callback(generation.aclose)
+    await request.wait_for_turn(len(generation))
     try:
         await request.cancel_on_disconnect(generation.submit())
     except QueueFullError as error:
@@ -149,8 +150,8 @@ async def whole_response(
     It is made in a thread if it has log probabilities or may repeat a long prompt.
     """
     completions = await request.cancel_on_disconnect(generation.finish())
-    run = request.run_in_thread_if_long if completions[0].logprobs is None else request.run_in_thread
-    return await run(lambda: JSONResponse(make()))
+    run = request.run_for_if_long if completions[0].logprobs is None else request.run_for
+    return await run("responses", lambda: JSONResponse(make()))
 
 
 def _require_at_most(what: str, number: int, limit: int) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.responses import Response
 
 from pyggml.server.http.sse import as_json
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+S = TypeVar("S", "list[Any]", "npt.NDArray[np.int32]")
 
 # Numbers or small objects, encoded within a few milliseconds.
 _SLICE = 4096
@@ -27,7 +31,7 @@ def large_json_response(name: str, slices: Iterable[list[Any]], **others: Any) -
     )
 
 
-def in_slices(items: list[T]) -> Iterator[list[T]]:
-    """Yield the items of a long list in slices."""
+def in_slices(items: S) -> Iterator[S]:
+    """Yield the items of a long list or array in slices."""
     for start in range(0, len(items), _SLICE):
         yield items[start : start + _SLICE]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyggml import ClosedError, EngineLostError, HostLostError, InferError
+from pyggml import ClosedError, EngineLostError, HostLostError, InferError, RequestTimeout
+from pyggml.server.http.cpu_threads import Kind
 from pyggml.server.http.disconnects import ClientDisconnectedError, cancel_on_disconnect
 from pyggml.server.http.errors import (
     STOPPING,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from pyggml.server.http.generation import Generation
+    from pyggml.server.keys.accounts import Account
+    from pyggml.server.keys.fair_queue import Turn
     from pyggml.server.models.pool import LoadedModel
     from pyggml.server.worker import Worker
 
@@ -57,6 +60,7 @@ class ServerRequest:
         has_long_body: True if the body is so long that work proportional to its length belongs in a thread.
         model: the leased model; None: none yet.
         adapter: name of the adapter in the model's name, "model:adapter"; None: there is none.
+        account: the holder of its API key; None: the server needs no keys, or the key is not known yet.
         generations: the generations submitted for it.
         outcome: status, failure and results.
         cleanup: callbacks for the end of the request.
@@ -73,12 +77,16 @@ class ServerRequest:
         self.has_long_body = False
         self.model: LoadedModel | None = None
         self.adapter: str | None = None
+        self.account: Account | None = None
         self.generations: list[Generation[Any, Any]] = []
         self.outcome = RequestOutcome()
         self.cleanup = AsyncExitStack()
         self._concurrency_slot = ExitStack()
         self.cleanup.callback(self._concurrency_slot.close)
         self._has_slot = False
+        self._is_counted = False
+        self._turn: Turn | None = None
+        self._n_other_tokens = 0
         self._is_cancelled = False
         self._is_stopped = False
         self._task = asyncio.current_task()
@@ -100,6 +108,7 @@ class ServerRequest:
                 for each in self.generations
                 for completion, submitted_s in zip(each.completions, each.submitted_s, strict=True)
             ]
+            self._settle()
             self.outcome.duration_s = time.monotonic() - self.started_s
             self.outcome.has_crashed = value is not None
             self.worker.observer.request_ended(self)
@@ -113,6 +122,8 @@ class ServerRequest:
             ClientDisconnectedError: the client disconnected.
         """
         response = with_request_id(await self._handle(), self.id)
+        if self.account is not None:
+            response.headers.update(self.account.headers())
         self.outcome.status = response.status_code
         return response
 
@@ -121,7 +132,9 @@ class ServerRequest:
             self.worker.admit(self)
             if (model := self.endpoint.body) is None:
                 return await self.endpoint.handler(self)
-            self.body, self.has_long_body = await read_and_validate(self.http, model, self.worker.settings)
+            self.body, self.has_long_body = await read_and_validate(
+                self.http, model, self.worker.settings, self.worker.cpu_threads
+            )
             return await self.endpoint.handler(self, self.body)
         except ClientDisconnectedError:
             raise
@@ -136,18 +149,27 @@ class ServerRequest:
 
     # --- for handlers ---------------------------------------------------------------------------------------
 
+    @property
+    def owner(self) -> str:
+        """Label of the API key's account, to which jobs and stored results belong; "": the server needs no keys."""
+        return "" if self.account is None else self.account.label
+
     def register_job(self, job_id: str) -> None:
-        """Let other requests cancel this one by ``job_id``.
+        """Let other requests with the same API key cancel this one by ``job_id``.
 
         Raises:
-            RequestError: 409, a running job has this ID.
+            RequestError: 409, a running job of this key has this ID.
         """
-        jobs = self.worker.jobs
-        if job_id in jobs:
+        jobs, name = self.worker.jobs, (self.owner, job_id)
+        if name in jobs:
             message = f"job_id {job_id!r} belongs to a running job: choose another one, or cancel that job"
             raise RequestError(Failure(409, "invalid", message, "job_exists", "job_id"))
-        jobs[job_id] = self
-        self.cleanup.callback(jobs.pop, job_id)
+        jobs[name] = self
+        self.cleanup.callback(jobs.pop, name)
+
+    def job(self, job_id: str) -> ServerRequest | None:
+        """Return the running job of this name and API key; None: there is none."""
+        return self.worker.jobs.get((self.owner, job_id))
 
     async def lease_model(self, name: str, *, generates: bool = False) -> LoadedModel:
         """Return the model of this name, loading it if necessary. It stays loaded until the request ends.
@@ -168,13 +190,21 @@ class ServerRequest:
         return self.model
 
     async def run_in_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a slow function in a thread, such as tokenizing; errors as :meth:`await_outside_engine_queue`."""
-        return await self.await_outside_engine_queue(asyncio.to_thread, function, *args, **kwargs)
+        """Run a slow function in a thread, such as rendering; errors as :meth:`await_outside_engine_queue`."""
+        return await self.run_for("prompts", function, *args, **kwargs)
+
+    async def run_for(self, kind: Kind, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """As :meth:`run_in_thread`, in a thread for CPU work of this kind."""
+        return await self.await_outside_engine_queue(self.worker.cpu_threads.run, kind, function, *args, **kwargs)
 
     async def run_in_thread_if_long(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a function whose time is proportional to the body's length: in a thread if the body is long."""
+        return await self.run_for_if_long("prompts", function, *args, **kwargs)
+
+    async def run_for_if_long(self, kind: Kind, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """As :meth:`run_in_thread_if_long`, in a thread for CPU work of this kind."""
         if self.has_long_body:
-            return await self.run_in_thread(function, *args, **kwargs)
+            return await self.run_for(kind, function, *args, **kwargs)
         return function(*args, **kwargs)
 
     async def await_outside_engine_queue(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
@@ -198,6 +228,28 @@ class ServerRequest:
             ClientDisconnectedError: the client disconnected.
         """
         return await cancel_on_disconnect(work, self.http.receive)
+
+    async def wait_for_turn(self, n: int) -> None:
+        """Wait until fair queueing between accounts lets ``n`` generations enter the engine's queue.
+
+        Raises:
+            QueueFullError: too many requests are waiting.
+            RequestTimeout: they are not over in time.
+            ClientDisconnectedError: the client disconnected.
+        """
+        if self.account is None or self.model is None or len(self.worker.api_keys.accounts) < 2:
+            return
+        self._turn = turn = self.model.turns.enqueue(self.account, n)  # ended with the request
+        try:
+            await self.await_outside_engine_queue(
+                lambda: asyncio.wait_for(turn.granted, self.worker.settings.request_timeout)
+            )
+        except asyncio.TimeoutError:
+            raise RequestTimeout("the request was still waiting for its turn: try again later") from None
+
+    def count_tokens(self, n_tokens: int) -> None:
+        """Count tokens that no generation of the request has, such as those of texts to embed."""
+        self._n_other_tokens += n_tokens
 
     def add_generation(self, generation: Generation[Any, Any]) -> None:
         """Add a submitted generation, which the engine's queue counts from now on."""
@@ -226,6 +278,27 @@ class ServerRequest:
         return failure
 
     # --- for the worker -------------------------------------------------------------------------------------
+
+    def count_for_account(self) -> None:
+        """Count the request for the limits of its API key, unless its endpoint is free.
+
+        Raises:
+            RequestError: 429, a limit is reached.
+        """
+        if self.account is not None and not self.endpoint.is_free:
+            self.account.admit()
+            self._is_counted = True
+
+    def _settle(self) -> None:
+        """Count the tokens of the request for its account."""
+        completions = [choice.completion for choice in self.outcome.choices]
+        n_generated = sum(len(each.token_ids) for each in completions)
+        n_prompt = sum(each.prompt_tokens for each in completions) + self._n_other_tokens
+        self.outcome.n_tokens = n_prompt + n_generated
+        if self._turn is not None:
+            self._turn.end(self.outcome.n_tokens - sum(each.cached_tokens for each in completions))
+        if self.account is not None and self._is_counted:
+            self.account.release(self.outcome.n_tokens)
 
     def cancel(self) -> None:
         """Cancel all generations, also those not submitted yet; their finish reason becomes "cancelled"."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import functools
 import itertools
@@ -20,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from pyggml.options import FORMATS
 from pyggml.server.http import errors
+from pyggml.server.http.cpu_threads import CpuThreads
 from pyggml.server.http.disconnects import ClientDisconnectedError
 from pyggml.server.http.errors import Failure, RequestError
 from pyggml.server.observability.logs import logger
@@ -189,7 +189,9 @@ def known_names(cls: type[Body]) -> Mapping[str, None]:
     return names
 
 
-async def read_and_validate(request: Request, model: type[Body], settings: Settings) -> tuple[Body, bool]:
+async def read_and_validate(
+    request: Request, model: type[Body], settings: Settings, threads: CpuThreads
+) -> tuple[Body, bool]:
     """Read and validate a body. Also return True if it is long: work on all of it then belongs in a thread.
 
     Raises:
@@ -206,7 +208,7 @@ async def read_and_validate(request: Request, model: type[Body], settings: Setti
         raw = b"{}"
     if len(raw) < LONG_BYTES:
         return _parse(model, raw), False
-    return await asyncio.to_thread(_parse_long, model, raw), True
+    return await threads.run("bodies", _parse_long, model, raw), True
 
 
 async def read_bytes(request: Request, settings: Settings) -> bytes:
@@ -244,12 +246,20 @@ def _parse_long(model: type[Body], raw: bytes) -> Body:
 
 # Pydantic accepts these numbers, but a response that repeats them could not be encoded.
 _POSSIBLY_NOT_FINITE = re.compile(rb"NaN|Infinity|[eE]\+?[0-9]{3}|[0-9]{300}")
+_MAX_MATCH = 300
+# Bytes that are searched at a time: a search holds the GIL, in a large body for a quarter of a second.
+_SEARCHED = 65_536
+
+
+def _may_not_be_finite(raw: bytes) -> bool:
+    starts = range(0, len(raw), _SEARCHED)
+    return any(_POSSIBLY_NOT_FINITE.search(raw, start, start + _SEARCHED + _MAX_MATCH) for start in starts)
 
 
 def _parse(model: type[Body], raw: bytes) -> Body:
     body = model.model_validate_json(raw)
     body.require_supported()
-    if _POSSIBLY_NOT_FINITE.search(raw):  # it may also be in a string
+    if _may_not_be_finite(raw):  # it may also be in a string
         try:
             json.loads(raw, parse_constant=_finite, parse_float=_finite)
         except ValueError as error:

@@ -47,6 +47,7 @@ class RequestOutcome:
         has_crashed: True if an unexpected exception ended the request.
         duration_s: seconds from the arrival of the request to the end of the response.
         choices: the generated choices.
+        n_tokens: number of tokens of the prompts, of the generated choices and of other texts.
     """
 
     status: int | None = None
@@ -55,6 +56,7 @@ class RequestOutcome:
     has_crashed: bool = False
     duration_s: float = 0.0
     choices: Sequence[GeneratedChoice] = ()
+    n_tokens: int = 0
 
     @property
     def name(self) -> OutcomeName:

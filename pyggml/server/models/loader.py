@@ -32,8 +32,11 @@ class Loader:
         self._prefixes = prefixes
         self._lock = asyncio.Lock()
 
-    async def load(self, model: ModelState, *, may_evict: bool = True) -> Exception | None:
-        """Load a model, evicting others if necessary. Return the error if it cannot be loaded."""
+    async def load(self, model: ModelState, *, may_evict: bool = True, is_startup: bool = False) -> Exception | None:
+        """Load a model, evicting others if necessary. Return the error if it cannot be loaded.
+
+        At startup the caller reports it: the server ends with it.
+        """
         try:
             source = await self._download(model)
             model.stage = "queue"
@@ -46,7 +49,8 @@ class Loader:
             model.failed = None
         except Exception as error:
             model.failed = time.monotonic(), error
-            self._observer.model_failed(model.entry.name, error)
+            if not is_startup:
+                self._observer.model_failed(model.entry.name, error)
             return error
         finally:
             model.stage = ""

@@ -14,6 +14,7 @@ import pyggml
 from pyggml.options import MemoryOptions, fields_of
 from pyggml.options.chat_defaults import chosen, with_defaults
 from pyggml.server.http.concurrency_limit import ConcurrencyLimit
+from pyggml.server.keys.fair_queue import FairQueue
 from pyggml.server.models.catalogue import CatalogueEntry
 from pyggml.server.protocols.sampling_fields import N_SEEDS
 from pyggml.server.settings.options import Settings
@@ -32,6 +33,7 @@ class LoadedModel:
         llm: the model.
         defaults: the default sampling parameters.
         concurrency: limit on the requests that use it without its engine, which has its own queue.
+        turns: fair queueing of generations between API keys.
         memory: its memory estimate; None: it was opened before the server.
         created: time of loading, in seconds since 1970.
     """
@@ -40,6 +42,7 @@ class LoadedModel:
     llm: pyggml.LLM
     defaults: pyggml.SamplingParams
     concurrency: ConcurrencyLimit
+    turns: FairQueue
     memory: pyggml.MemoryEstimate | None = None
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -53,9 +56,8 @@ class LoadedModel:
         memory: pyggml.MemoryEstimate | None = None,
     ) -> LoadedModel:
         """Wrap an open model; ``sampling`` are the operator's parameters, which override those of chats."""
-        return cls(
-            name, llm, with_defaults(sampling, chosen(llm.chat_defaults)), ConcurrencyLimit(max_requests), memory
-        )
+        defaults = with_defaults(sampling, chosen(llm.chat_defaults))
+        return cls(name, llm, defaults, ConcurrencyLimit(max_requests), FairQueue(llm.n_parallel), memory)
 
     def sampling_params(self, overrides: Mapping[str, Any], n: int, settings: Settings) -> list[pyggml.SamplingParams]:
         """Return the sampling parameters of a request's ``n`` choices; each choice has the next seed.

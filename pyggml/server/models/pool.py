@@ -107,7 +107,7 @@ class ModelPool:
         default, *others = self._states.values()
         default.failed = None  # no back-off at startup
         try:
-            if not default.loaded and (error := await self._start_loading(default)) is not None:
+            if not default.loaded and (error := await self._start_loading(default, is_startup=True)) is not None:
                 raise error
             for state in others if self._settings.load_all else []:
                 if state.loaded is None:
@@ -245,7 +245,9 @@ class ModelPool:
             raise RequestError(unavailable(message, "model_not_loaded", _RETRY_S))
         return None if task.cancelled() else task.result()
 
-    def _start_loading(self, state: ModelState, *, may_evict: bool = True) -> asyncio.Task[Exception | None]:
+    def _start_loading(
+        self, state: ModelState, *, may_evict: bool = True, is_startup: bool = False
+    ) -> asyncio.Task[Exception | None]:
         """Return the task that loads a model, starting it if necessary."""
         if self._is_closed:
             raise pyggml.ClosedError("the server has been closed")
@@ -255,7 +257,7 @@ class ModelPool:
         if state.loading is None or state.loading.done():
             if state.failed is not None and time.monotonic() - state.failed[0] < _BACK_OFF_S:
                 raise _load_error(state, state.failed[1]) from state.failed[1]
-            state.loading = loop.create_task(self._loader.load(state, may_evict=may_evict))
+            state.loading = loop.create_task(self._loader.load(state, may_evict=may_evict, is_startup=is_startup))
         return state.loading
 
     def _enter_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:

@@ -87,6 +87,7 @@ def _request_fields(request: ServerRequest) -> dict[str, Any]:
         "outcome": outcome.name,
         "error": outcome.failure and (outcome.failure.code or outcome.failure.kind),
         "model": request.model and request.model.name,
+        "key": request.account and request.account.label,
         "duration_s": round(outcome.duration_s, 6),
         "client": _client(request.http.scope),
     }

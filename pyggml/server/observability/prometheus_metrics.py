@@ -53,8 +53,8 @@ _MEASURE_S = 0.5
 class Metrics(Observer):
     """Metrics of the server and of its engines.
 
-    Clients cannot choose values of labels: routes are those of the endpoints, and models those of the server; for
-    anything else they are "".
+    Clients cannot choose values of labels: routes are those of the endpoints, models those of the server, and keys the
+    labels in its configuration; for anything else they are "".
     """
 
     def __init__(self, loaded: Callable[[], Sequence[LoadedModel]]) -> None:
@@ -89,6 +89,8 @@ class Metrics(Observer):
         self._prompt_tokens = counter("prompt_tokens", "Prompt tokens, including cached ones.", "model")
         self._cached_tokens = counter("cached_tokens", "Prompt tokens found in the prefix cache.", "model")
         self._generated_tokens = counter("generated_tokens", "Generated tokens.", "model")
+        self._key_requests = counter("key_requests", "Requests of an API key that have ended.", "key", "status")
+        self._key_tokens = counter("key_tokens", "Prompt and generated tokens of an API key.", "key")
         self._loads = counter("model_loads", "Attempts to load a model.", "model", "outcome")
         self._load_times = histogram("model_load_seconds", "Time to load a model.", _LOADS, "model")
         self._unloads = counter("model_unloads", "Models unloaded.", "model")
@@ -131,6 +133,10 @@ class Metrics(Observer):
         self._requests.labels(endpoint.method, endpoint.path, protocol.name, model, status, outcome.name).inc()
         for choice in outcome.choices:
             self._count_generation(choice)
+        if request.account is not None:
+            key = request.account.label
+            self._key_requests.labels(key, status).inc()
+            self._key_tokens.labels(key).inc(outcome.n_tokens)
 
     def request_refused(self, scope: Scope, failure: Failure) -> None:
         """Count the request."""

@@ -31,6 +31,7 @@ class Endpoint:
         stream_type: content type of a response that is not JSON: EVENTS or LINES for streams, "text/plain" ...
         other_statuses: statuses of successful responses besides 200.
         is_open: True if it needs no API key.
+        is_uncounted: True if it does not count for the limits of API keys although it has a body, such as a cancel.
         is_probe: True if monitoring requests it regularly; such requests are logged at level DEBUG.
         body: model of the request body: the type of the handler's parameter ``body``; None: no body.
     """
@@ -43,10 +44,16 @@ class Endpoint:
     other_statuses: tuple[int, ...] = ()
     is_open: bool = False
     is_probe: bool = False
+    is_uncounted: bool = False
     body: type[Body] | None = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "body", get_type_hints(self.handler).get("body"))
+
+    @property
+    def is_free(self) -> bool:
+        """True if its requests do not count for the limits of API keys."""
+        return self.body is None or self.is_uncounted
 
     @property
     def summary(self) -> str:

@@ -74,8 +74,8 @@ async def execute(request: ServerRequest, body: Execute) -> Response:
 
 
 async def cancel(request: ServerRequest, body: Cancel) -> Response:
-    """Cancel a job; its stream then ends with the reason "cancelled"."""
-    job = request.worker.jobs.get(body.job_id)
+    """Cancel a job of the same API key; its stream then ends with the reason "cancelled"."""
+    job = request.job(body.job_id)
     if job is not None:
         job.cancel()
     return JSONResponse({"job_id": body.job_id, "cancelled": job is not None}, 404 if job is None else 200)
@@ -103,7 +103,7 @@ async def ready(request: ServerRequest) -> Response:
 async def metrics(request: ServerRequest) -> Response:
     """Return all metrics, in the format of Prometheus that the client prefers."""
     accept = request.http.headers.get("accept", "")
-    text, content_type = await request.run_in_thread(request.worker.metrics.exposition, accept)
+    text, content_type = await request.run_for("responses", request.worker.metrics.exposition, accept)
     return Response(text, headers={"Content-Type": content_type})
 
 
@@ -146,7 +146,7 @@ EXECUTE = Protocol(
     "execute",
     (
         Endpoint("POST", "/execute", execute, stream_type=EVENTS),
-        Endpoint("POST", "/cancel", cancel, Cancelled, other_statuses=(404,)),
+        Endpoint("POST", "/cancel", cancel, Cancelled, other_statuses=(404,), is_uncounted=True),
         Endpoint("GET", "/health", health, Health, is_open=True, is_probe=True),
         Endpoint("GET", "/ready", ready, Ready, other_statuses=(503,), is_open=True, is_probe=True),
     ),

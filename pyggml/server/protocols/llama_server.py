@@ -173,19 +173,21 @@ async def tokenize(request: ServerRequest, body: Tokenize) -> Response:
     tokenizer = llm.tokenizer
 
     def respond() -> Response:
-        ids = tokenizer.encode(body.text, add_special=body.adds_special, parse_special=body.parse_special)
-        slices: Iterable[list[Any]] = in_slices(ids)
+        # A list of a million numbers at once would hold the GIL for a tenth of a second.
+        batch = tokenizer.encode_batch([body.text], add_special=body.adds_special, parse_special=body.parse_special)
+        ids = batch.ids
+        slices: Iterable[list[Any]] = (each.tolist() for each in in_slices(ids))
         if body.with_pieces:
             slices = ([{"id": each, "piece": _piece(tokenizer.piece(each))} for each in ids] for ids in slices)
         return large_json_response("tokens", slices, count=len(ids), max_model_len=llm.n_ctx)
 
-    return await request.run_in_thread(respond)
+    return await request.run_for("tokens", respond)
 
 
 async def detokenize(request: ServerRequest, body: Detokenize) -> Response:
     """Convert tokens to text."""
     tokenizer = (await request.lease_model(body.model)).llm.tokenizer
-    text = await request.run_in_thread(tokenizer.decode, body.tokens, remove_special=False)
+    text = await request.run_for("tokens", tokenizer.decode, body.tokens, remove_special=False)
     return JSONResponse(Content(content=text, prompt=text).model_dump())
 
 

@@ -88,7 +88,7 @@ async def completion(request: ServerRequest, body: LlamaServerCompletion) -> Res
         content: Any = forms[0] if len(forms) == 1 else forms
         return JSONResponse(content)
 
-    return await request.run_in_thread_if_long(respond)
+    return await request.run_for_if_long("responses", respond)
 
 
 async def embedding(request: ServerRequest, body: LlamaServerEmbedding) -> Response:
@@ -97,10 +97,11 @@ async def embedding(request: ServerRequest, body: LlamaServerEmbedding) -> Respo
     texts = as_list(body.content)
     require_fitting(model.llm.n_ctx, texts)
     normalize = body.embd_normalize == 2
-    found = await request.run_in_thread_if_long(model.llm.embedding_request, texts, normalize=normalize)
+    found = await request.run_for_if_long("texts", model.llm.embedding_request, texts, normalize=normalize)
+    request.count_tokens(found.n_tokens)
     vectors = await request.await_outside_engine_queue(found.arun)
     rows = [{"index": index, "embedding": [encode(row, as_base64=False)]} for index, row in enumerate(vectors)]
-    return await request.run_in_thread_if_long(JSONResponse, rows)
+    return await request.run_for_if_long("responses", JSONResponse, rows)
 
 
 COMPLETION = (

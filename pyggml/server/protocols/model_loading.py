@@ -35,4 +35,7 @@ async def unload(request: ServerRequest, body: ModelName) -> Response:
     return JSONResponse({"success": True})
 
 
-MODEL_LOADING = (Endpoint("POST", "/models/load", load, Done), Endpoint("POST", "/models/unload", unload, Done))
+MODEL_LOADING = (
+    Endpoint("POST", "/models/load", load, Done, is_uncounted=True),
+    Endpoint("POST", "/models/unload", unload, Done, is_uncounted=True),
+)

@@ -18,7 +18,7 @@ else:
     import tomli as tomllib
 
 _MODEL_KEYS = ("source", "name", "aliases", "load", "sampling")
-_PATH_FIELDS = ("api_key_file", "slot_save_path", "warm", "tokenizer", "chat_template")
+_PATH_FIELDS = ("api_key_file", "tls_cert", "tls_key", "slot_save_path", "warm", "tokenizer", "chat_template")
 
 
 def read_config_file(path: Path) -> PartialSettings:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyggml
-from pyggml.server.settings.options import ModelSpec, check_key
+from pyggml.server.settings.api_keys import check_key
+from pyggml.server.settings.options import ModelSpec
 from pyggml.server.settings.tables import TABLES, PartialSettings, check_option, errors_at, parse_text, table_of
 
 PREFIX = "PYGGML_"

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyggml
 from pyggml.options import Field, LoadOptions, check, fields_of, hints, option_class, require_known
 from pyggml.sampling import SamplingParams
+from pyggml.server.settings.api_keys import ApiKey, check_key, read_key_file, with_labels
 
 LogFormat = Literal["text", "json"]
 PrefixCacheScope = Literal["all", "key"]
@@ -87,7 +88,12 @@ class Settings:
         port: port to listen on; 0: any free one.
         root_path: path under which a proxy offers the server, such as /llm.
         api_keys: accepted API keys, in addition to those in ``api_key_file``. (): no key is required.
-        api_key_file: file of accepted API keys, one per line.
+        api_key_file: file of accepted API keys, one per line, each with its label and limits if it has any.
+        max_requests_per_key: maximum number of concurrent requests of an API key that has no own limit. None: no limit.
+        tokens_per_minute: maximum number of prompt and generated tokens per minute of an API key that has no own limit.
+            None: no limit.
+        tls_cert: file of the certificate for HTTPS, and of those that certify it, in PEM format. None: plain HTTP.
+        tls_key: file of the certificate's private key. None: it is in the same file.
         prefix_cache_scope: all: requests share one prefix cache; key: only requests with the same API key do, so that
             response times reveal nothing about the prompts of other keys.
         warm: file of prefixes to compute into the prefix cache when a model is loaded, before requests: the text of a
@@ -140,6 +146,10 @@ class Settings:
     root_path: str = ""
     api_keys: Annotated[tuple[str, ...], Field(hidden=True)] = field(default=(), repr=False)
     api_key_file: Path | None = None
+    max_requests_per_key: Annotated[int | None, Field(1, 2**31 - 1, without="None is no limit")] = None
+    tokens_per_minute: Annotated[int | None, Field(1, 2**31 - 1, without="None is no limit")] = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     prefix_cache_scope: PrefixCacheScope = "all"
     warm: Path | None = None
     slot_save_path: Path | None = None
@@ -178,11 +188,13 @@ class Settings:
         _check_host(self.host)
         _set(self, models=_sequence("models", self.models, ModelSpec, "such as [ModelSpec('a.gguf')]"))
         _set(self, root_path=_root_path(self.root_path))
-        for name in ("api_key_file", "warm", "slot_save_path"):
+        for name in ("api_key_file", "tls_cert", "tls_key", "warm", "slot_save_path"):
             if (path := getattr(self, name)) is not None:
                 _set(self, **{name: Path(path)})
         for key in self.api_keys:
             check_key(key, "api_keys")
+        if self.tls_key is not None and self.tls_cert is None:
+            raise pyggml.InvalidParameterError("tls_key has no effect without tls_cert: set both, or leave it out")
         for model in self.models or (ModelSpec(),):
             _check_load(self.load_options(model))
             _check_sampling(self.sampling_options(model))
@@ -203,13 +215,14 @@ class Settings:
         """
         return {**self.sampling, **model.sampling}
 
-    def read_api_keys(self) -> tuple[str, ...]:
+    def read_api_keys(self) -> tuple[ApiKey, ...]:
         """Return the accepted API keys, including those in the file; (): no key is required.
 
         Raises:
-            InvalidParameterError: the file cannot be read, has no keys, or a line is not a valid key.
+            InvalidParameterError: the file cannot be read, has no keys, or an invalid line.
         """
-        return self.api_keys if self.api_key_file is None else (*self.api_keys, *_keys_in(self.api_key_file))
+        keys = [ApiKey(key) for key in self.api_keys]
+        return with_labels(keys if self.api_key_file is None else [*keys, *read_key_file(self.api_key_file)])
 
 
 #: The server's own options, without those of the other tables.
@@ -251,30 +264,3 @@ def _root_path(path: str) -> str:
     if isinstance(path, str) and (not path or path.startswith("/")):
         return path
     raise pyggml.InvalidParameterError(f"root_path must be a path that begins with a slash, not {path!r:.200}")
-
-
-def _keys_in(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise pyggml.InvalidParameterError(f"the api_key_file {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise pyggml.InvalidParameterError(
-            f"the api_key_file {path} is not text: it must have one key per line"
-        ) from None
-    keys = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
-    if not keys:
-        raise pyggml.InvalidParameterError(f"the api_key_file {path} has no key: it must have one per line")
-    for number, key in keys:
-        check_key(key, f"line {number} of {path}")
-    return [key for _, key in keys]
-
-
-def check_key(key: str, where: str) -> None:
-    """Check that a header can carry a key. The message does not show the key.
-
-    Raises:
-        InvalidParameterError: it cannot.
-    """
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise pyggml.InvalidParameterError(f"{where}: a key has printable ASCII characters and no spaces")

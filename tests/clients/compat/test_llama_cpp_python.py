@@ -5,9 +5,12 @@ The source distribution is downloaded, never built, and nothing of it is install
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
+import importlib
 import importlib.util
+import inspect
 import itertools
 import json
 import os
@@ -44,6 +47,26 @@ FAILING = {
     },
 }
 
+#: Module -> their public functions and classes that are not here. docs/how-to/use-llama-cpp-python-code.md says why.
+LEFT_OUT: dict[str, set[str]] = {
+    "llama": set(),
+    "llama_cache": set(),
+    "llama_speculative": set(),
+    "llama_tokenizer": set(),
+    "llama_types": set(),
+    "llama_grammar": {"BuiltinRule", "SchemaConverter"},  # parts of their compiler of schemas
+    "llama_chat_format": {
+        "chatml_function_calling",
+        "format",
+        "format_open_orca",
+        "format_openbuddy",
+        "format_snoozy",
+        "functionary_chat_handler",
+        "functionary_v1_v2_chat_handler",
+        "guess_chat_format_from_gguf_metadata",
+    },
+}
+
 
 @pytest.fixture(scope="session")
 def tree() -> Path:
@@ -75,6 +98,59 @@ def test_their_tests(tree: Path, tmp_path: Path) -> None:
     failed = {case.get("name"): case.find("failure") is not None or case.find("error") is not None for case in cases}
     assert len(failed) == 26
     assert {name for name, has_failed in failed.items() if has_failed} == set(FAILING)
+
+
+@pytest.mark.parametrize("module", LEFT_OUT)
+def test_functions_and_classes_are_theirs(tree: Path, module: str) -> None:
+    ours = importlib.import_module(f"llama_cpp.{module}")
+    missing = {each.name for each in definitions(tree, module) if not hasattr(ours, each.name)}
+    assert missing == LEFT_OUT[module]
+
+
+@pytest.mark.parametrize("module", LEFT_OUT)
+def test_parameters_and_defaults_are_theirs(tree: Path, module: str) -> None:
+    """Public methods, and defaults that are literals. Theirs for ``stop`` is [], which means the same as None."""
+    ours = importlib.import_module(f"llama_cpp.{module}")
+    for theirs in definitions(tree, module):
+        if isinstance(theirs, ast.FunctionDef) or theirs.name in LEFT_OUT[module] or "Handler" in theirs.name:
+            continue
+        for method in (each for each in theirs.body if isinstance(each, ast.FunctionDef)):
+            if method.name.startswith("_") and method.name not in ("__init__", "__call__"):
+                continue
+            found = inspect.getattr_static(getattr(ours, theirs.name), method.name)
+            if isinstance(found, property):
+                continue
+            # The parameters of Llama.__call__ are those of create_completion, as keywords.
+            name = "create_completion" if (theirs.name, method.name) == ("Llama", "__call__") else method.name
+            parameters = inspect.signature(getattr(getattr(ours, theirs.name), name)).parameters
+            for parameter, default in literal_defaults(method):
+                where = (theirs.name, name, parameter)
+                assert parameter in parameters or "kwargs" in parameters, where
+                if default is not inspect.Parameter.empty and parameter in parameters:
+                    assert parameters[parameter].default == default or default == [], where
+
+
+def definitions(tree: Path, module: str) -> list[Any]:
+    """The public functions and classes of a module of theirs."""
+    content = ast.parse((tree / "llama_cpp" / f"{module}.py").read_text(encoding="utf-8")).body
+    return [each for each in content if isinstance(each, (ast.FunctionDef, ast.ClassDef)) and each.name[0] != "_"]
+
+
+def literal_defaults(method: ast.FunctionDef) -> list[tuple[str, Any]]:
+    """The parameters of a method with their defaults; empty: none, or none that is a literal."""
+    arguments = method.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    padding: list[Any] = [None] * (len(positional) - len(arguments.defaults))
+    pairs = [*zip(positional, [*padding, *arguments.defaults], strict=True)]
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return [(each.arg, literal(default)) for each, default in pairs if each.arg not in ("self", "cls")]
+
+
+def literal(default: ast.expr | None) -> Any:
+    try:
+        return inspect.Parameter.empty if default is None else ast.literal_eval(default)
+    except ValueError:
+        return inspect.Parameter.empty
 
 
 @pytest.mark.parametrize("example", ["inference", "streaming", "embedding", "infill"])

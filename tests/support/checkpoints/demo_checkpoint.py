@@ -1,4 +1,4 @@
-"""The demonstration model as a Hugging Face checkpoint of floats, for comparisons with other libraries."""
+"""A model of a GGUF file as a Hugging Face checkpoint of floats, for comparisons with other libraries."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _OF_LAYER = {
 }
 
 
-def write(directory: Path) -> Path:
-    """Dequantises the weights to F32, and writes them with configuration and tokenizer."""
+def write(directory: Path, source: Path = SHIPPED_MODEL) -> Path:
+    """Dequantises the weights of a Llama to F32, and writes them with configuration and tokenizer."""
     directory.mkdir(parents=True, exist_ok=True)
-    with gguf.GGUFReader(SHIPPED_MODEL) as reader:
+    with gguf.GGUFReader(source) as reader:
         metadata = dict(reader.metadata)
         weights = {_name(name): _weight(reader, name, metadata) for name in reader.tensors}
     config = _config(metadata, tied="lm_head.weight" not in weights)
@@ -40,8 +40,8 @@ def write(directory: Path) -> Path:
     names = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": tokens[config["bos_token_id"]],
-        "eos_token": tokens[config["eos_token_id"][0]],
-        "pad_token": tokens[config["eos_token_id"][0]],
+        "eos_token": tokens[metadata["tokenizer.ggml.eos_token_id"]],
+        "pad_token": tokens[metadata["tokenizer.ggml.eos_token_id"]],
         "chat_template": metadata["tokenizer.chat_template"],
     }
     (directory / "tokenizer_config.json").write_text(json.dumps(names))
@@ -77,6 +77,11 @@ def _unpermuted(weight: npt.NDArray[np.float32], n_head: int) -> npt.NDArray[np.
     )
 
 
+def _ends(metadata: dict[str, Any]) -> list[str]:
+    """The tokens that end texts and turns, as far as the file names them."""
+    return [name for name in ("eos", "eot") if f"tokenizer.ggml.{name}_token_id" in metadata]
+
+
 def _config(metadata: dict[str, Any], *, tied: bool) -> dict[str, Any]:
     n_head, n_embd = int(metadata["llama.attention.head_count"]), int(metadata["llama.embedding_length"])
     return {
@@ -95,6 +100,6 @@ def _config(metadata: dict[str, Any], *, tied: bool) -> dict[str, Any]:
         "hidden_act": "silu",
         "tie_word_embeddings": tied,
         "bos_token_id": int(metadata["tokenizer.ggml.bos_token_id"]),
-        "eos_token_id": [int(metadata["tokenizer.ggml.eos_token_id"]), int(metadata["tokenizer.ggml.eot_token_id"])],
+        "eos_token_id": sorted({int(metadata[f"tokenizer.ggml.{name}_token_id"]) for name in _ends(metadata)}),
         "torch_dtype": "float32",
     }

@@ -114,7 +114,7 @@ class ServerProcess:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:
-            self.url = self._wait_for(r"http://[\w.:\[\]]+:\d+")
+            self.url = self._wait_for(r"https?://[\w.:\[\]]+:\d+")
         except BaseException:
             self.__exit__()
             raise

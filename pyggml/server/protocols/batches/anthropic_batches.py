@@ -10,7 +10,6 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from pyggml.server.http import errors
-from pyggml.server.http.api_key_owner import owner_of
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
 from pyggml.server.protocols.batches.file_store import StoredFile, page
@@ -75,7 +74,7 @@ async def create(request: ServerRequest, body: CreateMessageBatch) -> Response:
         raise errors.invalid("every request of a batch needs a custom_id of its own", "requests")
     rows = [BatchRow(each.custom_id, _MESSAGES, each.params) for each in body.requests]
     url = str(request.http.base_url).rstrip("/")
-    batch = Batch(owner_of(request.http.headers), rows, {"base_url": url}, new_id(_KIND))
+    batch = Batch(request.owner, rows, {"base_url": url}, new_id(_KIND))
     batches = request.worker.batches
 
     def finish(done: Batch) -> None:
@@ -90,7 +89,7 @@ async def create(request: ServerRequest, body: CreateMessageBatch) -> Response:
 
 async def list_batches(request: ServerRequest) -> Response:
     """List the batches."""
-    items = [_to_dict(each) for each in request.worker.batches.all(owner_of(request.http.headers), _KIND)]
+    items = [_to_dict(each) for each in request.worker.batches.all(request.owner, _KIND)]
     return JSONResponse(page(items, request.http.query_params, "after_id"))
 
 
@@ -128,7 +127,7 @@ async def delete(request: ServerRequest) -> Response:
 
 
 def _find(request: ServerRequest) -> Batch:
-    return request.worker.batches.find(owner_of(request.http.headers), request.http.path_params["id"], _KIND)
+    return request.worker.batches.find(request.owner, request.http.path_params["id"], _KIND)
 
 
 def _results(batch: Batch) -> Iterator[str]:

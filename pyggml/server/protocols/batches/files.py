@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from pyggml.server.http import errors
-from pyggml.server.http.api_key_owner import owner_of
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import read_bytes
 from pyggml.server.protocols.batches.file_store import StoredFile, page
@@ -48,13 +47,13 @@ async def upload(request: ServerRequest) -> Response:
     """Store a file, sent as a form (multipart/form-data) with the fields ``file`` and ``purpose``."""
     raw = await read_bytes(request.http, request.worker.settings)
     file = await request.run_in_thread(_file, request.http.headers.get("content-type", ""), raw)
-    request.worker.batches.files.add(owner_of(request.http.headers), file)
+    request.worker.batches.files.add(request.owner, file)
     return JSONResponse(file.to_dict())
 
 
 async def list_files(request: ServerRequest) -> Response:
     """List the files."""
-    files = request.worker.batches.files.all(owner_of(request.http.headers))
+    files = request.worker.batches.files.all(request.owner)
     purpose = request.http.query_params.get("purpose")
     items = [file.to_dict() for file in files if purpose in (None, file.purpose)]
     return JSONResponse({"object": "list", **page(items, request.http.query_params, "after")})
@@ -73,12 +72,12 @@ async def content(request: ServerRequest) -> Response:
 async def delete(request: ServerRequest) -> Response:
     """Delete a file."""
     id = request.http.path_params["id"]
-    request.worker.batches.files.remove(owner_of(request.http.headers), id)
+    request.worker.batches.files.remove(request.owner, id)
     return JSONResponse({"id": id, "object": "file", "deleted": True})
 
 
 def _find(request: ServerRequest) -> StoredFile:
-    return request.worker.batches.files.find(owner_of(request.http.headers), request.http.path_params["id"])
+    return request.worker.batches.files.find(request.owner, request.http.path_params["id"])
 
 
 def _file(content_type: str, raw: bytes) -> StoredFile:

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse, Response
 
-from pyggml.server.http.api_key_owner import owner_of
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
 from pyggml.server.protocols.batches.file_store import FileStore, StoredFile, page
@@ -71,7 +70,7 @@ class BatchList(BaseModel):
 
 async def create(request: ServerRequest, body: CreateBatch) -> Response:
     """Start to compute the requests in a file."""
-    owner, batches = owner_of(request.http.headers), request.worker.batches
+    owner, batches = request.owner, request.worker.batches
     file = batches.files.find(owner, body.input_file_id)
     rows, problems = await request.run_in_thread(_rows, file.content, body.endpoint)
     details = {"endpoint": body.endpoint, "input_file_id": file.id, "metadata": body.metadata, "errors": problems}
@@ -88,7 +87,7 @@ async def create(request: ServerRequest, body: CreateBatch) -> Response:
 
 async def list_batches(request: ServerRequest) -> Response:
     """List the batches."""
-    batches = request.worker.batches.all(owner_of(request.http.headers), _KIND)
+    batches = request.worker.batches.all(request.owner, _KIND)
     items = [_to_dict(batch) for batch in batches]
     return JSONResponse({"object": "list", **page(items, request.http.query_params, "after")})
 
@@ -106,7 +105,7 @@ async def cancel(request: ServerRequest) -> Response:
 
 
 def _find(request: ServerRequest) -> Batch:
-    return request.worker.batches.find(owner_of(request.http.headers), request.http.path_params["id"], _KIND)
+    return request.worker.batches.find(request.owner, request.http.path_params["id"], _KIND)
 
 
 def _rows(content: bytes, endpoint: str) -> tuple[Sequence[BatchRow], Json | None]:

@@ -25,7 +25,7 @@ OLLAMA = Protocol(
         Endpoint("GET", "/api/ps", models.ps, models.RunningList),
         Endpoint("POST", "/api/show", models.show, models.ShowResponse),
         Endpoint("GET", "/api/version", models.version, models.Version),
-        Endpoint("POST", "/api/pull", pull.pull, pull.PullProgress, LINES),
+        Endpoint("POST", "/api/pull", pull.pull, pull.PullProgress, LINES, is_uncounted=True),
         *(Endpoint("POST", f"/api/{name}", models.refuse) for name in ("push", "create", "copy")),
         Endpoint("DELETE", "/api/delete", models.refuse),
         Endpoint("GET", "/", models.alive, stream_type="text/plain", is_open=True),

@@ -75,7 +75,8 @@ async def embed(request: ServerRequest, body: EmbedRequest) -> Response:
         "truncate": body.truncate is not False,
         "dimensions": min(body.dimensions or llm.n_dimensions, llm.n_dimensions),
     }
-    embedding = await request.run_in_thread_if_long(llm.embedding_request, texts if body.input else [], **options)
+    embedding = await request.run_for_if_long("texts", llm.embedding_request, texts if body.input else [], **options)
+    request.count_tokens(embedding.n_tokens)
     vectors = await request.await_outside_engine_queue(embedding.arun)
     others = {
         "model": body.model,
@@ -84,7 +85,7 @@ async def embed(request: ServerRequest, body: EmbedRequest) -> Response:
         "prompt_eval_count": embedding.n_tokens,
     }
     rows = ([encode(row, as_base64=False)] for row in vectors)
-    return await request.run_in_thread_if_long(large_json_response, "embeddings", rows, **others)
+    return await request.run_for_if_long("responses", large_json_response, "embeddings", rows, **others)
 
 
 async def embed_one(request: ServerRequest, body: EmbeddingsRequest) -> Response:

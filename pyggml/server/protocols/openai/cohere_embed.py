@@ -69,7 +69,8 @@ async def _embed(request: ServerRequest, body: EmbedRequest, types: list[_Type] 
     require_fitting(model.llm.n_ctx, body.texts)
     purpose = purpose_options(model.llm, body.input_type, None)
     options = {"normalize": True, "dimensions": body.output_dimension, "truncate": body.truncate != "NONE", **purpose}
-    embedding = await request.run_in_thread_if_long(model.llm.embedding_request, body.texts, **options)
+    embedding = await request.run_for_if_long("texts", model.llm.embedding_request, body.texts, **options)
+    request.count_tokens(embedding.n_tokens)
     await request.await_outside_engine_queue(embedding.arun)
 
     def respond() -> Response:
@@ -89,7 +90,7 @@ async def _embed(request: ServerRequest, body: EmbedRequest, types: list[_Type] 
             }
         )
 
-    return await request.run_in_thread_if_long(respond)
+    return await request.run_for_if_long("responses", respond)
 
 
 COHERE_EMBED = (

@@ -95,10 +95,11 @@ async def embed(request: ServerRequest, body: EmbeddingsRequest) -> Response:
     texts = as_list(body.input)
     require_fitting(model.llm.n_ctx, texts)
     options = _options(model, body)
-    embedding = await request.run_in_thread_if_long(model.llm.embedding_request, texts, **options)
+    embedding = await request.run_for_if_long("texts", model.llm.embedding_request, texts, **options)
+    request.count_tokens(embedding.n_tokens)
     vectors = await request.await_outside_engine_queue(embedding.arun)
     usage = {"prompt_tokens": embedding.n_tokens, "total_tokens": embedding.n_tokens}
-    return await request.run_in_thread_if_long(_response, model, body, vectors, usage)
+    return await request.run_for_if_long("responses", _response, model, body, vectors, usage)
 
 
 def _options(model: LoadedModel, body: EmbeddingsRequest) -> dict[str, Any]:

@@ -139,7 +139,8 @@ async def rerank(request: ServerRequest, body: RerankRequest) -> Response:
     model = await request.lease_model(body.model)
     documents, llm = body.contents, model.llm
     require_fitting(llm.n_ctx, [body.query, *documents])
-    ranking = await request.run_in_thread_if_long(
+    ranking = await request.run_for_if_long(
+        "texts",
         llm.rerank_request,
         body.query,
         documents,
@@ -147,6 +148,7 @@ async def rerank(request: ServerRequest, body: RerankRequest) -> Response:
         top_n=min(body.top_n or len(documents), len(documents)),
         long_documents=body.long_documents or ("truncate" if body.truncate else "refuse"),
     )
+    request.count_tokens(ranking.n_tokens)
     best = [(each.index, each.score) for each in await request.await_outside_engine_queue(ranking.arun)]
     response: Any
     if body.documents is None:
@@ -159,7 +161,7 @@ async def rerank(request: ServerRequest, body: RerankRequest) -> Response:
             each["document"] = {"text": documents[each["index"]]}
         response = _with_usage(request, model, ranking.n_tokens, results=results)
         response["meta"] = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}}
-    return await request.run_in_thread_if_long(JSONResponse, response)
+    return await request.run_for_if_long("responses", JSONResponse, response)
 
 
 async def score(request: ServerRequest, body: ScoreRequest) -> Response:
@@ -170,7 +172,7 @@ async def score(request: ServerRequest, body: ScoreRequest) -> Response:
     compare = _head_scores if model.llm.model.n_cls_out else _cosines
     scores, n_tokens = await compare(request, model, body, first, second)
     data = [{"object": "score", "index": index, "score": each} for index, each in enumerate(scores)]
-    return await request.run_in_thread_if_long(JSONResponse, _with_usage(request, model, n_tokens, data=data))
+    return await request.run_for_if_long("responses", JSONResponse, _with_usage(request, model, n_tokens, data=data))
 
 
 def _pairs(body: ScoreRequest) -> tuple[list[str], list[str]]:
@@ -194,7 +196,8 @@ async def _head_scores(
     def prepare() -> list[Any]:
         return [model.llm.rerank_request(query, texts, normalize=normalize) for query, texts in pairs]
 
-    rankings = await request.run_in_thread_if_long(prepare)
+    rankings = await request.run_for_if_long("texts", prepare)
+    request.count_tokens(sum(each.n_tokens for each in rankings))
     found = await request.await_outside_engine_queue(lambda: asyncio.gather(*(each.arun() for each in rankings)))
     return [float(score) for scores in found for score in scores], sum(each.n_tokens for each in rankings)
 
@@ -202,7 +205,9 @@ async def _head_scores(
 async def _cosines(
     request: ServerRequest, model: LoadedModel, _body: ScoreRequest, first: list[str], second: list[str]
 ) -> tuple[list[float], int]:
-    embedding = await request.run_in_thread_if_long(model.llm.embedding_request, [*first, *second], normalize=True)
+    embedding = await request.run_for_if_long("texts", model.llm.embedding_request, [*first, *second], normalize=True)
+    request.count_tokens(embedding.n_tokens)
+    request.count_tokens(embedding.n_tokens)
     vectors = np.asarray(await request.await_outside_engine_queue(embedding.arun))
     products = (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1)
     return products.tolist(), embedding.n_tokens

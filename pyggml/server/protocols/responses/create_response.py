@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
@@ -47,7 +46,7 @@ async def create(request: ServerRequest, body: CreateResponse) -> Response:
         first = await request.run_in_thread_if_long(_encode, writer.start())
         return stream_events(request, _events(request, writer, generation, first))
     await request.cancel_on_disconnect(generation.finish())
-    response, stored = await request.run_in_thread(_whole_response, writer, generation)
+    response, stored = await request.run_for("responses", _whole_response, writer, generation)
     _store(request, stored)
     return response
 
@@ -58,7 +57,7 @@ def conversation(request: ServerRequest, body: Conversation) -> list[Item]:
     Raises:
         RequestError: 400, a response or an item is not stored.
     """
-    stored = request.worker.stored_responses.of(request.http.headers)
+    stored = request.worker.stored_responses.of(request.owner)
     items = stored.resolved(body.input_items)
     if body.previous_response_id is None:
         return items
@@ -69,7 +68,7 @@ def conversation(request: ServerRequest, body: Conversation) -> list[Item]:
 
 def _store(request: ServerRequest, stored: StoredResponse | None) -> None:
     if stored is not None:
-        request.worker.stored_responses.of(request.http.headers).add(stored)
+        request.worker.stored_responses.of(request.owner).add(stored)
 
 
 def _whole_response(
@@ -93,7 +92,7 @@ async def _events(
             for event in _encode(writer.add(chunk)):
                 yield event
         # They repeat the whole response and the request.
-        last, stored = await asyncio.to_thread(_last_events, writer, generation)
+        last, stored = await request.run_for("responses", _last_events, writer, generation)
         _store(request, stored)
         for event in last:
             yield event

@@ -7,10 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.datastructures import Headers
-
 from pyggml.server.http import errors
-from pyggml.server.http.api_key_owner import owner_of
 from pyggml.server.http.errors import Failure, RequestError
 
 Item = dict[str, Any]
@@ -56,9 +53,9 @@ class ResponseStore:
         self._stored: OrderedDict[tuple[str, str], StoredResponse] = OrderedDict()
         self._items: dict[tuple[str, str], Item] = {}
 
-    def of(self, headers: Headers) -> KeyResponses:
-        """Return the responses of a request's API key."""
-        return KeyResponses(self, owner_of(headers))
+    def of(self, owner: str) -> KeyResponses:
+        """Return the responses of an API key's account."""
+        return KeyResponses(self, owner)
 
     def add(self, key: str, stored: StoredResponse) -> None:
         """Add a response, and drop the least recently used ones beyond the limit."""

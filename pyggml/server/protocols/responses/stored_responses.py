@@ -86,4 +86,4 @@ def _as_returned(item: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _stored(request: ServerRequest) -> KeyResponses:
-    return request.worker.stored_responses.of(request.http.headers)
+    return request.worker.stored_responses.of(request.owner)

@@ -1,0 +1,1 @@
+"""API keys: the accounts that they belong to, limits on these, and fair queueing between them."""
