@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from support.servers import servers
@@ -89,19 +90,67 @@ def test_what_is_not_stored(client: openai.OpenAI) -> None:
 
 
 def test_the_limit_drops_the_least_recently_used() -> None:
-    def response(id: str, n_bytes: int) -> StoredResponse:
-        return StoredResponse({"id": id, "output": [{"id": f"msg_{id}"}]}, [{"role": "user"}], n_bytes)
+    def response(id: str, text: str = "") -> StoredResponse:
+        return StoredResponse.of({"id": id, "output": [{"id": f"msg_{id}", "text": text}]}, [])
 
-    store = ResponseStore(max_bytes=100)
+    store = ResponseStore(max_bytes=2 * response("a").whole_bytes)
     for id in ("a", "b"):
-        store.add("key", response(id, 50))
+        store.add("key", response(id))
     assert store.get("key", "a") is not None
-    store.add("key", response("c", 50))
+    store.add("key", response("c"))
     assert store.get("key", "b") is None
     assert store.item("key", "msg_b") is None
-    assert store.item("key", "msg_a") == {"id": "msg_a"}
-    store.add("key", response("large", 101))
+    assert store.item("key", "msg_a") is not None
+    store.add("key", response("large", 200 * "a"))
     assert [store.get("key", id) is not None for id in ("a", "c", "large")] == [True, True, False]
+
+
+def test_items_are_counted_once_and_kept_while_a_response_has_them() -> None:
+    store = ResponseStore(max_bytes=10_000)
+    own = store.of("key")
+    own.add(StoredResponse.of({"id": "a", "output": [{"id": "msg_a", "text": 2_000 * "a"}]}, []))
+    n_bytes = store.n_bytes
+    items, n_stored = own.conversation([{"role": "user"}], "a")
+    assert n_stored == items[0].n_bytes > 2_000
+    own.add(StoredResponse.of({"id": "b", "output": []}, items))
+    assert n_bytes < store.n_bytes < n_bytes + 200  # it shares the long item
+    n_bytes = store.n_bytes
+    own.add(StoredResponse.of({"id": "b", "output": []}, items))  # replaces it
+    assert store.n_bytes == n_bytes
+    own.remove("a")
+    assert own.conversation([{"id": "msg_a"}], None)[0] == items[:1]
+    own.remove("b")
+    assert store.n_bytes == 0
+    assert store.item("key", "msg_a") is None
+
+
+def test_a_conversation_of_references_is_bounded() -> None:
+    with servers.running(max_body_bytes=100_000) as server:
+        long = {"type": "unknown", "id": "x", "text": 90_000 * "a"}
+        kept = {"type": "message", "role": "user", "content": SKY}
+        body: dict[str, Any] = {"input": [long, kept], "max_output_tokens": 1}
+        first = httpx.post(f"{server.url}/v1/responses", json=body, timeout=60)
+        assert first.json()["store"] is True
+        refused = httpx.post(f"{server.url}/v1/responses", json={**body, "input": 3_000 * [{"id": "x"}]}, timeout=60)
+        assert refused.status_code == 413
+        assert "of stored items" in refused.json()["error"]["message"]
+
+
+def test_a_response_that_is_too_large_to_be_stored_says_so() -> None:
+    with servers.running(max_stored_bytes=300) as server:
+        answer = httpx.post(f"{server.url}/v1/responses", json={"input": SKY, "max_output_tokens": 1}, timeout=60)
+        assert answer.json()["store"] is False
+        assert server.worker.stored_responses.n_bytes == 0
+
+
+def test_pages_of_items(client: openai.OpenAI) -> None:
+    given: list[Any] = [{"role": "user", "content": str(index)} for index in range(5)]
+    first = client.responses.create(model="default", input=given, max_output_tokens=1)
+    everything = [item.id for item in client.responses.input_items.list(first.id)]
+    assert len(everything) == 5
+    some = client.responses.input_items.list(first.id, limit=2, after=everything[0])
+    assert [item.id for item in some.data] == everything[1:3]
+    assert some.has_more
 
 
 def test_tools_and_items_of_others_are_skipped_with_a_note(client: openai.OpenAI) -> None:

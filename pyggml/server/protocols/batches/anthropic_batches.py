@@ -12,9 +12,10 @@ from starlette.responses import JSONResponse, Response
 from pyggml.server.http import errors
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
-from pyggml.server.protocols.batches.file_store import StoredFile, page
+from pyggml.server.protocols.batches.file_store import StoredFile
 from pyggml.server.protocols.batches.runner import WINDOW_S, Batch, BatchRow, RowResult, new_id
 from pyggml.server.protocols.endpoint import Endpoint
+from pyggml.server.protocols.pages import page
 from pyggml.server.protocols.timestamps import rfc3339
 
 Json = dict[str, Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,20 +84,3 @@ class FileStore:
     def all(self, owner: str) -> list[StoredFile]:
         """Return the owner's files, the newest first."""
         return [file for (each, _), file in reversed(self._files.items()) if each == owner]
-
-
-def page(items: list[dict[str, Any]], query: Mapping[str, str], cursor: str) -> dict[str, Any]:
-    """Return a page of a list: at most ``limit`` items after the one whose ID the field ``cursor`` of a query names."""
-    ids = [item["id"] for item in items]
-    first = ids.index(query[cursor]) + 1 if query.get(cursor) in ids else 0
-    limit = int(query["limit"]) if query.get("limit", "").isdecimal() and len(query["limit"]) < _MAX_DIGITS else None
-    found = items[first:] if limit is None else items[first : first + limit]
-    return {
-        "data": found,
-        "first_id": found[0]["id"] if found else None,
-        "last_id": found[-1]["id"] if found else None,
-        "has_more": first + len(found) < len(items),
-    }
-
-
-_MAX_DIGITS = 10

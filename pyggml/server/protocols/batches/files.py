@@ -11,8 +11,9 @@ from starlette.responses import JSONResponse, Response
 from pyggml.server.http import errors
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import read_bytes
-from pyggml.server.protocols.batches.file_store import StoredFile, page
+from pyggml.server.protocols.batches.file_store import StoredFile
 from pyggml.server.protocols.endpoint import Endpoint
+from pyggml.server.protocols.pages import page
 
 
 class File(BaseModel):

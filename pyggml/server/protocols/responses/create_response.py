@@ -10,13 +10,14 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse, Response
 
 from pyggml import ChatChunk, ChatCompletion, ToolCallDelta
-from pyggml.server.http.errors import Failure
+from pyggml.server.http.errors import Failure, RequestError
 from pyggml.server.http.generation import Generation, submit_chat
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import LONG_BYTES
 from pyggml.server.http.sse import Event
 from pyggml.server.http.streaming import stream_events
 from pyggml.server.protocols.responses.request import Conversation, CreateResponse, skipped_items
+from pyggml.server.protocols.responses.store import Item as StoredItem
 from pyggml.server.protocols.responses.store import StoredResponse
 
 Item = dict[str, Any]
@@ -40,8 +41,9 @@ async def create(request: ServerRequest, body: CreateResponse) -> Response:
     """Respond to a conversation."""
     model = await request.lease_model(body.model, generates=True)
     items = conversation(request, body)
-    generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat, items))
-    writer = _ResponseWriter(body, generation, request.id, items)
+    chat = await request.run_in_thread_if_long(body.to_chat, [item.value for item in items])
+    generation = await submit_chat(request, model, chat)
+    writer = _ResponseWriter(body, generation, items, request.worker.stored_responses.max_bytes)
     if body.stream:
         first = await request.run_in_thread_if_long(_encode, writer.start())
         return stream_events(request, _events(request, writer, generation, first))
@@ -51,19 +53,22 @@ async def create(request: ServerRequest, body: CreateResponse) -> Response:
     return response
 
 
-def conversation(request: ServerRequest, body: Conversation) -> list[Item]:
+def conversation(request: ServerRequest, body: Conversation) -> list[StoredItem]:
     """Return all items of a conversation, including those of the stored response that it continues.
 
     Raises:
-        RequestError: 400, a response or an item is not stored.
+        RequestError: 400, a response or an item is not stored; 413, the conversation is larger than a body may be.
     """
     stored = request.worker.stored_responses.of(request.owner)
-    items = stored.resolved(body.input_items)
-    if body.previous_response_id is None:
-        return items
-    previous = stored.previous(body.previous_response_id)
-    request.has_long_body = request.has_long_body or previous.n_bytes >= LONG_BYTES
-    return [*previous.items, *items]
+    items, n_bytes = stored.conversation(body.input_items, body.previous_response_id)
+    limit = request.worker.settings.max_body_bytes
+    if n_bytes > limit:
+        message = (
+            f"the conversation has {n_bytes} bytes of stored items; the limit is max_body_bytes={limit}: leave some out"
+        )
+        raise RequestError(Failure(413, "too_large", message, "conversation_too_large", "input"))
+    request.has_long_body = request.has_long_body or n_bytes >= LONG_BYTES
+    return items
 
 
 def _store(request: ServerRequest, stored: StoredResponse | None) -> None:
@@ -76,7 +81,8 @@ def _whole_response(
 ) -> tuple[Response, StoredResponse | None]:
     events = [*writer.add(_as_chunk(generation.completions[0])), *_end(writer, generation)]
     response = events[-1]["response"]
-    return JSONResponse(response), writer.to_store(response)
+    stored = writer.to_store(response)
+    return JSONResponse(response), stored
 
 
 async def _events(
@@ -105,7 +111,8 @@ def _last_events(
     writer: _ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]
 ) -> tuple[list[Event], StoredResponse | None]:
     events = list(_end(writer, generation))
-    return _encode(events), writer.to_store(events[-1]["response"])
+    stored = writer.to_store(events[-1]["response"])
+    return _encode(events), stored
 
 
 def _end(writer: _ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]) -> Iterator[Item]:
@@ -128,14 +135,23 @@ class _ResponseWriter:
     """
 
     def __init__(
-        self, body: CreateResponse, generation: Generation[ChatChunk, ChatCompletion], id: str, given: list[Item]
+        self,
+        body: CreateResponse,
+        generation: Generation[ChatChunk, ChatCompletion],
+        given: list[StoredItem],
+        max_stored_bytes: int,
     ) -> None:
-        """Start without items; ``given`` are those of the conversation before the response."""
+        """Start without items; ``given`` are those of the conversation before the response.
+
+        Responses of more than ``max_stored_bytes`` with their conversation are not stored.
+        """
         self.output: list[Item] = []
         self._body = body
         self._generation = generation
         self._given = given
-        self._id = f"resp_{id}"
+        self._max_stored_bytes = max_stored_bytes
+        self._is_stored = body.is_stored and max_stored_bytes > 0
+        self._id = f"resp_{uuid.uuid4().hex}"  # new, so that no client can replace a stored response
         self._n_events = 0
         self._index: int | None = None  # index of the current call
 
@@ -169,8 +185,12 @@ class _ResponseWriter:
         return self._event("response.failed", response={**self._response("failed"), "error": error})
 
     def to_store(self, response: Item) -> StoredResponse | None:
-        """Return what to store of the finished response; None: nothing."""
-        return StoredResponse.of(response, self._given) if self._body.is_stored else None
+        """Return what to store of the finished response; None: nothing, as the response then says."""
+        stored = StoredResponse.of(response, self._given) if self._is_stored else None
+        if stored is None or stored.whole_bytes <= self._max_stored_bytes:
+            return stored
+        response["store"] = False
+        return None
 
     def _response(self, status: str, usage: Item | None = None) -> Item:
         """Return the response in its current state."""
@@ -189,7 +209,7 @@ class _ResponseWriter:
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": body.previous_response_id,
             "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-            "store": body.is_stored,
+            "store": self._is_stored,
             "temperature": body.temperature,
             "text": {"format": body.format},
             "tool_choice": "auto" if body.tool_choice is None else body.tool_choice,
@@ -199,7 +219,7 @@ class _ResponseWriter:
             "usage": usage,
             "metadata": body.metadata or {},
             **({"skipped_tools": body.skipped_tools} if body.skipped_tools else {}),
-            **({"skipped_items": skipped} if (skipped := skipped_items(self._given)) else {}),
+            **({"skipped_items": skipped} if (skipped := skipped_items([item.value for item in self._given])) else {}),
         }
 
     # --- items ----------------------------------------------------------------------------------------------

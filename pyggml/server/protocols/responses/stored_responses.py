@@ -9,9 +9,10 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from pyggml.server.http.request import ServerRequest
+from pyggml.server.protocols.pages import page
 from pyggml.server.protocols.responses.create_response import conversation
 from pyggml.server.protocols.responses.request import Conversation
-from pyggml.server.protocols.responses.store import KeyResponses
+from pyggml.server.protocols.responses.store import OwnResponses
 
 
 class DeletedResponse(BaseModel):
@@ -42,7 +43,7 @@ class InputTokens(BaseModel):
 async def retrieve(request: ServerRequest) -> Response:
     """Return a stored response."""
     stored = _stored(request).find(request.http.path_params["id"])
-    return await request.run_in_thread(JSONResponse, stored.response)
+    return await request.run_for("responses", JSONResponse, stored.response)
 
 
 async def delete(request: ServerRequest) -> Response:
@@ -55,17 +56,22 @@ async def delete(request: ServerRequest) -> Response:
 async def input_items(request: ServerRequest) -> Response:
     """Return the conversation before a stored response."""
     stored = _stored(request).find(request.http.path_params["id"])
-    items = [_as_returned(item, f"{stored.id} {index}") for index, item in enumerate(stored.input)]
-    if request.http.query_params.get("order") != "asc":
-        items.reverse()
-    ends = {"first_id": items[0]["id"], "last_id": items[-1]["id"]} if items else {"first_id": None, "last_id": None}
-    return await request.run_in_thread(JSONResponse, {"object": "list", "data": items, **ends, "has_more": False})
+    query = request.http.query_params
+
+    def respond() -> Response:
+        given = enumerate(stored.items[: stored.n_input])
+        items = [_as_returned(item.value, f"{stored.id} {index}") for index, item in given]
+        if query.get("order") != "asc":
+            items.reverse()
+        return JSONResponse({"object": "list", **page(items, query, "after")})
+
+    return await request.run_for("responses", respond)
 
 
 async def input_tokens(request: ServerRequest, body: Conversation) -> Response:
     """Count the tokens of a conversation, as in the usage of a response to it."""
     llm = (await request.lease_model(body.model)).llm
-    items = conversation(request, body)
+    items = [item.value for item in conversation(request, body)]
 
     def count() -> int:
         return len(llm.tokenize_chat(body.messages(items), response_format=body.response_format, **body.options()))
@@ -85,5 +91,5 @@ def _as_returned(item: dict[str, Any], name: str) -> dict[str, Any]:
     return item
 
 
-def _stored(request: ServerRequest) -> KeyResponses:
+def _stored(request: ServerRequest) -> OwnResponses:
     return request.worker.stored_responses.of(request.owner)
