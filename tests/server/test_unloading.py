@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +61,40 @@ def test_a_model_in_use_is_unloaded_after_its_last_request() -> None:
             assert client.post("/models/unload", json={}).status_code == 200
             assert "[DONE]" in list(lines)[-2]
         until(lambda: not client.get("/api/ps").json()["models"])
+
+
+def test_a_model_in_use_that_is_to_be_unloaded_blocks_no_other() -> None:
+    models = (ModelSpec(None, name="a"), ModelSpec(None, name="b"))
+    with servers.running(models=models) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        endless = {"max_tokens": 1_000_000, "overflow": "shift", "ignore_eos": True, "repetition_guard": False}
+        body = {"model": "a", "prompt": "Once", "stream": True, **endless}
+        with client.stream("POST", "/v1/completions", json=body) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            assert client.post("/models/unload", json={"model": "a"}).status_code == 200
+            answer = client.post("/v1/completions", json={"model": "b", "prompt": "a", "max_tokens": 1})
+            assert answer.status_code == 200
+            assert "a" in {each.name for each in server.worker.models.loaded}
+        until(lambda: "a" not in {each.name for each in server.worker.models.loaded})
+        answer = client.post("/v1/completions", json={"model": "a", "prompt": "a", "max_tokens": 1})
+        assert answer.status_code == 200
+
+
+def test_a_model_that_is_loaded_for_a_request_that_has_gone() -> None:
+    with servers.running(idle_unload=0.2) as server:
+
+        def count(name: str) -> int:
+            metrics = httpx.get(f"{server.url}/metrics").text
+            return sum(int(float(each)) for each in re.findall(rf"{name}_total{{.*}} (\S+)", metrics))
+
+        def loads_again() -> bool:
+            with contextlib.suppress(httpx.ReadTimeout):
+                httpx.post(f"{server.url}/models/load", json={}, timeout=httpx.Timeout(30, read=0.005))
+            return count("pyggml_model_loads") > 1
+
+        until(lambda: not server.worker.models.loaded)
+        until(loads_again)
+        until(lambda: count("pyggml_model_loads") == count("pyggml_model_unloads"))
 
 
 def test_idle_models() -> None:

@@ -20,6 +20,7 @@ class IdleUnloading:
 
     def used(self, model: ModelState) -> None:
         """Stop a model's timer: a request uses it."""
+        model.expires = None
         if (timer := self._timers.pop(model, None)) is not None:
             timer.cancel()
 
@@ -27,7 +28,6 @@ class IdleUnloading:
         """Start a model's timer, unless requests use it or it stays loaded."""
         self.used(model)
         keep_s = self._default_s if model.keep_loaded_s is None else model.keep_loaded_s
-        model.expires = None
         if model.is_used or not model.is_evictable or keep_s is None or keep_s < 0:
             return
         keep_s = min(keep_s, _MAX_S)

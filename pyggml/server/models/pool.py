@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 import pyggml
 from pyggml.server.http.errors import Failure, RequestError, strip_folders, strip_paths, unavailable
@@ -44,10 +45,10 @@ class ModelPool:
                 'warm has no effect with prefix_cache_scope="key", where each API key has a prefix cache of its own: '
                 "leave one of them out"
             )
-        self._idle = IdleUnloading(settings.idle_unload, self._unload)
+        self._idle = IdleUnloading(settings.idle_unload, self._unload_idle)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._enter_loop(None)
-        self._discarding: set[asyncio.Task[None]] = set()
+        self._unloading: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     @property
@@ -200,25 +201,33 @@ class ModelPool:
 
     def _unload(self, state: ModelState) -> None:
         """Unload a model once no request uses it; new requests wait, and load it again."""
-        if state.is_evicting:
-            return
-        state.is_evicting = True
-        task = asyncio.get_running_loop().create_task(self._loader.discard(state))
-        self._discarding.add(task)
-        task.add_done_callback(self._discarding.discard)
+        if state.discarding is None:
+            state.is_evicting = True  # from now on, not from the task's first step
+            state.discarding = task = self._start_unloading(self._loader.discard(state))
+            task.add_done_callback(lambda _: setattr(state, "discarding", None))
+
+    def _unload_idle(self, state: ModelState) -> None:
+        """Unload a model that no request has used for some time."""
+        self._start_unloading(self._loader.unload_idle(state))
+
+    def _start_unloading(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._unloading.add(task)
+        task.add_done_callback(self._unloading.discard)
+        return task
 
     async def aclose(self) -> None:
         """Close all models that were not opened before the server; running requests end with ClosedError."""
         self._is_closed = True
         states = list(self._states.values())
         tasks = [state.loading for state in states if state.loading is not None and not state.loading.done()]
-        for task in self._discarding:
+        for task in self._unloading:
             task.cancel()
         for state in states:
             state.cancelled.set()
             if state.loading is not None and state.stage != "load":
                 state.loading.cancel()
-        await asyncio.gather(*tasks, *self._discarding, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._unloading, return_exceptions=True)
         for state in states:
             if state.entry.kind != "open":
                 await self._evictor.unload(state)
@@ -238,6 +247,7 @@ class ModelPool:
         finally:
             if not state.waiting.n_taken and state.stage in ("queue", "memory"):
                 task.cancel()  # no request is waiting any more
+            self._idle.unused(state)
         if not task.done():
             is_waiting = state.stage in ("queue", "memory")
             reason = self._evictor.shortage(state) if is_waiting else "it is still being loaded"
@@ -258,6 +268,7 @@ class ModelPool:
             if state.failed is not None and time.monotonic() - state.failed[0] < _BACK_OFF_S:
                 raise _load_error(state, state.failed[1]) from state.failed[1]
             state.loading = loop.create_task(self._loader.load(state, may_evict=may_evict, is_startup=is_startup))
+            state.loading.add_done_callback(lambda _: self._idle.unused(state))  # its requests may have gone
         return state.loading
 
     def _enter_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -266,7 +277,7 @@ class ModelPool:
         self._evictor = Evictor(self._settings, self._observer, list(self._states.values()))
         self._loader = Loader(self._observer, self._evictor, self._prefixes)
         for state in self._states.values():
-            state.loading, state.stage, state.is_evicting = None, "", False
+            state.loading, state.discarding, state.stage, state.is_evicting = None, None, "", False
 
     async def _info(self, entry: CatalogueEntry) -> ModelInfo:
         state, header = self._states[entry], self._headers[entry]
