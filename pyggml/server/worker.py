@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from pyggml import InvalidParameterError
+from pyggml.options import MemoryOptions, fields_of
 from pyggml.server.http.cpu_threads import CpuThreads
 from pyggml.server.http.errors import STOPPING, RequestError
 from pyggml.server.keys.accounts import ApiKeys
@@ -66,7 +67,8 @@ class Worker:
         self.running_requests: set[ServerRequest] = set()
         self.jobs: dict[tuple[str, str], ServerRequest] = {}
         self.stored_responses = ResponseStore(settings.max_stored_bytes)
-        self.batches = Batches(settings.max_stored_bytes)
+        n_parallel: int = settings.load.get("n_parallel", fields_of(MemoryOptions)["n_parallel"].default)
+        self.batches = Batches(settings.max_stored_bytes, max(1, n_parallel - 1))
         self.is_draining = False
 
     @contextlib.asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -13,7 +14,10 @@ import openai
 import pytest
 from support.servers import servers
 
-from pyggml.server import Settings, create_app
+from pyggml.server import ModelSpec, Settings, create_app
+from pyggml.server.http.errors import RequestError
+from pyggml.server.protocols.batches import openai_batches, runner
+from pyggml.server.protocols.batches.file_store import FileStore, StoredFile
 
 KEYS = ("first", "second")
 ASK: list[Any] = [{"role": "user", "content": "What colour is the sky?"}]
@@ -104,6 +108,50 @@ def test_limits_on_files(client: openai.OpenAI, url: str) -> None:
         assert answer.status_code == 400
 
 
+def test_a_row_that_can_never_be_computed_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_MAX_UNAVAILABLE", 1)
+    (tmp_path / "damaged.gguf").write_bytes(b"GGUF, but no model")
+    models = (ModelSpec(None, name="whole"), ModelSpec(tmp_path / "damaged.gguf", name="damaged"))
+    with (
+        servers.running(models=models, load_all=False) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        batch = ended(client, uploaded(client, row("a", model="damaged"), row("b", model="whole")))
+        assert batch.request_counts.to_dict() == {"total": 2, "completed": 1, "failed": 1}
+        error = json.loads(client.files.content(batch.error_file_id).text)
+        assert error["response"]["status_code"] == 503
+        assert "cannot be loaded" in error["response"]["body"]["error"]["message"]
+
+
+def test_results_without_space(client: openai.OpenAI) -> None:
+    ask = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "user": 40_000 * "a"}
+    file = uploaded(client, row("a", **ask))
+    many = uploaded(client, *({"custom_id": str(i), "body": {}} for i in range(150)))
+    with pytest.raises(openai.APIStatusError, match="half of it for one key"):
+        client.batches.create(input_file_id=many, endpoint=URL, completion_window="24h")
+    for each in (file, many):
+        client.files.delete(each)
+
+
+def test_old_files_give_way() -> None:
+    store = FileStore(100)
+    store.add("a", StoredFile("old", "batch", 50 * b"a", created=0))
+    with pytest.raises(RequestError, match="half of it"):
+        store.add("b", StoredFile("large", "batch", 51 * b"b"))
+    store.add("b", StoredFile("new", "batch", 50 * b"b"))
+    assert store.all("a") == []  # 51 bytes did not fit, even without it
+    with pytest.raises(RequestError, match="max_stored_bytes=100"):
+        store.add("b", StoredFile("more", "batch", b"b"))
+    store.add("a", StoredFile("own", "batch", 50 * b"a"))
+
+
+def test_a_file_of_too_many_rows(monkeypatch: pytest.MonkeyPatch, client: openai.OpenAI) -> None:
+    monkeypatch.setattr(openai_batches, "_MAX_ROWS", 2)
+    batch = ended(client, uploaded(client, row("a"), row("b"), row("c")))
+    assert batch.status == "failed"
+    assert "more than 2 requests" in batch.errors.data[0].message
+
+
 def test_messages(url: str) -> None:
     good: Any = {"model": "default", "max_tokens": 20, "messages": ASK}
     with anthropic.Anthropic(base_url=url, api_key=KEYS[0], max_retries=0) as client:
@@ -114,6 +162,7 @@ def test_messages(url: str) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.02)
             batch = client.messages.batches.retrieve(batch.id)
+        assert batch.results_url == f"/v1/messages/batches/{batch.id}/results"
         first, second = client.messages.batches.results(batch.id)
         assert first.result.type == "succeeded"
         assert first.result.message.content[0].text == "The sky is blue."  # type: ignore[union-attr]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from pyggml.server.http import errors
+from pyggml.server.http.errors import RequestError
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
 from pyggml.server.protocols.batches.file_store import StoredFile
@@ -74,17 +76,8 @@ async def create(request: ServerRequest, body: CreateMessageBatch) -> Response:
     if len({*names}) < len(names):
         raise errors.invalid("every request of a batch needs a custom_id of its own", "requests")
     rows = [BatchRow(each.custom_id, _MESSAGES, each.params) for each in body.requests]
-    url = str(request.http.base_url).rstrip("/")
-    batch = Batch(request.owner, rows, {"base_url": url}, new_id(_KIND))
-    batches = request.worker.batches
-
-    def finish(done: Batch) -> None:
-        file = StoredFile(f"{done.id}.jsonl", "message_batch", "".join(_results(done)).encode())
-        batches.files.add(done.owner, file)
-        done.details["results"] = file.id
-        done.rows, done.results = (), []
-
-    batches.start(batch, request.http.app, request.http.headers, finish)
+    batch = Batch(request.owner, rows, {}, new_id(_KIND))
+    request.worker.batches.start(batch, request.http.app, request.http.headers, _encode)
     return JSONResponse(_to_dict(batch))
 
 
@@ -122,13 +115,18 @@ async def delete(request: ServerRequest) -> Response:
     if batch.ended is None:
         raise errors.invalid(f"the batch {batch.id} is still being computed: cancel it first")
     if "results" in batch.details:
-        request.worker.batches.files.remove(batch.owner, batch.details["results"])
+        with contextlib.suppress(RequestError):  # they may have expired
+            request.worker.batches.files.remove(batch.owner, batch.details["results"])
     request.worker.batches.remove(batch)
     return JSONResponse({"id": batch.id, "type": "message_batch_deleted"})
 
 
 def _find(request: ServerRequest) -> Batch:
     return request.worker.batches.find(request.owner, request.http.path_params["id"], _KIND)
+
+
+def _encode(batch: Batch) -> Mapping[str, StoredFile]:
+    return {"results": StoredFile(f"{batch.id}.jsonl", "message_batch", "".join(_results(batch)).encode())}
 
 
 def _results(batch: Batch) -> Iterator[str]:
@@ -149,7 +147,7 @@ def _to_dict(batch: Batch) -> Json:
     status = "ended" if has_ended else "in_progress" if batch.cancelled is None else "canceling"
     counts = {"succeeded": n_ok, "errored": n_failed, "expired": 0}
     counts |= {"canceled": n_left, "processing": 0} if has_ended else {"canceled": 0, "processing": n_left}
-    url = f"{batch.details['base_url']}/v1/messages/batches/{batch.id}/results"
+    url = f"/v1/messages/batches/{batch.id}/results"  # clients know the scheme and host, behind a proxy only they do
     return {
         "id": batch.id,
         "type": "message_batch",

@@ -41,13 +41,16 @@ class StoredFile:
         }
 
 
+# Seconds for which files are kept even if there is no space for new ones.
+_KEPT_S = 24 * 3600
+
+
 class FileStore:
     """The files of all API keys, within a limit. Used in the event loop only."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Keep at most ``max_bytes``."""
+        """Keep at most ``max_bytes``, and at most half of them for one API key."""
         self._max_bytes = max_bytes
-        self._n_bytes = 0
         self._files: dict[tuple[str, str], StoredFile] = {}
 
     def add(self, owner: str, file: StoredFile) -> None:
@@ -56,11 +59,29 @@ class FileStore:
         Raises:
             RequestError: 413, there is no space for it.
         """
-        if self._n_bytes + len(file.content) > self._max_bytes:
-            message = f"the server keeps at most max_stored_bytes={self._max_bytes} of files: delete some of them"
-            raise RequestError(Failure(413, "too_large", message, "files_full"))
-        self._n_bytes += len(file.content)
+        self.require_space(owner, len(file.content))
         self._files[owner, file.id] = file
+
+    def require_space(self, owner: str, n_bytes: int) -> None:
+        """Refuse files of ``n_bytes`` for which there is no space. Deletes files that are older than a day for them.
+
+        Raises:
+            RequestError: 413, there is no space.
+        """
+        if self._has_space(owner, n_bytes):
+            return
+        oldest = time.time() - _KEPT_S
+        self._files = {name: file for name, file in self._files.items() if file.created > oldest}
+        if not self._has_space(owner, n_bytes):
+            half = ", half of it for one key" if owner else ""
+            message = f"the server keeps at most max_stored_bytes={self._max_bytes} of files{half}: delete some of them"
+            raise RequestError(Failure(413, "too_large", message, "files_full"))
+
+    def _has_space(self, owner: str, n_bytes: int) -> bool:
+        n_all = sum(len(file.content) for file in self._files.values())
+        n_own = sum(len(file.content) for (each, _), file in self._files.items() if each == owner)
+        most_own = self._max_bytes // 2 if owner else self._max_bytes
+        return n_all + n_bytes <= self._max_bytes and n_own + n_bytes <= most_own
 
     def find(self, owner: str, id: str) -> StoredFile:
         """Return a file.
@@ -78,7 +99,7 @@ class FileStore:
         Raises:
             RequestError: 404, there is no such file of this owner.
         """
-        self._n_bytes -= len(self.find(owner, id).content)
+        self.find(owner, id)
         del self._files[owner, id]
 
     def all(self, owner: str) -> list[StoredFile]:

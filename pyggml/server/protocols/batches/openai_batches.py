@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
-from pyggml.server.protocols.batches.file_store import FileStore, StoredFile
+from pyggml.server.protocols.batches.file_store import StoredFile
 from pyggml.server.protocols.batches.runner import WINDOW_S, Batch, BatchRow, RowResult, new_id
 from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.pages import page
@@ -35,7 +35,7 @@ class CreateBatch(Body):
     Attributes:
         input_file_id: the file of requests, one JSON object per line: "custom_id", "method", "url" and "body".
         endpoint: the path of all requests.
-        completion_window: "24h"; the server starts at once and has no deadline.
+        completion_window: "24h"; the server starts at once, and gives up rows that it has been too busy for by then.
         metadata: returned unchanged.
     """
 
@@ -78,11 +78,7 @@ async def create(request: ServerRequest, body: CreateBatch) -> Response:
     batch = Batch(owner, rows, details, new_id(_KIND))
     if problems:
         batch.rows, batch.error = (), "the input file is invalid"
-
-    def finish(done: Batch) -> None:
-        _store_results(done, batches.files)
-
-    batches.start(batch, request.http.app, request.http.headers, finish)
+    batches.start(batch, request.http.app, request.http.headers, _encode)
     return JSONResponse(_to_dict(batch))
 
 
@@ -117,6 +113,10 @@ def _rows(content: bytes, endpoint: str) -> tuple[Sequence[BatchRow], Json | Non
     for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
+        if len(rows) == _MAX_ROWS:
+            message = f"the file has more than {_MAX_ROWS} requests: split it"
+            problems.append({"code": "too_many_requests", "line": number, "message": message, "param": None})
+            break
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -134,6 +134,7 @@ def _rows(content: bytes, endpoint: str) -> tuple[Sequence[BatchRow], Json | Non
 
 
 _MAX_PROBLEMS = 100
+_MAX_ROWS = 50_000
 
 
 def _problem(row: Any, endpoint: str, names: set[str]) -> str:
@@ -148,16 +149,16 @@ def _problem(row: Any, endpoint: str, names: set[str]) -> str:
     return "batches cannot stream: leave out stream" if row["body"].get("stream") else ""
 
 
-def _store_results(batch: Batch, files: FileStore) -> None:
-    """Store the responses of a batch as files: those of successful requests, and the errors."""
+def _encode(batch: Batch) -> Mapping[str, StoredFile]:
+    """Return the responses of a batch as files: those of successful requests, and the errors."""
+    files = {}
     pairs = [(row, result) for row, result in zip(batch.rows, batch.results, strict=True) if result is not None]
     for field, is_ok in (("output_file_id", True), ("error_file_id", False)):
         lines = [_line(row, result) for row, result in pairs if result.is_ok is is_ok]
         if lines:
-            file = StoredFile(f"{batch.id}_{field[: -len('_file_id')]}.jsonl", "batch_output", "".join(lines).encode())
-            files.add(batch.owner, file)
-            batch.details[field] = file.id
-    batch.rows, batch.results = (), []
+            name = f"{batch.id}_{field.removesuffix('_file_id')}.jsonl"
+            files[field] = StoredFile(name, "batch_output", "".join(lines).encode())
+    return files
 
 
 def _line(row: BatchRow, result: RowResult) -> str:

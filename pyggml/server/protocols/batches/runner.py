@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,20 +14,24 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message
 
 from pyggml.server.http.errors import Failure, RequestError
-from pyggml.server.protocols.batches.file_store import FileStore
+from pyggml.server.observability.logs import logger
+from pyggml.server.protocols.batches.file_store import FileStore, StoredFile
 
 Json = dict[str, Any]
 
-# Rows of one batch that are computed at the same time; requests of clients share the model fairly with them.
-_N_CONCURRENT = 8
-# Batches that may run or wait at the same time, and finished ones that are remembered.
-_MAX_RUNNING, _MAX_REMEMBERED = 64, 1000
-# Statuses of a server that is busy: the row is tried again.
-_BUSY = (429, 503)
-_MAX_WAIT_S = 5.0
-
-#: Seconds within which batches end, as clients see it; the server has no deadline.
+#: Seconds within which batches end; rows that the server has been too busy for by then fail.
 WINDOW_S = 24 * 3600
+
+# Rows of one batch that are computed at the same time, if the limit for all batches allows it.
+_N_CONCURRENT = 8
+# Batches that may run or wait at the same time, all and those of one API key, and finished ones that are remembered.
+_MAX_RUNNING, _MAX_RUNNING_OF_KEY, _MAX_REMEMBERED = 64, 16, 1000
+# Statuses of a server that is busy, and of one that cannot compute the row now, which may be for good.
+_BUSY, _UNAVAILABLE = 429, 503
+_MAX_UNAVAILABLE = 10
+_MAX_WAIT_S = 60.0
+# Bytes of a result, at least.
+_RESULT_BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,19 @@ class BatchRow:
 
 @dataclass(frozen=True)
 class RowResult:
-    """The response to a row: its status, the ID of its request, and its body."""
+    """The response to a row.
+
+    Attributes:
+        status: its status.
+        request_id: ID of the request.
+        body: its body.
+        retry_after_s: seconds after which the server expects to be able to compute the row; None: unknown.
+    """
 
     status: int
     request_id: str
     body: Json
+    retry_after_s: float | None = None
 
     @property
     def is_ok(self) -> bool:
@@ -59,14 +71,15 @@ class Batch:
 
     Attributes:
         owner: whose batch it is.
-        rows: the requests.
+        rows: the requests; empty once the results are stored.
         details: fields of the protocol.
         id: its ID.
         results: the response to each request so far; None: not computed.
         created: time of its creation, in seconds since 1970.
         cancelled: time of the request to cancel it; None: there was none.
-        ended: time at which the last request ended; None: it is running.
+        ended: time at which its results were stored; None: it is running.
         error: why it failed; "": it did not.
+        counts: numbers of all rows, of those completed, and of those failed.
     """
 
     owner: str
@@ -80,52 +93,63 @@ class Batch:
     error: str = ""
     counts: dict[str, int] = field(default_factory=dict)
 
+    def start(self) -> None:
+        """Begin without results."""
+        self.results = [None] * len(self.rows)
+        self.counts = {"total": len(self.rows), "completed": 0, "failed": 0}
+
     def cancel(self) -> None:
         """Compute no further rows."""
         if self.ended is None and self.cancelled is None:
             self.cancelled = time.time()
 
-    def count(self) -> None:
-        """Count the rows by their state."""
-        n_ok = sum(result is not None and result.is_ok for result in self.results)
-        n_failed = sum(result is not None and not result.is_ok for result in self.results)
-        self.counts = {"total": len(self.rows), "completed": n_ok, "failed": n_failed}
+    def record(self, index: int, result: RowResult) -> None:
+        """Add the response to a row, and count it."""
+        self.results[index] = result
+        self.counts["completed" if result.is_ok else "failed"] += 1
+
+
+#: Encodes the results of a batch as files, by the fields of ``Batch.details`` that hold their IDs. Runs in a thread.
+Encode = Callable[[Batch], Mapping[str, StoredFile]]
 
 
 class Batches:
     """The batches of all API keys, and their files. Used in the event loop only."""
 
-    def __init__(self, max_bytes: int) -> None:
-        """Keep at most ``max_bytes`` of files."""
+    def __init__(self, max_bytes: int, n_concurrent: int) -> None:
+        """Keep at most ``max_bytes`` of files, and compute at most ``n_concurrent`` rows at the same time."""
         self.files = FileStore(max_bytes)
+        self._n_concurrent = n_concurrent
+        self._slots = asyncio.Semaphore(n_concurrent)
         self._batches: dict[tuple[str, str], Batch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(
-        self, batch: Batch, app: ASGIApp, headers: Headers, finish: Callable[[Batch], None] | None = None
-    ) -> None:
-        """Start to compute a batch; ``finish`` is called at its end.
+    def start(self, batch: Batch, app: ASGIApp, headers: Headers, encode: Encode) -> None:
+        """Start to compute a batch.
 
         Args:
             batch: the batch.
             app: the server's application.
             headers: those of the request that created it, with its API key.
-            finish: stores the results.
+            encode: encodes the results.
 
         Raises:
-            RequestError: 429, too many batches are running.
+            RequestError: 413, there is no space for the results; 429, too many batches are running.
         """
-        if len(self._tasks) >= _MAX_RUNNING:
-            message = f"{_MAX_RUNNING} batches are running or waiting: wait until one of them has ended"
+        running = [owner for (owner, _), each in self._batches.items() if each.ended is None]
+        if len(running) >= _MAX_RUNNING or (batch.owner and running.count(batch.owner) >= _MAX_RUNNING_OF_KEY):
+            message = f"{len(running)} batches are running or waiting: wait until one of them has ended"
             raise RequestError(Failure(429, "overloaded", message, "too_many_batches", retry_after_s=60))
+        self.files.require_space(batch.owner, _RESULT_BYTES * len(batch.rows))
         ended = [name for name, each in self._batches.items() if each.ended is not None]
         for name in ended[: max(0, len(ended) - _MAX_REMEMBERED)]:
             del self._batches[name]
-        batch.results = [None] * len(batch.rows)
-        batch.count()
+        if not self._tasks:  # the event loop may be another one than before
+            self._slots = asyncio.Semaphore(self._n_concurrent)
+        batch.start()
         self._batches[batch.owner, batch.id] = batch
         key = [(name, value) for name, value in headers.raw if name in (b"authorization", b"x-api-key")]
-        task = asyncio.get_running_loop().create_task(_run(batch, app, key, finish))
+        task = asyncio.get_running_loop().create_task(self._run(batch, app, key, encode))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -146,7 +170,7 @@ class Batches:
         return [batch for (_, id), batch in found if id.startswith(kind)]
 
     def remove(self, batch: Batch) -> None:
-        """Forget a batch that has ended."""
+        """Drop a batch that has ended."""
         del self._batches[batch.owner, batch.id]
 
     async def aclose(self) -> None:
@@ -156,41 +180,64 @@ class Batches:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _run(self, batch: Batch, app: ASGIApp, key: list[tuple[bytes, bytes]], encode: Encode) -> None:
+        """Compute all rows, and store the results."""
+        try:
+            await self._compute_all(batch, app, key)
+            for name, file in (await asyncio.to_thread(encode, batch)).items():
+                self.files.add(batch.owner, file)
+                batch.details[name] = file.id
+        except RequestError as error:
+            batch.error = str(error)
+        except Exception as error:
+            logger.exception("batch %s failed", batch.id)
+            batch.error = f"the server failed: {type(error).__name__}"
+        finally:
+            batch.rows, batch.results = (), []
+            batch.ended = time.time()
+
+    async def _compute_all(self, batch: Batch, app: ASGIApp, key: list[tuple[bytes, bytes]]) -> None:
+        rows = iter(enumerate(batch.rows))
+        n_tasks = min(_N_CONCURRENT, len(batch.rows))
+        tasks = [asyncio.ensure_future(self._compute(batch, rows, app, key)) for _ in range(n_tasks)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _compute(
+        self, batch: Batch, rows: Iterator[tuple[int, BatchRow]], app: ASGIApp, key: list[tuple[bytes, bytes]]
+    ) -> None:
+        """Compute rows until there are no more."""
+        for index, row in rows:
+            wait_s, n_unavailable = 0.1, 0
+            while batch.cancelled is None:
+                async with self._slots:
+                    result = await _respond(app, row, key)
+                n_unavailable += result.status == _UNAVAILABLE
+                is_late = time.time() > batch.created + WINDOW_S
+                if result.status not in (_BUSY, _UNAVAILABLE) or n_unavailable >= _MAX_UNAVAILABLE or is_late:
+                    batch.record(index, result)
+                    break
+                await asyncio.sleep(min(_MAX_WAIT_S, max(wait_s, result.retry_after_s or 0.0)))
+                wait_s *= 2
+
 
 def new_id(kind: str) -> str:
     """Return a new ID."""
     return f"{kind}{uuid.uuid4().hex}"
 
 
-async def _run(
-    batch: Batch, app: ASGIApp, key: list[tuple[bytes, bytes]], finish: Callable[[Batch], None] | None
-) -> None:
-    rows = iter(enumerate(batch.rows))
+async def _respond(app: ASGIApp, row: BatchRow, key: list[tuple[bytes, bytes]]) -> RowResult:
+    """Return the application's response to a row; a failure of the application is a 500."""
     try:
-        await asyncio.gather(*(_compute(batch, rows, app, key) for _ in range(min(_N_CONCURRENT, len(batch.rows)))))
-    finally:
-        batch.count()
-        batch.ended = time.time()
-        try:
-            if finish is not None:
-                finish(batch)
-        except RequestError as error:
-            batch.error = str(error)
-
-
-async def _compute(
-    batch: Batch, rows: Iterator[tuple[int, BatchRow]], app: ASGIApp, key: list[tuple[bytes, bytes]]
-) -> None:
-    for index, row in rows:
-        wait_s = 0.1
-        while batch.cancelled is None:
-            result = await _post(app, row, key)
-            if result.status not in _BUSY:
-                batch.results[index] = result
-                batch.count()
-                break
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, _MAX_WAIT_S)
+        return await _post(app, row, key)
+    except Exception:
+        logger.exception("a row of a batch failed")
+        error = {"type": "server_error", "message": "the server failed: its log has the reason", "code": None}
+        return RowResult(500, "", {"type": "error", "error": error})
 
 
 async def _post(app: ASGIApp, row: BatchRow, key: list[tuple[bytes, bytes]]) -> RowResult:
@@ -226,4 +273,7 @@ async def _post(app: ASGIApp, row: BatchRow, key: list[tuple[bytes, bytes]]) -> 
     start, *chunks = sent
     content = b"".join(chunk.get("body", b"") for chunk in chunks)
     response = Headers(raw=start["headers"])
-    return RowResult(start["status"], response.get("x-request-id", ""), await asyncio.to_thread(json.loads, content))
+    retry_after = response.get("retry-after", "")
+    retry_after_s = float(retry_after) if retry_after.isdecimal() else None
+    parsed = await asyncio.to_thread(json.loads, content)
+    return RowResult(start["status"], response.get("x-request-id", ""), parsed, retry_after_s)
