@@ -92,5 +92,9 @@ async def embed_one(request: ServerRequest, body: EmbeddingsRequest) -> Response
     """Convert a text to a vector."""
     llm = (await request.lease_model(body.model)).llm
     keep_loaded(request, body.model, body.keep_alive)
-    vector = (await request.await_outside_engine_queue(llm.aembed, body.prompt)).tolist() if body.prompt else []
-    return JSONResponse({"embedding": vector})
+    if not body.prompt:
+        return JSONResponse({"embedding": []})
+    embedding = await request.run_for_if_long("texts", llm.embedding_request, [body.prompt])
+    request.count_tokens(embedding.n_tokens)
+    (vector,) = await request.await_outside_engine_queue(embedding.arun)
+    return JSONResponse({"embedding": vector.tolist()})

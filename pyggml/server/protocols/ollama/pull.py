@@ -87,6 +87,7 @@ async def _lines(request: ServerRequest, name: str, source: str) -> AsyncGenerat
         return not stopped.is_set()
 
     fetching = loop.run_in_executor(_ONE_AT_A_TIME, pyggml.hub.fetch, source, progress)
+    fetching.add_done_callback(lambda done: done.cancelled() or done.exception())  # no one may await it
     shown = -1
     try:
         while not fetching.done():
@@ -100,6 +101,7 @@ async def _lines(request: ServerRequest, name: str, source: str) -> AsyncGenerat
         await fetching
     finally:
         stopped.set()  # the client may have disconnected
+        fetching.cancel()  # has no effect on a download that has begun, which ``stopped`` ends
     request.worker.models.offer(ModelSpec(source, name=name))
     yield {"status": "success"}
 

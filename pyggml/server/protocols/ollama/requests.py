@@ -32,13 +32,13 @@ def seconds_of(keep_alive: float | str) -> float:
     Raises:
         RequestError: 400, it is not a time.
     """
-    if not isinstance(keep_alive, str):
-        return keep_alive
     with contextlib.suppress(ValueError):
-        return float(keep_alive) if len(keep_alive) < _MAX_DURATION else math.inf
-    if len(keep_alive) > _MAX_DURATION or not (found := _DURATION.fullmatch(keep_alive)):
+        if not math.isnan(seconds := float(keep_alive)):
+            return seconds
+    text = str(keep_alive)
+    if len(text) > _MAX_DURATION or not (found := _DURATION.fullmatch(text)):
         raise refused("keep_alive", f"{keep_alive!r:.100} is not a time: send seconds, or a text such as '5m'")
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(keep_alive))
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
     return -seconds if found[1] else seconds
 
 

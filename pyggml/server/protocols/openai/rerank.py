@@ -207,7 +207,6 @@ async def _cosines(
 ) -> tuple[list[float], int]:
     embedding = await request.run_for_if_long("texts", model.llm.embedding_request, [*first, *second], normalize=True)
     request.count_tokens(embedding.n_tokens)
-    request.count_tokens(embedding.n_tokens)
     vectors = np.asarray(await request.await_outside_engine_queue(embedding.arun))
     products = (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1)
     return products.tolist(), embedding.n_tokens
