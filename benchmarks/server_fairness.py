@@ -1,4 +1,4 @@
-"""Small chats and /health beside floods of other work, and a key's requests beside another key's flood.
+"""Small chats and /health next to floods of other work, and a key's requests next to another key's flood.
 
     python benchmarks/server_fairness.py [--seconds 20] [--parts idle tokenize embeddings schemas prompts keys]
         [--model FILE] [--embedding-model FILE]
@@ -237,9 +237,9 @@ def report_keys(port: int, seconds: float) -> bool:
             for name, per_s in (("one per second", 1.0), ("one after another", None)):
                 rates[name, is_flooded] = asyncio.run(rate(port, seconds, per_s))
     for name in ("one per second", "one after another"):
-        alone, beside = rates[name, False], rates[name, True]
-        share = beside / max(alone, 1e-9)
-        print(f"keys        chats {name}: {alone:.2f} per second alone, {beside:.2f} beside the flood: {share:.2f}")
+        alone, next to = rates[name, False], rates[name, True]
+        share = next to / max(alone, 1e-9)
+        print(f"keys        chats {name}: {alone:.2f} per second alone, {next to:.2f} next to the flood: {share:.2f}")
     print(f"            flood {counts}", flush=True)
     return rates["one per second", True] >= RATE * rates["one per second", False]
 

@@ -147,7 +147,7 @@ class Server(uvicorn.Server):
         close_all(self.server_state.connections)
 
 
-# Seconds for which a thread keeps the GIL while others wait for it. By default 5 ms: beside bulk work in threads, a
+# Seconds for which a thread keeps the GIL while others wait for it. By default 5 ms: next to bulk work in threads, a
 # request would wait as long each time that it comes back to the event loop.
 _SWITCH_S = 0.0005
 # uvicorn's loop ticks ten times a second.

@@ -155,7 +155,7 @@ def test_pages_of_others_cannot_send_requests(server: servers.Running) -> None:
 
 
 def in_a_network(server: str, *, needs_key: bool = False, allowed: Sequence[str] = (), **headers: str) -> bool:
-    """Whether a request that reaches this address of the server is served."""
+    """Return True if a request that reaches this address of the server is served."""
     check = HostOriginCheck(allowed, (), lambda: needs_key)
     scope = {"server": (server, 8080), "headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
     try:

@@ -87,8 +87,8 @@ def test_embeddings_count_as_tokens() -> None:
         assert post(server, "/v1/embeddings", "sk-a", input="one two three four five").status_code == 200
         assert post(server, "/v1/embeddings", "sk-a", input="one").status_code == 429
     for path, body in (
-        ("/api/embed", {"input": "one two three"}),
-        ("/api/embeddings", {"prompt": "one two three"}),
+        ("/api/embed", {"model": "default", "input": "one two three"}),
+        ("/api/embeddings", {"model": "default", "prompt": "one two three"}),
         ("/embedding", {"content": "one two three"}),
         ("/v1/score", {"text_1": "one two three", "text_2": "four five six"}),
     ):
