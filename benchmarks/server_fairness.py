@@ -237,9 +237,9 @@ def report_keys(port: int, seconds: float) -> bool:
             for name, per_s in (("one per second", 1.0), ("one after another", None)):
                 rates[name, is_flooded] = asyncio.run(rate(port, seconds, per_s))
     for name in ("one per second", "one after another"):
-        alone, next to = rates[name, False], rates[name, True]
-        share = next to / max(alone, 1e-9)
-        print(f"keys        chats {name}: {alone:.2f} per second alone, {next to:.2f} next to the flood: {share:.2f}")
+        alone, flooded = rates[name, False], rates[name, True]
+        share = flooded / max(alone, 1e-9)
+        print(f"keys        chats {name}: {alone:.2f} per second alone, {flooded:.2f} next to the flood: {share:.2f}")
     print(f"            flood {counts}", flush=True)
     return rates["one per second", True] >= RATE * rates["one per second", False]
 

@@ -21,7 +21,7 @@ from pyggml.server.observability.prometheus_metrics import Metrics
 from pyggml.server.protocols.batches.runner import Batches
 from pyggml.server.protocols.responses.store import ResponseStore
 from pyggml.server.settings.api_keys import KeyLimits, is_readable_by_others
-from pyggml.server.settings.options import Settings
+from pyggml.server.settings.options import ModelSpec, Settings
 
 if TYPE_CHECKING:
     from pyggml.server.http.request import ServerRequest
@@ -67,7 +67,8 @@ class Worker:
         self.running_requests: set[ServerRequest] = set()
         self.jobs: dict[tuple[str, str], ServerRequest] = {}
         self.stored_responses = ResponseStore(settings.max_stored_bytes)
-        n_parallel: int = settings.load.get("n_parallel", fields_of(MemoryOptions)["n_parallel"].default)
+        load = settings.load_options(settings.models[0] if settings.models else ModelSpec())
+        n_parallel: int = load.get("n_parallel", fields_of(MemoryOptions)["n_parallel"].default)
         self.batches = Batches(settings.max_stored_bytes, max(1, n_parallel - 1))
         self.is_draining = False
 

@@ -113,7 +113,8 @@ class Settings:
         max_messages: maximum number of messages in a conversation.
         max_tokens_limit: maximum number of generated tokens, even if a request sets a higher one. None: no limit.
         max_stored_bytes: maximum size of the responses of ``/v1/responses`` that are kept in memory, for requests that
-            read or continue them, the least recently used dropped first; and as much again of the files of batches. 0: none.
+            read or continue them, the least recently used dropped first; and as much again of the files of batches. 0:
+            none.
         max_choices: maximum number of choices in a request, over all its prompts.
         load_all: load all models at startup, as far as memory allows. Otherwise the first; the others on demand.
         allow_pull: let requests download models of the Hugging Face Hub, by ollama's ``/api/pull``, which are then
