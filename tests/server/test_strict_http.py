@@ -20,7 +20,7 @@ def server() -> Iterator[servers.Running]:
 
 
 def responses(server: servers.Running, request: bytes) -> bytes:
-    """Return what the server sends until it closes the connection."""
+    """Return all that the server sends until it closes the connection."""
     with socket.create_connection(server.host, 30) as client:
         client.sendall(request)
         received = b""
