@@ -88,8 +88,8 @@ def test_a_model_that_is_loaded_for_a_request_that_has_gone() -> None:
             return sum(int(float(each)) for each in re.findall(rf"{name}_total{{.*}} (\S+)", metrics))
 
         def loads_again() -> bool:
-            with contextlib.suppress(httpx.ReadTimeout):
-                httpx.post(f"{server.url}/models/load", json={}, timeout=httpx.Timeout(30, read=0.005))
+            with contextlib.suppress(httpx.TransportError):
+                httpx.post(f"{server.url}/models/load", json={}, timeout=httpx.Timeout(30, read=0.05))
             return count("pyggml_model_loads") > 1
 
         until(lambda: not server.worker.models.loaded)
