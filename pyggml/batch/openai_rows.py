@@ -26,7 +26,14 @@ Json = dict[str, Any]
 URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/v1/responses", "/v1/score")
 #: Statuses with which the server rejects all requests, not this one.
 _FATAL = (429, 503)
-_MAX_BODY_BYTES = 2**30
+# No request refers to a response of another row.
+_OPTIONS: dict[str, Any] = {
+    "request_timeout": None,
+    "max_body_bytes": 2**30,
+    "max_stored_bytes": 0,
+    "log_level": "error",
+    "page": False,
+}
 
 
 class RequestRowProcessor:
@@ -44,7 +51,7 @@ class RequestRowProcessor:
         Raises:
             MissingPackageError: a package of the server is missing.
         """
-        app = create_app(llm, request_timeout=None, max_body_bytes=_MAX_BODY_BYTES, log_level="error", page=False)
+        app = create_app(llm, **_OPTIONS)
         async with app.router.lifespan_context(app):
             yield cls(app, llm)
 

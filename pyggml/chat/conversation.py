@@ -48,6 +48,11 @@ class Conversation:
         return bool(self.template_kwargs.get("enable_thinking", True) if self.thinking is None else self.thinking)
 
     @property
+    def may_call(self) -> bool:
+        """True if the answer may call tools."""
+        return bool(self.tools) and self.tool_choice != "none"
+
+    @property
     def may_call_once(self) -> bool:
         """True to end the answer after its first call, even if the template's format allows more."""
         return bool(self.tools) and not self.parallel_tool_calls

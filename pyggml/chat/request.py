@@ -140,17 +140,17 @@ class ChatRequest(PromptRequest):
             special = self._special_texts()
             if special.may_occur_in(conversation.texts):
                 conversation = conversation.with_texts_changed(QuotedText)
-        prompt = conversation.render(self.templates(), **_format_arguments(self.params))
+        prompt = conversation.render(self.templates(), **_format_arguments(self.params, may_call=conversation.may_call))
         if special and isinstance(prompt.text, QuotedText):
             return prompt, self.tokenizer.encode_parts(special.split(prompt.text))
         return prompt, self.tokenizer.encode(prompt.text, parse_special=True)
 
     def _sampling(self, prompt: ChatPrompt) -> SamplingParams:
-        """Add the grammar of the prompt's tools, or of reasoning that precedes an answer with a schema."""
+        """Add the grammar of the prompt's tools, and of reasoning that precedes an answer with a schema."""
         params, is_free = self.params, all(getattr(self.params, name) is None for name in FORMATS)
         follows_reasoning = not is_free and self.params.grammar is None
         wraps_format = follows_reasoning and self.conversation.thinks and prompt.thinking_start
-        if prompt.grammar is None or not (is_free or wraps_format):
+        if prompt.grammar is None or not (is_free or wraps_format or self.conversation.may_call):
             return params
         lazy = prompt.grammar_lazy
         grammar = Grammar(
@@ -160,7 +160,8 @@ class ChatRequest(PromptRequest):
             trigger_patterns=prompt.trigger_patterns if lazy else (),
             trigger_tokens=prompt.trigger_tokens if lazy else (),
         )
-        return dataclasses.replace(params, json_schema=None, choices=None, regex=None, grammar=grammar)
+        free: dict[str, Any] = dict.fromkeys(("json_schema", "json_schema_options", "choices", "regex"))
+        return dataclasses.replace(params, **free, grammar=grammar)
 
 
 class ChatModel(Protocol):
@@ -262,12 +263,16 @@ chat_method = _with_parameters_of(chat_request)
 overloaded_chat_method = cast("Callable[[Callable[..., Any]], Callable[..., Any]]", chat_method)
 
 
-def _format_arguments(params: SamplingParams) -> dict[str, Any]:
+def _format_arguments(params: SamplingParams, *, may_call: bool) -> dict[str, Any]:
     """The required format of the answer, as arguments for :meth:`ChatTemplates.render`."""
     if params.json_schema is not None:
         return {"json_schema": as_text(params.json_schema), "json_schema_options": params.json_schema_options}
     grammar = format_grammar(params)
     if grammar is None:
         return {}
+    if may_call and isinstance(grammar, Grammar) and (grammar.lazy or grammar.prefix):
+        raise InvalidParameterError(
+            "tools cannot be combined with a grammar that is lazy or has a prefix: leave one out"
+        )
     name = "content_grammar" if params.grammar is None else "grammar"
     return {name: grammar.text if isinstance(grammar, Grammar) else grammar}

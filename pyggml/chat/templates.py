@@ -11,7 +11,7 @@ from typing import Any
 
 from pyggml._core import c_calls
 from pyggml._core.cached_property import cached_property
-from pyggml._core.checks import c_string, flag, items, shown
+from pyggml._core.checks import c_string, flag, shown
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.owner import ClosableOwner
 from pyggml._native.model import Model
@@ -19,6 +19,7 @@ from pyggml._native.sampler import Sampler
 from pyggml.chat import generic_tools
 from pyggml.chat.answer_format import AnswerFormats
 from pyggml.chat.call_format import TOOL, call_format, needed_part, reads_call, rendered_calls
+from pyggml.chat.calls_or_answer import with_format
 from pyggml.chat.end_of_turn import turn_end_texts
 from pyggml.chat.fallback_schemas import FallbackSchemas
 from pyggml.chat.jinja.quoted_text import QuotedText, concatenated
@@ -26,18 +27,19 @@ from pyggml.chat.messages import JSONMessage, checked_messages, with_parsed_argu
 from pyggml.chat.prompts import ChatPrompt, json_from
 from pyggml.chat.rendering import PromptRenderer
 from pyggml.chat.template_selection import additional_names, missing_template_advice, template_text
+from pyggml.chat.tool_selection import ToolSelection, mapping, selected_tools
 from pyggml.chat.types import ChatAbilities, ChatMessage
 from pyggml.errors import InvalidParameterError
-from pyggml.schema.grammar import as_text, parsed
+from pyggml.schema.grammar import as_text, grammar_of, parsed
 
 Message = Mapping[str, Any] | ChatMessage
 
-_TOOL_CHOICES = ("auto", "none", "required")
 # The variable that templates read to show the model the schema of its answer.
 _SHOWN_SCHEMA = "response_format"
 # White space and fences around JSON in grammars of the engine's chat code.
 _FENCED_OR_SPACED = re.compile(
     r'(?:space )*\("```json" space response-format space "```" \| space response-format space\)'
+    r'|(?:space )?"```json" (?:space )?(response-format(?:-schema)?) (?:space )?"```"'
     r"|(?:space )+response-format(?: space)?"
 )
 
@@ -185,13 +187,8 @@ class ChatTemplates(ClosableOwner):
         variables = {} if template_kwargs is None else _json_values("template_kwargs", template_kwargs)
         if thinking is not None:
             variables["enable_thinking"] = flag("thinking", thinking)
-        selection = _select_tools(tools, tool_choice)
+        selection = selected_tools(tools, tool_choice)
         calls = bool(selection.tools) and selection.choice != "none"
-        if calls and (json_schema is not None or grammar is not None):
-            raise InvalidParameterError(
-                "tools cannot be combined with a json_schema, grammar, choices or regex for the answer: give only one "
-                "of them, or tool_choice='none'"
-            )
         conversation = _Conversation(
             messages, selection.tools, variables, add_generation_prompt, continue_final_message, split_reasoning
         )
@@ -200,7 +197,13 @@ class ChatTemplates(ClosableOwner):
         request: dict[str, Any] = {"parallel_tool_calls": parallel_tool_calls, "grammar": grammar}
         try:
             if calls:
-                return self._with_calls(renderer, conversation, request, selection)
+                form = content_grammar if grammar is None else grammar
+                if json_schema is not None:
+                    form = grammar_of(json_schema, **(json_schema_options or {}))
+                if form is None or selection.choice == "required":  # an answer that must be calls has no other format
+                    return self._with_calls(renderer, conversation, {**request, "grammar": None}, selection)
+                is_whole = form is grammar
+                return self._with_calls_or_format(renderer, conversation, request, selection, form, is_whole=is_whole)
             if json_schema is not None:
                 return self._with_schema(renderer, conversation, request, json_schema, json_schema_options or {})
             request["tools"] = selection.tools
@@ -217,14 +220,26 @@ class ChatTemplates(ClosableOwner):
         self, renderer: PromptRenderer, conversation: _Conversation, request: dict[str, Any], grammar: str
     ) -> ChatPrompt:
         """Render a prompt whose answer must match a grammar, after any reasoning. Its parser expects any content."""
-        fallbacks, prompt = FallbackSchemas(), self._prompt(renderer, conversation, request)
+        prompt = self._prompt(renderer, conversation, request)
+        formatted = self._formatted(renderer, conversation, request, grammar, FallbackSchemas(), prompt.text)
+        return replace(formatted, _format=prompt._format)
+
+    def _formatted(
+        self,
+        renderer: PromptRenderer,
+        conversation: _Conversation,
+        request: dict[str, Any],
+        grammar: str,
+        fallbacks: FallbackSchemas,
+        text: str,
+    ) -> ChatPrompt:
+        """Return a rendered prompt with the engine's grammar for answers whose content must match a grammar."""
         fields = {**request, "json_schema": json.dumps(fallbacks.for_content(grammar))}
-        formatted = self._prompt(renderer, conversation, fields, fallbacks)
-        bare = _FENCED_OR_SPACED.sub("response-format", formatted._grammar or "")
+        formatted = self._prompt(renderer, conversation, fields, fallbacks, text=text)
+        bare = _FENCED_OR_SPACED.sub(lambda form: form[1] or "response-format", formatted._grammar or "")
         prefix = formatted.grammar_prefix
         start = f"root ::= {json.dumps(prefix, ensure_ascii=False)} " if prefix else "root ::= "
-        bare = bare.replace(f"{start}space ", start)
-        return replace(formatted, text=prompt.text, _format=prompt._format, _grammar=bare or None)
+        return replace(formatted, _grammar=bare.replace(f"{start}space ", start) or None)
 
     def _with_schema(
         self,
@@ -240,11 +255,39 @@ class ChatTemplates(ClosableOwner):
         variables = {**conversation.variables, _SHOWN_SCHEMA: parsed(as_text(schema))}
         return self._prompt(renderer, conversation, request, fallbacks, variables_if_shown=variables)
 
-    def _with_calls(
-        self, renderer: PromptRenderer, conversation: _Conversation, request: dict[str, Any], selection: _ToolSelection
+    def _with_calls_or_format(
+        self,
+        renderer: PromptRenderer,
+        conversation: _Conversation,
+        request: dict[str, Any],
+        selection: ToolSelection,
+        grammar: str,
+        *,
+        is_whole: bool,
     ) -> ChatPrompt:
-        """Render a prompt whose answer may, or must, call tools."""
-        fallbacks = FallbackSchemas()
+        """Render a prompt whose answer may call tools, and otherwise must match a grammar; see :func:`with_format`."""
+        request, fallbacks = {**request, "grammar": None}, FallbackSchemas()
+        prompt = self._with_calls(renderer, conversation, request, selection)
+        answer = None
+        if not is_whole:
+            answer = self._formatted(renderer, conversation, request, grammar, fallbacks, prompt.text)
+        if answer is None or answer._grammar is None:  # the engine has no grammar for answers in this template's format
+            answer, fallbacks = None, FallbackSchemas()
+        must_call = replace(selection, choice="required")
+        calls = self._with_calls(renderer, conversation, request, must_call, fallbacks, prompt.text)
+        return with_format(prompt, calls, answer, grammar)
+
+    def _with_calls(
+        self,
+        renderer: PromptRenderer,
+        conversation: _Conversation,
+        request: dict[str, Any],
+        selection: ToolSelection,
+        fallbacks: FallbackSchemas | None = None,
+        text: str | None = None,
+    ) -> ChatPrompt:
+        """Render a prompt whose answer may, or must, call tools; as for :meth:`_prompt`."""
+        fallbacks = fallbacks or FallbackSchemas()
         callable_tools = [selection.only] if selection.only else selection.tools
         own_format = self._call_format if self.supports.tools else None
         separate = self._arguments == "one by one" and own_format is None
@@ -252,9 +295,9 @@ class ChatTemplates(ClosableOwner):
         request = {**request, "tool_choice": selection.choice}
         if own_format:
             request |= {"generic_tools": given, "call_format": own_format}
-            return self._prompt(renderer, conversation, request, fallbacks)
+            return self._prompt(renderer, conversation, request, fallbacks, text=text)
         if self.supports.tools:
-            return self._prompt(renderer, conversation, {**request, "tools": given}, fallbacks)
+            return self._prompt(renderer, conversation, {**request, "tools": given}, fallbacks, text=text)
         described = generic_tools.with_tools(
             conversation.messages,
             selection.tools,
@@ -262,7 +305,7 @@ class ChatTemplates(ClosableOwner):
             parallel=request["parallel_tool_calls"],
         )
         conversation = replace(conversation, messages=described, tools=[])
-        return self._prompt(self._plain, conversation, {**request, "generic_tools": given}, fallbacks)
+        return self._prompt(self._plain, conversation, {**request, "generic_tools": given}, fallbacks, text=text)
 
     def _prompt(
         self,
@@ -271,13 +314,21 @@ class ChatTemplates(ClosableOwner):
         request: dict[str, Any],
         fallbacks: FallbackSchemas | None = None,
         variables_if_shown: Mapping[str, Any] | None = None,
+        text: str | None = None,
     ) -> ChatPrompt:
-        """Render the prompt, and find the format of its answer; ``request`` asks the engine for a kind of answer."""
+        """Render the prompt, and find the format of its answer; ``request`` asks the engine for a kind of answer.
+
+        ``text`` is the rendered prompt, if it is known.
+        """
         fallbacks = fallbacks or FallbackSchemas()
         continues, variables = conversation.continues, conversation.variables
         begins = conversation.add_generation_prompt and not continues
         messages = conversation.messages[:-1] if continues else conversation.messages
-        text = renderer.text(messages, conversation.tools, variables, add_generation_prompt=begins) if messages else ""
+        is_rendered = text is not None
+        if text is None:
+            text = (
+                renderer.text(messages, conversation.tools, variables, add_generation_prompt=begins) if messages else ""
+            )
         form = self._answers.find(
             {
                 "tool_choice": "none",
@@ -293,7 +344,7 @@ class ChatTemplates(ClosableOwner):
         )
         if variables_if_shown and fallbacks.appear_in(form.prompt["text"]):
             text = renderer.text(messages, conversation.tools, variables_if_shown, add_generation_prompt=begins)
-        if continues:
+        if continues and not is_rendered:
             text = concatenated((text, _with_flags(form.begins, conversation.messages[-1])))
         if "\0" in text:
             raise InvalidParameterError(
@@ -377,14 +428,8 @@ def _abilities(native: Mapping[str, bool]) -> ChatAbilities:
     )
 
 
-def _mapping(name: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidParameterError(f"{name} must be a mapping, not {type(value).__name__}")
-    return dict(value)
-
-
 def _json_values(name: str, value: object) -> dict[str, Any]:
-    values = _mapping(name, value)
+    values = mapping(name, value)
     for key, each in values.items():
         try:
             json.dumps(each, allow_nan=False)
@@ -413,33 +458,3 @@ def _with_flags(text: str, message: JSONMessage) -> str:
             before, _, text = text.partition(str.__str__(part))
             found += [before, part]
     return concatenated((*found, text))
-
-
-@dataclass(frozen=True)
-class _ToolSelection:
-    """The tools to show in the prompt, the choice ("auto", "none", "required"), and the only tool to call, if any."""
-
-    tools: list[dict[str, Any]]
-    choice: str
-    only: dict[str, Any] | None = None
-
-
-def _select_tools(tools: Sequence[Mapping[str, Any]] | None, choice: str | Mapping[str, Any]) -> _ToolSelection:
-    given = [_mapping("a tool", tool) for tool in (() if tools is None else items("tools", tools))]
-    name = _function_name(choice) if isinstance(choice, Mapping) else choice
-    if isinstance(choice, str) and choice in _TOOL_CHOICES:
-        if name == "required" and not given:
-            raise InvalidParameterError("tool_choice is 'required', but no tools were given")
-        return _ToolSelection(given, choice)
-    only = [tool for tool in given if isinstance(name, str) and _function_name(tool) == name]
-    if not only:
-        names = ", ".join(repr(_function_name(tool)) for tool in given) or "none"
-        raise InvalidParameterError(
-            f"tool_choice must be 'auto', 'none', 'required' or the name of a tool ({names}), not {shown(choice)}"
-        )
-    return _ToolSelection(given, "required", only[0])
-
-
-def _function_name(tool: Mapping[str, Any]) -> object:
-    function = tool.get("function")
-    return function.get("name") if isinstance(function, Mapping) else None

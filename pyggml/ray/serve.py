@@ -185,7 +185,8 @@ class _Replica:
                 model = settings.models[0]
                 model = replace(model, load={**model.load, **self._remote_devices.load})
                 settings = replace(settings, models=(model, *settings.models[1:]))
-            self._app = create_app(settings)
+            # Requests reach any replica: one that has not stored a response or a file would not find it.
+            self._app = create_app(replace(settings, max_stored_bytes=0))
             await self._exit_stack.enter_async_context(self._app.router.lifespan_context(self._app))
         except BaseException:
             await self._exit_stack.aclose()

@@ -14,7 +14,6 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -23,18 +22,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 import pyggml
 from pyggml.server.http import web_page
 from pyggml.server.http.access_control import HostOriginCheck, require_utf8_query
+from pyggml.server.http.cors import cors
 from pyggml.server.http.disconnects import ClientDisconnectedError
 from pyggml.server.http.errors import Failure, RequestError, error_response
 from pyggml.server.http.openapi import openapi_protocol
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_id import request_id, with_request_id
+from pyggml.server.http.targets import in_origin_form, redirect_without_slash
 from pyggml.server.protocols.anthropic.messages import ANTHROPIC
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE, METRICS
 from pyggml.server.protocols.llama_server import LLAMA_SERVER
 from pyggml.server.protocols.ollama import OLLAMA
 from pyggml.server.protocols.openai import OPENAI
-from pyggml.server.protocols.responses.create_response import RESPONSES
+from pyggml.server.protocols.responses import RESPONSES
 from pyggml.server.settings.options import ModelSpec, Settings
 from pyggml.server.worker import Worker
 
@@ -76,6 +77,8 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
 
     async def not_found(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if (redirect := redirect_without_slash(request.scope, routes)) is not None:
+            return redirect
         headers = error.headers or {}
         message = _not_found_message(request.scope, headers.get("Allow", ""))
         response = refuse(request.scope, Failure(error.status_code, "not_found", message, "unknown_url"))
@@ -86,18 +89,14 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
         require_utf8_query,
         HostOriginCheck(settings.allowed_hosts, settings.cors_origins, lambda: worker.api_keys.are_required),
     )
-    middleware = [Middleware(_CheckMiddleware, checks=checks, refuse=refuse)]
-    if settings.cors_origins:
-        origins = settings.cors_origins
-        middleware.append(
-            Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"])
-        )
+    middleware = [Middleware(_CheckMiddleware, checks=checks, refuse=refuse), cors(settings.cors_origins)]
     app = Starlette(
         routes=routes,
         lifespan=lambda _: worker.running(),
         middleware=middleware,
         exception_handlers={404: not_found, 405: not_found},
     )
+    app.router.redirect_slashes = False  # its redirects are absolute
     app.state.worker = worker
     return app
 
@@ -112,6 +111,8 @@ class _CheckMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self.app
+        if scope["type"] == "http":
+            scope = in_origin_form(scope)
         try:
             for check in self.checks if scope["type"] == "http" else ():
                 check(scope)

@@ -187,7 +187,9 @@ def _load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
     """
     assert settings.tls_cert is not None
     try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key, password=_no_password)
+        # OpenSSL takes the certificate before it finds that the key does not belong to it: so first a trial.
+        for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+            each.load_cert_chain(settings.tls_cert, settings.tls_key, password=_no_password)
     except ssl.SSLError as error:
         raise pyggml.InvalidParameterError(
             f"tls_cert={settings.tls_cert} and tls_key={settings.tls_key} are not a certificate and its private key, "

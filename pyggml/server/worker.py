@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from pyggml import InvalidParameterError
+from pyggml.options import MemoryOptions, fields_of
 from pyggml.server.http.cpu_threads import CpuThreads
 from pyggml.server.http.errors import STOPPING, RequestError
 from pyggml.server.keys.accounts import ApiKeys
@@ -17,8 +18,10 @@ from pyggml.server.observability import tracing
 from pyggml.server.observability.logs import Logs, logger
 from pyggml.server.observability.observer import Observers
 from pyggml.server.observability.prometheus_metrics import Metrics
+from pyggml.server.protocols.batches.runner import Batches
+from pyggml.server.protocols.responses.store import ResponseStore
 from pyggml.server.settings.api_keys import KeyLimits, is_readable_by_others
-from pyggml.server.settings.options import Settings
+from pyggml.server.settings.options import ModelSpec, Settings
 
 if TYPE_CHECKING:
     from pyggml.server.http.request import ServerRequest
@@ -33,6 +36,8 @@ class Worker:
         api_keys: the accepted API keys.
         cpu_threads: threads for CPU work other than the models'.
         running_requests: the running requests.
+        stored_responses: the responses that requests may read or continue.
+        batches: the batches of requests, and their files.
         jobs: the running requests that other requests may cancel, by their owner and the IDs that their clients chose.
         metrics: the Prometheus metrics.
         observer: receives all events.
@@ -61,6 +66,10 @@ class Worker:
             raise InvalidParameterError(message)
         self.running_requests: set[ServerRequest] = set()
         self.jobs: dict[tuple[str, str], ServerRequest] = {}
+        self.stored_responses = ResponseStore(settings.max_stored_bytes)
+        load = settings.load_options(settings.models[0] if settings.models else ModelSpec())
+        n_parallel: int = load.get("n_parallel", fields_of(MemoryOptions)["n_parallel"].default)
+        self.batches = Batches(settings.max_stored_bytes, max(1, n_parallel - 1))
         self.is_draining = False
 
     @contextlib.asynccontextmanager
@@ -77,6 +86,7 @@ class Worker:
             yield
         finally:
             loop_monitor.cancel()
+            await self.batches.aclose()
             try:
                 await self.models.aclose()
             finally:

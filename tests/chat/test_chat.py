@@ -545,8 +545,7 @@ def test_bad_messages(llm: pyggml.LLM, messages: Any, message: str) -> None:
     [
         ({"tools": [get_weather], "tool_choice": "get_wether"}, "get_wether"),
         ({"tool_choice": "required"}, "no tools were given"),
-        ({"tools": [get_weather], "json_schema": {}}, "tools cannot be combined"),
-        ({"tools": [get_weather], "grammar": pyggml.Grammar('root ::= "a"')}, "tools cannot be combined"),
+        ({"tools": [get_weather], "grammar": pyggml.Grammar('root ::= "a"', prefix="a")}, "tools cannot be combined"),
         ({"template_kwargs": 3}, "template_kwargs must be a mapping"),
         ({"template_kwargs": {"enable_thinking": object()}}, "JSON"),
         ({"template_kwargs": {"thinkng": True}}, "does not read the variable 'thinkng'.* it reads enable_thinking"),

@@ -54,6 +54,13 @@ def test_streams(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["openai", "hosted_vllm", "anthropic"])
+def test_prompts_that_are_too_long(protocol: str) -> None:
+    long = [{"role": "user", "content": "a " * 40_000}]
+    with pytest.raises(litellm.ContextWindowExceededError):
+        litellm.completion(**by(protocol), **{**ASKED, "messages": long})
+
+
+@pytest.mark.parametrize("protocol", ["openai", "hosted_vllm", "anthropic"])
 def test_tools(protocol: str) -> None:
     response = litellm.completion(**by(protocol, "smollm2"), **ASKED, tools=[WEATHER], tool_choice="required")
     call, *_ = response.choices[0].message.tool_calls

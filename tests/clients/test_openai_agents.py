@@ -68,6 +68,25 @@ async def test_output_types(kind: Any, client: AsyncOpenAI) -> None:
 
 
 @pytest.mark.parametrize("kind", MODELS)
+async def test_output_types_with_tools(kind: Any, client: AsyncOpenAI) -> None:
+    asked = []
+
+    @function_tool
+    def get_weather(city: str) -> str:
+        """Tells the weather in a city."""
+        asked.append(city)
+        return "It rains."
+
+    # The SDK requires a call only once; the final text then has the type.
+    required = agent(
+        kind, "smollm2", client, output_type=Pet, tools=[get_weather], settings={"tool_choice": "required"}
+    )
+    result = await Runner.run(required, "A pet as JSON", max_turns=8)
+    assert asked
+    assert isinstance(result.final_output, Pet)
+
+
+@pytest.mark.parametrize("kind", MODELS)
 async def test_tools(kind: Any, client: AsyncOpenAI) -> None:
     asked = []
 

@@ -59,7 +59,14 @@ def _require_events(body: bytes) -> None:
         if data != ["[DONE]"]:
             read_json("\n".join(data).encode())
     last = events[-1]
-    ends = ("[DONE]", "event: end", "event: message_stop", "event: response.completed", "event: response.incomplete")
+    ends = (
+        "[DONE]",
+        '"stop":true',
+        "event: end",
+        "event: message_stop",
+        "event: response.completed",
+        "event: response.incomplete",
+    )
     is_failed = "event: error" in last or '"error"' in last or "event: response.failed" in last
     assert is_failed or any(end in last for end in ends), f"a stream ends with {last!r:.300}"
 

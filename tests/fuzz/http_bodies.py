@@ -96,9 +96,19 @@ GOOD: dict[str, list[Body]] = {
     "/cancel": [{"job_id": "j"}],
     "/tokenize": [{"content": "the bath", "with_pieces": True, "add_special": True}],
     "/detokenize": [{"tokens": [1, 2, 257]}],
+    "/completion": [{"prompt": "the bath", "n_predict": 4}, {"prompt": [1, "the"], "n_probs": 2, "stream": True}],
+    "/embedding": [{"content": "the bath"}],
+    "/v1/responses/input_tokens": [{"input": "the bath"}],
+    "/v1/batches": [{"input_file_id": "file-1", "endpoint": "/v1/embeddings", "completion_window": "24h"}],
+    "/v1/messages/batches": [
+        {"requests": [{"custom_id": "a", "params": {"model": "tiny", "max_tokens": 2, "messages": [_ASKED]}}]}
+    ],
     "/apply-template": [{"messages": [_ASKED], "tools": [_TOOL], "chat_template_kwargs": {"enable_thinking": False}}],
 }  # fmt: skip
-_SAME = {"/chat/completions": "/v1/chat/completions", "/rerank": "/v1/rerank", "/v2/rerank": "/v1/rerank"}
+_SAME = {
+    "/v2/rerank": "/v1/rerank",
+    **{path: f"/v1{path}" for path in ("/chat/completions", "/completions", "/embeddings", "/responses", "/rerank")},
+}
 
 ENDPOINTS: list[Endpoint] = [endpoint for protocol in PROTOCOLS for endpoint in protocol.endpoints]
 

@@ -483,13 +483,13 @@ def test_parameters_arrive_as_they_are() -> None:
     )
     request = PendingRequest(range(3), params, is_streamed=False)
     request.stop_token_ids = [1, 2]
-    sent = protocol.encode_generation(request, 1.5)
+    sent = protocol.encode_generation(request, 1.5, {})
     arrived = protocol.decode_generation(sent)
     assert replace(arrived.params, samplers=tuple(arrived.params.samplers or ())).logit_bias == params.logit_bias
     assert arrived.params.temperature == params.temperature
     assert (arrived.stop_token_ids, arrived.timeout_s, arrived.watched) == ([1, 2], 1.5, False)
     request.params = arrived.params
-    assert protocol.encode_generation(request, 1.5) == sent
+    assert protocol.encode_generation(request, 1.5, {}) == sent
 
 
 @pytest.mark.slow

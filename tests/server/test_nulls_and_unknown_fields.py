@@ -38,6 +38,11 @@ REQUIRED: dict[str, Any] = {
     "messages": [{"role": "user", "content": "a"}],
     "input_schema": {},
     "schema": {},
+    "custom_id": "a",
+    "params": {},
+    "requests": [{"custom_id": "a", "params": {}}],
+    "input_file_id": "a",
+    "endpoint": "/v1/embeddings",
 }
 ANTHROPICS_CALL: dict[str, Any] = {"type": "tool_use", "id": "call", "name": "f"}
 TYPES = {

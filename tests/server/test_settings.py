@@ -180,7 +180,7 @@ def test_keys_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
         (b"secret label=a/b", "a label has up to 64"),
         (b"secret label=key-1", "does not begin with key-"),
         (b"secret label=a share=1\nother label=a share=2", "have different limits"),
-        (b"secret label=a\nsecret label=b", "a key has the labels a and b"),
+        (b"secret label=a\nsecret label=b", "with the labels 'a' and 'b'"),
     ],
     ids=lambda value: "" if isinstance(value, bytes) else value[:20],
 )
@@ -196,8 +196,17 @@ def test_keys_have_labels_and_limits(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("sk-1\nsk-2 label=alice share=2.5 max_requests=4 tokens_per_minute=1000\nsk-3\n")
     first, second, third = Settings(api_key_file=path).read_api_keys()
-    assert (first.label, first.limits.share, first.limits.max_requests) == ("key-1", 1, None)
-    assert (second.key, second.label, third.label) == ("sk-2", "alice", "key-3")
+    assert (first.limits.share, first.limits.max_requests) == (1, None)
+    assert (second.key, second.label) == ("sk-2", "alice")
+    # Neither depends on the other lines, nor shows the key.
+    path.write_text("sk-3\nsk-3\nsk-2\n")
+    again, labelled = Settings(api_key_file=path, api_keys=("sk-3",)).read_api_keys()
+    assert again.label == third.label != first.label
+    assert again.label.startswith("key-")
+    assert "sk-3" not in again.label
+    assert labelled.label != "alice"
+    path.write_text("sk-2 label=alice\n")
+    assert [each.label for each in Settings(api_key_file=path, api_keys=("sk-2",)).read_api_keys()] == ["alice"]
     assert dataclasses.astuple(second.limits) == (2.5, 4, 1000)
     assert "sk-2" not in repr(second)
 

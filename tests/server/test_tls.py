@@ -73,6 +73,30 @@ def test_https_and_what_a_hangup_reloads(tmp_path: Path) -> None:
         assert process.stop() == -signal.SIGTERM or process.process.returncode == 143
 
 
+def test_a_key_of_another_certificate_changes_nothing(tmp_path: Path) -> None:
+    make_certificate(tmp_path, "first")
+    before = (tmp_path / "cert.pem").read_bytes()
+    (tmp_path / "first.pem").write_bytes(before)
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    with servers.ServerProcess(
+        "--tls-cert", certificate, "--tls-key", key, "--api-key-file", keys_in(tmp_path)
+    ) as process:
+        old_key = key.read_bytes()
+        make_certificate(tmp_path, "second")
+        key.write_bytes(old_key)
+        process.process.send_signal(signal.SIGHUP)
+        until(lambda: "the certificate is not reloaded" in process.log)
+        assert get(f"{process.url}/v1/models", tmp_path / "first.pem", "sk-a").status_code == 200
+
+
+def keys_in(folder: Path) -> Path:
+    """Write a file with the key sk-a."""
+    path = folder / "keys"
+    path.write_text("sk-a\n")
+    path.chmod(0o600)
+    return path
+
+
 def test_files_that_are_no_certificate_are_refused(tmp_path: Path) -> None:
     make_certificate(tmp_path, "first")
     app = pyggml.server.create_app(Settings())

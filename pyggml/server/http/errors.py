@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.responses import JSONResponse, Response
 
 import pyggml
@@ -176,6 +177,7 @@ _TERMS = {
     "load with a larger n_ctx": "start the server with a larger n_ctx",
     "other arguments of the chat do": "other fields of the request do",
     "use generate()": "use /v1/completions",
+    "continue the prefix with generate()": "leave out the suffix",
     "compare embeddings from embed()": "compare embeddings from /v1/embeddings",
     "use embed() or rerank()": "use /v1/embeddings or /v1/rerank",
     "embed() and rerank() do not support them. Use Context.encode() for their encoder's output": "they cannot embed or "
@@ -183,8 +185,13 @@ _TERMS = {
 }
 
 
+# Advice that is only for programs in Python.
+_IN_PYTHON = re.compile(r", in Python Path\([^)]*\)\.read_text\(\)|; load_adapter\([^)]*\) loads one")
+
+
 def in_request_terms(message: str, own: Mapping[str, str]) -> str:
     """Replace the library's terms in a message by those of requests; ``own`` are those of the endpoint's body."""
+    message = _IN_PYTHON.sub("", message)
     for term, replacement in {**own, **_TERMS}.items():
         start = r"(?<!\w)" if term[0].isalpha() else ""
         message = re.sub(start + re.escape(term), lambda _, text=replacement: text, message)  # type: ignore[misc]
@@ -192,15 +199,49 @@ def in_request_terms(message: str, own: Mapping[str, str]) -> str:
 
 
 def _invalid_body(error: ValidationError) -> Failure:
-    messages: dict[str, list[str]] = {}
-    for each in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_PROBLEMS]:
-        parts = [part for part in each["loc"] if not (isinstance(part, str) and _TYPE.fullmatch(part))]
-        name = ".".join(f"{part!s:.{_MAX_NAME}}" for part in parts)  # a client's key may be long
-        messages.setdefault(name, []).append(each["msg"])
-    problems = tuple(Problem(name, ", or: ".join(dict.fromkeys(each))) for name, each in messages.items())
+    messages: dict[tuple[str, ...], list[str]] = {}
+    given: dict[tuple[str, ...], str] = {}
+    for each in error.errors(include_url=False, include_context=False)[:_MAX_PROBLEMS]:
+        parts = tuple(f"{part!s:.{_MAX_NAME}}" for part in each["loc"] if not _names_type(part))
+        messages.setdefault(parts, []).append(each["msg"].removeprefix("Value error, "))
+        is_of_wrong_type = each["type"].endswith("_type") and given.get(parts) != ""
+        given[parts] = f", not {_json_type(each['input'])}" if is_of_wrong_type else ""
+    problems = tuple(
+        Problem(".".join(parts), ", or: ".join(dict.fromkeys(each)) + given[parts])
+        for parts, each in messages.items()
+        if not _is_other_form(parts, messages)
+    )
     message = "; ".join(f"{each.field}: {each.message}" if each.field else each.message for each in problems)
     return Failure(400, "invalid", message, param=problems[0].field if len(problems) == 1 else "", problems=problems)
 
 
+def _is_other_form(place: tuple[str, ...], places: Iterable[tuple[str, ...]]) -> bool:
+    """Return True for a field with several forms if the error is in a part of the form that was sent."""
+    return bool(place) and any(len(each) > len(place) and each[: len(place)] == place for each in places)
+
+
 # For a field with several types, pydantic reports an error per type, with the type in the location.
-_TYPE = re.compile(r"str|int|float|bool|none|[\w-]+\[.*\]")
+_TYPE = re.compile(r"str|int|float|bool|none|[\w-]*\[.*\]")
+
+
+def _names_type(part: int | str) -> bool:
+    return isinstance(part, str) and (_TYPE.fullmatch(part) is not None or part in _body_names())
+
+
+@functools.cache
+def _body_names() -> frozenset[str]:
+    """Return the names of all types of bodies and of their parts."""
+    found, left = set(), [BaseModel]
+    while left:
+        subclasses = left.pop().__subclasses__()
+        left += subclasses
+        found |= {each.__name__ for each in subclasses if each.__module__.startswith("pyggml.server.")}
+    return frozenset(found)
+
+
+def _json_type(value: object) -> str:
+    """Return the type of a JSON value, as part of a sentence."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "a boolean"
+    names = {str: "a string", int: "a number", float: "a fraction", list: "an array", dict: "an object"}
+    return next((name for kind, name in names.items() if isinstance(value, kind)), "something else")

@@ -1,7 +1,8 @@
-"""The OpenAPI document, generated from the protocols' endpoints."""
+"""The OpenAPI document, generated from the protocols' endpoints, as JSON and as a page."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.responses import JSONResponse, Response
 
 import pyggml
+from pyggml.server.http.docs_page import docs_page
 from pyggml.server.http.errors import Failure, Problem
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
@@ -41,9 +43,18 @@ def openapi_protocol(protocols: Sequence[Protocol]) -> Protocol:
         described = [*protocols, itself]
         return await request.run_in_thread(lambda: JSONResponse(document(described, prefix, needs_key=needs_key)))
 
+    page = functools.lru_cache(maxsize=4)(lambda prefix: docs_page(document([*protocols, itself], prefix)))
+
+    async def docs(request: ServerRequest) -> Response:
+        """Return this document as a page."""
+        return await request.run_in_thread(page, request.http.scope.get("root_path", ""))
+
     itself = Protocol(
         "openapi",
-        (Endpoint("GET", "/openapi.json", openapi, stream_type="application/json"),),
+        (
+            Endpoint("GET", "/openapi.json", openapi, stream_type="application/json"),
+            Endpoint("GET", "/docs", docs, stream_type="text/html", is_open=True),
+        ),
         EXECUTE.error_body,
     )
     return itself

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyggml import ClosedError, EngineLostError, HostLostError, InferError, RequestTimeout
+from pyggml import ClosedError, EngineLostError, HostLostError, InferError, QueueFullError, RequestTimeout
 from pyggml.server.http.cpu_threads import Kind
 from pyggml.server.http.disconnects import ClientDisconnectedError, cancel_on_disconnect
 from pyggml.server.http.errors import (
@@ -239,11 +239,14 @@ class ServerRequest:
         """
         if self.account is None or self.model is None or len(self.worker.api_keys.accounts) < 2:
             return
-        self._turn = turn = self.model.turns.enqueue(self.account, n)  # ended with the request
+        # Each account has a queue of its own: one that fills it does not keep the others out.
+        turns, limit = self.model.turns, self.model.concurrency.limit
+        if limit is not None and turns.n_waiting(self.account) >= limit:
+            raise QueueFullError(f"{limit} requests of this API key are already waiting: try again later")
+        self._concurrency_slot.close()
+        self._turn = turn = turns.enqueue(self.account, n)  # ended with the request
         try:
-            await self.await_outside_engine_queue(
-                lambda: asyncio.wait_for(turn.granted, self.worker.settings.request_timeout)
-            )
+            await self.cancel_on_disconnect(asyncio.wait_for(turn.granted, self.worker.settings.request_timeout))
         except asyncio.TimeoutError:
             raise RequestTimeout("the request was still waiting for its turn: try again later") from None
 
@@ -267,6 +270,8 @@ class ServerRequest:
             message = in_request_terms(message, {} if self.endpoint.body is None else self.endpoint.body.terms)
         if self.model is not None:
             message = strip_folders(message, self.model.llm.model.path)
+            if failure.code == "context_length_exceeded":  # in words that clients such as LiteLLM look for
+                message += f" (this model's maximum context length is {self.model.llm.n_ctx} tokens)"
             if isinstance(error, (EngineLostError, HostLostError)):
                 self.worker.models.discard_failed(self.model)
         failure = dataclasses.replace(failure, message=message, request_id=self.id)

@@ -17,19 +17,21 @@ from pyggml.server.settings.api_keys import ApiKey, KeyLimits
 _MINUTE_S = 60.0
 # Weight of the last request in the mean number of tokens per request.
 _NEWEST = 0.2
+# Tokens that a request counts with before any of its account has ended.
+_FIRST_TOKENS = 500.0
 
 
 class Account:
     """The holder of one or several API keys with the same label. For the event loop's thread.
 
-    Running requests count against ``tokens_per_minute`` with the mean of those before them, as their tokens are known
-    only at their end; the balance may become negative then.
+    Running requests count against ``tokens_per_minute`` with the mean of those before them, or an estimate, as their
+    tokens are known only at their end; the balance may become negative then.
 
     Attributes:
         label: its name in logs and metrics.
         limits: its limits.
         n_running: number of its requests in progress.
-        mean_tokens: moving average of the tokens of a request.
+        mean_tokens: moving average of the tokens of a request; 0: none has ended.
     """
 
     def __init__(self, label: str, limits: KeyLimits) -> None:
@@ -39,6 +41,11 @@ class Account:
         self.mean_tokens = 0.0
         self._balance = float(limits.tokens_per_minute or 0)
         self._refilled_s = time.monotonic()
+
+    @property
+    def expected_tokens(self) -> float:
+        """Tokens that a running request is expected to take."""
+        return self.mean_tokens or _FIRST_TOKENS
 
     def set_limits(self, limits: KeyLimits) -> None:
         """Replace the limits, as after a change of the configuration."""
@@ -84,7 +91,7 @@ class Account:
 
     def _remaining(self) -> float:
         self._refill()
-        return self._balance - self.n_running * self.mean_tokens
+        return self._balance - self.n_running * self.expected_tokens
 
     def _wait_s(self) -> int:
         missing = 1 - self._remaining()

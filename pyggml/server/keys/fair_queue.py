@@ -19,8 +19,6 @@ from pyggml.server.keys.accounts import Account
 
 # Seconds for which a slot stays free for an account after its last request.
 _RETURN_S = 10.0
-# Tokens that the first request of an account counts with.
-_FIRST_TOKENS = 500.0
 
 
 @dataclass(eq=False)
@@ -58,7 +56,7 @@ class Turn:
     def grant(self) -> None:
         """Take the slots."""
         self._has_slots = True
-        self._estimate = self._flow.account.mean_tokens or _FIRST_TOKENS
+        self._estimate = self._flow.account.expected_tokens
         self._flow.n_taken += self.n
         self._flow.served += self._estimate / self._flow.account.limits.share
         if not self.granted.done():
@@ -73,6 +71,8 @@ class Turn:
             self._flow.n_taken -= self.n
             self._flow.served += (n_tokens - self._estimate) / self._flow.account.limits.share
             self._flow.ended_s = time.monotonic()
+            # Then no slot stays free for the account any more, which no other event may notice.
+            asyncio.get_running_loop().call_later(_RETURN_S, self._queue.grant)
         else:
             self._flow.waiting.remove(self)
         self._queue.grant()
@@ -86,6 +86,10 @@ class FairQueue:
         self._n_slots = n_slots
         self._flows: dict[Account, _Flow] = {}
         self._virtual_time = 0.0  # tokens per share of the flow that was granted last, before that
+
+    def n_waiting(self, account: Account) -> int:
+        """Return the number of an account's requests that wait for their turns."""
+        return len(self._flows[account].waiting) if account in self._flows else 0
 
     def enqueue(self, account: Account, n: int = 1) -> Turn:
         """Queue a request for ``n`` slots, or for all if there are fewer. Await ``granted``, and end it in any case."""

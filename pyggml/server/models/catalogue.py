@@ -68,6 +68,15 @@ class Catalogue:
                     message = f"{both} have the same name {name!r}: give one of them another name"
                     raise pyggml.InvalidParameterError(message)
 
+    def add(self, spec: ModelSpec) -> CatalogueEntry | None:
+        """Add a model; None: there is one of this name."""
+        entry = _entry(spec)
+        if entry.name in self._by_name:
+            return None
+        self._entries = (*self._entries, entry)
+        self._by_name = {**self._by_name, entry.name: entry}
+        return entry
+
     def __iter__(self) -> Iterator[CatalogueEntry]:
         return iter(self._entries)
 

@@ -23,8 +23,12 @@ class Evictor:
         """Set up the evictor; ``observer`` is notified of unloaded models."""
         self._budget = MemoryBudget(settings.max_memory, settings.max_loaded_models)
         self._observer = observer
-        self._models = models
+        self._models = list(models)
         self._released = asyncio.Event()
+
+    def add(self, model: ModelState) -> None:
+        """Take a further model into account."""
+        self._models.append(model)
 
     def touch(self, model: ModelState) -> None:
         """Mark a model as the most recently used one."""
@@ -49,14 +53,10 @@ class Evictor:
             self._observer.model_unloaded(loaded.name)
             await asyncio.to_thread(loaded.llm.close)
 
-    async def unload_when_unused(self, model: ModelState) -> None:
-        """Unload a failed model once the requests that use it have ended; new requests wait for it."""
-        try:
-            while model.n_leases:
-                await self._wait_for_release()
-            await self.unload(model)
-        finally:
-            model.is_evicting = False
+    async def wait_until_unused(self, model: ModelState) -> None:
+        """Wait until the requests that use a model have ended."""
+        while model.n_leases:
+            await self._wait_for_release()
 
     async def evict_until_fits(
         self, model: ModelState, source: str | os.PathLike[str] | None, may_evict: bool

@@ -40,6 +40,8 @@ class Loader:
         try:
             source = await self._download(model)
             model.stage = "queue"
+            if model.discarding is not None:
+                await asyncio.wait({model.discarding})
             async with self._lock:
                 if model.loaded is None:
                     model.stage = "memory"
@@ -58,9 +60,26 @@ class Loader:
         return None
 
     async def discard(self, model: ModelState) -> None:
-        """Unload a failed model, so that the next request loads it again."""
+        """Unload a model once the requests that use it have ended; new ones wait, and load it again.
+
+        Other models can be loaded meanwhile.
+        """
+        model.is_evicting = True
+        try:
+            while model.loaded is not None:
+                await self._evictor.wait_until_unused(model)
+                async with self._lock:
+                    if not model.n_leases:  # an eviction for another model may have let requests in
+                        await self._evictor.unload(model)
+        finally:
+            model.is_evicting = False
+
+    async def unload_idle(self, model: ModelState) -> None:
+        """Unload a model, unless a request has used it once no other model is being loaded."""
+        last_use = model.last_use
         async with self._lock:
-            await self._evictor.unload_when_unused(model)
+            if model.is_evictable and not model.is_used and model.last_use == last_use:
+                await self._evictor.unload(model)
 
     async def _download(self, model: ModelState) -> str | os.PathLike[str] | None:
         """Return the path to load; None: the model that ships with pyggml."""

@@ -103,7 +103,11 @@ class ModelState:
         stage: progress of its loading.
         needed: its memory estimate while it waits for memory.
         loading: the task that loads it.
+        discarding: the task that unloads it once no request uses it; None: there is none.
         cancelled: set to stop its download or loading.
+        keep_loaded_s: seconds for which it stays loaded while no request uses it, as the last request said; None: the
+            server's default; negative: no limit.
+        expires: time at which it will be unloaded if no request uses it, in seconds since 1970; None: never.
         failed: time, by :func:`time.monotonic`, and error of the last failed attempt to load it.
     """
 
@@ -120,7 +124,10 @@ class ModelState:
     stage: Stage = ""
     needed: pyggml.MemoryEstimate | None = None
     loading: asyncio.Task[Exception | None] | None = None
+    discarding: asyncio.Task[None] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
+    keep_loaded_s: float | None = None
+    expires: float | None = None
     failed: tuple[float, Exception] | None = None
 
     @classmethod

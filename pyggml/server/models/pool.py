@@ -6,18 +6,20 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 import pyggml
-from pyggml.server.http.errors import RequestError, strip_folders, strip_paths, unavailable
+from pyggml.server.http.errors import Failure, RequestError, strip_folders, strip_paths, unavailable
 from pyggml.server.models.catalogue import DEFAULT, Catalogue, CatalogueEntry
 from pyggml.server.models.eviction import Evictor
+from pyggml.server.models.idle_unloading import IdleUnloading
 from pyggml.server.models.loader import Loader
 from pyggml.server.models.model_info import HeaderInfo, ModelInfo
 from pyggml.server.models.model_state import LoadedModel, ModelState
 from pyggml.server.models.warm_up import read_prefixes
 from pyggml.server.observability.observer import Observer
-from pyggml.server.settings.options import Settings
+from pyggml.server.settings.options import ModelSpec, Settings
 
 __all__ = ["DEFAULT", "LoadedModel", "ModelInfo", "ModelPool"]
 
@@ -43,9 +45,10 @@ class ModelPool:
                 'warm has no effect with prefix_cache_scope="key", where each API key has a prefix cache of its own: '
                 "leave one of them out"
             )
+        self._idle = IdleUnloading(settings.idle_unload, self._unload_idle)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._enter_loop(None)
-        self._discarding: set[asyncio.Task[None]] = set()
+        self._unloading: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     @property
@@ -110,6 +113,8 @@ class ModelPool:
             for state in others if self._settings.load_all else []:
                 if state.loaded is None:
                     await self._start_loading(state, may_evict=False)
+            for state in self._states.values():
+                self._idle.unused(state)
         except BaseException:
             await self.aclose()
             raise
@@ -134,10 +139,54 @@ class ModelPool:
             if error is not None:
                 raise _load_error(state, error) from error
         self._evictor.acquire(state)
+        self._idle.used(state)
+        state.keep_loaded_s = None
         try:
             yield state.loaded
         finally:
             self._evictor.release(state)
+            self._idle.unused(state)
+
+    def offer(self, spec: ModelSpec) -> None:
+        """Offer a further model, unless there is one of its name. The first request loads it."""
+        if (entry := self._catalogue.add(spec)) is None:
+            return
+        state = ModelState.create(entry, self._settings)
+        self._headers = {**self._headers, entry: HeaderInfo()}
+        self._states = {**self._states, entry: state}  # other threads may iterate over the old ones
+        self._evictor.add(state)
+
+    def expires(self, name: str) -> float | None:
+        """Return the time at which a model will be unloaded if no request uses it; None: never."""
+        return self._states[self._catalogue.find(name)].expires
+
+    def keep_loaded(self, name: str, seconds: float) -> None:
+        """Keep a model loaded for so many seconds without requests, unless a later one says otherwise.
+
+        Negative numbers mean always. The server's settings may not allow it; then this changes nothing.
+
+        Raises:
+            RequestError: 404, there is no such model.
+        """
+        state = self._states[self._catalogue.find(name)]
+        if self._settings.allow_unload:
+            state.keep_loaded_s = seconds
+
+    def unload(self, name: str) -> None:
+        """Unload a model once no request uses it; the next request loads it again.
+
+        Raises:
+            RequestError: 403, the server does not allow it or cannot unload this model; 404, there is no such model.
+        """
+        state = self._states[self._catalogue.find(name)]
+        if not self._settings.allow_unload:
+            message = "requests cannot unload models: the server was started with allow_unload=False"
+            raise RequestError(Failure(403, "invalid", message, "models_are_fixed"))
+        if state.loaded is not None and not state.is_evictable:
+            message = f"the model {state.entry.name!r} was opened before the server: only its program can unload it"
+            raise RequestError(Failure(403, "invalid", message, "models_are_fixed"))
+        if state.loaded is not None:
+            self._unload(state)
 
     def discard_failed(self, model: LoadedModel) -> None:
         """Unload a model whose engine or hosts are lost; the next request loads it again.
@@ -147,24 +196,38 @@ class ModelPool:
         state = next((each for each in self._states.values() if each.loaded is model), None)
         if state is not None and not state.is_evictable:
             state.is_lost = True
-        elif state is not None and not state.is_evicting:
-            state.is_evicting = True
-            task = asyncio.get_running_loop().create_task(self._loader.discard(state))
-            self._discarding.add(task)
-            task.add_done_callback(self._discarding.discard)
+        elif state is not None:
+            self._unload(state)
+
+    def _unload(self, state: ModelState) -> None:
+        """Unload a model once no request uses it; new requests wait, and load it again."""
+        if state.discarding is None:
+            state.is_evicting = True  # from now on, not from the task's first step
+            state.discarding = task = self._start_unloading(self._loader.discard(state))
+            task.add_done_callback(lambda _: setattr(state, "discarding", None))
+
+    def _unload_idle(self, state: ModelState) -> None:
+        """Unload a model that no request has used for some time."""
+        self._start_unloading(self._loader.unload_idle(state))
+
+    def _start_unloading(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._unloading.add(task)
+        task.add_done_callback(self._unloading.discard)
+        return task
 
     async def aclose(self) -> None:
         """Close all models that were not opened before the server; running requests end with ClosedError."""
         self._is_closed = True
         states = list(self._states.values())
         tasks = [state.loading for state in states if state.loading is not None and not state.loading.done()]
-        for task in self._discarding:
+        for task in self._unloading:
             task.cancel()
         for state in states:
             state.cancelled.set()
             if state.loading is not None and state.stage != "load":
                 state.loading.cancel()
-        await asyncio.gather(*tasks, *self._discarding, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._unloading, return_exceptions=True)
         for state in states:
             if state.entry.kind != "open":
                 await self._evictor.unload(state)
@@ -184,6 +247,7 @@ class ModelPool:
         finally:
             if not state.waiting.n_taken and state.stage in ("queue", "memory"):
                 task.cancel()  # no request is waiting any more
+            self._idle.unused(state)
         if not task.done():
             is_waiting = state.stage in ("queue", "memory")
             reason = self._evictor.shortage(state) if is_waiting else "it is still being loaded"
@@ -204,6 +268,7 @@ class ModelPool:
             if state.failed is not None and time.monotonic() - state.failed[0] < _BACK_OFF_S:
                 raise _load_error(state, state.failed[1]) from state.failed[1]
             state.loading = loop.create_task(self._loader.load(state, may_evict=may_evict, is_startup=is_startup))
+            state.loading.add_done_callback(lambda _: self._idle.unused(state))  # its requests may have gone
         return state.loading
 
     def _enter_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -212,7 +277,7 @@ class ModelPool:
         self._evictor = Evictor(self._settings, self._observer, list(self._states.values()))
         self._loader = Loader(self._observer, self._evictor, self._prefixes)
         for state in self._states.values():
-            state.loading, state.stage, state.is_evicting = None, "", False
+            state.loading, state.discarding, state.stage, state.is_evicting = None, None, "", False
 
     async def _info(self, entry: CatalogueEntry) -> ModelInfo:
         state, header = self._states[entry], self._headers[entry]

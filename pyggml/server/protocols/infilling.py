@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic import Field as BodyField
 from starlette.responses import Response
 
-from pyggml import Chunk, Completion, InvalidParameterError
+from pyggml import ChatChunk, Chunk, Completion, InvalidParameterError
 from pyggml.server.http import errors
 from pyggml.server.http.generation import Generation, submit_prompts, whole_response
 from pyggml.server.http.request import ServerRequest
@@ -38,7 +38,8 @@ def infill_prompts(
     try:
         prompts = [model.llm.infill_prompt(cast("str", prefix), suffix) for prefix in prefixes]
     except InvalidParameterError as error:
-        raise errors.invalid(f"suffix: {error}", "suffix", "unsupported_value") from None
+        message = errors.in_request_terms(f"suffix: {error}", {})
+        raise errors.invalid(message, "suffix", "unsupported_value") from None
     return [each.token_ids for each in prompts], _with_stop_ids(sampling, prompts[0].stop_token_ids)
 
 
@@ -90,8 +91,10 @@ async def infill(request: ServerRequest, body: Infill) -> Response:
     token_ids, stop_ids, truncated = await request.run_in_thread(_prompt, model, body, sampling)
     generation = await submit_prompts(request, model, [token_ids], _with_stop_ids(sampling, stop_ids))
     if body.stream:
-        return stream_events(request, _events(generation, truncated))
-    return await whole_response(request, generation, lambda: _end(generation, generation.completions[0], truncated))
+        return stream_events(request, llama_server_events(generation, truncated))
+    return await whole_response(
+        request, generation, lambda: llama_server_response(generation, generation.completions[0], truncated)
+    )
 
 
 def _prompt(model: LoadedModel, body: Infill, sampling: Mapping[str, Any]) -> tuple[list[int], tuple[int, ...], bool]:
@@ -109,20 +112,38 @@ def _with_stop_ids(sampling: Mapping[str, Any], stop_ids: Sequence[int]) -> Mapp
     return {**sampling, "stop_token_ids": (*sampling.get("stop_token_ids", ()), *stop_ids)}
 
 
-async def _events(generation: Generation[Chunk, Completion], truncated: bool) -> AsyncIterator[Event]:
-    async for _, chunk in generation:
-        if chunk.text:
-            yield Event.of({"index": 0, "content": chunk.text, "tokens": chunk.token_ids, "stop": False})
-    done = generation.completions[0]
-    yield Event.of({**_end(generation, done, truncated), "content": "", "tokens": []})
+async def llama_server_events(generation: Generation[Chunk, Completion], truncated: bool) -> AsyncIterator[Event]:
+    """Yield the events of a stream in llama-server's format."""
+    async for index, chunk in generation:
+        if chunk.text or chunk.logprobs:
+            form = {"index": index, "content": chunk.text, "tokens": chunk.token_ids, "stop": False}
+            yield Event.of(form | _probabilities(chunk, generation))
+    for index, done in enumerate(generation.completions):
+        form = llama_server_response(generation, done, truncated, index)
+        form.pop("completion_probabilities", None)
+        yield Event.of({**form, "content": "", "tokens": []})
 
 
-def _end(generation: Generation[Chunk, Completion], done: Completion, truncated: bool) -> Json:
-    """The whole response, with llama-server's names."""
+def _probabilities(result: Chunk | Completion, generation: Generation[Chunk, Completion]) -> Json:
+    if not result.logprobs:
+        return {}
+    form = ChatChunk("", logprobs=result.logprobs).to_dict("openai", tokenizer=generation.model.llm.tokenizer)
+    entries = form["choices"][0]["logprobs"]["content"]
+    found = []
+    for entry, logprobs in zip(entries, result.logprobs, strict=True):
+        top = [{"id": each.token_id, **named} for each, named in zip(logprobs.top, entry["top_logprobs"], strict=True)]
+        found.append({"id": logprobs.token_id, **entry, "top_logprobs": top})
+    return {"completion_probabilities": found}
+
+
+def llama_server_response(
+    generation: Generation[Chunk, Completion], done: Completion, truncated: bool, index: int = 0
+) -> Json:
+    """Return a whole response in llama-server's format."""
     timings, n_generated = done.timings, len(done.token_ids)
     is_word = isinstance(done.stop_reason, str) and done.finish_reason == "stop"
     return {
-        "index": 0,
+        "index": index,
         "content": done.text,
         "tokens": done.token_ids,
         "id_slot": -1,
@@ -141,6 +162,7 @@ def _end(generation: Generation[Chunk, Completion], done: Completion, truncated:
             "predicted_n": n_generated,
             "predicted_ms": timings.decode_s * 1000,
         },
+        **_probabilities(done, generation),
     }
 
 

@@ -22,7 +22,9 @@ from pyggml.server.protocols.chat_options import TEMPLATE_TERMS, TemplateVariabl
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
 from pyggml.server.protocols.infilling import INFILL
+from pyggml.server.protocols.llama_server_completion import COMPLETION
 from pyggml.server.protocols.lora_adapters import AdapterInfos, Success, lora_adapters, set_lora_adapters
+from pyggml.server.protocols.model_loading import MODEL_LOADING
 from pyggml.server.protocols.slots import SlotList, SlotResult, act_on_slot, slots
 
 
@@ -222,6 +224,17 @@ async def apply_template(request: ServerRequest, body: ApplyTemplate) -> Respons
     return await request.run_in_thread(respond)
 
 
+class Version(BaseModel):
+    """Version of the server."""
+
+    version: str
+
+
+async def version(_: ServerRequest) -> Response:
+    """Return the version of the server, as vLLM does."""
+    return JSONResponse({"version": pyggml.__version__})
+
+
 def _token_text(vocab: Vocab, token_id: int | None) -> str:
     return "" if token_id is None else vocab.text(token_id)
 
@@ -250,6 +263,9 @@ LLAMA_SERVER = Protocol(
         Endpoint("GET", "/tokenizer_info", tokenizer_info, TokenizerInfo),
         Endpoint("POST", "/apply-template", apply_template, Prompt),
         INFILL,
+        *COMPLETION,
+        *MODEL_LOADING,
+        Endpoint("GET", "/version", version, Version),
         Endpoint("GET", "/lora-adapters", lora_adapters, AdapterInfos),
         Endpoint("POST", "/lora-adapters", set_lora_adapters, Success),
     ),

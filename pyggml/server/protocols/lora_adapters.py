@@ -85,6 +85,19 @@ def scales_by_name(model: LoadedModel, scales: Sequence[AdapterScale]) -> dict[s
     return found
 
 
+def adapters_of(lora: Sequence[AdapterScale] | None, adapter: object, model: LoadedModel) -> dict[str, float] | None:
+    """Return the adapters of the field ``lora``. None: it is not given, so the field ``adapter`` counts.
+
+    Raises:
+        RequestError: 400, both fields name adapters, or errors of :func:`scales_by_name`.
+    """
+    if lora is None:
+        return None
+    if adapter is not None:
+        raise errors.invalid("the field 'adapter' names adapters, too: leave one of them out", "lora")
+    return scales_by_name(model, lora)
+
+
 async def lora_adapters(request: ServerRequest) -> Response:
     """List the adapters of a model: the first one, unless the query names another."""
     llm = (await request.lease_model(request.http.query_params.get("model", DEFAULT))).llm

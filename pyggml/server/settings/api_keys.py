@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -83,27 +84,34 @@ def read_key_file(path: Path) -> list[ApiKey]:
 
 
 def with_labels(keys: Iterable[ApiKey]) -> tuple[ApiKey, ...]:
-    """Return the keys with labels: key-1, key-2 ... by their position, for those that have none.
+    """Return the keys, each once, with labels: "key-" and the start of the key's digest for those that have none.
+
+    Such a label stays the same when the file's other lines change.
 
     Raises:
         InvalidParameterError: the same key or label has different limits.
     """
-    labelled = tuple(
-        ApiKey(each.key, each.label or f"key-{number}", each.limits) for number, each in enumerate(keys, 1)
-    )
+    found: dict[str, ApiKey] = {}
+    for each in keys:
+        known = found.setdefault(each.key, each)
+        if known == ApiKey(each.key):
+            found[each.key] = each  # it says more
+        elif each not in (known, ApiKey(each.key)):
+            labels = " and ".join(repr(one.label or "without a label") for one in (known, each))
+            raise pyggml.InvalidParameterError(f"a key has different fields, with the labels {labels}: remove one line")
+    labelled = tuple(ApiKey(each.key, each.label or _label_of(each.key), each.limits) for each in found.values())
     limits: dict[str, KeyLimits] = {}
-    labels: dict[str, str] = {}
     for each in labelled:
         if limits.setdefault(each.label, each.limits) != each.limits:
             raise pyggml.InvalidParameterError(
                 f"the keys with the label {each.label} have different limits: they share an account, so each needs the "
                 "same ones"
             )
-        if labels.setdefault(each.key, each.label) != each.label:
-            raise pyggml.InvalidParameterError(
-                f"a key has the labels {labels[each.key]} and {each.label}: remove one of them"
-            )
     return labelled
+
+
+def _label_of(key: str) -> str:
+    return f"key-{sha256(key.encode()).hexdigest()[:8]}"
 
 
 def is_readable_by_others(path: Path) -> bool:

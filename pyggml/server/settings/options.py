@@ -112,8 +112,15 @@ class Settings:
         max_header_bytes: maximum size of a request's headers.
         max_messages: maximum number of messages in a conversation.
         max_tokens_limit: maximum number of generated tokens, even if a request sets a higher one. None: no limit.
+        max_stored_bytes: maximum size of the responses of ``/v1/responses`` that are kept in memory, for requests that
+            read or continue them, the least recently used dropped first; and as much again of the files of batches. 0:
+            none.
         max_choices: maximum number of choices in a request, over all its prompts.
         load_all: load all models at startup, as far as memory allows. Otherwise the first; the others on demand.
+        allow_pull: let requests download models of the Hugging Face Hub, by ollama's ``/api/pull``, which are then
+            offered until the server stops.
+        idle_unload: seconds after which a model that no request uses is unloaded. None: never.
+        allow_unload: let requests unload models, by ollama's ``keep_alive`` and ``POST /models/unload``.
         load_timeout: seconds that a request waits for its model to be loaded, and for the memory it needs.
         max_loaded_models: maximum number of loaded models; the least recently used is unloaded first. None: no limit.
         max_memory: memory budget of all models in bytes, such as 12GB. None: the free memory.
@@ -160,7 +167,11 @@ class Settings:
     max_messages: Annotated[int, Field(1, 2**31 - 1)] = 4096
     max_tokens_limit: Annotated[int | None, Field(1, 2**31 - 1, without="None is no limit but the context's")] = None
     max_choices: Annotated[int, Field(1, 2**31 - 1)] = 128
+    max_stored_bytes: Annotated[int, Field(0, 2**40, is_size=True)] = 64 * 2**20
     load_all: bool = False
+    allow_pull: bool = False
+    idle_unload: Annotated[float | None, Field(0, above_low=True, without="None is never")] = None
+    allow_unload: bool = True
     load_timeout: Annotated[float, _SECONDS] = 300.0
     max_loaded_models: Annotated[int | None, Field(1, 2**31 - 1, without="None is no limit")] = None
     max_memory: Annotated[int | None, Field(1, 2**63 - 1, is_size=True, without="None is what is free")] = None

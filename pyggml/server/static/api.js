@@ -20,10 +20,11 @@ export const key = {
   set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
 };
 
-/** Names of the models. */
+/** Names of the models and their adapters, without aliases. */
 export async function models() {
   const answer = await request("v1/models");
-  return (await answer.json()).data.map((model) => model.id);
+  const isAlias = (model) => model.id !== model.root && !model.id.startsWith(`${model.root}:`);
+  return (await answer.json()).data.filter((model) => !isAlias(model)).map((model) => model.id);
 }
 
 /** Metrics in Prometheus' text format. */

@@ -271,7 +271,8 @@ WEBUI_HEADERS = {"Authorization": "Bearer none", "X-OpenWebUI-User-Name": "A", "
 
 
 def test_open_webui_by_openais_api(http: httpx.Client) -> None:
-    (model,) = http.get("/v1/models", headers=WEBUI_HEADERS).json()["data"]
+    model, *aliases = http.get("/v1/models", headers=WEBUI_HEADERS).json()["data"]
+    assert [(each["id"], each["root"]) for each in aliases] == [(name, "demo") for name in model["aliases"]]
     body = {
         "stream": True,
         "model": model["id"],
@@ -297,7 +298,8 @@ def test_open_webui_by_openais_api(http: httpx.Client) -> None:
 def test_open_webui_by_ollamas_api(http: httpx.Client) -> None:
     assert http.get("/api/version").json()["version"]
     assert "models" in http.get("/api/ps").json()
-    (model,) = http.get("/api/tags").json()["models"]
+    model, *aliases = http.get("/api/tags").json()["models"]
+    assert len(aliases) == 2
     assert http.post("/api/show", json={"model": model["model"]}).json()["model_info"]
     body = {
         "model": model["model"],

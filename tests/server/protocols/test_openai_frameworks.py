@@ -84,6 +84,19 @@ def test_langchain_answers_with_objects(method: Any, url: str) -> None:
     assert isinstance(llm.with_structured_output(Pet, method=method).invoke("A pet as JSON"), Pet)
 
 
+@pytest.mark.parametrize("use_responses_api", [False, True])
+def test_langchain_answers_with_objects_or_calls(use_responses_api: bool, url: str) -> None:
+    start = httpx.post(f"{url.removesuffix('/v1')}/tokenize", json={"content": "<"}).json()["tokens"][0]
+    for bias, is_call in ((60, True), (-60, False)):  # of the first token of a call
+        options: Any = {"logit_bias": {start: bias}, "parallel_tool_calls": False, "temperature": 0}
+        llm = chat_model(url, max_tokens=200, use_responses_api=use_responses_api, extra_body=options)
+        typed = llm.with_structured_output(Pet, method="json_schema", include_raw=True, strict=True, tools=[GetWeather])
+        found: Any = typed.invoke("A pet as JSON")
+        assert found["parsing_error"] is None
+        assert bool(found["raw"].tool_calls) is is_call
+        assert isinstance(found["parsed"], Pet) is not is_call
+
+
 def test_langchain_embeds(url: str) -> None:
     with DefaultHttpxClient() as client:  # LangChain closes none that it makes itself
         embeddings = OpenAIEmbeddings(

@@ -148,7 +148,10 @@ def test_reasoning_is_an_item_of_its_own(thinking_path: Path) -> None:
     [
         ({"previous_response_id": "resp_1"}, "send the whole conversation"),
         ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "no tool of the type web_search"),
-        ({"input": [{"type": "item_reference", "id": "a"}]}, "item_reference"),
+        ({"input": [{"type": "item_reference", "id": "a"}]}, "the item 'a', which is not stored"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt is not supported"),
+        ({"conversation": "conv_1"}, "continue a stored response"),
+        ({"background": True}, "background is not supported"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "file:///x"}]}]}, "input_image"),
         ({"input": []}, "empty"),
         ({"temperature": -1}, "temperature"),

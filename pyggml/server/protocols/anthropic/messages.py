@@ -14,6 +14,7 @@ from pyggml.server.http.sse import EVENTS, Event
 from pyggml.server.http.streaming import stream_events
 from pyggml.server.protocols.anthropic.requests import Conversation, CreateMessage
 from pyggml.server.protocols.anthropic.responses import Message, events, message
+from pyggml.server.protocols.batches import ANTHROPIC_BATCHES
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
 
 
@@ -68,6 +69,7 @@ ANTHROPIC = Protocol(
     (
         Endpoint("POST", "/v1/messages", messages, Message, EVENTS),
         Endpoint("POST", "/v1/messages/count_tokens", count_tokens, TokenCount),
+        *ANTHROPIC_BATCHES,
     ),
     _error_body,
     ping=Event.of({"type": "ping"}, "ping"),

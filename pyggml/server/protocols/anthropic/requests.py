@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
@@ -30,14 +30,14 @@ def _block_type(block: dict[str, Any] | Body) -> Any:
     return block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
 
 
-def _require_type(known: Sequence[str]) -> BeforeValidator:
-    """Return a validator that refuses content blocks of other types."""
+def _require_type(known: Sequence[str], *, skips: bool = False) -> BeforeValidator:
+    """Return a validator that refuses content blocks of other types, but not those of tools that are left out."""
 
     def check(block: Any) -> Any:
         if not isinstance(block, (dict, Body)):
             raise PydanticCustomError("content", "a block of content must be an object")
         kind = _block_type(block)
-        if kind in known:
+        if kind in known or (skips and _is_of_server(block)):
             return block
         reason = "models only read text here" if kind in ("image", "document") else f"known are {', '.join(known)}"
         context = {"kind": f"{kind!r:.100}", "reason": reason}
@@ -85,20 +85,20 @@ class ToolResult(Body):
     content: Texts = ""
 
 
-_ServerBlock = Literal[
-    "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result"
-]
-_SERVER_BLOCKS = get_args(_ServerBlock)
+# Calls of tools that ran on Anthropic's servers, such as "server_tool_use", "mcp_tool_use", and their results, such as
+# "web_search_tool_result", "bash_code_execution_tool_result".
+_SERVER_BLOCK = r"[a-z_]+_tool_(use|result)|server_tool_use"
 
 
 def _is_of_server(block: Any) -> bool:
-    return _block_type(block) in _SERVER_BLOCKS
+    kind = _block_type(block)
+    return isinstance(kind, str) and re.fullmatch(_SERVER_BLOCK, kind) is not None
 
 
 class ServerToolBlock(Body):
-    """A call of a tool that ran on Anthropic's servers, or its result; it is ignored."""
+    """A call of a tool that ran on Anthropic's servers, or its result; it is left out."""
 
-    type: _ServerBlock
+    type: Annotated[str, Field(pattern=f"^({_SERVER_BLOCK})$")]
 
 
 Block = Annotated[
@@ -109,7 +109,7 @@ Block = Annotated[
     | Annotated[ToolResult, Tag("block[tool_result]")]
     | Annotated[ServerToolBlock, Tag("block[server_tool]")],
     Discriminator(lambda block: "block[server_tool]" if _is_of_server(block) else f"block[{_block_type(block)}]"),
-    _require_type(["text", "thinking", "redacted_thinking", "tool_use", "tool_result", *_SERVER_BLOCKS]),
+    _require_type(["text", "thinking", "redacted_thinking", "tool_use", "tool_result"], skips=True),
 ]
 Content = Annotated[Annotated[str, Tag(_TEXT)] | Annotated[list[Block], Tag(_BLOCKS)], Discriminator(_kind)]
 
@@ -248,6 +248,14 @@ class Conversation(Sampling):
     def skipped_tools(self) -> list[str]:
         """Types of the tools that the model cannot call."""
         return [str(each.type) for each in self.tools or () if each.is_skipped]
+
+    @property
+    def skipped(self) -> dict[str, list[str]]:
+        """Fields of the response for what the model does not see: tools, and blocks of their calls and results."""
+        blocks = (block for message in self.messages if isinstance(message.content, list) for block in message.content)
+        kinds = dict.fromkeys(block.type for block in blocks if isinstance(block, ServerToolBlock))
+        found = {"skipped_tools": self.skipped_tools, "skipped_blocks": list(kinds)}
+        return {name: types for name, types in found.items() if types}
 
     def _tool_choice(self) -> ToolChoice:
         """Return the choice, unless it is left without a tool."""

@@ -31,7 +31,10 @@ class Usage(BaseModel):
 
 
 class Message(BaseModel):
-    """A response to a conversation. ``skipped_tools``, if there are any, are types of tools that were left out."""
+    """A response to a conversation.
+
+    ``skipped_tools`` and ``skipped_blocks``, if there are any, are types of tools and blocks that were left out.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -125,8 +128,7 @@ class _BlockEvents:
 
 
 def _envelope(request_id: str, body: CreateMessage, model: str) -> dict[str, Any]:
-    skipped = {"skipped_tools": body.skipped_tools} if body.skipped_tools else {}
-    return {"id": f"msg_{request_id}", "type": "message", "role": "assistant", "model": model, **skipped}
+    return {"id": f"msg_{request_id}", "type": "message", "role": "assistant", "model": model, **body.skipped}
 
 
 def _content(body: CreateMessage, completion: ChatCompletion) -> list[dict[str, Any]]:

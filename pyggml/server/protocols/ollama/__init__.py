@@ -1,4 +1,4 @@
-"""Ollama's API. It serves the models of the server; requests download none."""
+"""Ollama's API. It serves the models of the server; requests download others only if the operator allows it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from pyggml.server.http.errors import Failure
 from pyggml.server.http.sse import LINES
 from pyggml.server.protocols.endpoint import Endpoint, Protocol
-from pyggml.server.protocols.ollama import embeddings, generate_and_chat, models
+from pyggml.server.protocols.ollama import embeddings, generate_and_chat, models, pull
 
 
 def _error_body(failure: Failure) -> dict[str, Any]:
@@ -25,7 +25,8 @@ OLLAMA = Protocol(
         Endpoint("GET", "/api/ps", models.ps, models.RunningList),
         Endpoint("POST", "/api/show", models.show, models.ShowResponse),
         Endpoint("GET", "/api/version", models.version, models.Version),
-        *(Endpoint("POST", f"/api/{name}", models.refuse) for name in ("pull", "push", "create", "copy")),
+        Endpoint("POST", "/api/pull", pull.pull, pull.PullProgress, LINES, is_uncounted=True),
+        *(Endpoint("POST", f"/api/{name}", models.refuse) for name in ("push", "create", "copy")),
         Endpoint("DELETE", "/api/delete", models.refuse),
         Endpoint("GET", "/", models.alive, stream_type="text/plain", is_open=True),
     ),

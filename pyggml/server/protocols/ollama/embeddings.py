@@ -13,6 +13,7 @@ from pyggml.server.http.large_responses import large_json_response
 from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.request_body import Body
 from pyggml.server.protocols.embedding_vectors import NO_TRUNCATION, encode
+from pyggml.server.protocols.ollama.keep_alive import keep_loaded
 from pyggml.server.protocols.ollama.requests import KeepAlive
 
 
@@ -24,7 +25,7 @@ class EmbedRequest(Body):
         input: one text or several; none: only load the model.
         truncate: cut off the end of texts that are longer than the context.
         dimensions: return only the first dimensions, scaled to length 1 again.
-        keep_alive: ignored: models stay loaded until their memory is needed.
+        keep_alive: time for which the model stays loaded while no request uses it; 0: unload it after this request.
     """
 
     terms: ClassVar[Mapping[str, str]] = {"texts[": "input[", "pass truncate=True": "leave out truncate"}
@@ -66,6 +67,7 @@ async def embed(request: ServerRequest, body: EmbedRequest) -> Response:
     """Convert texts to vectors of length 1."""
     started = time.monotonic_ns()
     llm = (await request.lease_model(body.model, takes_adapter=True)).llm
+    keep_loaded(request, body.model, body.keep_alive)
     loaded = time.monotonic_ns()
     texts = [body.input] if isinstance(body.input, str) else body.input
     options: dict[str, Any] = {
@@ -90,7 +92,10 @@ async def embed(request: ServerRequest, body: EmbedRequest) -> Response:
 async def embed_one(request: ServerRequest, body: EmbeddingsRequest) -> Response:
     """Convert a text to a vector."""
     llm = (await request.lease_model(body.model, takes_adapter=True)).llm
+    keep_loaded(request, body.model, body.keep_alive)
     if not body.prompt:
         return JSONResponse({"embedding": []})
-    vector = await request.await_outside_engine_queue(llm.aembed, body.prompt, adapter=request.adapter)
+    embedding = await request.run_for_if_long("texts", llm.embedding_request, [body.prompt], adapter=request.adapter)
+    request.count_tokens(embedding.n_tokens)
+    (vector,) = await request.await_outside_engine_queue(embedding.arun)
     return JSONResponse({"embedding": vector.tolist()})

@@ -17,6 +17,7 @@ from pyggml.server.http.request import ServerRequest
 from pyggml.server.http.streaming import stream_lines
 from pyggml.server.models.pool import LoadedModel
 from pyggml.server.protocols.infilling import infill_prompts
+from pyggml.server.protocols.ollama.keep_alive import keep_loaded, unloads
 from pyggml.server.protocols.ollama.requests import ChatRequest, GenerateRequest, GenerationRequest, refused
 from pyggml.server.protocols.timestamps import rfc3339
 from pyggml.server.protocols.tool_calls import complete_calls
@@ -75,7 +76,10 @@ class Delta:
 async def generate(request: ServerRequest, body: GenerateRequest) -> Response:
     """Respond to a prompt, or continue it."""
     started = time.monotonic_ns()
+    if not body.prompt and unloads(body.keep_alive):
+        return _unloaded(request, body, _generate_fields)
     model = await request.lease_model(body.model, takes_adapter=True)
+    keep_loaded(request, body.model, body.keep_alive)
     writer = _ResponseWriter(body, model, _generate_fields, started)
     if not body.prompt:
         return JSONResponse(writer.loaded())
@@ -96,13 +100,27 @@ async def generate(request: ServerRequest, body: GenerateRequest) -> Response:
 async def chat(request: ServerRequest, body: ChatRequest) -> Response:
     """Respond to a conversation."""
     started = time.monotonic_ns()
+    if not body.messages and unloads(body.keep_alive):
+        return _unloaded(request, body, _chat_fields)
     model = await request.lease_model(body.model, takes_adapter=True)
+    keep_loaded(request, body.model, body.keep_alive)
     writer = _ResponseWriter(body, model, _chat_fields, started)
     if not body.messages:
         return JSONResponse(writer.loaded())
     _require_thinking_support(body, model)
     generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
     return await _respond(request, body, writer, generation)
+
+
+def _unloaded(request: ServerRequest, body: GenerationRequest, fields: Callable[[Delta], Json]) -> Response:
+    """Unload the model without loading it first, and return the response of an empty request.
+
+    Raises:
+        RequestError: 403, the server does not allow it; 404, there is no such model.
+    """
+    request.worker.models.unload(request.worker.models.split(body.model)[0])
+    named = {"model": body.model, "created_at": rfc3339(time.time())}
+    return JSONResponse({**named, **fields(Delta()), "done": True, "done_reason": "unload"})
 
 
 async def _respond(

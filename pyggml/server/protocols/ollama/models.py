@@ -63,6 +63,7 @@ class Running(BaseModel):
     digest: str
     details: Details
     context_length: int
+    expires_at: str
 
 
 class RunningList(BaseModel):
@@ -84,6 +85,7 @@ class ShowResponse(BaseModel):
     model_config = ConfigDict(protected_namespaces=())
 
     license: str
+    modelfile: str
     parameters: str
     template: str
     details: Details
@@ -99,12 +101,14 @@ class Version(BaseModel):
 
 
 async def tags(request: ServerRequest) -> Response:
-    """List the models."""
-    return JSONResponse({"models": [_listed(info) for info in await request.worker.models.infos()]})
+    """List the models, and then all aliases."""
+    infos = await request.worker.models.infos()
+    named = [(info, info.name) for info in infos] + [(info, alias) for info in infos for alias in info.aliases]
+    return JSONResponse({"models": [_listed(info, name) for info, name in named]})
 
 
 async def ps(request: ServerRequest) -> Response:
-    """List the loaded models, which do not expire."""
+    """List the loaded models, and when they are unloaded if no request uses them."""
     loaded = {model.name: model for model in request.worker.models.loaded}
     models = []
     for info in await request.worker.models.infos():
@@ -115,8 +119,9 @@ async def ps(request: ServerRequest) -> Response:
                 "size": info.memory_bytes or info.size_bytes or 0,
                 "size_vram": sum(device.total_bytes for device in devices),
                 "context_length": info.n_ctx or 0,
+                "expires_at": _expires_at(request.worker.models.expires(info.name)),
             }
-            models.append({**_named(info), **running})
+            models.append({**_named(info, info.name), **running})
     return JSONResponse({"models": models})
 
 
@@ -126,9 +131,11 @@ async def show(request: ServerRequest, body: ShowRequest) -> Response:
     report = info.report
     metadata = {} if report is None else dict(report.to_dict()["metadata"])
     template = metadata.pop("tokenizer.chat_template", "")
+    parameters = _parameters(None if report is None else report.recommended_sampling)
     shown = {
         "license": str(metadata.get("general.license", "")),
-        "parameters": _parameters(None if report is None else report.recommended_sampling),
+        "modelfile": _modelfile(info.name, template, parameters),
+        "parameters": parameters,
         "template": template,
         "details": _details(info),
         "model_info": {**metadata, "general.parameter_count": info.n_params},
@@ -158,13 +165,26 @@ async def refuse(_: ServerRequest) -> Response:
     raise RequestError(Failure(403, "invalid", message, "models_are_fixed"))
 
 
-def _listed(info: ModelInfo) -> Json:
+def _expires_at(expires: float | None) -> str:
+    return _NEVER if expires is None else rfc3339(expires)
+
+
+# Ollama's clients show a time so far away as "Forever".
+_NEVER = "9999-12-31T23:59:59Z"
+
+
+def _listed(info: ModelInfo, name: str) -> Json:
     size = info.file_bytes or info.size_bytes or 0
-    return {**_named(info), "modified_at": rfc3339(info.created), "size": size, "capabilities": _capabilities(info)}
+    return {
+        **_named(info, name),
+        "modified_at": rfc3339(info.created),
+        "size": size,
+        "capabilities": _capabilities(info),
+    }
 
 
-def _named(info: ModelInfo) -> Json:
-    name = info.name if ":" in info.name else f"{info.name}:latest"
+def _named(info: ModelInfo, name: str) -> Json:
+    name = name if ":" in name else f"{name}:latest"
     return {"name": name, "model": name, "digest": _digest(info), "details": _details(info)}
 
 
@@ -198,6 +218,12 @@ def _capabilities(info: ModelInfo) -> list[str]:
     if report.chat_template is not None:
         found += ["tools", *(["thinking"] if report.chat_template.supports.thinking else [])]
     return found
+
+
+def _modelfile(name: str, template: str, parameters: str) -> str:
+    """Return a model's description in ollama's format. Its template is Jinja, not Go's."""
+    lines = [f"FROM {name}", *([f'TEMPLATE """{template}"""'] if template else [])]
+    return "\n".join([*lines, *(f"PARAMETER {' '.join(line.split())}" for line in parameters.splitlines())])
 
 
 def _parameters(sampling: pyggml.SamplingParams | None) -> str:

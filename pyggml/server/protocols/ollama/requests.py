@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,8 +18,31 @@ from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
 Json = dict[str, Any]
 
-#: Time for which ollama keeps a model loaded: seconds, or a text such as "5m".
+#: Time for which a model stays loaded while no request uses it: seconds, or a text such as "5m"; negative: always.
 KeepAlive = float | str | None
+
+_DURATION = re.compile(r"(-?)((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|ms|s|m|h))+")
+_PART = re.compile(r"([0-9.]+)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+
+
+def seconds_of(keep_alive: float | str) -> float:
+    """Return a time in seconds, as ollama reads it: numbers are seconds, texts are Go's durations.
+
+    Raises:
+        RequestError: 400, it is not a time.
+    """
+    with contextlib.suppress(ValueError):
+        if not math.isnan(seconds := float(keep_alive)):
+            return seconds
+    text = str(keep_alive)
+    if len(text) > _MAX_DURATION or not (found := _DURATION.fullmatch(text)):
+        raise refused("keep_alive", f"{keep_alive!r:.100} is not a time: send seconds, or a text such as '5m'")
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+    return -seconds if found[1] else seconds
+
+
+_MAX_DURATION = 50
 
 _TEXT_ONLY = "models only read text here"
 
@@ -55,7 +81,7 @@ class GenerationRequest(Body):
             default.
         logprobs: return the log probability of each token.
         top_logprobs: return the log probabilities of this many most likely tokens at each position.
-        keep_alive: ignored: models stay loaded until their memory is needed.
+        keep_alive: time for which the model stays loaded while no request uses it; 0: unload it after this request.
         truncate: leave out the oldest turns of a conversation that is too long; None: refuse it.
         shift: when the context is full, go on without the oldest turns or tokens; the same as ``truncate``.
     """

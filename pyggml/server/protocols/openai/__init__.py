@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyggml.server.protocols.batches import OPENAI_BATCHES
 from pyggml.server.protocols.endpoint import Protocol
 from pyggml.server.protocols.openai.chat import CHAT
 from pyggml.server.protocols.openai.cohere_embed import COHERE_EMBED
@@ -11,7 +12,10 @@ from pyggml.server.protocols.openai.errors import error_body
 from pyggml.server.protocols.openai.models import MODELS
 from pyggml.server.protocols.openai.rerank import RERANK, SCORE
 
-# Without a name, as OpenAI's client expects its last event.
+# The last event is without a name, as OpenAI's client expects it.
 OPENAI = Protocol(
-    "openai", (*MODELS, *CHAT, *COMPLETIONS, *EMBEDDINGS, *COHERE_EMBED, *RERANK, *SCORE), error_body, error_event=""
+    "openai",
+    (*MODELS, *CHAT, *COMPLETIONS, *EMBEDDINGS, *COHERE_EMBED, *RERANK, *SCORE, *OPENAI_BATCHES),
+    error_body,
+    error_event="",
 )

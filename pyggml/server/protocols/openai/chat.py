@@ -19,6 +19,7 @@ from pyggml.server.protocols.openai.generation_response import (
     chunk_events,
     common_fields,
     completion,
+    fingerprint,
     last_events,
 )
 
@@ -44,8 +45,9 @@ def _completion(request_id: str, body: ChatRequest, generation: Generation[ChatC
     """Return the whole completion, with all its choices."""
     response = completion(generation.completions, body.n_choices, common_fields(request_id, generation, "chatcmpl"))
     for choice, done in zip(response["choices"], generation.completions, strict=True):
+        choice["message"]["refusal"] = None
         _adjust(choice, "message", done, body)
-    return response
+    return {**response, **fingerprint(generation.model), **body.skipped}
 
 
 async def _chunks(
@@ -53,14 +55,15 @@ async def _chunks(
 ) -> AsyncIterator[Event]:
     """Yield the chunks of a stream as events."""
     common = common_fields(request_id, generation, "chatcmpl")
-    no_usage: Json = {"usage": None} if body.wants_usage else {}
+    more: Json = {**fingerprint(generation.model), **body.skipped}
+    more |= {"usage": None} if body.wants_usage else {}
     form: Json = {}
     for index in range(body.n_choices):
-        form = ChatChunk("").to_dict("openai", index=index, **common) | no_usage
-        form["choices"][0]["delta"] = {"role": "assistant", "content": ""}
+        form = ChatChunk("").to_dict("openai", index=index, **common) | more
+        form["choices"][0]["delta"] = {"role": "assistant", "content": "", "refusal": None}
         yield Event.of(form)
     async for index, chunk in generation:
-        form = chunk.to_dict("openai", index=index, **common) | no_usage
+        form = chunk.to_dict("openai", index=index, **common) | more
         _adjust(form["choices"][0], "delta", chunk, body)
         for event in chunk_events(chunk, form, {"delta": {}, **body.empty_token_ids}):
             yield event

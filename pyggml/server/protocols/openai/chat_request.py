@@ -24,7 +24,8 @@ class ChatRequest(GenerationRequest):
     Attributes:
         messages: the messages, whose content is text or text parts.
         max_completion_tokens: overrides ``max_tokens``.
-        tools: the functions that the model may call.
+        tools: the functions that the model may call. Tools of other types are left out; the response names them in
+            ``skipped_tools``.
         tool_choice: "auto", "none", "required", or one of the tools.
         parallel_tool_calls: allow several calls in one response; never with a single chosen tool.
         functions: older name of ``tools``.
@@ -102,8 +103,22 @@ class ChatRequest(GenerationRequest):
             return self.functions, self.function_call or "auto"
         choice = "auto" if self.tool_choice is None else self.tool_choice
         if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-            return _allowed_tools(self.tools or [], choice)
-        return self.tools, choice
+            return _allowed_tools([tool for tool in self.tools or () if not _is_skipped(tool)], choice)
+        skipped, tools = self.skipped_tools, [tool for tool in self.tools or () if not _is_skipped(tool)]
+        if choice == "required" and skipped and not tools:
+            kinds = ", ".join(skipped)
+            raise invalid("tools", f"tool_choice is 'required', but the model can call no tool of the type {kinds}")
+        return (tools if skipped else self.tools), choice
+
+    @property
+    def skipped_tools(self) -> list[str]:
+        """Types of the tools that the model cannot call."""
+        return [str(tool["type"]) for tool in self.tools or () if _is_skipped(tool)]
+
+    @property
+    def skipped(self) -> Json:
+        """Field of the response for tools that were left out."""
+        return {"skipped_tools": self.skipped_tools} if self.skipped_tools else {}
 
     def _reasoning(self) -> Json:
         variables = {name: value for name, value in (self.chat_template_kwargs or {}).items() if value is not None}
@@ -113,6 +128,11 @@ class ChatRequest(GenerationRequest):
         elif self.reasoning_effort is not None:
             variables.setdefault("reasoning_effort", self.reasoning_effort)
         return {"thinking": thinking, "template_kwargs": variables}
+
+
+def _is_skipped(tool: Json) -> bool:
+    kind = tool.get("type")
+    return isinstance(kind, str) and kind != "function"
 
 
 def _allowed_tools(tools: list[Json], choice: Json) -> tuple[list[Json], str]:

@@ -26,6 +26,7 @@ from pyggml.server.protocols.openai.generation_response import (
     chunk_events,
     common_fields,
     completion,
+    fingerprint,
     last_events,
     usage,
 )
@@ -136,22 +137,22 @@ def _completion(
     response = completion(best, body.n_choices, common_fields(request_id, generation, "cmpl"))
     for choice, each in zip(response["choices"], best, strict=True):
         _adjust(choice, each, body)
-    return response | {"usage": usage(generated, body.n_generated)}
+    return response | {**fingerprint(generation.model), "usage": usage(generated, body.n_generated)}
 
 
 async def _chunks(
     request_id: str, body: CompletionRequest, generation: Generation[Chunk, Completion], echoes: list[_Echo] | None
 ) -> AsyncIterator[Event]:
     common = common_fields(request_id, generation, "cmpl")
-    no_usage: Json = {"usage": None} if body.wants_usage else {}
+    more = fingerprint(generation.model) | ({"usage": None} if body.wants_usage else {})
     form: Json = {}
     if echoes is not None:
         for index in range(len(echoes) * body.n_choices):
             echo, _ = echoes[index // body.n_choices]
-            yield Event.of(Chunk(echo).to_dict("openai", index=index, **common) | no_usage)
+            yield Event.of(Chunk(echo).to_dict("openai", index=index, **common) | more)
     offsets = [TextOffsets(common["tokenizer"]) for _ in range(len(generation))]
     async for index, chunk in generation:
-        form = chunk.to_dict("openai", index=index, **common) | no_usage
+        form = chunk.to_dict("openai", index=index, **common) | more
         _adjust(form["choices"][0], chunk, body)
         if form["choices"][0]["logprobs"] is not None:
             form["choices"][0]["logprobs"]["text_offset"] = offsets[index].of(chunk.logprobs or ())
@@ -205,4 +206,7 @@ def _adjust(choice: Json, result: Completion | Chunk, body: CompletionRequest) -
         logprobs["top_logprobs"] = [top or None for top in logprobs["top_logprobs"]] if body.logprobs else None
 
 
-COMPLETIONS = (Endpoint("POST", "/v1/completions", complete, CompletionResponse, EVENTS),)
+# The second path is for clients whose base URL has no /v1.
+COMPLETIONS = tuple(
+    Endpoint("POST", path, complete, CompletionResponse, EVENTS) for path in ("/v1/completions", "/completions")
+)

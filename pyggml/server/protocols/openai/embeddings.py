@@ -122,4 +122,5 @@ def _response(model: LoadedModel, body: EmbeddingsRequest, vectors: Vectors, usa
     return large_json_response("data", data, object="list", model=model.name, usage=usage)
 
 
-EMBEDDINGS = (Endpoint("POST", "/v1/embeddings", embed, EmbeddingsResponse),)
+# The second path is for clients whose base URL has no /v1.
+EMBEDDINGS = tuple(Endpoint("POST", path, embed, EmbeddingsResponse) for path in ("/v1/embeddings", "/embeddings"))

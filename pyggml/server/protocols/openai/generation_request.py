@@ -11,7 +11,7 @@ from pydantic import model_validator
 
 from pyggml.server.http.request_body import Body
 from pyggml.server.models.pool import DEFAULT, LoadedModel
-from pyggml.server.protocols.lora_adapters import AdapterScale, scales_by_name
+from pyggml.server.protocols.lora_adapters import AdapterScale, adapters_of
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.sampling_fields import Sampling, sampling_overrides
 
@@ -114,9 +114,7 @@ class GenerationRequest(Sampling):
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options", "it is only for stream=true")
         bias = None if self.logit_bias is None else _bias(self.logit_bias, model)
-        if self.lora is not None and self.adapter is not None:
-            raise invalid("lora", "the field 'adapter' names adapters, too: leave one of them out")
-        adapter = None if self.lora is None else scales_by_name(model, self.lora)
+        adapter = adapters_of(self.lora, self.adapter, model)
         return sampling_overrides(self, **own, **self._format(), logit_bias=bias, adapter=adapter)
 
     def _format(self) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from typing import Any
 
 from pydantic import BaseModel
 
+import pyggml
 from pyggml import Chunk, Completion
 from pyggml.server.http.generation import Generation
 from pyggml.server.http.sse import Event
+from pyggml.server.models.pool import LoadedModel
 from pyggml.server.protocols.openai.generation_request import GenerationRequest
 
 Json = dict[str, Any]
@@ -48,6 +51,12 @@ def common_fields(request_id: str, generation: Generation[Any, Any], prefix: str
         "created": generation.created,
         "tokenizer": generation.model.llm.tokenizer,
     }
+
+
+def fingerprint(model: LoadedModel) -> Json:
+    """Return OpenAI's field for the system, whose value changes with the model and with pyggml's version."""
+    facts = (pyggml.__version__, model.name, model.llm.model.size_bytes, model.llm.model.n_params)
+    return {"system_fingerprint": f"fp_{sha256(repr(facts).encode()).hexdigest()[:16]}"}
 
 
 def chunk_events(chunk: Chunk, form: Json, empty: Json) -> Iterator[Event]:

@@ -23,12 +23,13 @@ class Meta(BaseModel):
 
 
 class Model(BaseModel):
-    """A model of the server. ``max_model_len`` is vLLM's name of ``n_ctx``."""
+    """A model of the server. With vLLM's names, ``root`` is the model of an alias, ``max_model_len`` is ``n_ctx``."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
+    root: str
     aliases: list[str]
     max_model_len: int | None
     meta: Meta
@@ -42,7 +43,7 @@ class ModelList(BaseModel):
 
 
 async def models(request: ServerRequest) -> Response:
-    """List the models, each followed by its adapters."""
+    """List the models, each followed by its adapters, and then all aliases."""
     infos = await request.worker.models.infos()
     adapters = {each.name: adapter_names(each) for each in request.worker.models.loaded}
     data = [
@@ -50,6 +51,7 @@ async def models(request: ServerRequest) -> Response:
         for info in infos
         for name in (info.name, *(f"{info.name}:{each}" for each in adapters.get(info.name, ())))
     ]
+    data += [_describe(request, info, alias) for info in infos for alias in info.aliases]
     if _is_anthropic(request):
         page = {"has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
         return JSONResponse({"data": data, **page})
@@ -59,6 +61,8 @@ async def models(request: ServerRequest) -> Response:
 async def model(request: ServerRequest) -> Response:
     """Describe a model, or one of its adapters."""
     name = request.http.path_params["name"]
+    if not name:  # a trailing slash
+        return await models(request)
     base, adapter = request.worker.models.split(name)
     info = await request.worker.models.info(base)
     if adapter is not None:
@@ -87,6 +91,7 @@ def _describe(request: ServerRequest, info: ModelInfo, name: str) -> dict[str, A
         "object": "model",
         "created": info.created,
         "owned_by": "pyggml",
+        "root": info.name,
         "aliases": list(info.aliases),
         "max_model_len": info.n_ctx,
         "meta": {"n_ctx": info.n_ctx, "n_params": info.n_params, "size": info.size_bytes},

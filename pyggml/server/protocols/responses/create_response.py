@@ -1,4 +1,4 @@
-"""``/v1/responses``: a chat whose response is a list of items. The server stores no responses."""
+"""``/v1/responses``: a chat whose response is a list of items."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse, Response
 
 from pyggml import ChatChunk, ChatCompletion, ToolCallDelta
-from pyggml.server.http.errors import Failure
+from pyggml.server.http.errors import Failure, RequestError
 from pyggml.server.http.generation import Generation, submit_chat
 from pyggml.server.http.request import ServerRequest
-from pyggml.server.http.sse import EVENTS, Event
+from pyggml.server.http.request_body import LONG_BYTES
+from pyggml.server.http.sse import Event
 from pyggml.server.http.streaming import stream_events
-from pyggml.server.protocols.endpoint import Endpoint, Protocol
-from pyggml.server.protocols.openai.errors import error_body
-from pyggml.server.protocols.responses.request import CreateResponse
+from pyggml.server.protocols.responses.request import Conversation, CreateResponse, skipped_items
+from pyggml.server.protocols.responses.store import Item as StoredItem
+from pyggml.server.protocols.responses.store import StoredResponse
 
 Item = dict[str, Any]
 
@@ -39,18 +40,49 @@ class ResponseObject(BaseModel):
 async def create(request: ServerRequest, body: CreateResponse) -> Response:
     """Respond to a conversation."""
     model = await request.lease_model(body.model, takes_adapter=True)
-    generation = await submit_chat(request, model, await request.run_in_thread_if_long(body.to_chat))
-    writer = _ResponseWriter(body, generation, request.id)
+    items = conversation(request, body)
+    chat = await request.run_in_thread_if_long(body.to_chat, [item.value for item in items])
+    generation = await submit_chat(request, model, chat)
+    writer = _ResponseWriter(body, generation, items, request.worker.stored_responses.max_bytes)
     if body.stream:
         first = await request.run_in_thread_if_long(_encode, writer.start())
         return stream_events(request, _events(request, writer, generation, first))
     await request.cancel_on_disconnect(generation.finish())
-    return await request.run_for("responses", _whole_response, writer, generation)
+    response, stored = await request.run_for("responses", _whole_response, writer, generation)
+    _store(request, stored)
+    return response
 
 
-def _whole_response(writer: _ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]) -> Response:
+def conversation(request: ServerRequest, body: Conversation) -> list[StoredItem]:
+    """Return all items of a conversation, including those of the stored response that it continues.
+
+    Raises:
+        RequestError: 400, a response or an item is not stored; 413, the conversation is larger than a body may be.
+    """
+    stored = request.worker.stored_responses.of(request.owner)
+    items, n_bytes = stored.conversation(body.input_items, body.previous_response_id)
+    limit = request.worker.settings.max_body_bytes
+    if n_bytes > limit:
+        message = (
+            f"the conversation has {n_bytes} bytes of stored items; the limit is max_body_bytes={limit}: leave some out"
+        )
+        raise RequestError(Failure(413, "too_large", message, "conversation_too_large", "input"))
+    request.has_long_body = request.has_long_body or n_bytes >= LONG_BYTES
+    return items
+
+
+def _store(request: ServerRequest, stored: StoredResponse | None) -> None:
+    if stored is not None:
+        request.worker.stored_responses.of(request.owner).add(stored)
+
+
+def _whole_response(
+    writer: _ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]
+) -> tuple[Response, StoredResponse | None]:
     events = [*writer.add(_as_chunk(generation.completions[0])), *_end(writer, generation)]
-    return JSONResponse(events[-1]["response"])
+    response = events[-1]["response"]
+    stored = writer.to_store(response)
+    return JSONResponse(response), stored
 
 
 async def _events(
@@ -66,11 +98,21 @@ async def _events(
             for event in _encode(writer.add(chunk)):
                 yield event
         # They repeat the whole response and the request.
-        for event in await request.run_for("responses", lambda: _encode(_end(writer, generation))):
+        last, stored = await request.run_for("responses", _last_events, writer, generation)
+        _store(request, stored)
+        for event in last:
             yield event
     except Exception as error:
         for event in _encode([writer.failed(request.record_failure(error))]):
             yield event
+
+
+def _last_events(
+    writer: _ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]
+) -> tuple[list[Event], StoredResponse | None]:
+    events = list(_end(writer, generation))
+    stored = writer.to_store(events[-1]["response"])
+    return _encode(events), stored
 
 
 def _end(writer: _ResponseWriter, generation: Generation[ChatChunk, ChatCompletion]) -> Iterator[Item]:
@@ -92,12 +134,24 @@ class _ResponseWriter:
         output: the items so far.
     """
 
-    def __init__(self, body: CreateResponse, generation: Generation[ChatChunk, ChatCompletion], id: str) -> None:
-        """Start without items."""
+    def __init__(
+        self,
+        body: CreateResponse,
+        generation: Generation[ChatChunk, ChatCompletion],
+        given: list[StoredItem],
+        max_stored_bytes: int,
+    ) -> None:
+        """Start without items; ``given`` are those of the conversation before the response.
+
+        Responses of more than ``max_stored_bytes`` with their conversation are not stored.
+        """
         self.output: list[Item] = []
         self._body = body
         self._generation = generation
-        self._id = f"resp_{id}"
+        self._given = given
+        self._max_stored_bytes = max_stored_bytes
+        self._is_stored = body.is_stored and max_stored_bytes > 0
+        self._id = f"resp_{uuid.uuid4().hex}"  # new, so that no client can replace a stored response
         self._n_events = 0
         self._index: int | None = None  # index of the current call
 
@@ -130,6 +184,14 @@ class _ResponseWriter:
         error = {"code": code, "message": failure.message}
         return self._event("response.failed", response={**self._response("failed"), "error": error})
 
+    def to_store(self, response: Item) -> StoredResponse | None:
+        """Return what to store of the finished response; None: nothing, as the response then says."""
+        stored = StoredResponse.of(response, self._given) if self._is_stored else None
+        if stored is None or stored.whole_bytes <= self._max_stored_bytes:
+            return stored
+        response["store"] = False
+        return None
+
     def _response(self, status: str, usage: Item | None = None) -> Item:
         """Return the response in its current state."""
         body = self._body
@@ -144,10 +206,10 @@ class _ResponseWriter:
             "max_output_tokens": body.max_output_tokens,
             "model": self._generation.model.name,
             "output": list(self.output),
-            "parallel_tool_calls": bool(body.parallel_tool_calls),
-            "previous_response_id": None,
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "previous_response_id": body.previous_response_id,
             "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-            "store": False,
+            "store": self._is_stored,
             "temperature": body.temperature,
             "text": {"format": body.format},
             "tool_choice": "auto" if body.tool_choice is None else body.tool_choice,
@@ -157,6 +219,7 @@ class _ResponseWriter:
             "usage": usage,
             "metadata": body.metadata or {},
             **({"skipped_tools": body.skipped_tools} if body.skipped_tools else {}),
+            **({"skipped_items": skipped} if (skipped := skipped_items([item.value for item in self._given])) else {}),
         }
 
     # --- items ----------------------------------------------------------------------------------------------
@@ -269,6 +332,3 @@ def _as_chunk(completion: ChatCompletion) -> ChatChunk:
 
 def _new_item(kind: str, prefix: str, **fields: Any) -> Item:
     return {"type": kind, "id": f"{prefix}_{uuid.uuid4().hex}", "status": "in_progress", **fields}
-
-
-RESPONSES = Protocol("responses", (Endpoint("POST", "/v1/responses", create, ResponseObject, EVENTS),), error_body)

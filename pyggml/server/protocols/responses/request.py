@@ -39,58 +39,46 @@ class Text(Body):
     format: dict[str, Any] | None = None
 
 
-class CreateResponse(Sampling):
-    """A conversation to respond to.
-
-    The server stores no conversations: to continue one, a client sends all of it.
+class Conversation(Sampling):
+    """A conversation, whose tokens can be counted.
 
     Attributes:
         model: name of the model.
         input: the user's message, or the items of the conversation so far.
         instructions: a system message before them.
-        max_output_tokens: maximum number of tokens to generate; -1: up to the end of the context; None: the default.
         tools: functions that the model may call. Tools of other types, which run at OpenAI or in its own clients, are
             left out; the response names them in ``skipped_tools``.
         tool_choice: "auto", "none", "required", or ``{"type": "function", "name": ...}``.
         parallel_tool_calls: allow several calls in one response.
         text: format of the output.
         reasoning: effort of reasoning.
-        stream: stream the response as events.
-        previous_response_id: refused: the server stores no responses.
-        conversation: refused for the same reason.
-        background: refused: clients must wait for their responses.
-        include: additional output: "message.output_text.logprobs".
-        top_logprobs: number of most likely tokens at each position to return, with their log probabilities.
-        metadata: returned unchanged.
+        previous_response_id: stored response that the conversation continues.
+        conversation: refused: the server stores responses only.
+        prompt: refused: the server stores no prompts.
         truncation: "auto": leave out the oldest turns of a conversation that is too long; "disabled": refuse it.
     """
 
     unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {
-        name: (
-            f"{name} is not supported, as the server stores no responses: send the whole conversation",
+        "conversation": (
+            "conversation is not supported: continue a stored response by previous_response_id",
             "unsupported_value",
-        )
-        for name in ("previous_response_id", "conversation", "background")
+        ),
+        "prompt": ("prompt is not supported: send its text in 'instructions' or 'input'", "unsupported_value"),
     }
 
-    terms: ClassVar[Mapping[str, str]] = {"max_tokens": "max_output_tokens"}
+    terms: ClassVar[Mapping[str, str]] = {"max_tokens": "max_output_tokens", "response_format": "text.format"}
 
     model: str = DEFAULT
-    input: str | list[Item]
+    input: str | list[Item] = ""
     instructions: str | None = None
-    max_output_tokens: Annotated[int, BodyField(ge=-1)] | None = None
     tools: list[Item] | None = None
     tool_choice: str | Item | None = None
     parallel_tool_calls: bool | None = None
     text: Text | None = None
     reasoning: Reasoning | None = None
-    stream: bool | None = None
     previous_response_id: str | None = None
     conversation: Any = None
-    background: bool | None = None
-    include: list[str] | None = None
-    top_logprobs: Annotated[int, BodyField(ge=0, le=20)] | None = None
-    metadata: dict[str, Any] | None = None
+    prompt: Any = None
     truncation: Literal["auto", "disabled"] | None = None
 
     @property
@@ -99,40 +87,49 @@ class CreateResponse(Sampling):
         return (self.text and self.text.format) or {"type": "text"}
 
     @property
-    def wants_logprobs(self) -> bool:
-        """True if log probabilities are requested."""
-        return bool(self.top_logprobs) or "message.output_text.logprobs" in (self.include or ())
+    def response_format(self) -> Item | None:
+        """Format of the output; None: any text."""
+        return None if self.format.get("type") == "text" else self.format
 
-    def to_chat(self) -> ChatInput:
-        """Return the request in the library's terms.
+    @property
+    def input_items(self) -> list[Item]:
+        """The input as items."""
+        return (
+            [{"type": "message", "role": "user", "content": self.input}] if isinstance(self.input, str) else self.input
+        )
+
+    def messages(self, items: Sequence[Item]) -> list[Item]:
+        """Return the messages of a conversation with these items.
 
         Raises:
-            RequestError: 400, an item or a tool is of an unsupported type.
+            RequestError: 400, an item is invalid.
         """
-        sampling = sampling_overrides(
-            self,
-            max_tokens=self.max_output_tokens,
-            response_format=None if self.format.get("type") == "text" else self.format,
-            logprobs=(self.top_logprobs or 1) if self.wants_logprobs else None,
-            overflow="shift" if self.truncation == "auto" else None,
-        )
         instructions = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        said = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else _messages(self.input)
-        return ChatInput([*instructions, *said], sampling, self._options())
+        return [*instructions, *messages_of(items)]
 
     @property
     def skipped_tools(self) -> list[str]:
         """Types of the tools that the model cannot call."""
         return [str(tool["type"]) for tool in self.tools or () if not _is_function(tool)]
 
-    def _options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
+        """Return the options of :meth:`pyggml.LLM.chat` other than sampling parameters.
+
+        Raises:
+            RequestError: 400, the choice of tools is invalid.
+        """
         tools = [_tool(tool) for tool in self.tools or () if _is_function(tool)]
-        if self.tool_choice == "required" and self.skipped_tools and not tools:
+        choice, names = _tool_choice(self.tool_choice)
+        if names is not None:
+            tools = [tool for tool in tools if tool["function"].get("name") in names]
+        if choice == "required" and self.skipped_tools and not tools:
             skipped = ", ".join(self.skipped_tools)
             raise _invalid(f"tool_choice is 'required', but the model can call no tool of the type {skipped}", "tools")
-        options: dict[str, Any] = {"tools": tools, "parallel_tool_calls": bool(self.parallel_tool_calls)}
-        if tools and self.tool_choice is not None:
-            options["tool_choice"] = _tool_choice(self.tool_choice)
+        is_single = isinstance(choice, dict)
+        parallel = not is_single and self.parallel_tool_calls is not False
+        options: dict[str, Any] = {"tools": tools, "parallel_tool_calls": parallel}
+        if tools:
+            options["tool_choice"] = choice
         effort = self.reasoning.effort if self.reasoning else None
         if effort == "none":
             options["thinking"] = False
@@ -141,8 +138,70 @@ class CreateResponse(Sampling):
         return options
 
 
-def _messages(items: Sequence[Item]) -> Iterator[Item]:
-    """Convert items to messages. The model's reasoning, text and calls of one turn become one message."""
+class CreateResponse(Conversation):
+    """A conversation to respond to.
+
+    Attributes:
+        max_output_tokens: maximum number of tokens to generate; -1: up to the end of the context; None: the default.
+        stream: stream the response as events.
+        store: keep the response, for requests that read or continue it; None: yes.
+        background: refused: clients must wait for their responses.
+        include: additional output: "message.output_text.logprobs".
+        top_logprobs: number of most likely tokens at each position to return, with their log probabilities.
+        metadata: returned unchanged.
+    """
+
+    unsupported: ClassVar[Mapping[str, tuple[str, str]]] = {
+        **Conversation.unsupported,
+        "background": ("background is not supported: wait for the response, or stream it", "unsupported_value"),
+    }
+
+    input: str | list[Item]
+    max_output_tokens: Annotated[int, BodyField(ge=-1)] | None = None
+    stream: bool | None = None
+    store: bool | None = None
+    background: bool | None = None
+    include: list[str] | None = None
+    top_logprobs: Annotated[int, BodyField(ge=0, le=20)] | None = None
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """True if the server keeps the response."""
+        return self.store is not False
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """True if log probabilities are requested."""
+        return bool(self.top_logprobs) or "message.output_text.logprobs" in (self.include or ())
+
+    def to_chat(self, items: Sequence[Item] | None = None) -> ChatInput:
+        """Return the request in the library's terms; ``items`` are those of the whole conversation. None: the input's.
+
+        Raises:
+            RequestError: 400, an item or the choice of tools is invalid.
+        """
+        sampling = sampling_overrides(
+            self,
+            max_tokens=self.max_output_tokens,
+            response_format=self.response_format,
+            logprobs=(self.top_logprobs or 1) if self.wants_logprobs else None,
+            overflow="shift" if self.truncation == "auto" else None,
+        )
+        return ChatInput(self.messages(self.input_items if items is None else items), sampling, self.options())
+
+
+def skipped_items(items: Sequence[Item]) -> list[str]:
+    """Return the types of items that the model does not see, such as calls of tools that run at OpenAI."""
+    kinds = (item.get("type") or "message" for item in items)
+    return list(dict.fromkeys(kind for kind in kinds if kind not in _KNOWN_ITEMS))
+
+
+def messages_of(items: Sequence[Item]) -> Iterator[Item]:
+    """Convert items to messages. The model's reasoning, text and calls of one turn become one message.
+
+    Items of other types are left out; see :func:`skipped_items`.
+    """
     turn: Item = {}
     for index, item in enumerate(items):
         kind = item.get("type") or "message"
@@ -154,7 +213,7 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
             turn.setdefault("tool_calls", []).append(_call(item, item.get("arguments")))
         elif kind == "custom_tool_call":
             turn.setdefault("tool_calls", []).append(_call(item, json.dumps({"input": item.get("input")})))
-        elif kind in _SKIPPED_ITEMS:
+        elif kind not in _KNOWN_ITEMS:
             continue
         elif kind == "message" and item.get("role") == "assistant":
             if "content" in turn or "tool_calls" in turn:
@@ -170,24 +229,8 @@ def _messages(items: Sequence[Item]) -> Iterator[Item]:
         yield _assistant(turn)
 
 
-# Calls, and their results, of tools that run at OpenAI or in its clients. The model here has no such tools.
-_SKIPPED_ITEMS = frozenset(
-    (
-        "web_search_call",
-        "file_search_call",
-        "code_interpreter_call",
-        "image_generation_call",
-        "computer_call",
-        "computer_call_output",
-        "local_shell_call",
-        "local_shell_call_output",
-        "mcp_list_tools",
-        "mcp_call",
-        "mcp_approval_request",
-        "mcp_approval_response",
-    )
-)
 _RESULTS = ("function_call_output", "custom_tool_call_output")
+_KNOWN_ITEMS = frozenset({"message", "reasoning", "function_call", "custom_tool_call", *_RESULTS})
 _MESSAGE_FIELDS = ("type", "id", "role", "content", "status", "phase")
 
 
@@ -198,14 +241,12 @@ def _assistant(turn: Item) -> Item:
 def _other(index: int, kind: object, item: Item) -> Item:
     if kind == "message":
         return {"role": item.get("role"), "content": _content(index, item)}
-    if kind in _RESULTS:
-        content = item.get("output")
-        return {
-            "role": "tool",
-            "tool_call_id": str(item.get("call_id") or ""),
-            "content": _parts(index, content) if isinstance(content, list) else content,
-        }
-    raise _invalid(f"input[{index}] has the type {kind!r}, which is not supported", "input")
+    content = item.get("output")
+    return {
+        "role": "tool",
+        "tool_call_id": str(item.get("call_id") or ""),
+        "content": _parts(index, content) if isinstance(content, list) else content,
+    }
 
 
 def _content(index: int, item: Item) -> Any:
@@ -246,12 +287,18 @@ def _tool(tool: Item) -> Item:
     return {"type": "function", "function": function}
 
 
-def _tool_choice(choice: str | Item) -> str | Item:
-    if isinstance(choice, str):
-        return choice
+def _tool_choice(choice: str | Item | None) -> tuple[str | Item, list[Any] | None]:
+    """Return the choice for :meth:`pyggml.LLM.chat`, and the names of the allowed tools; None: all."""
+    if choice is None or isinstance(choice, str):
+        return choice or "auto", None
     kind = choice.get("type")
     if kind == "function":
-        return {"type": "function", "function": {"name": choice.get("name")}}
+        return {"type": "function", "function": {"name": choice.get("name")}}, None
+    if kind == "allowed_tools":
+        allowed, mode = choice.get("tools"), choice.get("mode") or "auto"
+        if not isinstance(allowed, list) or mode not in ("auto", "required"):
+            raise _invalid("allowed_tools needs a list of tools, and the mode 'auto' or 'required'", "tool_choice")
+        return mode, [tool.get("name") for tool in allowed if isinstance(tool, dict)]
     raise _invalid(f"tool_choice has the type {kind!r}: name a function, or say auto, none or required", "tool_choice")
 
 
