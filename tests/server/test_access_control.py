@@ -209,8 +209,9 @@ def test_origins_that_are_allowed_read_answers(locked: servers.Running) -> None:
 def test_template_variables_cannot_replace_the_conversation(path: str, server: servers.Running) -> None:
     messages = [{"role": "user", "content": "a"}]
     names = ("messages", "tools", "custom_tools", "add_generation_prompt", "bos_token", "eos_token", "unk_token")
-    reserved = [{name: messages} for name in names]
-    for variables in (*reserved, *({field: {"messages": messages}} for field in ("template_kwargs", "chat_template"))):
+    reserved: list[dict[str, object]] = [{name: messages} for name in names]
+    nested: list[dict[str, object]] = [{name: {"messages": messages}} for name in ("template_kwargs", "chat_template")]
+    for variables in [*reserved, *nested]:
         body = {"messages": messages, "max_tokens": 1, "chat_template_kwargs": variables}
         answer = httpx.post(server.url + path, json=body)
         assert answer.status_code == 400, variables

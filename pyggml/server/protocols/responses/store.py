@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from pyggml._core.cached_property import cached_property
 from pyggml.server.http import errors
 from pyggml.server.http.errors import Failure, RequestError
 
