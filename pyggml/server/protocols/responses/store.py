@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from pyggml.server.http import errors
@@ -17,7 +16,7 @@ Json = dict[str, Any]
 _REFERENCE_BYTES = 8
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Item:
     """An item of a conversation. Responses that continue the conversation share it.
 
@@ -26,11 +25,14 @@ class Item:
     """
 
     value: Json
+    _n_bytes: int | None = None
 
-    @cached_property
+    @property
     def n_bytes(self) -> int:
         """Size as JSON, measured once; takes long for a long item that was never stored."""
-        return len(json.dumps(self.value))
+        if self._n_bytes is None:
+            self._n_bytes = len(json.dumps(self.value))
+        return self._n_bytes
 
     @property
     def id(self) -> str | None:
@@ -48,25 +50,21 @@ class StoredResponse:
         items: the items of the conversation with the response.
         n_input: number of items before the response.
         n_bytes: size of the response, and of the references to the items.
+        whole_bytes: size with the items, each counted once.
     """
 
     response: Json
     items: list[Item]
     n_input: int
     n_bytes: int
+    whole_bytes: int
 
     @classmethod
     def of(cls, response: Json, given: list[Item]) -> StoredResponse:
         """Measure a response and the items before it that were never stored; takes long for long ones."""
         items = [*given, *(Item(value) for value in response["output"])]
-        stored = cls(response, items, len(given), len(json.dumps(response)) + _REFERENCE_BYTES * len(items))
-        _ = stored.whole_bytes  # measures the items in the caller's thread
-        return stored
-
-    @cached_property
-    def whole_bytes(self) -> int:
-        """Size with the items, each counted once."""
-        return self.n_bytes + sum(item.n_bytes for item in set(self.items))
+        n_bytes = len(json.dumps(response)) + _REFERENCE_BYTES * len(items)
+        return cls(response, items, len(given), n_bytes, n_bytes + sum(item.n_bytes for item in set(items)))
 
     @property
     def id(self) -> str:
