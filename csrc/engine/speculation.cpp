@@ -17,7 +17,7 @@ namespace {
 constexpr double DRAFT_READS_S = 0.05, DRAFT_READS_ALONE_S = 0.25;
 
 // Share of the time of forward passes that may go to trials of a draft model that does not pay.
-constexpr double TRIALS_SHARE = 0.015;
+constexpr double TRIALS_SHARE = 0.01;
 
 // Most time that is saved for trials, in durations of a single column.
 constexpr double MOST_TRIALS = 16;
@@ -121,7 +121,7 @@ void Engine::draft(Speculator::Load load) {
         DraftModel::Job              job      = {request->seq_id, request->cache_salt, &request->tokens, 0, {}};
         const size_t                 n_left   = most_guesses(*request);
         const double                 catch_up = in_units(draft_->seconds_to_read(job));
-        const Speculator::DraftCosts costs    = {pass, catch_up, trials, n_left};
+        const Speculator::DraftCosts costs    = {pass, catch_up, trials, n_left, guessing_.size()};
         const Speculator::Ask        ask =
             request->speculator()->ask_of_draft(std::min(n_left, n_each), column_costs_, load, costs);
         if (ask.n_max > 0) {

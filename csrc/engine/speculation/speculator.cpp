@@ -63,8 +63,10 @@ Speculator::Ask Speculator::ask_of_draft(size_t n_max, const ColumnCosts & costs
     for (size_t n = 1; n <= n_max; n++) {
         all *= source->chance;
         n_expected += all;
-        best = std::max(best, (load.n_tokens + n_expected) / (costs.of(load.n_columns + static_cast<uint32_t>(n)) +
-                                                              static_cast<double>(n) * draft.pass));
+        const auto n_all = static_cast<double>(draft.n_alike);
+        best             = std::max(best, (load.n_tokens + n_all * n_expected) /
+                                              (costs.of(load.n_columns + static_cast<uint32_t>(draft.n_alike * n)) +
+                                               n_all * static_cast<double>(n) * draft.pass));
     }
     const auto   n_to_come = static_cast<double>(std::min(draft.n_left, EXPECTED_TOKENS + n_generated_));
     const double saved     = best > least ? n_to_come * (1 / least - 1 / best) : 0;

@@ -36,6 +36,7 @@ class Speculator {
         double catch_up;    // of the tokens that it has not read
         double affordable;  // for a trial
         size_t n_left;      // tokens that the request may still generate
+        size_t n_alike;     // requests that will decide alike: their guesses need columns as well
     };
 
     // `n_fixed`: guesses of every step, whether they pay or not; 0: as many as pay.

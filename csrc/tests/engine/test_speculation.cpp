@@ -244,7 +244,7 @@ double cost_with_draft(double right, double pass, std::shared_ptr<pyg::DraftReco
         double        drafted = 0;
         pyg::Proposal proposal;
         const double  catch_up = 0.2 * pass * n_behind;
-        const auto    ask      = speculator.ask_of_draft(n_most, costs, load, {pass, catch_up, affordable, n_most});
+        const auto    ask      = speculator.ask_of_draft(n_most, costs, load, {pass, catch_up, affordable, n_most, 1});
         if (ask.n_max > 0) {
             for (auto after = load; proposal.size() < ask.n_max; after.n_columns++) {
                 const bool    is_right = std::uniform_real_distribution<>()(random) < right;
@@ -272,7 +272,7 @@ double cost_with_draft(double right, double pass, std::shared_ptr<pyg::DraftReco
         costs.measured(load.n_columns, true_cost(load.n_columns));
         const double step = true_cost(load.n_columns) + drafted;
         rate += 0.05 * (static_cast<double>(sampled.size()) / step - rate);
-        affordable = std::min(16.0, affordable + 0.015 * true_cost(load.n_columns));
+        affordable = std::min(16.0, affordable + 0.01 * true_cost(load.n_columns));
         cost += step;
     }
     return cost;
