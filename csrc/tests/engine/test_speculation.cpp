@@ -296,7 +296,7 @@ void test_trials() {
         ColumnCosts costs;
         costs.measured(1, 1);
         speculator.add(pyg::DRAFT_MODEL, std::make_unique<pyg::DraftedTokens>(std::make_shared<pyg::DraftRecord>()));
-        return speculator.ask_of_draft(1, costs, {1, 1}, {pass, 0, affordable, 1000});
+        return speculator.ask_of_draft(1, costs, {1, 1}, {pass, 0, affordable, 1000, 1});
     };
     CHECK(ask(0.05, 0).n_max == 1 && !ask(0.05, 0).is_trial);
     CHECK(ask(5, 6).n_max == 1 && ask(5, 6).is_trial);
