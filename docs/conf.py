@@ -39,7 +39,7 @@ _OTHERS = (
 _PYTHONS = "optional|Any|Callable|InitVar|Iterable|Iterator|Mapping|Path|Self|Sequence|Unpack"
 _PASSED_ON = (
     "Application|BaseModel|CData|ChatRequest|Collector|Config|DataType|Dataset|Envelope|ExtraFiles|Forward|HuggingFace|"
-    "Logprob|LogitsProcessing|LoopWaiter|"
+    "Adapters|ApiKey|Logprob|LogitsProcessing|LoopWaiter|"
     "ModelLike|NamesTokens|Origin|SharedOnCopy|Similarity|Vectors|"
     "PartialFile|PendingRequest|PlannedTensor|Planner|PromptRequest|Pooling|Text|TokenIds|"
     "TokenPooling|Waker|Weight|"

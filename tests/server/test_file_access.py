@@ -142,6 +142,7 @@ _SOUND: dict[str, Any] = {
 
 @pytest.mark.slow
 def test_no_answer_tells_where_files_are(server: servers.Running, client: httpx.Client) -> None:
+    client.post("/models/load", json={"model": "default"}).raise_for_status()  # other tests unload it
     folders = {
         str(Path(server.worker.models.loaded[0].llm.model.path).parent),
         str(ROOT),

@@ -86,7 +86,7 @@ def test_it_answers_what_the_model_answers(url: str, llm: pyggml.LLM) -> None:
     assert found["choices"] == [
         {
             "index": 0,
-            "message": {"role": "assistant", "content": expected.message.content},
+            "message": {"role": "assistant", "content": expected.message.content, "refusal": None},
             "logprobs": None,
             "finish_reason": "stop",
             "stop_reason": expected.stop_reason,
