@@ -240,7 +240,7 @@ async def main():
         completion = {"model": "default", "prompt": "Once", "max_tokens": 4}
         before = await client.post("/v1/completions", json=completion)
         size = 1024 * int(re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1])
-        resource.setrlimit(resource.RLIMIT_AS, (size + 200 * 2**20,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (size + 320 * 2**20,) * 2)
         long = await client.post("/v1/embeddings", json={"model": "default", "input": "Hello " * 20_000})
         print(long.status_code, long.text)
         after = await client.post("/v1/completions", json=completion)
