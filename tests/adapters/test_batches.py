@@ -60,7 +60,7 @@ STREAMS = [("llama", "q4_k_m"), ("mixtral", "q8_0"), ("phi3", "bf16")]
 CASES = [(*case, True) for case in UNIFIED] + [(*case, False) for case in STREAMS]
 
 
-@pytest.mark.slow_except("llama-q4_k_m-unified", "mixtral-q8_0-streams")
+@pytest.mark.slow_except("llama-q4_k_m-unified")
 @pytest.mark.parametrize(
     ("family", "ftype", "kv_unified"),
     CASES,
@@ -134,6 +134,7 @@ def test_prefix_cache_is_keyed_by_content_and_scale(adapted: pyggml.LLM, shelf: 
         assert cached("swapped") == 0
 
 
+@pytest.mark.slow
 def test_random_schedule(adapted: pyggml.LLM, shelf: Shelf, tmp_path: Path) -> None:
     """Streams that are cancelled, completions and logits at random moments; each alone afterwards, in fewer cells."""
     rng = random.Random(1)

@@ -56,6 +56,7 @@ def test_vectors_are_those_of_merged_weights(llm: pyggml.LLM, shelf: Shelf, tmp_
     assert distance(expected, chunk) < 1e-4
 
 
+@pytest.mark.slow
 def test_callers_with_other_adapters(llm: pyggml.LLM) -> None:
     """Each has the bits that it has alone, and texts with the same adapters share passes."""
     choices: list[Any] = ["law", "tax", {}, {"law": 0.5, "tax": 1}] * 4
