@@ -194,6 +194,9 @@ class ChatTemplates(ClosableOwner):
         )
         renderer = self._with_tools if selection.tools else self._plain
         renderer.require_known(variables)
+        for name, value in (("grammar", grammar), ("content_grammar", content_grammar)):
+            if value is not None and not isinstance(value, str):
+                raise InvalidParameterError(f"{name} must be text, not {type(value).__name__}")
         request: dict[str, Any] = {"parallel_tool_calls": parallel_tool_calls, "grammar": grammar}
         try:
             if calls:

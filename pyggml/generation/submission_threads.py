@@ -72,4 +72,7 @@ def _grammar_hash(request: PendingRequest) -> int | None:
     sources = request.grammar_sources
     if not sources:
         return None
-    return hash(tuple(each if isinstance(each, str) else json.dumps(each, default=str) for each in sources))
+    try:
+        return hash(tuple(each if isinstance(each, str) else json.dumps(each, default=str) for each in sources))
+    except (RecursionError, TypeError, ValueError):  # the submission says what is wrong with it
+        return id(request)

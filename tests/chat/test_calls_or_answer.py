@@ -103,3 +103,10 @@ def test_constraints_that_no_grammar_can_keep(llm: pyggml.LLM) -> None:
     bad = {"type": "object", "properties": {"a": {"$ref": "https://example.org/a"}}}
     with pytest.raises(pyggml.GrammarError, match="example"):
         templates.render(ASK, tools=[TOOL], json_schema=bad).grammar  # noqa: B018
+
+
+def test_a_grammar_is_text() -> None:
+    with pyggml.load(n_threads=1) as llm:
+        templates = ChatTemplates(llm.model)
+        with pytest.raises(InvalidParameterError, match="grammar must be text, not list"):
+            templates.render(ASK, tools=[TOOL], grammar=["a"])  # type: ignore[arg-type]
