@@ -75,6 +75,8 @@ async def create(request: ServerRequest, body: CreateMessageBatch) -> Response:
     names = [each.custom_id for each in body.requests]
     if len({*names}) < len(names):
         raise errors.invalid("every request of a batch needs a custom_id of its own", "requests")
+    if streamed := [each.custom_id for each in body.requests if each.params.get("stream")]:
+        raise errors.invalid(f"batches cannot stream: leave out stream of {streamed[0]!r}", "requests")
     rows = [BatchRow(each.custom_id, _MESSAGES, each.params) for each in body.requests]
     batch = Batch(request.owner, rows, {}, new_id(_KIND))
     request.worker.batches.start(batch, request.http.app, request.http.headers, _encode)
