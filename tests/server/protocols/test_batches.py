@@ -171,8 +171,8 @@ def test_messages(url: str) -> None:
         assert batch.request_counts.succeeded == batch.request_counts.errored == 1
         with pytest.raises(anthropic.BadRequestError, match="custom_id of its own"):
             client.messages.batches.create(requests=[requests[0], requests[0]])
+        streamed: Any = {"custom_id": "a", "params": {**good, "stream": True}}
         with pytest.raises(anthropic.BadRequestError, match="batches cannot stream: leave out stream of 'a'"):
-            streamed: Any = {"custom_id": "a", "params": {**good, "stream": True}}
             client.messages.batches.create(requests=[streamed])
         client.messages.batches.delete(batch.id)
         with pytest.raises(anthropic.NotFoundError):
